@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from dask_gpuselect.boxplot.describe import describe_boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.boxplot.tables import Box
+from dask_gpuselect.enable import disable, enable
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.maths.cuts import ChunksChangedError
-from dask_gpuselect.methods import disable, enable
 from dask_gpuselect.quantiles.functions import (
     explain,
     median,

@@ -19,7 +19,7 @@ import numpy as np
 import dask_gpuselect
 import dask_gpuselect.dataframe
 import dask_gpuselect.xarray
-from dask_gpuselect import distribution, groups, methods, neighbors, robust
+from dask_gpuselect import accessor, distribution, groups, neighbors, robust
 from dask_gpuselect.distribution import (
     EmpiricalDistribution,
     EstimatedDistribution,
@@ -232,10 +232,10 @@ def calls() -> dict[str, Call]:
     spline = {"y": [1.0, 3.0, 2.0], "weights": None, "loss": "absolute", "increasing": True}
     found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
     found |= dict(_estimators())
-    for name in vars(methods.Exact):
+    for name in vars(accessor.Exact):
         if not name.startswith("_"):
             # The array of the accessor is lazy: a name of an argument that is none.
-            signature = inspect.signature(getattr(methods.Exact, name)).parameters
+            signature = inspect.signature(getattr(accessor.Exact, name)).parameters
             known = {}
             for key, parameter in list(signature.items())[1:]:
                 if parameter.kind is not parameter.VAR_POSITIONAL:
@@ -428,7 +428,7 @@ def public() -> set[str]:
                 found.add(f"{path}{name}")  # an estimator keeps what it is given for `fit`
             if inspect.isclass(item):
                 found |= {f"{path}{name}.{method}" for method in _methods(item)}
-    found |= {f"exact.{name}" for name in vars(methods.Exact) if not name.startswith("_")}
+    found |= {f"exact.{name}" for name in vars(accessor.Exact) if not name.startswith("_")}
     for kind in (dask_gpuselect.xarray.ExactDataArray, dask_gpuselect.xarray.ExactDataset):
         found |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
     frames = dask_gpuselect.dataframe

@@ -33,7 +33,6 @@ from dask_gpuselect.engine.frames import (
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
-from dask_gpuselect.methods import also_replace, approximate_instead
 from dask_gpuselect.quantiles.columns import (
     HOW_MANY,
     ColumnQuantiles,
@@ -41,6 +40,7 @@ from dask_gpuselect.quantiles.columns import (
     Description,
 )
 from dask_gpuselect.quantiles.functions import probabilities
+from dask_gpuselect.routing import approximate_instead, replacements
 
 Q = ArrayLike
 
@@ -626,10 +626,7 @@ def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
         asked = dict(zip(("axis", "numeric_only"), args, strict=False)) | kwargs
         if asked.get("axis", 0) not in (0, "index"):
             return original(self, *args, **kwargs)
-        try:
-            return _exact(self).median(**asked)
-        except TypeError:
-            return original(self, *args, **kwargs)
+        return _exact(self).median(**asked)
 
     return median
 
@@ -677,6 +674,6 @@ def _exact(collection: Any) -> Any:
 register_series_accessor("exact")(ExactSeries)
 register_dataframe_accessor("exact")(ExactDataFrame)
 for owner in (dd.Series, dd.DataFrame):
-    also_replace(owner, "quantile", _routed_quantile)
-    also_replace(owner, "median", _routed_median)
-    also_replace(owner, "describe", _routed_describe)
+    replacements.add(owner, "quantile", _routed_quantile)
+    replacements.add(owner, "median", _routed_median)
+    replacements.add(owner, "describe", _routed_describe)

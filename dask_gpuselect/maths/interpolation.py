@@ -73,6 +73,14 @@ def precision_of(q: object) -> np.dtype[Any]:
     return dtype.newbyteorder("=") if is_narrow else np.dtype(np.float64)  # type: ignore[union-attr]
 
 
+def no_quantiles_of(dtype: np.dtype[Any]) -> str:
+    """Say why elements of a dtype have no quantiles, and what to type; nothing if they have."""
+    if dtype.kind in "biufmM" and (dtype.kind != "f" or dtype.type in _FLOATS):
+        return ""
+    advice = _CONVERSIONS.get("a record" if dtype.names else dtype.kind, "")
+    return f"quantiles need an array of real numbers, not {dtype}{advice}"
+
+
 def result_dtype(
     dtype: np.dtype[Any],
     method: Method,
@@ -127,10 +135,9 @@ def result_dtype(
     - NumPy has a median of time differences, but none of dates. Here both have one, as in pandas.
     - NumPy answers in the data's own byte order for some arguments and in native order for others.
     """
-    if dtype.kind not in "biufmM" or (dtype.kind == "f" and dtype.type not in _FLOATS):
-        kind = "a record" if dtype.names else dtype.kind
-        advice = _CONVERSIONS.get(kind, "")
-        raise TypeError(f"quantiles need an array of real numbers, not {dtype}{advice}")
+    problem = no_quantiles_of(dtype)
+    if problem:
+        raise TypeError(problem)
     native = dtype.newbyteorder("=")
     if method.discrete or dtype.kind in "mM":
         return native

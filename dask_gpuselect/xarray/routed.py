@@ -13,8 +13,8 @@ from dask.base import is_dask_collection
 from xarray.core.groupby import DataArrayGroupBy, DatasetGroupBy
 from xarray.core.resample import DataArrayResample, DatasetResample
 
-from dask_gpuselect.methods import also_replace
 from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.routing import replacements
 from dask_gpuselect.xarray.groups import ExactGroupBy, all_dims, groups_of
 from dask_gpuselect.xarray.reductions import Dims, answered, keeps_attrs_by_default
 
@@ -51,7 +51,7 @@ def _routed_weighted(original: Callable[..., xr.DataArray]) -> Callable[..., xr.
     return weighted_quantile
 
 
-also_replace(Weighted, "_weighted_quantile", _routed_weighted)
+replacements.add(Weighted, "_weighted_quantile", _routed_weighted)
 
 
 # --- Groups ---------------------------------------------------------------------------------------
@@ -99,4 +99,4 @@ def _home(kind: type, name: str) -> type:
 for _name in ("median", "quantile"):
     _kinds = (DataArrayGroupBy, DatasetGroupBy, DataArrayResample, DatasetResample)
     for _owner in {_home(kind, _name) for kind in _kinds}:
-        also_replace(_owner, _name, _routed_groups)
+        replacements.add(_owner, _name, _routed_groups)

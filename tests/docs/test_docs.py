@@ -258,7 +258,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     }
     for feature, module in modules.items():
         public |= {f"dask_gpuselect.{feature}.{name}" for name in module.__all__}
-    assert public | {"dask_gpuselect.methods.Exact"} <= set(named)
+    assert public | {"dask_gpuselect.accessor.Exact"} <= set(named)
 
 
 def test_every_page_is_in_the_contents() -> None:

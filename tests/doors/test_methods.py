@@ -17,8 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect import disable, enable, methods
-from dask_gpuselect.methods import METHODS, OURS, Exact
+from dask_gpuselect import accessor, disable, enable
+from dask_gpuselect.accessor import Exact
+from dask_gpuselect.routing import METHODS, OURS
 from tests.backends import Backend
 from tests.data import normal
 from tests.sources import Source
@@ -88,10 +89,10 @@ def test_the_accessor_is_found() -> None:
 
 
 def test_an_attribute_of_that_name_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    methods.register()  # which it has
+    accessor.register()  # which it has
     monkeypatch.setattr(da.Array, "exactly", 3, raising=False)
     with pytest.warns(UserWarning, match="already"):
-        methods.register("exactly")
+        accessor.register("exactly")
     assert da.Array.exactly == 3
 
 
@@ -325,12 +326,38 @@ def test_percentiles_are_not_handed_to_an_approximation(calls: list[str]) -> Non
     x = da.from_array(data().ravel(), chunks=70)
     dates = (x * 1e6).astype("M8[s]")
     with enable():
-        for a, q in ((x, np.ma.array([12.34])), (x.astype(object), [12.34])):
-            with pytest.raises(TypeError, match='internal_method="dask" asks for dask.s own'):
-                da.percentile(a, q)
+        with pytest.raises(TypeError, match='internal_method="dask" asks for dask.s own'):
+            da.percentile(x.astype(object), [12.34])
         found = da.percentile(dates, [12.34]).compute()
     assert not calls
     np.testing.assert_array_equal(found, np.percentile(dates.compute(), [12.34]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_errors_of_ours_are_raised(name: str, ndim: int, calls: list[str]) -> None:
+    x = da.from_array(data() if ndim == 2 else data().ravel(), chunks=70)
+    bad: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
+        (x, asked(name), {"axis": 0.5}, "axis must be"),
+        (x, asked(name), {"where": x}, "where must be of bool"),
+    ]
+    if "median" not in name:
+        bad += [
+            (x, (np.ma.array([0.5]),), {}, "q is masked"),
+            (x, ("0.5",), {}, "q must be real"),
+            (x > 0, asked(name), {}, "bools are never interpolated"),
+            (
+                x,
+                asked(name),
+                {"weights": x.astype("M8[s]"), "method": "inverted_cdf"},
+                "weights must",
+            ),
+        ]
+    with enable():
+        for a, q, how, message in bad:
+            with pytest.raises(TypeError, match=message):
+                getattr(da, name)(a, *q, **how)
+    assert not calls
 
 
 @pytest.mark.parametrize("name", ["quantile", "nanquantile", "percentile", "nanpercentile"])

@@ -30,7 +30,6 @@ REACHING = {
     ("ctypes", "kernels/cuda/launch.py"): "puts addresses of arguments where a kernel finds them",
     ("importlib", "engine/spill.py"): "cupy, by this name, for arrays that were CuPy's",
     ("importlib", "engine/expressions.py"): "dask.array and dask_array, by their names",
-    ("importlib", "methods.py"): "this package's doors, by their names",
     ("importlib", "neighbors/__init__.py"): "a module of this package, by its name",
     ("importlib", "robust/__init__.py"): "a module of this package, by its name",
     ("importlib.resources", "kernels/cuda/source.py"): "reads the package's own CUDA sources",

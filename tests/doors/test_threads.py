@@ -137,7 +137,7 @@ def hold(lock):
         with lock:
             time.sleep(0.002)
 done = False
-from dask_gpuselect.methods import _state
+from dask_gpuselect.enable import _state
 ours = boards._boards_lock, boards.room._lock, spill._files_lock, compiling._building, _state.lock
 for lock in ours:
     threading.Thread(target=hold, args=(lock,), daemon=True).start()

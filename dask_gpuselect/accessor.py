@@ -1,0 +1,108 @@
+"""The accessor of dask arrays: ``x.exact.median()``."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from dask_gpuselect.boxplot import describe as boxplot
+from dask_gpuselect.engine.expressions import homes
+from dask_gpuselect.groups import functions as groups
+from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.quantiles import order_statistics
+from dask_gpuselect.sorting import binning
+from dask_gpuselect.sorting import functions as sorting
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Exact, P], T]:
+    """The method of `Exact` that passes its array to a function, as the first argument."""
+
+    def method(self: Exact, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return function(self._array, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [own, *list(signature.parameters.values())[1:]]
+    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    method.__name__ = function.__name__
+    method.__qualname__ = f"Exact.{function.__name__}"
+    method.__doc__ = (
+        f"`dask_gpuselect.{function.__name__}` of this array, its first argument.\n\n"
+        f"{inspect.getdoc(function)}"
+    )
+    return method
+
+
+class Exact:
+    """Exact order statistics of a dask array: ``x.exact``.
+
+    Every dask array has it once `dask_gpuselect` is imported. The name says what dask's own
+    functions are not: they raise, take the reduced axes in one piece, or are approximate.
+
+    Parameters
+    ----------
+    array : dask array
+
+    See Also
+    --------
+    enable : the same as methods of the array itself.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import dask_gpuselect
+    >>> da.arange(11, chunks=3).exact.quantile(0.25).compute()
+    np.float64(2.5)
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __repr__(self) -> str:
+        return f"<exact order statistics of {self._array!r}>"
+
+    median = _method(quantiles.median)
+    nanmedian = _method(quantiles.nanmedian)
+    quantile = _method(quantiles.quantile)
+    nanquantile = _method(quantiles.nanquantile)
+    percentile = _method(quantiles.percentile)
+    nanpercentile = _method(quantiles.nanpercentile)
+    order_statistic = _method(order_statistics.order_statistic)
+    describe_boxplot = _method(boxplot.describe_boxplot)
+    sort = _method(sorting.sort)
+    argsort = _method(sorting.argsort)
+    sort_by = _method(sorting.sort_by)
+    quantile_bins = _method(binning.quantile_bins)
+    digitize = _method(binning.digitize)
+    explain = _method(quantiles.explain)
+    groupby = _method(groups.groupby)
+
+
+class _Accessor:
+    """What pandas, xarray and dask.dataframe register theirs as: an attribute of the class that is
+    made for the array that it is asked of; the class itself where there is none."""
+
+    def __get__(self, array: Any, owner: type) -> Any:
+        return Exact if array is None else Exact(array)
+
+
+def register(name: str = "exact") -> None:
+    """Give every dask array the accessor, unless it has another attribute of that name."""
+    for home in homes():
+        known = inspect.getattr_static(home.Array, name, None)
+        if known is None:
+            setattr(home.Array, name, _Accessor())
+        elif not isinstance(known, _Accessor):
+            warnings.warn(
+                f"arrays of {home.__name__} have an attribute {name!r} already: it is left as it "
+                "is",
+                stacklevel=2,
+            )
+
+
+register()

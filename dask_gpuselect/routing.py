@@ -1,0 +1,211 @@
+"""Functions and methods of dask, dask.dataframe and xarray that `enable` replaces, and by which."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_gpuselect import forks
+from dask_gpuselect.accessor import Exact
+from dask_gpuselect.arguments import holds_lazy, is_masked
+from dask_gpuselect.engine.expressions import homes, is_lazy_array
+from dask_gpuselect.maths.interpolation import no_quantiles_of
+from dask_gpuselect.quantiles import functions as quantiles
+
+OURS: Mapping[str, Callable[..., Any]] = {
+    "median": quantiles.median,
+    "nanmedian": quantiles.nanmedian,
+    "quantile": quantiles.quantile,
+    "nanquantile": quantiles.nanquantile,
+    "percentile": quantiles.percentile,
+    "nanpercentile": quantiles.nanpercentile,
+}
+"""Functions that dask has by the same names."""
+
+METHODS = (*OURS, "describe_boxplot")
+
+
+class Orders(NamedTuple):
+    """The names of a function's arguments behind the array, in the orders that people know."""
+
+    numpy: tuple[str, ...]
+    dask: tuple[str, ...]
+    told_by: tuple[type, ...]
+    """Types of the second argument that only dask's order allows."""
+
+
+MEDIAN = Orders(
+    ("axis", "out", "overwrite_input", "keepdims"), ("axis", "keepdims", "out"), (bool, np.bool_)
+)
+QUANTILE = Orders(
+    ("q", "axis", "out", "overwrite_input", "method", "keepdims"),
+    ("q", "method", "internal_method"),
+    (str,),
+)
+ORDERS = dict.fromkeys(OURS, QUANTILE) | {"median": MEDIAN, "nanmedian": MEDIAN}
+
+
+def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
+    """Arguments behind the array by their names: NumPy's order, but for what can only be dask's."""
+    orders = ORDERS[name]
+    is_dask = len(positional) > 1 and isinstance(positional[1], orders.told_by)
+    names = orders.dask if is_dask else orders.numpy
+    if len(positional) > len(names):
+        raise TypeError(f"{name}() takes at most {len(names) + 1} positional arguments")
+    return dict(zip(names, positional, strict=False))
+
+
+# What an argument that ours does not take says if it says nothing.
+NOTHING = {"out": None, "overwrite_input": False, "internal_method": "default"}
+
+
+# What dask's own functions ignore or refuse, as they ignore the mask of an array.
+LOST = ("weights", "where", "nodata", "fill_value")
+
+
+DASKS_PERCENTILE = 'internal_method="dask"'
+
+
+def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the function that answers in place of dask's: by ours for all that ours takes, which is
+    decided before it is called, and else by dask's own."""
+    ours = OURS[name]
+    known = set(inspect.signature(ours).parameters)
+
+    @wraps(ours)
+    def function(a: Any, *positional: Any, **named: Any) -> Any:
+        if not is_lazy_array(a):
+            return original(a, *positional, **named)
+        asked = _asked(name, positional, named)
+        said = {key: value for key, value in asked.items() if key in known}
+        beyond = [key for key in asked if key not in known and not _is_nothing(key, asked[key])]
+        if not beyond and holds_lazy(said.get("q")):
+            beyond = ["q that is lazy"]
+        problem = no_quantiles_of(a.dtype)
+        if not beyond and not problem:
+            return ours(a, **said)
+        if is_masked(a) or any(said.get(key) is not None for key in LOST):
+            what = f"takes no {', '.join(beyond)}" if beyond else f"is not answered: {problem}"
+            raise TypeError(f"{name}() of masked or weighted elements {what}")
+        if name == "percentile":
+            _check_not_approximate(a, beyond, problem)
+        return original(a, *positional, **named)
+
+    return function
+
+
+def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
+    """Raise if dask would answer by approximate percentiles that nobody has asked for; warn where
+    there are no others."""
+    if beyond == ["q that is lazy"] and a.ndim == 1:
+        lazy = "q must be known when the graph is built: compute it first, q.compute()"
+        raise approximate_instead(TypeError(lazy), DASKS_PERCENTILE)
+    if beyond:
+        return
+    if a.dtype.kind not in "SU":
+        raise approximate_instead(TypeError(problem), DASKS_PERCENTILE)
+    if a.ndim == 1:
+        warnings.warn("da.percentile of strings is dask's own, which is approximate", stacklevel=3)
+
+
+def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments behind the array by the names that ours have."""
+    asked = {**_named(name, positional), **named}
+    if asked.get("keepdims") is np._NoValue:
+        del asked["keepdims"]
+    return _with_method(name, asked)
+
+
+def _with_method(name: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with `interpolation`, as NumPy and dask called it, as `method`."""
+    if "interpolation" not in asked or "median" in name:
+        return asked
+    interpolation = asked.pop("interpolation")
+    if interpolation is None:
+        return asked
+    if asked.get("method", "linear") not in ("linear", interpolation):
+        raise TypeError(f"{name}() takes method or interpolation, which is its former name")
+    return {**asked, "method": interpolation}
+
+
+def approximate_instead(error: TypeError, how: str) -> TypeError:
+    """The error of a call that dask would answer by an approximation, and how to ask for that."""
+    return TypeError(f"{error}; {how} asks for dask's own answer, which is approximate")
+
+
+def _is_nothing(key: str, value: Any) -> bool:
+    """Tell whether an argument that ours does not take says nothing."""
+    nothing = NOTHING.get(key, key)
+    return value is nothing or (isinstance(value, str | bool) and value == nothing)
+
+
+# --- What is replaced -----------------------------------------------------------------------------
+
+
+class Replacements:
+    """Functions and methods that are replaced together, and put back together."""
+
+    def __init__(self) -> None:
+        self.lock = forks.lock()
+        self.originals: list[tuple[ModuleType | type, str, Any]] = []
+        self.further: list[tuple[type, str, Callable[[Any], Any]]] = []
+
+    def add(self, owner: type, name: str, routed: Callable[[Any], Any]) -> None:
+        """Replace a method of another class too, at once if others are replaced.
+
+        Parameters
+        ----------
+        owner, name : type, str
+            The class, and its method.
+        routed : callable
+            From the method to what takes its place.
+        """
+        with self.lock:
+            self.further.append((owner, name, routed))
+            if self.originals:
+                self._set(owner, name, routed(getattr(owner, name)))
+
+    def settle(self, *, is_wanted: bool) -> None:
+        """Replace everything, or put everything back, unless that is so already."""
+        with self.lock:
+            if is_wanted and not self.originals:
+                self._replace()
+            elif not is_wanted:
+                for owner, name, original in reversed(self.originals):
+                    if original is None:
+                        delattr(owner, name)
+                    else:
+                        setattr(owner, name, original)
+                self.originals = []
+
+    def _replace(self) -> None:
+        for home in homes():
+            for name in OURS:
+                self._set(home, name, _routed(name, getattr(home, name)))
+            for name in METHODS:
+                self._set(home.Array, name, _array_method(name))
+        for owner, name, routed in self.further:
+            self._set(owner, name, routed(getattr(owner, name)))
+
+    def _set(self, owner: ModuleType | type, name: str, value: Any) -> None:
+        self.originals.append((owner, name, inspect.getattr_static(owner, name, None)))
+        setattr(owner, name, value)
+
+
+def _array_method(name: str) -> Callable[..., Any]:
+    accessor = getattr(Exact, name)
+
+    @wraps(accessor)
+    def method(self: Any, *positional: Any, **named: Any) -> Any:
+        return getattr(Exact(self), name)(*positional, **named)
+
+    return method
+
+
+replacements = Replacements()
