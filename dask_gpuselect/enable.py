@@ -104,9 +104,9 @@ def enable() -> Enabled:
     dask's, and calls with what this table names. No answer is an approximation that was not asked
     for, but for percentiles of strings, of which a warning says so. ``interpolation`` is taken for
     ``method``. Which function answers is decided by this table before the call: an error of this
-    package is raised and never handed to dask. Masked arrays and calls with ``weights``, ``where``, ``nodata`` or ``fill_value``
-    never go to dask, because dask's functions ignore masks, and some of them ignore weights. This
-    package answers them or raises.
+    package is raised and never handed to dask. Masked arrays and calls with ``weights``, ``where``,
+    ``nodata`` or ``fill_value`` never go to dask, because dask's functions ignore masks, and some
+    of them ignore weights. This package answers them or raises.
 
     =========================== ============================ =======================================
     what                        of                           goes to
