@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import forks
+from dask_gpuselect.engine.graphs import worker_memory
 from dask_gpuselect.engine.marks import Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
@@ -262,20 +262,7 @@ class Limits:
 
     def of_process(self) -> float:
         """Bytes of this process that may be taken."""
-        return min(self.n_bytes, _worker_memory() / WORKER_SHARE)
-
-
-def _worker_memory() -> float:
-    """The memory of the worker of `distributed` that runs this task; infinite if none does or if
-    it has no limit."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return np.inf
-    try:
-        limit = distributed.get_worker().memory_manager.memory_limit
-    except (ValueError, AttributeError):  # no worker, or one of another kind
-        return np.inf
-    return limit or np.inf
+        return min(self.n_bytes, worker_memory() / WORKER_SHARE)
 
 
 @dataclass(frozen=True, eq=False)

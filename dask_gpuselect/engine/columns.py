@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 
 from dask_gpuselect.engine.graphs import merge_tree, nothing
@@ -38,6 +37,9 @@ from dask_gpuselect.engine.source import (
     DaskArray,
     Graph,
     Key,
+    List,
+    Task,
+    TaskRef,
     extended,
     in_one_task_each,
     in_place,

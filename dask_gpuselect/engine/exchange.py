@@ -11,11 +11,10 @@ from operator import getitem
 from typing import Any
 
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
 from dask.core import flatten
 
 from dask_gpuselect.engine.graphs import layers_of, merge_tree, objects
-from dask_gpuselect.engine.source import DaskArray, extended
+from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
 from dask_gpuselect.quiet import quietly
 
 PAIRS = 1 << 16

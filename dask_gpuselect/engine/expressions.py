@@ -17,11 +17,19 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from dask._task_spec import Alias, GraphNode
 from dask.base import get_name_from_key
 from dask.core import flatten
 
-from dask_gpuselect.engine.source import DaskArray, Graph, Key, graph_of, is_reduction, optimize
+from dask_gpuselect.engine.source import (
+    Alias,
+    DaskArray,
+    Graph,
+    GraphNode,
+    Key,
+    graph_of,
+    is_reduction,
+    optimize,
+)
 
 
 @dataclass(frozen=True)

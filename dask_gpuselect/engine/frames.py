@@ -15,7 +15,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask import delayed
-from dask._task_spec import Alias, GraphNode, List, Task, TaskRef, convert_legacy_graph
 from dask.base import get_name_from_key, tokenize
 from dask.core import flatten
 from dask.dataframe.dispatch import concat
@@ -31,10 +30,16 @@ from dask_gpuselect.engine.key_classes import classes
 from dask_gpuselect.engine.shuffles import needed, shared_by_shuffles
 from dask_gpuselect.engine.source import (
     REDUCED,
+    Alias,
     DaskArray,
     DoneOnce,
     Graph,
+    GraphNode,
     Key,
+    List,
+    Task,
+    TaskRef,
+    convert_legacy_graph,
     extended,
     is_future,
     is_reduction,

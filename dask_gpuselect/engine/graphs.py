@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from dask import config
-from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.base import get_name_from_key, tokenize
 from dask.blockwise import Blockwise, blockwise, blockwise_token
 from dask.core import flatten
@@ -23,8 +23,12 @@ from dask_gpuselect.engine.source import (
     DOOR,
     REDUCED,
     DaskArray,
+    DataNode,
     Graph,
     Key,
+    List,
+    Task,
+    TaskRef,
     extended,
     merged,
     without_turn,
@@ -568,3 +572,23 @@ def grouped(
         tasks[name, i] = Task((name, i), quietly(function), group)
     graph = extended(grid.dask, name, tasks, {grid.name})
     return objects(graph, name, (len(tasks),))
+
+
+# --- Workers --------------------------------------------------------------------------------------
+
+
+def worker_memory() -> float:
+    """Return the memory of the worker of `distributed` that runs this task, in bytes; infinite if
+    no worker runs it, or one without a limit. A worker that does not say has that of the machine.
+    """
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return math.inf
+    try:
+        worker = distributed.get_worker()
+    except ValueError:  # there is none
+        return math.inf
+    try:
+        return worker.memory_manager.memory_limit or math.inf
+    except AttributeError:
+        return float(distributed.system.MEMORY_LIMIT)

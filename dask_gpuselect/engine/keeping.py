@@ -33,7 +33,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 from numpy.typing import NDArray
 
@@ -55,6 +54,9 @@ from dask_gpuselect.engine.reports import (
 from dask_gpuselect.engine.source import (
     DaskArray,
     Key,
+    List,
+    Task,
+    TaskRef,
     extended,
     is_in_memory,
     is_staged,

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
@@ -57,6 +56,9 @@ from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Gathered, Proven, gathered, merge_cuts, who_sums
 from dask_gpuselect.engine.source import (
     DaskArray,
+    List,
+    Task,
+    TaskRef,
     aligned,
     extended,
     is_in_memory,

@@ -47,13 +47,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import TaskRef
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import Ranges, thinned

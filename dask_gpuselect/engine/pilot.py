@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask._task_spec import TaskRef
 from dask.base import tokenize
 from numpy.typing import NDArray
 
@@ -20,7 +19,7 @@ from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered, sums_of, who_sums
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally

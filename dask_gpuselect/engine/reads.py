@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from dask._task_spec import DataNode, GraphNode, List, Task, TaskRef
 from dask.core import flatten
 
 from dask_gpuselect.engine.graphs import objects, tasks_of_each
 from dask_gpuselect.engine.shuffles import readers_of_shuffles
 from dask_gpuselect.engine.source import (
     DaskArray,
+    DataNode,
     Graph,
+    GraphNode,
     Key,
+    List,
+    Task,
+    TaskRef,
     as_tasks,
     divide,
     extended,

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from dask._task_spec import TaskRef
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
@@ -32,7 +31,7 @@ from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Proven, merge_cuts, merge_tallies
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
-from dask_gpuselect.engine.source import DaskArray, is_in_memory, private_copy
+from dask_gpuselect.engine.source import DaskArray, TaskRef, is_in_memory, private_copy
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics

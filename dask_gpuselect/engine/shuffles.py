@@ -16,11 +16,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dask._task_spec import GraphNode, Task
-
 from dask_gpuselect.engine.source import (
     DaskArray,
+    GraphNode,
     Key,
+    Task,
     done_once,
     with_tasks_apart,
 )
@@ -53,8 +53,11 @@ def _waits_for_writers(function: Any) -> bool:
 
 
 def _is_on_disk(barrier: GraphNode) -> bool:
-    """Tell whether what a shuffle has moved can be read several times."""
-    return bool(getattr(getattr(barrier, "spec", None), "disk", True))
+    """Tell whether what a shuffle has moved can be read several times. One that does not say where
+    it keeps it may keep it in memory."""
+    if isinstance(barrier, Task) and _waits_for_writers(barrier.func):
+        return True
+    return bool(getattr(getattr(barrier, "spec", None), "disk", False))
 
 
 def shuffles_apart(x: DaskArray) -> DaskArray:

@@ -29,15 +29,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import (
-    Alias,
-    DataNode,
-    GraphNode,
-    Task,
-    TaskRef,
-    convert_legacy_graph,
-    convert_legacy_task,
-)
+from dask._task_spec import Alias as Alias
+from dask._task_spec import DataNode as DataNode
+from dask._task_spec import GraphNode as GraphNode
+from dask._task_spec import List as List
+from dask._task_spec import Task as Task
+from dask._task_spec import TaskRef as TaskRef
+from dask._task_spec import convert_legacy_graph as convert_legacy_graph
+from dask._task_spec import convert_legacy_task
 from dask.array import core, optimization
 from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token

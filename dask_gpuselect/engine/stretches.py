@@ -21,13 +21,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import TaskRef
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.coarse import merged_coarsely, narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -49,7 +49,7 @@ def threads_for(values: Any, work: float, kind: str) -> int:
     return n_workers() if is_worth else 1
 
 
-class Threads(Executor):
+class Threads(ThreadPoolExecutor):
     """Some threads, in each task with the context of who asks, so with its `numpy.errstate`. What
     cannot be handed to one is done by the thread that asks.
 
@@ -65,17 +65,13 @@ class Threads(Executor):
     """
 
     def __init__(self, n: int, initializer: Callable[[], object] | None = None) -> None:
-        self._max_workers = n  # dask's schedulers read it
-        self._pool = ThreadPoolExecutor(n, "gpuselect", initializer)
+        super().__init__(n, "gpuselect", initializer)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         try:
-            return self._pool.submit(copy_context().run, partial(fn, *args, **kwargs))
-        except RuntimeError:  # of the pool, for those of `fn` are the future's
+            return super().submit(copy_context().run, partial(fn, *args, **kwargs))
+        except RuntimeError:  # of the executor, for those of `fn` are the future's
             return _done_here(fn, *args, **kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 def _done_here(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:

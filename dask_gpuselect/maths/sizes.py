@@ -478,7 +478,7 @@ def _slack_of_parts(sizes: Sequence[int], width: int) -> int:
 def _tally_bytes(n_parts: int, n_questions: int, counts: int) -> int:
     """The bytes of the counts of all tallies in one place: below, before, inside and up to each
     bracket, and of the lane."""
-    n_tallies = min(n_parts, TALLIES_EVERY) * _merge_levels(n_parts, TALLIES_EVERY)
+    n_tallies = min(n_parts, TALLIES_EVERY) * merge_levels(n_parts, TALLIES_EVERY)
     return n_tallies * (2 * n_questions + 1) * counts
 
 
@@ -512,7 +512,7 @@ def _pass_widths(
     pivot: int,
     counts: int,
 ) -> tuple[int, ...] | None:
-    levels = _merge_levels(len(sizes), merge_every)
+    levels = merge_levels(len(sizes), merge_every)
     # Of each level of the tree as many reports as a merge takes; of a single level, all.
     at_once = min(len(sizes), merge_every) * levels
     # One element is both ends of a bracket, until it is merged.
@@ -536,15 +536,6 @@ def _pass_widths(
         widths.append(width)
         inside, brackets = 2 * slack, n_questions
     return tuple(widths)
-
-
-def _merge_levels(n_parts: int, merge_every: int) -> int:
-    """The height of a tree of merges, at least 1."""
-    levels = 1
-    while n_parts > merge_every:
-        n_parts = -(-n_parts // merge_every)
-        levels += 1
-    return levels
 
 
 # --- Reports of one size, which are merged as they come -------------------------------------------

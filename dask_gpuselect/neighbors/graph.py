@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Task, TaskRef
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import is_cupy, numpy_dtype, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.marks import Seen, changed, marks_of
-from dask_gpuselect.engine.source import DaskArray, extended, merged, private_copy
+from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended, merged, private_copy
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.neighbors.steps import (
     Answer,

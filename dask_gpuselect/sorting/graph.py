@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Alias, Task, TaskRef
 from dask.array.core import normalize_chunks
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
@@ -40,7 +39,15 @@ from dask_gpuselect.engine.graphs import each_chunk, held, reduced, reduced_item
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.reports import Gathered
-from dask_gpuselect.engine.source import DaskArray, extended, is_in_memory, private_copy
+from dask_gpuselect.engine.source import (
+    Alias,
+    DaskArray,
+    Task,
+    TaskRef,
+    extended,
+    is_in_memory,
+    private_copy,
+)
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
 from dask_gpuselect.engine.stretches import found_in_stretches
 from dask_gpuselect.kernels import ordering, radix

@@ -19,14 +19,13 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from dask._task_spec import TaskRef
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.interpolation import result_dtype

@@ -19,14 +19,13 @@ from operator import getitem
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Task, TaskRef
 from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.source import DaskArray, extended
+from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended
 from dask_gpuselect.kernels.reference.selection import elements_at
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.finish import unsigned_zero

@@ -7,7 +7,7 @@ force, xarray's own lead to ours, for it asks NumPy, which asks dask. So do
 ``a.groupby_bins(...)`` and ``a.resample(...)``, once this module is imported.
 """
 
-from dask_gpuselect.xarray import routed as _routed  # noqa: F401 -- tells `enable` of them
+import dask_gpuselect.xarray.routed  # noqa: F401 -- methods of xarray lead to ours while enabled
 from dask_gpuselect.xarray.accessors import ExactDataArray, ExactDataset
 from dask_gpuselect.xarray.groups import ExactGroupBy
 

@@ -357,6 +357,7 @@ LAYERS = ("engine.graphs", "engine.source", "engine.expressions")
 HIGH_LEVEL = ("dask.highlevelgraph", "dask.blockwise", "dask.layers")
 GRAPH_MACHINERY = (
     "dask._task_spec",
+    *(f"dask_gpuselect.engine.source.{name}" for name in ("Alias", "DataNode", "List", "Task")),
     "dask.blockwise",
     "dask.core",
     "dask.delayed",

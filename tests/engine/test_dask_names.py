@@ -1,0 +1,92 @@
+"""Names of dask that are not public, which `source`, `graphs` and `expressions` use: one row each,
+so that a release of dask that changes one is told by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import dask.array as da
+import distributed
+import numpy as np
+import pytest
+from dask._task_spec import Alias, DataNode, Task, TaskRef
+from dask.blockwise import Blockwise
+from dask.highlevelgraph import MaterializedLayer
+from dask.layers import ArrayBlockwiseDep
+
+from dask_gpuselect.engine.graphs import worker_memory
+from dask_gpuselect.engine.source import GETTERS, is_in_memory, is_reduction
+
+PACKAGE = Path(__file__).parents[2] / "dask_gpuselect"
+
+
+def test_three_modules_know_them() -> None:
+    private = re.compile(r"(from|import) dask(\.\w+)*\._|from dask[\w.]* import [^#\n]*\b_\w+")
+    own = {path for path in PACKAGE.rglob("*.py") if private.search(path.read_text())}
+    names = {path.relative_to(PACKAGE).as_posix() for path in own}
+    assert names <= {f"engine/{name}.py" for name in ("source", "graphs", "expressions")}
+
+
+TASK = Task("b", np.add, TaskRef("a"), 2, _data_producer=True)
+X = da.core.from_array(np.arange(6.0), chunks=2)
+OF_A_FILE = da.core.from_array(SimpleNamespace(shape=(6,), dtype=X.dtype, ndim=1), chunks=2)
+
+
+def layers_of(x: Any) -> dict[str, Any]:
+    return dict(x.dask.layers)
+
+
+NAMES: dict[str, Callable[[], bool]] = {
+    "Task.func, .args": lambda: TASK.func is np.add and TASK.args[1] == 2,
+    "Task.dependencies": lambda: TASK.dependencies == {"a"},
+    "Task.data_producer": lambda: TASK.data_producer is True,
+    "Task.substitute": lambda: TASK.substitute({"a": "c"}, key="d").dependencies == {"c"},
+    "a task in a task": lambda: TASK.substitute({"a": DataNode("a", 1)}, key="b")() == 3,
+    "Alias.target": lambda: Alias("b", "a").target == "a",
+    "DataNode.value": lambda: DataNode("a", 1).value == 1,
+    "TaskRef.key": lambda: TaskRef("a").key == "a",
+    "Blockwise": lambda: (
+        {
+            *(
+                "output",
+                "output_indices",
+                "task",
+                "indices",
+                "numblocks",
+                "concatenate",
+                "new_axes",
+            ),
+            *("output_blocks", "io_deps"),
+        }
+        <= set(vars(next(v for v in layers_of(X + 1).values() if isinstance(v, Blockwise))))
+    ),
+    "ArrayBlockwiseDep.chunks": lambda: ArrayBlockwiseDep(X.chunks).chunks == X.chunks,
+    "collection_annotations": lambda: layers_of(X)[X.name].collection_annotations["shape"] == (6,),
+    "names of reductions": lambda: any(map(is_reduction, layers_of(X.mean()))),
+    "names of files": lambda: any(k.startswith("original-") for k in layers_of(OF_A_FILE)),
+    "names of getters": lambda: layers_of(OF_A_FILE)[OF_A_FILE.name].task.func.__name__ in GETTERS,
+    "materialized chunks": lambda: isinstance(layers_of(X)[X.name], MaterializedLayer),
+    "chunks in memory": lambda: is_in_memory(X),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dask_has_the_name(name: str) -> None:
+    assert NAMES[name]()
+
+
+def test_a_worker_without_a_word_has_the_memory_of_the_machine(cluster_here: Any) -> None:
+    def asked(*, forget: bool) -> tuple[float, float]:
+        worker = SimpleNamespace if forget else distributed.get_worker
+        with patch.object(distributed, "get_worker", worker):
+            return worker_memory(), distributed.system.MEMORY_LIMIT
+
+    limit, machine = cluster_here.submit(asked, forget=False).result()
+    assert 0 < limit <= machine
+    assert cluster_here.submit(asked, forget=True).result() == (machine, machine)
+    assert worker_memory() == np.inf
