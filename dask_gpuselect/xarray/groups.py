@@ -121,6 +121,23 @@ def groups_of(grouped: Any) -> Groups:
     )
 
 
+def grouped_object(grouped: Any) -> Any:
+    """The object that xarray's ``a.groupby(...)`` groups, as it was given: no public name tells it.
+
+    Raises
+    ------
+    TypeError
+        If this version of xarray calls it otherwise.
+    """
+    try:
+        return grouped._original_obj
+    except AttributeError:
+        raise TypeError(
+            f"{type(grouped).__name__} of xarray {xr.__version__} does not tell what it groups: "
+            "call a.exact.groupby(...), or disable()"
+        ) from None
+
+
 RESAMPLED = "__resample_dim__"
 """What xarray calls the groups of `resample`, before they have the name of the dimension."""
 

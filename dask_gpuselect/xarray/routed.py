@@ -15,7 +15,7 @@ from xarray.core.resample import DataArrayResample, DatasetResample
 
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.routing import replacements
-from dask_gpuselect.xarray.groups import ExactGroupBy, all_dims, groups_of
+from dask_gpuselect.xarray.groups import ExactGroupBy, all_dims, grouped_object, groups_of
 from dask_gpuselect.xarray.reductions import Dims, answered, keeps_attrs_by_default
 
 try:
@@ -24,34 +24,47 @@ except ImportError:  # before 2025.4
     from xarray.core.weighted import Weighted  # type: ignore[import-not-found, no-redef]
 
 
-def _routed_weighted(original: Callable[..., xr.DataArray]) -> Callable[..., xr.DataArray]:
+def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
     """Ours for lazy arrays, whose chunked dimensions xarray's own does not take."""
 
     @wraps(original)
-    def weighted_quantile(
-        self: Any, da: xr.DataArray, q: Any, dim: Dims = None, skipna: bool | None = None
-    ) -> xr.DataArray:
-        is_lazy = any(is_dask_collection(each.data) for each in (da, self.weights))
-        if not is_lazy or da.dtype.kind not in "iuf":
-            return original(self, da, q, dim, skipna)
-        array, weights = xr.align(da, self.weights, join="inner", copy=False)
+    def quantile(
+        self: Any,
+        q: Any,
+        *,
+        dim: Dims = None,
+        keep_attrs: bool | None = None,
+        skipna: bool | None = True,
+    ) -> Any:
+        asked: dict[str, Any] = {"dim": dim, "keep_attrs": keep_attrs, "skipna": skipna}
+        if isinstance(self.obj, xr.Dataset):
+            if not any(is_dask_collection(each) for each in (self.obj, self.weights)):
+                return original(self, q, **asked)
+            each_asked = lambda array: quantile(array.weighted(self.weights), q, **asked)  # noqa: E731
+            return self.obj.map(each_asked, keep_attrs=keep_attrs)
+        is_lazy = any(is_dask_collection(each.data) for each in (self.obj, self.weights))
+        if not is_lazy or self.obj.dtype.kind not in "iuf":
+            return original(self, q, **asked)
+        array, weights = xr.align(self.obj, self.weights, join="inner", copy=False)
         array = array.broadcast_like(weights)
         how: dict[str, Any] = {"method": "linear", "where": weights != 0}
-        skips = da.dtype.kind == "f" and skipna is not False
-        if da.dtype.kind == "f" and not skips:
+        skips = array.dtype.kind == "f" and skipna is not False
+        if array.dtype.kind == "f" and not skips:
             # To xarray a NaN of weight 0 is one, too.
             how["where"] = how["where"] | array.isnull()
             weights = weights.where(array.notnull(), 1)
         function = quantiles.nanquantile if skips else quantiles.quantile
+        keeps = keeps_attrs_by_default() if keep_attrs is None else keep_attrs
         shares = np.atleast_1d(np.asarray(q, np.float64))
-        how |= {"weights": weights, "keep_attrs": keeps_attrs_by_default()}
-        found = answered(array, function, dim, how, shares)
+        found = answered(
+            array, function, dim, how | {"weights": weights, "keep_attrs": keeps}, shares
+        )
         return found.squeeze()
 
-    return weighted_quantile
+    return quantile
 
 
-replacements.add(Weighted, "_weighted_quantile", _routed_weighted)
+replacements.add(Weighted, "quantile", _routed_weighted)
 
 
 # --- Groups ---------------------------------------------------------------------------------------
@@ -73,7 +86,7 @@ def _routed_groups(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def method(self: Any, *args: Any, **how: Any) -> Any:
-        obj = self._original_obj
+        obj = grouped_object(self)
         variables = obj.data_vars.values() if isinstance(obj, xr.Dataset) else [obj]
         if not any(is_dask_collection(each.data) for each in (*variables, self.encoded.codes)):
             return original(self, *args, **how)

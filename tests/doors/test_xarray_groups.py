@@ -14,6 +14,7 @@ from xarray.groupers import BinGrouper, TimeResampler, UniqueGrouper
 
 import dask_gpuselect.xarray
 from dask_gpuselect import describe_boxplot, enable, robust
+from dask_gpuselect.xarray.groups import grouped_object
 from tests.data import normal
 from tests.graphs import names_of
 from tests.sources import Source
@@ -444,3 +445,10 @@ def test_a_dataset_is_asked_about_the_same_variables_with_and_without_groups(
             alone = getattr(ds.v.isel(t=[2, 3]).exact, name)(*q, **how)
             second = grouped.v.isel(g=1)
             np.testing.assert_array_equal(np.squeeze(second.values), np.squeeze(alone.values))
+
+
+def test_what_is_grouped_is_told_or_asked_for() -> None:
+    grouped = xr.DataArray([1.0, 2.0], dims="x", coords={"x": [0, 1]}).groupby("x")
+    assert grouped_object(grouped).identical(grouped._original_obj)
+    with pytest.raises(TypeError, match=r"call a\.exact\.groupby"):
+        grouped_object(object())
