@@ -135,6 +135,10 @@ def test_strings_of_any_length_go_along() -> None:
     assert names[:4].tolist() == ["g", "ef", "bcd", "a"]
 
 
+def test_once_is_enough() -> None:
+    assert entered(entered(key := da.zeros(10, chunks=5))).name == entered(key).name
+
+
 # --------------------------------------------------------------------------------------------------
 # Kinds of arrays
 # --------------------------------------------------------------------------------------------------

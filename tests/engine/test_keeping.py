@@ -29,7 +29,7 @@ from dask_gpuselect import (
     to_gpu,
 )
 from dask_gpuselect.engine import boards, keeping, narrowing, spill
-from dask_gpuselect.engine.reads import Reader, Reads, Unread
+from dask_gpuselect.engine.reads import Unread
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.rulers import COARSE
@@ -365,22 +365,6 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
     with dask.config.set({"dask_gpuselect.keep-limit": 0}):
         expected = dask.compute(KEPT[name](data.lazy(N)))[0]
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.legacy
-def test_an_unread_chunk_can_be_read_elsewhere() -> None:
-    """It brings what it needs but for what all chunks share."""
-    data = source()
-    reads = Reads(data.lazy(N) + da.arange(N * N_CHUNKS, chunks=N).persist())
-    read = reads.of_places[(3,)]
-    assert len(read.needs) == 2
-    assert len(reads.shared) == 1
-    values = {key: data if key in reads.shared else np.full(N, 7) for key in read.needs}
-    unread = Reader(read, list(values.values())).unread(0, reads.shared)
-    assert list(unread.own) == [key for key in read.needs if key not in reads.shared]
-    again = pickle.loads(pickle.dumps(unread))
-    found = again.read({key: values[key] for key in reads.shared})
-    np.testing.assert_array_equal(found, data.whole()[3 * N : 4 * N] + 7)
 
 
 @pytest.mark.gpu
