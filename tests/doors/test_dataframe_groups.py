@@ -85,13 +85,16 @@ ROOTS = {"one root": ("1 GiB", 0), "at once": ("20 MB", 0), "class by class": ("
 """The limit of a root, and how many rows of each group let a chunk be looked at once for all."""
 
 
-@pytest.fixture(params=ROOTS)
+@pytest.fixture
 def roots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     """Whether there are several."""
     limit, rows = ROOTS[request.param]
     monkeypatch.setattr(group_tables, "ROWS_OF_EACH", rows)
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         yield limit == "20 MB"
+
+
+by_roots = pytest.mark.parametrize("roots", ROOTS, indirect=True)
 
 
 def n_roots(answer: Any) -> int:
@@ -103,7 +106,8 @@ def n_roots(answer: Any) -> int:
 # --- As pandas has it -----------------------------------------------------------------------------
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(10)
+@by_roots
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("dropna", [True, False])
 @pytest.mark.parametrize("kind", KEYS)
@@ -122,6 +126,7 @@ def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool, roots: bo
 
 
 @pytest.mark.few(4)
+@by_roots
 @pytest.mark.parametrize(
     "keys", [["b", "c", "k"], ["c", "b", "k"], ["b", "k", "c"], ["k", "c", "b", "d"]]
 )
@@ -206,6 +211,7 @@ def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
         assert_series_equal(found.compute(), expected)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("kind", [*COLUMNS, "bool", "boolean", "bool[pyarrow]", "float16"])
 def test_medians_and_counts_are_those_of_pandas(kind: str) -> None:
     v = values(kind) if kind in COLUMNS else pd.Series(PLACES > 9, dtype=kind)
@@ -285,6 +291,7 @@ ASKS = {
 }
 
 
+@by_roots
 @pytest.mark.parametrize("name", ASKS)
 def test_every_partition_is_loaded_twice(name: str, roots: bool) -> None:
     """For counts once."""
@@ -303,15 +310,12 @@ def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
 
 @pytest.mark.parametrize("n", [1, 12])
 def test_of_any_number_of_partitions(n: int) -> None:
-    x, df = frames(whole(), n)
-    expected = df.groupby("c")[["a", "b"]].quantile(Q)
-    assert_frame_equal(x.exact.groupby("c")[["a", "b"]].quantile(Q).compute(), expected)
-
-
-def test_groups_that_are_in_one_partition_and_larger_than_any() -> None:
-    df = pd.DataFrame({"k": np.repeat([3, 1, 2], [5, 900, 7]), "v": hashed(np.arange(912))})
-    x, df = frames(df, 12)
-    assert_series_equal(x.exact.groupby("k")["v"].median().compute(), df.groupby("k")["v"].median())
+    """Groups are in one partition, or larger than any."""
+    k = np.repeat([3, 1, 2], [5, 2988, 7])
+    x, df = frames(whole().assign(k=k), n)
+    for by in ("c", "k"):
+        expected = df.groupby(by)[["a", "b"]].quantile(Q)
+        assert_frame_equal(x.exact.groupby(by)[["a", "b"]].quantile(Q).compute(), expected)
 
 
 def test_partitions_of_unknown_length_and_empty_ones() -> None:
@@ -361,7 +365,8 @@ class InAnyOrder(Counting):
         return frame.sample(frac=1, random_state=self.counts[i])
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(4)
+@by_roots
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("by", ["c", "s", ["s", "c"]])
 def test_rows_in_another_order_are_the_same(
@@ -397,6 +402,7 @@ CHANGES = {
 
 
 @pytest.mark.few(7)
+@by_roots
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_between_loads_are_noticed(name: str, roots: bool) -> None:
     answer = Changing(CHANGES[name]).lazy().exact.groupby("c")["a"].median()
@@ -541,8 +547,7 @@ def test_descriptions_are_those_of_pandas(columns: Any, keys: Any) -> None:
     assert_frame_equal(found._meta, expected.iloc[:0])
 
 
-@pytest.mark.parametrize("column", ["v", "i"])
-@pytest.mark.parametrize("keys", ["k", "c", ["b", "k"]])
+@pytest.mark.parametrize(("keys", "column"), [("k", "v"), ("c", "i"), (["b", "k"], "v")])
 def test_boxes_of_groups(keys: Any, column: str) -> None:
     x, df = typed()
     boxes = x.exact.groupby(keys)[column].describe_boxplot(whis=0.5).compute()
