@@ -116,7 +116,7 @@ def test_quartiles_of_uneven_shards() -> None:
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_several_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
+def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
     s = COLUMNS[kind].rename("x")
     q = [0.9, 0.3, 0.5, 0.5, 0.0, 1.0]
     expected = s.quantile(q, interpolation=interpolation)
@@ -131,12 +131,6 @@ def test_several_quantiles_are_those_of_pandas(kind: str, interpolation: str) ->
         )
     else:
         assert_series_equal(found.compute(), expected)
-
-
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("kind", COLUMNS)
-def test_one_quantile_is_that_of_pandas(kind: str, interpolation: str) -> None:
-    s = COLUMNS[kind]
     expected = s.quantile([0.3], interpolation=interpolation).iloc[0]
     if kind in ("Int64", "UInt8") and interpolation in ("linear", "midpoint"):
         expected = np.float64(expected)  # which pandas makes an integer where it is whole
@@ -294,11 +288,6 @@ def test_a_mean_in_the_data_is_computed_once() -> None:
 
 
 MADE: dict[str, Any] = {
-    "shuffled by files": lambda x: x.shuffle("c", shuffle_method="disk")["a"],
-    "shuffled by tasks": lambda x: x.shuffle("c", shuffle_method="tasks")["a"],
-    "merged": lambda x: x.merge(
-        dd.from_pandas(pd.DataFrame({"c": np.arange(50, dtype="i4")}), npartitions=3), on="c"
-    )["a"],
     "one behind the other": lambda x: x["a"].cumsum(),
     "overlapping": lambda x: x["a"].shift(3),
     "of groups": lambda x: x.groupby("c")["a"].mean(),
@@ -311,14 +300,6 @@ MADE: dict[str, Any] = {
 def test_frames_of_every_making(name: str) -> None:
     s = MADE[name](dd.from_pandas(whole(), npartitions=4, sort=False))
     np.testing.assert_allclose(s.exact.quantile(Q).compute(), s.compute().quantile(Q), rtol=1e-13)
-
-
-def test_of_files(tmp_path: Path) -> None:
-    for i in range(PARTITIONS):
-        partition(i).to_parquet(tmp_path / f"{i}.parquet")
-    x = dd.read_parquet(f"{tmp_path}/*.parquet")
-    answer = x.exact.quantile(Q, numeric_only=True)
-    assert_frame_equal(answer.compute(), whole().quantile(Q, numeric_only=True))
 
 
 def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
@@ -429,6 +410,8 @@ def test_enabled_methods_leave_to_dask_what_is_its_own() -> None:
     with enable():
         for ask, expected in zip(asks, before, strict=True):
             assert_series_equal(ask().compute(), expected)
+        with pytest.raises(TypeError, match='q is masked.* method="dask" asks for dask'):
+            x["a"].quantile(np.ma.array([0.1234]))
         with pytest.raises(ValueError, match="not supported with string series"):
             dd.from_pandas(whole()["s"], npartitions=2, sort=False).quantile(0.5)
 
@@ -460,30 +443,6 @@ def test_other_descriptions_are_dasks() -> None:
         assert words.describe().compute()["count"] == 3
 
 
-def test_no_approximation_takes_the_place_of_an_error() -> None:
-    s = pd.Series(np.arange(100.0))
-    x = dd.from_pandas(s, npartitions=5)
-    with enable():
-        with pytest.raises(TypeError, match='q is masked.* method="dask" asks for dask'):
-            x.quantile(np.ma.array([0.1234]))
-        assert x.quantile(0.5, method="dask").compute() > 0
-
-
-LATE_SCRIPT = """
-import sys
-import dask_gpuselect
-dask_gpuselect.enable()
-dask_gpuselect.disable()
-import dask.dataframe
-assert "dask_gpuselect.dataframe" not in sys.modules
-"""
-
-
-def test_nothing_is_replaced_after_the_end() -> None:
-    done = subprocess.run([sys.executable, "-c", LATE_SCRIPT], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_what_happens_after_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "imported_later.py").write_text("value = 1")
     monkeypatch.syspath_prepend(tmp_path)
@@ -503,10 +462,16 @@ def test_what_happens_after_an_import(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 SCRIPT = """
-import sys
+import os, sys
 import dask_gpuselect
 assert "dask.dataframe" not in sys.modules
 dask_gpuselect.enable()
+if (child := os.fork()) == 0:
+    dask_gpuselect.disable()
+    import dask.dataframe
+    assert "dask_gpuselect.dataframe" not in sys.modules
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 import pandas as pd
 import dask.dataframe as dd
 s = dd.from_pandas(pd.Series([1.0, 2.0, 4.0, 8.0]), npartitions=2)
@@ -528,22 +493,12 @@ else:
 
 
 def test_what_is_imported_when() -> None:
+    """Nothing is replaced by what is imported after the end."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-# --- Schedulers -----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_on_a_cluster(cluster: Any) -> None:
-    df = whole()
-    x = dd.from_pandas(df, npartitions=4, sort=False)
-    expected = df.quantile(Q, numeric_only=True)
-    assert_frame_equal(x.exact.quantile(Q, numeric_only=True).compute(), expected)
-    held = x.persist()
-    assert_frame_equal(held.exact.quantile(Q, numeric_only=True).compute(), expected)
-    assert held["a"].exact.median().persist().compute() == df["a"].median()
+# --- Names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from distributed import Client
-from distributed.protocol import deserialize, serialize
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot
 from dask_gpuselect.engine import frames as engine_frames
+from dask_gpuselect.engine import group_tables
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from tests.data import hashed
 from tests.doors.test_dataframe import (
@@ -28,6 +28,7 @@ from tests.doors.test_dataframe import (
     Counting,
     whole,
 )
+from tests.graphs import tasks_of
 
 Q = [0.9, 0.25, 0.5]
 N = 400
@@ -80,30 +81,56 @@ def each_alone(expected: Any, groups: Any, ask: Callable[[Any], Any]) -> Any:
     return found.set_axis(expected.index).astype(expected.dtype).rename(expected.name)
 
 
+ROOTS = {"one root": ("1 GiB", 0), "at once": ("20 MB", 0), "class by class": ("20 MB", 1 << 40)}
+"""The limit of a root, and how many rows of each group let a chunk be looked at once for all."""
+
+
+@pytest.fixture
+def roots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether there are several."""
+    limit, rows = ROOTS[request.param]
+    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", rows)
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        yield limit == "20 MB"
+
+
+by_roots = pytest.mark.parametrize("roots", ROOTS, indirect=True)
+
+
+def n_roots(answer: Any) -> int:
+    names = {key[0] if isinstance(key, tuple) else key for key in tasks_of(answer)}
+    brackets = {name for name in names if "-bracket-" in name and not name.endswith("ready")}
+    return max(1, len(brackets) - 1)
+
+
 # --- As pandas has it -----------------------------------------------------------------------------
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(10)
+@by_roots
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("dropna", [True, False])
 @pytest.mark.parametrize("kind", KEYS)
-def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool) -> None:
+def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool, roots: bool) -> None:
     df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
-    x, df = frames(df)
+    x, df = frames(df, 5 if roots else 3)
     how: dict[str, Any] = {"sort": sort, "dropna": dropna}
     theirs = df.groupby("k", observed=True, **how)["v"]
     ours = x.exact.groupby("k", **how)["v"]
+    assert (n_roots(ours.median()) > 1) == roots
     assert_series_equal(ours.quantile(Q).compute(), theirs.quantile(Q), rtol=1e-14)
+    assert_series_equal(ours.count().compute(), theirs.count())
     both = ["b", "k"]
     expected = df.groupby(both, observed=True, **how)[["v"]].median()
     assert_frame_equal(x.exact.groupby(both, **how)[["v"]].median().compute(), expected)
 
 
-@pytest.mark.parametrize("limit", ["1 GiB", "20 MB"])
+@pytest.mark.few(4)
+@by_roots
 @pytest.mark.parametrize(
     "keys", [["b", "c", "k"], ["c", "b", "k"], ["b", "k", "c"], ["k", "c", "b", "d"]]
 )
-def test_categories_between_other_keys(keys: list[str], limit: str) -> None:
+def test_categories_between_other_keys(keys: list[str], roots: bool) -> None:
     df = pd.DataFrame(
         {
             "k": KEYS["int"],
@@ -115,8 +142,7 @@ def test_categories_between_other_keys(keys: list[str], limit: str) -> None:
     )
     x, df = frames(df)
     expected = df.groupby(keys, observed=True)["v"].median()
-    with dask.config.set({"dask_gpuselect.root-limit": limit}):
-        assert_series_equal(x.exact.groupby(keys)["v"].median().compute(), expected)
+    assert_series_equal(x.exact.groupby(keys)["v"].median().compute(), expected)
 
 
 @pytest.mark.parametrize("kind", ["float64", "Float64", "double[pyarrow]", "float[pyarrow]"])
@@ -185,6 +211,7 @@ def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
         assert_series_equal(found.compute(), expected)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("kind", [*COLUMNS, "bool", "boolean", "bool[pyarrow]", "float16"])
 def test_medians_and_counts_are_those_of_pandas(kind: str) -> None:
     v = values(kind) if kind in COLUMNS else pd.Series(PLACES > 9, dtype=kind)
@@ -260,22 +287,19 @@ ASKS = {
     "a column": lambda x: x.exact.groupby("c")["a"].quantile(Q),
     "several columns": lambda x: x.exact.groupby("s")[["a", "b"]].median(),
     "all columns": lambda x: x.exact.groupby(["s", "c"]).quantile(Q, numeric_only=True),
+    "counts": lambda x: x.exact.groupby("c").count(),
 }
 
 
+@by_roots
 @pytest.mark.parametrize("name", ASKS)
-def test_every_partition_is_loaded_twice(name: str) -> None:
+def test_every_partition_is_loaded_twice(name: str, roots: bool) -> None:
+    """For counts once."""
     source = Counting()
     answer = ASKS[name](source.lazy())
     assert source.loads == [0] * PARTITIONS
     answer.compute()
-    assert source.loads == [2] * PARTITIONS
-
-
-def test_counts_take_one_load() -> None:
-    source = Counting()
-    source.lazy().exact.groupby("c").count().compute()
-    assert source.loads == [1] * PARTITIONS
+    assert source.loads == [1 if name == "counts" else 2] * PARTITIONS
 
 
 def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
@@ -286,15 +310,12 @@ def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
 
 @pytest.mark.parametrize("n", [1, 12])
 def test_of_any_number_of_partitions(n: int) -> None:
-    x, df = frames(whole(), n)
-    expected = df.groupby("c")[["a", "b"]].quantile(Q)
-    assert_frame_equal(x.exact.groupby("c")[["a", "b"]].quantile(Q).compute(), expected)
-
-
-def test_groups_that_are_in_one_partition_and_larger_than_any() -> None:
-    df = pd.DataFrame({"k": np.repeat([3, 1, 2], [5, 900, 7]), "v": hashed(np.arange(912))})
-    x, df = frames(df, 12)
-    assert_series_equal(x.exact.groupby("k")["v"].median().compute(), df.groupby("k")["v"].median())
+    """Groups are in one partition, or larger than any."""
+    k = np.repeat([3, 1, 2], [5, 2988, 7])
+    x, df = frames(whole().assign(k=k), n)
+    for by in ("c", "k"):
+        expected = df.groupby(by)[["a", "b"]].quantile(Q)
+        assert_frame_equal(x.exact.groupby(by)[["a", "b"]].quantile(Q).compute(), expected)
 
 
 def test_partitions_of_unknown_length_and_empty_ones() -> None:
@@ -336,16 +357,6 @@ def test_categories_that_partitions_do_not_share() -> None:
     assert found.to_dict() == {"a": 3.0, "b": 3.0, "c": 3.0}
 
 
-def test_shuffled_and_computed_keys() -> None:
-    df = whole()
-    x = dd.from_pandas(df, npartitions=4, sort=False)
-    expected = df.assign(k=df["c"] % 7).groupby("k")["a"].median()
-    shuffled = (x.shuffle("c", shuffle_method=how) for how in ("tasks", "disk"))
-    for made in (*shuffled, x.persist()):
-        found = made.assign(k=made["c"] % 7).exact.groupby("k")["a"].median()
-        assert_series_equal(found.compute(), expected)
-
-
 class InAnyOrder(Counting):
     """Has the rows of each partition in another order at each load."""
 
@@ -354,22 +365,19 @@ class InAnyOrder(Counting):
         return frame.sample(frac=1, random_state=self.counts[i])
 
 
+@pytest.mark.few(4)
+@by_roots
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("by", ["c", "s", ["s", "c"]])
-def test_rows_in_another_order_are_the_same(by: str | list[str], *, sort: bool) -> None:
+def test_rows_in_another_order_are_the_same(
+    by: str | list[str], roots: bool, *, sort: bool
+) -> None:
     """Groups are numbered otherwise then, where they are in the order in which they appear."""
     source, df = InAnyOrder(), Counting().lazy().compute()
     found = source.lazy().exact.groupby(by, sort=sort)[["a", "b"]].median()
     found, expected = found.compute(), df.groupby(by)[["a", "b"]].median()
     assert source.loads == [2] * PARTITIONS
     assert_frame_equal(found.sort_index(), expected)
-
-
-def test_rows_of_classes_in_another_order_are_the_same() -> None:
-    df = whole()
-    with dask.config.set({"dask_gpuselect.root-limit": "1 MB"}):
-        found = InAnyOrder().lazy().exact.groupby("c")["a"].median().compute()
-    assert_series_equal(found, df.groupby("c")["a"].median())
 
 
 class Changing(Counting):
@@ -393,8 +401,10 @@ CHANGES = {
 }
 
 
+@pytest.mark.few(7)
+@by_roots
 @pytest.mark.parametrize("name", CHANGES)
-def test_changes_between_loads_are_noticed(name: str) -> None:
+def test_changes_between_loads_are_noticed(name: str, roots: bool) -> None:
     answer = Changing(CHANGES[name]).lazy().exact.groupby("c")["a"].median()
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
         answer.compute(scheduler="sync")
@@ -448,24 +458,14 @@ def test_bad_arguments_are_told_at_the_call() -> None:
 # --- Schedulers -----------------------------------------------------------------------------------
 
 
-def small(kind: str) -> pd.Series:
-    """A column with missing elements, of a dtype that NumPy's fill value does not fit."""
-    numbers = PLACES % 2 if kind == "boolean" else PLACES
-    return pd.Series(numbers, dtype=kind).where(PLACES % 5 > 0)
-
-
-@pytest.mark.parametrize("kind", ["Int8", "UInt16", "int16[pyarrow]", "boolean"])
-def test_masked_columns_of_small_integers_can_be_sent(kind: str) -> None:
-    made = engine_frames.rows(np.dtype("u1" if kind == "boolean" else "i2"))(small(kind))
-    sent = deserialize(*serialize(made))
-    np.testing.assert_array_equal(sent.mask, made.mask)
-    np.testing.assert_array_equal(sent.filled(), made.filled())
-
-
 @pytest.mark.slow
 def test_masked_columns_of_small_integers_on_a_cluster(cluster: Client) -> None:
     """Workers send each other elements that are masked, and answers."""
-    table = pd.DataFrame({"key": PLACES % 4, "x": small("Int8")})
+    small = {
+        kind: pd.Series(PLACES % 2, dtype=kind).where(PLACES % 5 > 0)
+        for kind in ("Int8", "UInt16", "int16[pyarrow]", "boolean")
+    }
+    table = pd.DataFrame({"key": PLACES % 4} | small)
     answer = dd.from_pandas(table, npartitions=5).exact.groupby("key").median()
     wanted = answer.compute(scheduler="sync")
     assert_frame_equal(cluster.compute(answer).result(timeout=60), wanted)
@@ -547,8 +547,7 @@ def test_descriptions_are_those_of_pandas(columns: Any, keys: Any) -> None:
     assert_frame_equal(found._meta, expected.iloc[:0])
 
 
-@pytest.mark.parametrize("column", ["v", "i"])
-@pytest.mark.parametrize("keys", ["k", "c", ["b", "k"]])
+@pytest.mark.parametrize(("keys", "column"), [("k", "v"), ("c", "i"), (["b", "k"], "v")])
 def test_boxes_of_groups(keys: Any, column: str) -> None:
     x, df = typed()
     boxes = x.exact.groupby(keys)[column].describe_boxplot(whis=0.5).compute()

@@ -23,7 +23,7 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, mad, spread
 from tests.backends import CUPY, NUMPY, Backend
 from tests.features.test_quantiles import untouchable
-from tests.oracle import DISCRETE, FUNCTIONS, METHODS, MIXED, takes_q
+from tests.oracle import FUNCTIONS, METHODS, MIXED, takes_q
 
 QUANTILES = tuple(filter(takes_q, FUNCTIONS))
 
@@ -81,6 +81,14 @@ OF_Q: list[Wrong] = [
         for q in (da.zeros(3, chunks=1), da.zeros(()), dask.delayed(0.5))
     ),
 ]  # fmt: skip
+OF_WEIGHTS: list[Wrong] = [
+    ({"weights": np.ones((4, 5)), "method": "hazen"}, ValueError,
+     "Only methods inverted_cdf, .* weights. Got: hazen"),
+    ({"weights": np.ones(5)}, TypeError, "Axis must be specified when shapes of a and weights"),
+    ({"weights": np.ones(5), "axis": 0}, ValueError, "Shape of weights must be consistent with sh"),
+    ({"weights": np.ones(5), "axis": "time"}, TypeError, "axis must be None, an integer .* 'time'"),
+    ({"weights": np.ones((4, 5), complex)}, TypeError, "weights must be real .* of complex128"),
+]  # fmt: skip
 OF_ALL: list[Wrong] = [
     *(
         ({"axis": axis}, np.exceptions.AxisError, f"axis {named} is out of bounds for .* 2")
@@ -99,7 +107,7 @@ OF_ALL: list[Wrong] = [
 WRONG = [
     *((function, *wrong) for function in ("quantile", "nanquantile") for wrong in SHARES),
     *((function, *wrong) for function in ("percentile", "nanpercentile") for wrong in PERCENTAGES),
-    *((function, *wrong) for function in QUANTILES for wrong in OF_Q),
+    *((function, *wrong) for function in QUANTILES for wrong in OF_Q + OF_WEIGHTS),
     *((function, *wrong) for function in FUNCTIONS for wrong in OF_ALL),
 ]
 
@@ -206,23 +214,6 @@ def test_unknown_method(backend: Backend, function: str, method: Any) -> None:
         assert sorted(listed.split(", ")) == sorted(METHODS)
 
 
-@functions_of_q
-def test_weights(backend: Backend, function: str) -> None:
-    for a in arrays(backend):
-        with pytest.raises(ValueError, match="Only methods inverted_cdf, .* weights. Got: hazen"):
-            call(function, a, weights=np.ones((4, 5)), method="hazen")
-        with pytest.raises(TypeError, match="Axis must be specified when shapes of a and weights"):
-            call(function, a, weights=np.ones(5))
-        with pytest.raises(ValueError, match="Shape of weights must be consistent with shape of"):
-            call(function, a, weights=np.ones(5), axis=0)
-        with pytest.raises(TypeError, match="axis must be None, an integer or a tuple .* 'time'"):
-            call(function, a, weights=np.ones(5), axis="time")
-        with pytest.raises(TypeError, match="weights must be real numbers, not of complex128"):
-            call(function, a, weights=np.ones((4, 5), complex))
-        ours = call(function, backend.mapped(da.ones(3)), weights=None).compute()
-        assert backend.to_numpy(ours) == 1
-
-
 # --------------------------------------------------------------------------------------------------
 # Data
 # --------------------------------------------------------------------------------------------------
@@ -258,22 +249,14 @@ def test_bools_are_not_interpolated(backend: Backend, function: str, method: str
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-def test_weighted_dates_are_not_added_up(backend: Backend, dtype: str) -> None:
+def test_dates_are_not_added_up(backend: Backend, dtype: str) -> None:
+    named = np.dtype(dtype).name.replace("[", r"\[")
+    sums = f'method linear are sums, and {named} .*: use method="inverted_cdf" or'
     for a in arrays(backend, dtype):
-        with pytest.raises(
-            TypeError, match='by method linear are sums.*method="inverted_cdf" or'
-        ) as e:
+        with pytest.raises(TypeError, match=sums):
             dask_gpuselect.quantile(a, 0.5, weights=np.ones(a.shape))
-        assert str(np.dtype(dtype)) in str(e.value)
-
-
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-def test_deviations_of_dates(backend: Backend, dtype: str) -> None:
-    for a in arrays(backend, dtype):
         for function in (spread.mad, spread.iqr):
-            with pytest.raises(
-                TypeError, match=f"needs numbers, not {np.dtype(dtype)}".replace("[", r"\[")
-            ):
+            with pytest.raises(TypeError, match=f"needs numbers, not {named}"):
                 function(a)
 
 
@@ -337,70 +320,8 @@ def test_other_collections(function: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Chunks, which only a worker sees
+# While it is computed: what chunks turn out to be is in tests/engine/test_door.py
 # --------------------------------------------------------------------------------------------------
-
-
-def chunks_that_are(
-    make: Callable[[Any], Any], declared: str, backend: Backend = NUMPY
-) -> da.Array:
-    """A source that promises one thing and delivers another."""
-    source = backend.held(np.arange(20.0).reshape(4, 5) + 0.5, 3)
-    meta = backend.asarray(np.empty((0, 0), declared))
-    return source.map_blocks(make, dtype=declared, meta=meta)
-
-
-@pytest.mark.parametrize(
-    ("found", "declared"),
-    [
-        ("f8", "f4"),
-        ("f4", "f2"),
-        ("f8", "i8"),
-        ("i8", "i4"),
-        ("u8", "i8"),
-        ("i4", "u8"),
-        ("i4", "?"),
-        ("c16", "f8"),
-    ],
-)
-def test_chunks_of_another_dtype(backend: Backend, found: str, declared: str) -> None:
-    assert_dtype_is_refused(backend, found, declared)
-
-
-@pytest.mark.parametrize(
-    ("found", "declared"),
-    [("M8[ns]", "M8[s]"), ("m8[s]", "i8"), ("i8", "M8[s]"), ("O", "f8"), ("U8", "f8")],
-)
-def test_chunks_of_another_dtype_that_only_numpy_has(found: str, declared: str) -> None:
-    assert_dtype_is_refused(NUMPY, found, declared)
-
-
-def assert_dtype_is_refused(backend: Backend, found: str, declared: str) -> None:
-    a = chunks_that_are(lambda block: block.astype("i8").astype(found), declared, backend)
-    result = dask_gpuselect.quantile(a, 0.5, method=DISCRETE[0])
-    with pytest.raises(
-        TypeError, match=r"^chunk \(\d, \d\) has dtype .* but its array says "
-    ) as error:
-        result.compute()
-    assert str(np.dtype(found)) in str(error.value)
-    assert str(np.dtype(declared)) in str(error.value)
-
-
-def test_chunks_that_turn_out_masked() -> None:
-    a = chunks_that_are(lambda block: np.ma.masked_greater(block, 3), "f8")
-    result = dask_gpuselect.median(a)
-    with pytest.raises(TypeError, match="masked arrays are not supported"):
-        result.compute()
-
-
-@pytest.mark.parametrize(
-    "make", [list, str, lambda block: None, set], ids=["list", "str", "None", "set"]
-)
-def test_chunks_that_are_no_arrays(make: Callable[[Any], Any]) -> None:
-    a = chunks_that_are(lambda block: make(block.ravel()), "f8")
-    result = dask_gpuselect.median(a)
-    with pytest.raises(TypeError, match="chunks of type .* are not supported"):
-        result.compute()
 
 
 @pytest.mark.any_dask

@@ -17,16 +17,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pandas.testing import assert_frame_equal, assert_series_equal
+from pandas.testing import assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect.engine import group_tables
 from dask_gpuselect.engine.key_classes import classes, forms
-from dask_gpuselect.maths.cuts import ChunksChangedError
 from tests.data import hashed
-from tests.doors.test_dataframe import Counting, whole
-from tests.doors.test_dataframe_groups import CHANGES, KEYS, PLACES, Changing, N, Q, frames
-from tests.graphs import tasks_of
+from tests.doors.test_dataframe_groups import PLACES, frames, n_roots
 
 MANY = 1 << 16
 ROOTS = {"dask_gpuselect.root-limit": "20 MB"}
@@ -157,28 +154,6 @@ def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[request.param])
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("sort", [True, False])
-@pytest.mark.parametrize("kind", KEYS)
-def test_answers_are_those_of_one_root(kind: str, sort: bool, looks: None) -> None:
-    df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
-    x, df = frames(df, 5)
-    how: dict[str, Any] = {"sort": sort, "dropna": False}
-    both = ["b", "k"]
-    groups = x.exact.groupby("k", **how)["v"]
-    assert roots_of(groups.median()) > 1
-    theirs = df.groupby("k", observed=True, **how)["v"]
-    assert_series_equal(groups.quantile(Q).compute(), theirs.quantile(Q), rtol=1e-14)
-    assert_series_equal(groups.count().compute(), theirs.count())
-    expected = df.groupby(both, observed=True, **how)[["v"]].median()
-    assert_frame_equal(x.exact.groupby(both, **how)[["v"]].median().compute(), expected)
-
-
-def roots_of(answer: Any) -> int:
-    names = {key[0] if isinstance(key, tuple) else key for key in tasks_of(answer)}
-    return len({name for name in names if "-bracket-" in name and not name.endswith("ready")}) - 1
-
-
 MIXED = {
     "integers, then floats": (np.array([1, 2, 3]), np.array([2.0, 1.0, 0.5])),
     "bytes, then words of them": (np.array([1, 2, 3], "i1"), np.array([3, 300, 1], "i8")),
@@ -200,7 +175,7 @@ def test_partitions_of_other_dtypes(name: str, sort: bool, looks: None) -> None:
     x = dd.from_map(lambda i: parts[i], range(2), meta=parts[0].iloc[:0])
     expected = x.compute().groupby("k", sort=sort, dropna=False)["v"].median()
     groups = x.exact.groupby("k", sort=sort, dropna=False)["v"]
-    assert roots_of(groups.median()) > 1
+    assert n_roots(groups.median()) > 1
     assert_series_equal(groups.median().compute(), expected)
 
 
@@ -213,17 +188,6 @@ def test_dtypes_that_pandas_does_not_compare_are_told(limit: str) -> None:
         for answer in (groups.median(), groups.count()):
             with pytest.raises(TypeError, match=r"another dtype in some partitions.*df\.astype"):
                 answer.compute(scheduler="sync")
-
-
-def test_partitions_are_loaded_as_often_as_by_one_root() -> None:
-    source = Counting()
-    found = source.lazy().exact.groupby("c")["a"].quantile(Q)
-    assert roots_of(found) > 1
-    assert_series_equal(found.compute(), whole().groupby("c")["a"].quantile(Q))
-    assert set(source.loads) == {2}
-    source = Counting()
-    source.lazy().exact.groupby("c").count().compute()
-    assert set(source.loads) == {1}
 
 
 def test_a_root_holds_the_reports_of_its_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,16 +221,8 @@ def test_tasks_do_not_grow_with_the_square_of_partitions() -> None:
     with dask.config.set({"dask_gpuselect.root-limit": 1}):
         for n in (2, 300):
             x = dd.from_map(lambda _: df, range(n), meta=df.iloc[:0])
-            roots = roots_of(x.exact.groupby("k")["v"].median())
+            roots = n_roots(x.exact.groupby("k")["v"].median())
             assert roots == min(group_tables.MOST_ROOTS, group_tables.MOST_REPORTS // n)
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("name", CHANGES)
-def test_changes_between_loads_are_noticed(name: str, looks: None) -> None:
-    answer = Changing(CHANGES[name]).lazy().exact.groupby("c")["a"].median()
-    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\)"):
-        answer.compute(scheduler="sync")
 
 
 def test_keys_that_only_all_partitions_make_equal_are_told() -> None:

@@ -45,13 +45,13 @@ def dasks() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("axis", [None, 0, (0, 1)])
-def test_the_accessor(name: str, axis: Any, backend: Backend) -> None:
+def test_the_accessor(name: str, backend: Backend) -> None:
     x = backend.lazy(data(), (7, 11))
-    found = getattr(x.exact, name)(*asked(name), axis=axis, keepdims=True)
-    wanted = getattr(dask_gpuselect, name)(x, *asked(name), axis=axis, keepdims=True)
-    assert found.name == wanted.name
-    assert isinstance(found, da.Array)
+    for axis in (None, 0, (0, 1)):
+        found = getattr(x.exact, name)(*asked(name), axis=axis, keepdims=True)
+        wanted = getattr(dask_gpuselect, name)(x, *asked(name), axis=axis, keepdims=True)
+        assert found.name == wanted.name
+        assert isinstance(found, da.Array)
 
 
 SORTING = ("sort", "argsort", "sort_by", "quantile_bins", "digitize")
@@ -115,14 +115,9 @@ def test_all_ways_lead_to_ours(name: str) -> None:
             ):
                 assert way.name == wanted.name
         getattr(np, name)(y, *asked(name)).compute()
-    assert set(source.loads.values()) == {2}
-
-
-def test_box_plots_are_a_method() -> None:
-    x = da.from_array(data(), chunks=7)
-    assert not hasattr(x, "describe_boxplot")
-    with enable():
         assert x.describe_boxplot(0).shape == (30,)
+    assert not hasattr(x, "describe_boxplot")
+    assert set(source.loads.values()) == {2}
 
 
 def test_disabling_restores_the_very_same_objects() -> None:
@@ -144,77 +139,42 @@ def is_on() -> bool:
     return hasattr(da.Array, "median")
 
 
-def test_contexts_are_nested() -> None:
-    with enable():
-        with enable():
-            assert is_on()
-        assert is_on()
-    assert not is_on()
-    enable()
-    with enable():
-        pass
-    assert is_on()  # as it was before
-    with enable():
-        disable()
-        assert not is_on()
-    assert not is_on()
+# Steps, and after each whether ours are in place: "on" and "off" call `enable()` and `disable()`,
+# "a=" makes a context and keeps it, "a(" enters it, made before or now, and "a)" leaves it.
+STEPS = {
+    "nested": "a( + b( + b) + a) -",
+    "within": "on + a( + a) +",
+    "ended inside": "a( + off - a) -",
+    "enabled inside": "a( + on + a) + off -",
+    "made before both are entered": "a= + b= + a( + b( + b) + a) -",
+    "made before a call": "a= + on + a( + a) + off -",
+    "made before another context": "a= + b( + b) + a( + a) -",
+    "entered in itself": "a( + a( + a) + a) - a( + a) -",
+    "ended, and others entered": "a( + off - b( + b) - a( + a) + a) -",
+    "ended, and a later call": "a( + off - on + a) + off -",
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_contexts_end_what_they_began(name: str) -> None:
+    made: dict[str, Any] = {}
+    steps = STEPS[name].split()
+    for step, wanted in zip(steps[::2], steps[1::2], strict=True):
+        if step in ("on", "off"):
+            (enable if step == "on" else disable)()
+        else:
+            context = made[step[0]] if step[0] in made else made.setdefault(step[0], enable())
+            if step[1] == "(":
+                context.__enter__()
+            elif step[1] == ")":
+                context.__exit__(None, None, None)
+        assert is_on() == (wanted == "+"), step
+
+
+def test_a_context_ends_with_an_error() -> None:
     with pytest.raises(KeyError), enable():
         raise KeyError
     assert not is_on()
-
-
-def test_a_context_does_not_end_what_others_have_enabled() -> None:
-    with enable():
-        enable()
-    assert is_on()  # by the call inside
-    disable()
-
-    first, second = enable(), enable()  # as two threads that have not entered their contexts yet
-    with first:
-        with second:
-            assert is_on()
-        assert is_on()
-    assert not is_on()
-
-    early = enable()
-    enable()
-    with early:
-        pass
-    assert is_on()  # by the second call
-    disable()
-
-    early = enable()
-    with enable():
-        pass
-    with early:
-        assert is_on()
-    assert not is_on()
-
-    with enable() as outer:
-        with outer:
-            assert is_on()
-        assert is_on()
-    assert not is_on()
-    with outer:
-        assert is_on()
-    assert not is_on()
-
-
-def test_disabling_ends_every_context() -> None:
-    with enable() as outer:
-        disable()
-        with enable():
-            assert is_on()
-        assert not is_on()
-        with outer:  # entered again
-            assert is_on()
-        assert is_on()
-    assert not is_on()
-    with enable():
-        disable()
-        enable()
-    assert is_on()  # the context has ended before, and so does not end the later call
-    disable()
 
 
 @pytest.mark.parametrize("is_permanent", [False, True])
@@ -325,11 +285,18 @@ def test_what_ours_does_not_know_is_dasks(calls: list[str]) -> None:
 def test_percentiles_are_not_handed_to_an_approximation(calls: list[str]) -> None:
     x = da.from_array(data().ravel(), chunks=70)
     dates = (x * 1e6).astype("M8[s]")
+    q = da.from_array([12.0], chunks=1)
     with enable():
         with pytest.raises(TypeError, match='internal_method="dask" asks for dask.s own'):
             da.percentile(x.astype(object), [12.34])
+        for lazy in (q, q[0], [q[0]]):
+            for ask in (da.percentile, np.percentile):
+                with pytest.raises(TypeError, match=r"q\.compute\(\); internal_method="):
+                    ask(x, lazy)
         found = da.percentile(dates, [12.34]).compute()
-    assert not calls
+        assert not calls
+        da.percentile(x, q, internal_method="dask")
+        assert calls == ["percentile"]
     np.testing.assert_array_equal(found, np.percentile(dates.compute(), [12.34]))
 
 
@@ -376,19 +343,6 @@ def test_interpolation_is_the_former_name_of_method(name: str, ndim: int, calls:
         with pytest.raises(TypeError, match="former name"):
             getattr(da, name)(x, *q, interpolation="lower", method="higher", **how)
     assert not calls
-
-
-def test_lazy_percentages_are_not_handed_to_an_approximation(calls: list[str]) -> None:
-    x = da.from_array(data().ravel(), chunks=70)
-    q = da.from_array([12.0], chunks=1)
-    with enable():
-        for lazy in (q, q[0], [q[0]]):
-            for ask in (da.percentile, np.percentile):
-                with pytest.raises(TypeError, match=r"q\.compute\(\); internal_method="):
-                    ask(x, lazy)
-        assert not calls
-        da.percentile(x, q, internal_method="dask")
-    assert calls == ["percentile"]
 
 
 def test_percentiles_of_strings_say_that_they_are_approximate(calls: list[str]) -> None:

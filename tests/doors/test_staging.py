@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import itertools
 import pickle
-import subprocess
 import sys
 import threading
 import time
@@ -26,7 +25,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.system import CPU_COUNT
-from distributed import Client, LocalCluster
+from distributed import Client
 from numpy.typing import NDArray
 
 from dask_gpuselect import devices, quantile, staging
@@ -193,23 +192,6 @@ def link() -> FakeLink:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 15, 16, 17, 24, 1000])
-@pytest.mark.parametrize("buffers", [1, 3, 9])
-def test_sizes_around_buffers(n: int, buffers: int, link: FakeLink) -> None:
-    """A buffer takes eight of these elements."""
-    source = some(n)
-    check(stage(source, link, buffers=buffers), source)
-    assert link.sent == -(-n // 8)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dtypes(dtype: str, link: FakeLink) -> None:
-    source = some((5, 9), dtype)
-    check(stage(source, link), source)
-    swapped = source.astype(source.dtype.newbyteorder())
-    check(stage(swapped, link), source)
-
-
 LAYOUTS = {
     "C": lambda a: a,
     "Fortran": np.asfortranarray,
@@ -231,19 +213,23 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, *(f">{dtype}" for dtype in DTYPES)])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [16, 64, 144, 10_000])
-@pytest.mark.parametrize("dtype", ["f8", ">f8", "u1"])
-def test_layouts(layout: str, size: int, dtype: str, link: FakeLink) -> None:
-    """Rows that are smaller than a buffer, as large, and larger."""
+def test_what_arrives(layout: str, dtype: str) -> None:
+    """Rows that are smaller than a buffer, as large, and larger; and without buffers."""
     source = np.asarray(LAYOUTS[layout](some((6, 7, 11), dtype)))
     source.flags.writeable = False
     before = source.copy()
-    copy = stage(source, link, size=size)
-    check(copy, source)
-    np.testing.assert_array_equal(source, before)
-    if dtype == "f8":
-        check(stage(source, link, size=size, buffers=0), source)
+    for size, buffers in ((16, 1), (64, 3), (144, 9), (10_000, 3), (64, 0)):
+        check(stage(source, FakeLink(), size=size, buffers=buffers), source)
+        np.testing.assert_array_equal(source, before)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 15, 16, 17, 24, 1000])
+def test_as_few_buffers_as_there_can_be(n: int, link: FakeLink) -> None:
+    """A buffer takes eight of these elements."""
+    check(stage(some(n), link, buffers=3), some(n))
+    assert link.sent == -(-n // 8)
 
 
 def test_axes_keep_their_order_in_memory(link: FakeLink) -> None:
@@ -265,8 +251,7 @@ def test_rows_are_not_divided_without_need(link: FakeLink) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("buffers", [1, 2, 8])
-@pytest.mark.parametrize("threads", [1, 3, 8])
+@pytest.mark.parametrize(("buffers", "threads"), [(1, 1), (1, 8), (2, 3), (8, 1), (8, 8)])
 def test_a_buffer_is_not_used_before_it_is_sent(buffers: int, threads: int) -> None:
     """The device reads buffers late: from one that was filled too early it would read wrong."""
     link = FakeLink(delay=2e-4)
@@ -278,8 +263,7 @@ def test_a_buffer_is_not_used_before_it_is_sent(buffers: int, threads: int) -> N
         check(copy, source)
 
 
-@pytest.mark.parametrize("buffers", [1, 2, 5])
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize(("buffers", "threads"), [(1, 4), (5, 1)])
 def test_many_tasks_at_once(buffers: int, threads: int) -> None:
     link = FakeLink(delay=1e-5)
     staging = Staging(link, Settings(buffers, threads), 64)
@@ -299,7 +283,7 @@ def test_chunks_are_copied_one_after_the_other(link: FakeLink) -> None:
 
     def task(i: int) -> Any:
         together.wait()
-        return staging.copy(some(20_000) + i)
+        return staging.copy(some(5_000) + i)
 
     with ThreadPoolExecutor(4) as tasks:
         copies = list(tasks.map(task, range(4), timeout=PATIENCE))
@@ -315,37 +299,25 @@ def test_all_threads_work_and_each_uses_the_device(link: FakeLink) -> None:
     assert len(set(link.users)) == 4
 
 
-def test_returns_when_all_is_on_its_way(link: FakeLink) -> None:
-    """The chunk may then be freed or changed; what comes after on the device waits."""
+@pytest.mark.parametrize("what", ["stream", "consumer"])
+def test_returns_when_all_is_on_its_way(what: str, link: FakeLink) -> None:
+    """The chunk may then be freed or changed; what comes after on the device waits. Nor is memory
+    written while the consumer may still read it: a pool hands it on as soon as the host has done
+    with it."""
     gate = threading.Event()
-    link.stream.put(lambda: gate.wait(PATIENCE))
+    getattr(link, what).put(lambda: gate.wait(PATIENCE))
     source = some(32)
     staging = Staging(link, Settings(4, 2), 64)
     copy = staging.copy(source)
-    expected = source.copy()
-    source[:] = -1
     seen: list[NDArray[Any]] = []
     link.consumer.put(lambda: seen.append(copy.copy()))
+    source[:] = -1
     time.sleep(0.05)
     assert (copy == 1).all()
     assert not seen
     gate.set()
     link.consumer.synchronize()
-    check(seen[0], expected)
-
-
-def test_memory_is_not_written_while_others_may_read_it(link: FakeLink) -> None:
-    """A pool hands memory on as soon as the host has done with it, not the device."""
-    gate = threading.Event()
-    link.consumer.put(lambda: gate.wait(PATIENCE))
-    source = some(32)
-    staging = Staging(link, Settings(4, 2), 64)
-    copy = staging.copy(source)
-    time.sleep(0.05)
-    assert (copy == 1).all()
-    gate.set()
-    link.consumer.synchronize()
-    check(copy, source)
+    check(seen[0], some(32))
 
 
 class BrokenError(Exception):
@@ -445,10 +417,7 @@ def test_without_pinned_memory(most: int) -> None:
     staging = Staging(link, Settings(3, 2), 64)
     assert staging.problem == "cudaErrorMemoryAllocation: out of memory"
     assert staging.buffers.qsize() == 0
-    for layout in LAYOUTS.values():
-        for dtype in ("f4", ">i2"):
-            source = np.asarray(layout(some((6, 7, 11), dtype)))
-            check(staging.copy(source), source)
+    check(staging.copy(some((6, 7))), some((6, 7)))
     assert link.sent == 0
 
 
@@ -601,10 +570,6 @@ def test_config() -> None:
     assert settings(pool=BUFFER).n_buffers == 1
     assert settings(pool=BUFFER - 1).n_buffers == 0
     assert settings(pool="0", threads="2") == Settings(0, 2)
-    with pytest.raises(ValueError, match=r"staging-pool must not be negative, and is -1"):
-        settings(pool=-1)
-    with pytest.raises(ValueError, match=r"staging-threads must be 1 or more, and is 0"):
-        settings(threads=0)
 
 
 def test_config_is_honoured(machine: Machine) -> None:
@@ -664,11 +629,6 @@ def test_a_cupy_that_lacks_something(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     with pytest.raises(ImportError, match="no_such_module"):
         devices.import_cupy()
-
-
-def test_importing_needs_no_cupy() -> None:
-    program = "import sys; sys.modules['cupy'] = None; import dask_gpuselect.staging"
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 class CUDARuntimeError(RuntimeError):
@@ -749,16 +709,19 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "_stagings", {})
 
 
+def on_the_gpu(source: NDArray[Any], cupy: Any) -> None:
+    copy = staging._stage(source)
+    assert isinstance(copy, cupy.ndarray)
+    assert (copy.dtype, copy.shape) == (source.dtype.newbyteorder("="), source.shape)
+    np.testing.assert_array_equal(cupy.asnumpy(copy), source)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gpu_dtypes(dtype: str, cupy: Any) -> None:
     source = some((300, 100), dtype)
     for given in (source, source.astype(source.dtype.newbyteorder()), source[0, 0]):
-        copy = staging._stage(given)
-        assert isinstance(copy, cupy.ndarray)
-        assert copy.dtype == source.dtype
-        assert copy.shape == given.shape
-        np.testing.assert_array_equal(cupy.asnumpy(copy), given)
+        on_the_gpu(np.asarray(given), cupy)
 
 
 @pytest.mark.gpu
@@ -766,18 +729,14 @@ def test_gpu_dtypes(dtype: str, cupy: Any) -> None:
 @pytest.mark.parametrize("shape", [(6, 7, 11), (70, 60, 1100), (6, 7, 1_000_000)])
 def test_gpu_layouts(layout: str, shape: tuple[int, ...], cupy: Any) -> None:
     """Less than a buffer, a few, and many with rows of about one."""
-    source = np.asarray(LAYOUTS[layout](some(shape, "i4")))
-    copy = staging._stage(source)
-    assert copy.shape == source.shape
-    np.testing.assert_array_equal(cupy.asnumpy(copy), source)
+    on_the_gpu(np.asarray(LAYOUTS[layout](some(shape, "i4"))), cupy)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 @pytest.mark.parametrize("buffers", [0, 1, 2, 18])
 def test_gpu_sizes_around_buffers(extra: int, buffers: int, cupy: Any) -> None:
-    source = some(BUFFER * buffers + extra if buffers else 1, "u1")
-    np.testing.assert_array_equal(cupy.asnumpy(staging._stage(source)), source)
+    on_the_gpu(some(BUFFER * buffers + extra if buffers else 1, "u1"), cupy)
 
 
 @pytest.mark.gpu
@@ -860,17 +819,9 @@ def test_gpu_no_room(cupy: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_gpu_distributed(cupy: Any) -> None:
-    """A worker of several threads, in this process."""
+def test_gpu_distributed(cupy: Any, cluster_here: Client) -> None:
     source = Source((2000, 3000))
-    x = to_gpu(source.lazy((600, 1100)))
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=4, processes=False, dashboard_address=":0"
-        ) as workers,
-        Client(workers, set_as_default=False) as client,
-    ):
-        found = client.compute(quantile(x, Q)).result()
+    found = cluster_here.compute(quantile(to_gpu(source.lazy((600, 1100))), Q)).result()
     np.testing.assert_array_equal(cupy.asnumpy(found), np.quantile(source.whole(), Q))
 
 

@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.base import tokenize
-from distributed import Client
 from numpy.typing import NDArray
 
 from dask_gpuselect import (
@@ -249,17 +248,3 @@ def test_along_an_axis_the_order_of_rows_counts(backend: Backend) -> None:
     x = backend.mapped(source.lazy(width=10))
     with pytest.raises(ChunksChangedError, match=r"chunk \(0, 0\)"):
         median(x, axis=0).compute()
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as made:
-        yield made
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_on_a_cluster(backend: Backend, client: Client, change: str, tmp_path: Path) -> None:
-    alter, message = CHANGES[change]
-    x = backend.mapped(changing(alter, directory=tmp_path))
-    with pytest.raises(ChunksChangedError, match=message):
-        client.compute(median(x)).result(timeout=60)

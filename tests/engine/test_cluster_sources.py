@@ -55,26 +55,10 @@ def made(a: Values, client: Any, folder: Path) -> da.Array:
     return held(a, client, folder).map_blocks(np.copy)
 
 
-def persisted(a: Values, client: Any, folder: Path) -> da.Array:
-    return made(a, client, folder).persist()
-
-
-def made_of_persisted(a: Values, client: Any, folder: Path) -> da.Array:
-    return persisted(a, client, folder).map_blocks(np.copy)
-
-
 def rechunked(a: Values, client: Any, folder: Path) -> da.Array:
     x = da.from_array(a, chunks=COLUMNS).rechunk(ROWS)
     assert is_peer_to_peer(x)
     return x
-
-
-def made_of_rechunked(a: Values, client: Any, folder: Path) -> da.Array:
-    return rechunked(a, client, folder).map_blocks(np.copy)[::-1]
-
-
-def rechunked_twice(a: Values, client: Any, folder: Path) -> da.Array:
-    return rechunked(a, client, folder).map_blocks(np.copy).rechunk(COLUMNS)
 
 
 def rechunked_in_part(a: Values, client: Any, folder: Path) -> da.Array:
@@ -89,31 +73,20 @@ def rechunked_in_memory(a: Values, client: Any, folder: Path) -> da.Array:
         return rechunked(a, client, folder)
 
 
-def rechunked_by_tasks(a: Values, client: Any, folder: Path) -> da.Array:
-    return da.from_array(a, chunks=COLUMNS).rechunk(ROWS, method="tasks")
-
-
 def overlapped(a: Values, client: Any, folder: Path) -> da.Array:
     x = da.from_array(a, chunks=(12, 12))
     return da.map_overlap(np.copy, x, depth=2, boundary="reflect", meta=x._meta)
 
 
-def scattered(a: Values, client: Any, folder: Path) -> da.Array:
-    futures = client.scatter([a[i : i + 12] for i in range(0, 48, 12)])
-    parts = [da.from_delayed(each, (12, 24), a.dtype) for each in futures]
-    return da.concatenate(parts)
-
-
-def submitted(a: Values, client: Any, folder: Path) -> da.Array:
-    futures = [client.submit(np.copy, a[i : i + 12]) for i in range(0, 48, 12)]
-    return da.concatenate([da.from_delayed(each, (12, 24), a.dtype) for each in futures])
+def in_quarters(a: Values, part: Callable[[Any], Any]) -> da.Array:
+    """Quarters of an array, each what is made of a slice of it."""
+    parts = [part(slice(i, i + 12)) for i in range(0, 48, 12)]
+    return da.concatenate([da.from_delayed(each, (12, 24), a.dtype) for each in parts])
 
 
 def delayed(a: Values, client: Any, folder: Path) -> da.Array:
     whole = dask.delayed(np.copy)(a)
-    return da.concatenate(
-        [da.from_delayed(whole[i : i + 12], (12, 24), a.dtype) for i in range(0, 48, 12)]
-    )
+    return in_quarters(a, lambda i: whole[i])
 
 
 def in_a_store(a: Values, client: Any, folder: Path) -> da.Array:
@@ -121,14 +94,6 @@ def in_a_store(a: Values, client: Any, folder: Path) -> da.Array:
     path = str(folder / f"{dask.base.tokenize(a)}.zarr")
     zarr.save(path, a)
     return da.from_zarr(path, chunks=ROWS)
-
-
-def concatenated(a: Values, client: Any, folder: Path) -> da.Array:
-    return da.concatenate([rechunked(a, client, folder)[:24], held(a, client, folder)[24:]])
-
-
-def taken(a: Values, client: Any, folder: Path) -> da.Array:
-    return held(a, client, folder)[np.argsort(hashed(np.arange(48)))]
 
 
 def less_their_means(a: Values, client: Any, folder: Path) -> da.Array:
@@ -142,27 +107,29 @@ def rows_of_a_frame(a: Values, client: Any, folder: Path) -> da.Array:
     return table.to_dask_array(lengths=True)
 
 
-KINDS: list[Kind] = [
-    held,
-    made,
-    persisted,
-    made_of_persisted,
-    rechunked,
-    made_of_rechunked,
-    rechunked_twice,
-    rechunked_in_part,
-    rechunked_in_memory,
-    rechunked_by_tasks,
-    overlapped,
-    scattered,
-    submitted,
-    delayed,
-    in_a_store,
-    concatenated,
-    taken,
-    less_their_means,
-    rows_of_a_frame,
-]
+KINDS: dict[str, Kind] = {
+    "held": held,
+    "made": made,
+    "persisted": lambda *given: made(*given).persist(),
+    "made of persisted": lambda *given: made(*given).persist().map_blocks(np.copy),
+    "rechunked": rechunked,
+    "made of rechunked": lambda *given: rechunked(*given).map_blocks(np.copy)[::-1],
+    "rechunked twice": lambda *given: rechunked(*given).map_blocks(np.copy).rechunk(COLUMNS),
+    "rechunked in part": rechunked_in_part,
+    "rechunked in memory": rechunked_in_memory,
+    "rechunked by tasks": lambda a, *_: da.from_array(a, chunks=COLUMNS).rechunk(
+        ROWS, method="tasks"
+    ),
+    "overlapped": overlapped,
+    "scattered": lambda a, client, _: in_quarters(a, lambda i: client.scatter(a[i])),
+    "submitted": lambda a, client, _: in_quarters(a, lambda i: client.submit(np.copy, a[i])),
+    "delayed": delayed,
+    "in a store": in_a_store,
+    "concatenated": lambda *given: da.concatenate([rechunked(*given)[:24], held(*given)[24:]]),
+    "taken": lambda *given: held(*given)[np.argsort(hashed(np.arange(48)))],
+    "less their means": less_their_means,
+    "rows of a frame": rows_of_a_frame,
+}
 
 
 def is_peer_to_peer(x: da.Array) -> bool:
@@ -268,18 +235,8 @@ def given(kind: Kind, client: Any, folder: Path) -> Given:
     return {name: kind(array, client, folder) for name, array in arrays.items()}
 
 
-def asked(x: Given, names: Any = QUESTIONS) -> dict[str, Any]:
-    return {name: QUESTIONS[name](x) for name in names}
-
-
-IN_SHORT = (rechunked,)
-
-
-def kinds(short: tuple[Callable[..., Any], ...], every: list[Any]) -> list[Any]:
-    """All kinds as parameters, of which those that are not in short are slow."""
-    marks = [() if kind in short else pytest.mark.slow for kind in every]
-    pairs = zip(every, marks, strict=True)
-    return [pytest.param(kind, marks=mark, id=kind.__name__) for kind, mark in pairs]
+def asked(x: Given) -> dict[str, Any]:
+    return {name: ask(x) for name, ask in QUESTIONS.items()}
 
 
 def check_all(x: Given) -> None:
@@ -294,9 +251,9 @@ def check_all(x: Given) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", kinds(IN_SHORT, KINDS))
-def test_every_question(kind: Kind, cluster: Any, tmp_path: Path) -> None:
-    check_all(given(kind, cluster, tmp_path))
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_question(kind: str, cluster: Any, tmp_path: Path) -> None:
+    check_all(given(KINDS[kind], cluster, tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -309,9 +266,9 @@ def gpu_cluster() -> Iterator[Any]:
 @pytest.mark.device
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_question_about_chunks_on_a_device(
-    kind: Kind, gpu_cluster: Any, tmp_path: Path
+    kind: str, gpu_cluster: Any, tmp_path: Path
 ) -> None:
-    x = given(kind, gpu_cluster, tmp_path)
+    x = given(KINDS[kind], gpu_cluster, tmp_path)
     on_device = {name: CUPY.mapped(array) for name, array in x.items()}
     # A peer-to-peer shuffle takes NumPy chunks alone, and `ravel` rechunks columns.
     with dask.config.set({"array.rechunk.method": "tasks"}):
@@ -330,33 +287,9 @@ def frame() -> Any:
     return dd.from_pandas(TABLE, npartitions=PARTS)
 
 
-def in_partitions(client: Any, folder: Path) -> Any:
-    return frame()
-
-
-def shuffled(client: Any, folder: Path) -> Any:
-    return frame().shuffle("k")
-
-
 def merged(client: Any, folder: Path) -> Any:
     others = pd.DataFrame({"k": range(20), "w": range(20)})
     return frame().merge(dd.from_pandas(others, npartitions=4), on="k")
-
-
-def merged_with_a_frame(client: Any, folder: Path) -> Any:
-    return frame().merge(pd.DataFrame({"k": range(20), "w": range(20)}), on="k")
-
-
-def by_index(client: Any, folder: Path) -> Any:
-    return frame().set_index("t")
-
-
-def in_order(client: Any, folder: Path) -> Any:
-    return frame().sort_values("v")
-
-
-def without_duplicates(client: Any, folder: Path) -> Any:
-    return frame().drop_duplicates(subset=["t"], split_out=4)
 
 
 def shuffled_and_not(client: Any, folder: Path) -> Any:
@@ -365,32 +298,14 @@ def shuffled_and_not(client: Any, folder: Path) -> Any:
     return dd.concat([*parts, whole[whole.t >= 300].shuffle("t")])
 
 
-def shuffled_twice(client: Any, folder: Path) -> Any:
-    return frame().shuffle("k").shuffle("t").assign(v=lambda x: x.v * 1.0)
-
-
-def shuffled_and_persisted(client: Any, folder: Path) -> Any:
-    return frame().shuffle("k").persist()
-
-
 def shuffled_less_its_mean(client: Any, folder: Path) -> Any:
-    table = shuffled(client, folder)
+    table = frame().shuffle("k")
     return table.assign(v=table.v - table.v.mean() * 0)
 
 
-def of_delayed(client: Any, folder: Path) -> Any:
-    parts = [dask.delayed(TABLE.iloc)[i : i + 50] for i in range(0, 400, 50)]
+def in_eighths(part: Callable[[slice], Any]) -> Any:
+    parts = [part(slice(i, i + 50)) for i in range(0, 400, 50)]
     return dd.from_delayed(parts, meta=TABLE.iloc[:0])
-
-
-def of_futures(client: Any, folder: Path) -> Any:
-    parts = [client.submit(TABLE.iloc.__getitem__, slice(i, i + 50)) for i in range(0, 400, 50)]
-    return dd.from_delayed(parts, meta=TABLE.iloc[:0])
-
-
-def of_rows_nearby(client: Any, folder: Path) -> Any:
-    table = frame()
-    return table.assign(v=table.v.rolling(1).max())
 
 
 def of_files(client: Any, folder: Path) -> Any:
@@ -399,23 +314,25 @@ def of_files(client: Any, folder: Path) -> Any:
     return dd.read_parquet(f"{folder}/*.parquet")
 
 
-TABLES: list[TableKind] = [
-    in_partitions,
-    shuffled,
-    merged,
-    merged_with_a_frame,
-    by_index,
-    in_order,
-    without_duplicates,
-    shuffled_and_not,
-    shuffled_twice,
-    shuffled_and_persisted,
-    shuffled_less_its_mean,
-    of_delayed,
-    of_futures,
-    of_rows_nearby,
-    of_files,
-]
+TABLES: dict[str, TableKind] = {
+    "in partitions": lambda *_: frame(),
+    "shuffled": lambda *_: frame().shuffle("k"),
+    "merged": merged,
+    "merged with a frame": lambda *_: frame().merge(
+        pd.DataFrame({"k": range(20), "w": range(20)}), on="k"
+    ),
+    "by index": lambda *_: frame().set_index("t"),
+    "in order": lambda *_: frame().sort_values("v"),
+    "without duplicates": lambda *_: frame().drop_duplicates(subset=["t"], split_out=4),
+    "shuffled and not": shuffled_and_not,
+    "shuffled twice": lambda *_: frame().shuffle("k").shuffle("t").assign(v=lambda x: x.v * 1.0),
+    "shuffled and persisted": lambda *_: frame().shuffle("k").persist(),
+    "shuffled less its mean": shuffled_less_its_mean,
+    "of delayed": lambda *_: in_eighths(lambda i: dask.delayed(TABLE.iloc)[i]),
+    "of futures": lambda client, _: in_eighths(lambda i: client.submit(TABLE.iloc.__getitem__, i)),
+    "of rows nearby": lambda *_: frame().assign(v=lambda x: x.v.rolling(1).max()),
+    "of files": of_files,
+}
 
 TABLE_QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "median": lambda x: x.v.exact.median(),
@@ -440,13 +357,10 @@ def as_values(found: Any) -> list[Any]:
     return as_arrays(found)
 
 
-TABLES_IN_SHORT = (merged,)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", kinds(TABLES_IN_SHORT, TABLES))
-def test_every_question_about_a_table(kind: TableKind, cluster: Any, tmp_path: Path) -> None:
-    answers = table_answers(kind(cluster, tmp_path))
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_question_about_a_table(kind: str, cluster: Any, tmp_path: Path) -> None:
+    answers = table_answers(TABLES[kind](cluster, tmp_path))
     found = {name: answer.compute() for name, answer in answers.items()}
     for name, right in table_answers(dd.from_pandas(TABLE, npartitions=1)).items():
         check(name, as_values(found[name]), as_values(right.compute(scheduler="sync")))

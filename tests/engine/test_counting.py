@@ -1,9 +1,10 @@
-"""Data of one and two bytes take one load, whatever is asked of all elements."""
+"""Data of one and two bytes take one load: values are counted, or their weights are added up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import dask
@@ -17,13 +18,15 @@ from dask_gpuselect.distribution import EmpiricalDistribution, ecdf
 from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.value_counts import ValueCounts
+from dask_gpuselect.quantiles.weighted import WEIGHTED
 from dask_gpuselect.robust import iqr, mad
 from tests.backends import Backend
 from tests.data import uniform
 from tests.sources import Source
 
 SHAPE, CHUNKS = (60, 500), (7, 180)
-QUESTIONS: dict[str, Callable[[Any], Any]] = {
+WEIGHTS = uniform(60 * 500)[::-1].reshape(SHAPE)
+COUNTED: dict[str, Callable[[Any], Any]] = {
     "median": median,
     "quantiles": lambda x: quantile(x, np.linspace(0, 1, 33), method="nearest"),
     "nanquantile": lambda x: nanquantile(x, [0.1, 0.7], keepdims=True),
@@ -35,6 +38,15 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "ecdf": lambda x: ecdf(x, 33),
     "counts at values": lambda x: ecdf(x, [1, 7, 33]),
 }
+WEIGHED: dict[str, Callable[[Any], Any]] = {
+    "box of quantiles": lambda x: describe_boxplot(
+        x, weights=WEIGHTS, method="inverted_cdf", whis=(2, 98)
+    )
+}
+for method in WEIGHTED:
+    how: dict[str, Any] = {"weights": WEIGHTS, "method": method}
+    WEIGHED[method] = partial(quantile, q=[0, 0.013, 0.25, 0.5, 0.9, 1], **how)
+    WEIGHED[f"box, {method}"] = partial(describe_boxplot, max_fliers=9, **how)
 
 
 def numbers(answer: Any) -> list[float]:
@@ -51,12 +63,15 @@ def lazy(backend: Backend, source: Source, chunks: Any = CHUNKS) -> da.Array:
     return backend.mapped(source.lazy(chunks))
 
 
+@pytest.mark.parametrize("asks", [COUNTED, WEIGHED], ids=["counted", "weighed"])
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
-def test_several_questions_share_the_load(backend: Backend, dtype: str) -> None:
+def test_several_questions_share_the_load(backend: Backend, dtype: str, asks: Any) -> None:
     source = Source(SHAPE, dtype)
     x = lazy(backend, source)
-    dask.compute([ask(x) for ask in QUESTIONS.values()], scheduler="sync")
+    found = dask.compute([ask(x) for ask in asks.values()], scheduler="sync")[0]
     assert set(source.counts.values()) == {1}
+    for one, ask in zip(found, asks.values(), strict=True):
+        np.testing.assert_array_equal(numbers(one), numbers(ask(source.whole())))
     boxes = describe_boxplot({"low": x[:30], "masked": da.where(x > 3, x, 0)})
     source.counts.clear()
     dask.compute(boxes, scheduler="sync")
@@ -67,16 +82,23 @@ def test_the_plan_says_so() -> None:
     plan = explain(Source(SHAPE, "u1").lazy(CHUNKS))
     assert (plan.name, plan.loads) == ("counts", 1)
     assert plan.gathered_bytes == 27 * 256 * 9
-    assert explain(Source(SHAPE, "i4").lazy(CHUNKS)).loads == 2
     unknown = Source(SHAPE, "u2").lazy(CHUNKS)
     assert explain(unknown[unknown > 3]).gathered_bytes == 32 * 65_536 * 10  # of one merge
+    for dtype, n in (("u1", 1), ("i1", 1), ("u2", 1), ("f2", 1), ("i4", 2)):
+        for weights in (None, da.ones(SHAPE, chunks=CHUNKS)):
+            plan = explain(Source(SHAPE, dtype).lazy(CHUNKS), weights=weights)
+            assert (plan.name == "counts", plan.loads) == (n == 1, n)
 
 
+KEEPS = uniform(300_000).reshape(60_000, 5) < [0.2, 0.2, 0.2, 0.2, 0]
+KEEPS[7, 4] = True
 LANES: dict[str, Callable[[Any], Any]] = {
     "median": lambda x: median(x, axis=0),
     "quantiles": lambda x: quantile(x, [0.02, 0.98], axis=0, method="lower", keepdims=True),
     "box": lambda x: describe_boxplot(x, axis=0),
     "mad": lambda x: mad(x, axis=0),
+    "masked box": lambda x: describe_boxplot(x, axis=0, where=KEEPS, nodata=3),
+    "masked mad": lambda x: mad(x, axis=0, where=KEEPS, nodata=3),
 }
 
 
@@ -92,20 +114,6 @@ def test_long_lanes_take_one_load_of_a_chunk_at_a_time(
     np.testing.assert_array_equal(numbers(found), numbers(ask(values)))
     plan = explain(x, axis=0)
     assert (plan.name, plan.loads, plan.task_bytes) == ("counts", 1, 12_500 * 3)
-
-
-def test_boxes_and_deviations_of_long_lanes_with_masks() -> None:
-    source, keeps = Source((60_000, 5), "u1"), uniform(300_000).reshape(60_000, 5) < 0.2
-    keeps[:, 4] = False
-    keeps[7, 4] = True
-    x, values = source.lazy((12_500, 3)), source.whole()
-    for ask in (mad, describe_boxplot):
-        source.counts.clear()
-        where = da.from_array(keeps, chunks=(20_000, 5))
-        (found,) = dask.compute(ask(x, axis=0, where=where, nodata=3), scheduler="sync")
-        assert set(source.counts.values()) == {1}
-        wanted = ask(values, axis=0, where=keeps, nodata=3)
-        np.testing.assert_array_equal(numbers(found), numbers(wanted))
 
 
 def test_short_lanes_are_taken_as_ever() -> None:

@@ -1,7 +1,8 @@
-"""Groups of data of one and two bytes take one load, while groups and values are few."""
+"""Groups of data of one and two bytes take one load of data and weights, while groups are few."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import quantile
+from dask_gpuselect import describe_boxplot, quantile
 from dask_gpuselect.engine import plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
+from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.backends import Backend
 from tests.data import uniform
 from tests.sources import Source
@@ -25,17 +27,17 @@ pytestmark = pytest.mark.any_dask
 
 SHAPE, CHUNKS = (60, 500), (7, 180)
 N_GROUPS = 5
-DTYPES = ["u1", "i1", "u2", "i2", "f2"]
-QUESTIONS: dict[str, Callable[[Any], Any]] = {
-    "quantiles": lambda groups: groups.quantile([0, 0.3, 0.5, 1]),
-    "nanmedian": lambda groups: groups.nanmedian(),
-    "iqr": lambda groups: groups.iqr(),
-    "mad": lambda groups: groups.mad(),
-    "nanmad": lambda groups: groups.nanmad(scale=1.0),
-    "count": lambda groups: groups.count(),
-    "box": lambda groups: groups.describe_boxplot(),
-    "box of quantiles": lambda groups: groups.describe_boxplot(
-        whis=(5, 95), max_fliers=7, method="inverted_cdf"
+Q = [0, 0.013, 0.25, 0.5, 0.9, 1]
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "quantiles": lambda groups, **how: groups.quantile(Q, **how),
+    "nanmedian": lambda groups, **how: groups.nanmedian(**how),
+    "iqr": lambda groups, **how: groups.iqr(**how),
+    "mad": lambda groups, **how: groups.mad(**how),
+    "nanmad": lambda groups, **how: groups.nanmad(scale=1.0, **how),
+    "count": lambda groups, **how: groups.count(**how),
+    "box": lambda groups, **how: groups.describe_boxplot(**how),
+    "box of quantiles": lambda groups, **how: groups.describe_boxplot(
+        whis=(5, 95), max_fliers=7, method="inverted_cdf", **how
     ),
 }
 
@@ -56,6 +58,9 @@ def zones(shape: tuple[int, ...] = SHAPE, dtype: str = "i4") -> NDArray[Any]:
 def elements(dtype: str) -> tuple[Source, Any, NDArray[Any]]:
     """A source, a lazy array of it, and all of that: with NaN, infinities and zeros of both
     signs."""
+    if dtype == "?":
+        source = Source(SHAPE, "u1")
+        return source, source.lazy(CHUNKS) > 40, source.whole() > 40
     source = Source(SHAPE, dtype)
     if dtype != "f2":
         return source, source.lazy(CHUNKS), source.whole()
@@ -83,34 +88,69 @@ def assert_same(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "f2"])
-def test_masks_and_missing_labels(dtype: str) -> None:
-    source, x, values = elements(dtype)
-    by = zones(dtype="f8")
-    by[::9] = np.nan
-    keeps = uniform(values.size).reshape(SHAPE) < 0.7
-    keeps[by == 2] = False
-    nodata = values[3, 3]
-    how = {"where": keeps, "nodata": nodata}
-    lazy = {"where": da.from_array(keeps, chunks=(20, 100)), "nodata": nodata}
-    asks: list[Callable[..., Any]] = [
-        lambda groups, **how: groups.nanquantile([0.1, 0.6], **how),
-        lambda groups, **how: groups.count(**how),
-        lambda groups, **how: groups.nanmad(**how),
-    ]
-    if dtype == "f2":
-        asks.append(lambda groups, **how: groups.describe_boxplot(**how))
-    grouped = groupby(x, by)
-    assert grouped.explain(**lazy).name == "counts"
-    found = compute(*(ask(grouped, **lazy) for ask in asks))
-    assert set(source.counts.values()) == {1}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for one, ask in zip(found, asks, strict=True):
-            assert_same(one, ask(groupby(values, by), **how))
-    some = values[keeps & (by == 1) & (values != nodata) & ~np.isnan(values.astype("f8"))]
-    np.testing.assert_array_equal(found[0][:, 1], quantile(some, [0.1, 0.6]))
-    assert found[1].tolist()[2] == 0
+N = math.prod(SHAPE)
+UNIT = uniform(N)[::-1].reshape(SHAPE)
+HOW: dict[str, dict[str, Any]] = {
+    "counts": {},
+    "masks": {"where": (UNIT < 0.7) & (zones() != 2), "nodata": 3},
+    "floats": {"weights": UNIT},
+    "float32": {"weights": UNIT.astype("f4")},
+    "whole weights": {"weights": np.floor(UNIT * 4).astype("i2")},
+    "every magnitude": {
+        "weights": np.ldexp(
+            0.5 + UNIT, np.floor(2000 * uniform(N)).astype(int).reshape(SHAPE) - 1000
+        )
+    },
+    "beyond 2**53": {"weights": np.floor(UNIT * 2.0**61).astype("i8") * 4 + 1},
+}
+WEIGHED: dict[str, Callable[..., Any]] = {
+    **{
+        method: lambda groups, method=method, **how: groups.nanquantile(Q, method=method, **how)
+        for method in WEIGHTED
+    },
+    "with NaN": lambda groups, **how: groups.quantile(0.3, method="inverted_cdf", **how),
+    "box": lambda groups, **how: groups.describe_boxplot(
+        method="inverted_cdf", max_fliers=7, **how
+    ),
+    "box of windows": lambda groups, **how: groups.describe_boxplot(method="linear", **how),
+}
+
+
+FIRST = [("u1", "counts"), ("f2", "masks"), ("i2", "floats"), ("?", "whole weights")]
+OTHERS = set(itertools.product(["u1", "i1", "u2", "i2", "f2"], HOW)) - set(FIRST)
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize(("dtype", "kind"), [*FIRST, *sorted(OTHERS)])
+def test_one_load(dtype: str, kind: str) -> None:
+    """The answers about all elements in memory, which sort them, to the last bit."""
+    (source, x, values), how = elements(dtype), HOW[kind]
+    lazy = {k: da.from_array(a, (13, 500)) if k != "nodata" else a for k, a in how.items()}
+    asks = WEIGHED if "weights" in how else QUESTIONS
+    if dtype == "?":  # which can only be chosen
+        asks = {name: WEIGHED[name] for name in ("inverted_cdf", "with NaN")}
+    missing = np.where(UNIT < 0.1, np.nan, zones())
+    small = da.from_array(zones().astype("u1"), chunks=(11, 400))
+    for labels, by, groups in (
+        (missing, missing, None),
+        (small, zones(), range(N_GROUPS)),
+        (small, zones(), None),
+    ):
+        if groups is None and labels is small and (x.dtype.itemsize == 2 or asks is QUESTIONS):
+            continue  # there may be 256 groups, or a load for their names
+        grouped = groupby(x, labels, groups=groups)
+        plan = grouped.explain(**lazy)
+        assert (plan.name, plan.loads) == ("counts", 1)
+        assert len(plan.parts) > 2
+        answers = [ask(grouped, **lazy) for ask in asks.values()]
+        source.counts.clear()
+        found = compute(*answers, scheduler="sync" if groups is None else "threads")
+        assert set(source.counts.values()) == {1}  # of all questions together
+        assert len(source.counts) == x.npartitions
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for one, ask in zip(found, asks.values(), strict=True):
+                assert_same(one, ask(groupby(values, by), **how))
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -129,21 +169,6 @@ def test_chunks_of_any_kind(backend: Backend, name: str) -> None:
         assert_same(found if "box" in name else backend.to_numpy(found), wanted)
 
 
-@pytest.mark.parametrize(
-    "scheduler", ["threads", pytest.param("processes", marks=pytest.mark.slow)]
-)
-def test_any_scheduler(scheduler: str) -> None:
-    source, by = Source(SHAPE, "u2"), zones()
-    for groups in (None, [4, 2]):
-        grouped = groupby(
-            source.lazy(CHUNKS), da.from_array(by.astype("u1"), chunks=(9, 500)), groups=groups
-        )
-        asked = grouped.median(), grouped.mad(), grouped.describe_boxplot()
-        found = compute(*asked, scheduler=scheduler)
-        for one, other in zip(found, compute(*asked), strict=True):
-            assert_same(one, other)
-
-
 def test_data_of_nothing_but_nan() -> None:
     nothing = da.full((40,), np.nan, dtype="f2", chunks=7)
     grouped = groupby(nothing, np.arange(40) % 2)
@@ -151,6 +176,36 @@ def test_data_of_nothing_but_nan() -> None:
     with pytest.warns(RuntimeWarning, match="All-NaN"):
         assert np.isnan(grouped.nanmedian().compute(scheduler="sync")).all()
     assert np.isnan(grouped.median().compute(scheduler="sync")).all()
+
+
+def test_a_group_is_all() -> None:
+    """One group is asked as all elements are, and a box of it is."""
+    source, weights = Source(SHAPE, "i2"), HOW["float32"]["weights"]
+    grouped = groupby(source.lazy(CHUNKS), np.zeros(SHAPE, "i4"))
+    lazy = da.from_array(weights, chunks=CHUNKS)
+    for method in WEIGHTED:
+        how: dict[str, Any] = {"weights": lazy, "method": method}
+        found, box = compute(grouped.quantile(Q, **how), grouped.describe_boxplot(**how))
+        how["weights"] = weights
+        np.testing.assert_array_equal(found[:, 0], quantile(source.whole(), Q, **how))
+        assert_same(box, describe_boxplot(source.whole(), **how, labels=["0"]))
+
+
+def test_weights_that_are_none() -> None:
+    x, by = Source(SHAPE, "i2").lazy(CHUNKS), zones()
+    for weight, message in ((-1.0, "non-negative"), (np.nan, "NaN, inf or were all zero")):
+        weights = np.ones(SHAPE)
+        weights[33, 33] = weight
+        lazy = da.from_array(weights, chunks=CHUNKS)
+        grouped = groupby(x, by)
+        with pytest.raises(ValueError, match=message):
+            compute(grouped.quantile(0.5, weights=lazy, method="inverted_cdf"))
+        others = groupby(x, by, groups=[g for g in range(N_GROUPS) if g != by[33, 33]])
+        compute(others.quantile(0.5, weights=lazy, method="inverted_cdf"))
+    lazy = da.from_array((by != 2).astype("f8"), chunks=CHUNKS)
+    for ask in WEIGHED.values():
+        with pytest.raises(ValueError, match="all zero"):
+            compute(ask(groupby(x, by), weights=lazy))
 
 
 # --- Where counts are too many --------------------------------------------------------------------
@@ -195,3 +250,24 @@ def test_reports_take_what_explain_says(monkeypatch: pytest.MonkeyPatch) -> None
     grouped = groupby(x, np.arange(1 << 20) % 3)
     compute(grouped.median())
     assert 0 < max(sizes) <= grouped.explain().gathered_bytes
+
+
+def test_sums_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    n = 1 << 27
+
+    def plan_of(dtype: str, n_groups: int) -> Any:
+        x, by = (da.zeros(n, chunks=1 << 22, dtype=each) for each in (dtype, "i8"))
+        grouped = groupby(x, by, groups=range(n_groups))
+        with dask.config.set({"dask_gpuselect.column-limit": "1 GiB"}):
+            return grouped.explain(weights=da.ones(n, chunks=1 << 22))
+
+    # As many as fit `root-limit`, whatever the weights are.
+    for dtype, most in (("u1", 3500), ("i2", 14), ("f2", 14)):
+        for n_groups, is_few in ((most, True), (most + 250, False)):
+            plan = plan_of(dtype, n_groups)
+            assert (plan.name == "counts") == is_few, (dtype, n_groups)
+            if is_few:
+                assert plan.gathered_bytes <= 1 << 30
+                assert plan.task_bytes <= 1 << 26
+    assert plan_of("i4", 2).name != "counts"

@@ -3,9 +3,7 @@ so that a release of dask that changes one is told by its name."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -21,16 +19,6 @@ from dask.layers import ArrayBlockwiseDep
 
 from dask_gpuselect.engine.graphs import worker_memory
 from dask_gpuselect.engine.source import GETTERS, is_in_memory, is_reduction
-
-PACKAGE = Path(__file__).parents[2] / "dask_gpuselect"
-
-
-def test_three_modules_know_them() -> None:
-    private = re.compile(r"(from|import) dask(\.\w+)*\._|from dask[\w.]* import [^#\n]*\b_\w+")
-    own = {path for path in PACKAGE.rglob("*.py") if private.search(path.read_text())}
-    names = {path.relative_to(PACKAGE).as_posix() for path in own}
-    assert names <= {f"engine/{name}.py" for name in ("source", "graphs", "expressions")}
-
 
 TASK = Task("b", np.add, TaskRef("a"), 2, _data_producer=True)
 X = da.core.from_array(np.arange(6.0), chunks=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -58,33 +59,42 @@ def is_one_task(answer: da.Array, x: da.Array) -> bool:
     return len({name for name in added if not name.startswith(source.DOOR)}) == 1
 
 
+KEEPS = {share: np.random.default_rng(1).random(N) < share for share in (0.0, 0.01, 0.7, 1.0)}
+ASKED: dict[str, Callable[[Any, Any], Any]] = {
+    "quantiles": lambda x, on: nanquantile(x, Q, method="lower"),
+    "box": lambda x, on: describe_boxplot(x),
+    "mad": lambda x, on: mad(x, scale=1.0),
+    "many ranks": lambda x, on: order_statistic(x, np.arange(0, 200, 3)),
+    **{
+        f"a mask of {share}": lambda x, on, keeps=keeps: nanquantile(
+            x, 0.5, where=on(keeps[: x.size])
+        )
+        for share, keeps in KEEPS.items()
+    },
+    "a masked box": lambda x, on: describe_boxplot(x, where=on(KEEPS[0.7][: x.size])),
+}
+INTEGERS = np.random.default_rng(1).integers(-3, 300, N).astype("i2")
+DATA: dict[str, Any] = {name: make(N) for name, make in (FLOATS | MISSING).items()}
+DATA |= {dtype: INTEGERS.astype(dtype) for dtype in ("u1", "i2", "f2")}
+DATA |= {f"few {name}": make(900) for name, make in (FLOATS | MISSING).items()}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.usefixtures("small_pilots")
-@pytest.mark.parametrize("chunks", [7_000, UNEVEN])
-@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
-def test_floats(name: str, chunks: Any) -> None:
-    values = (FLOATS | MISSING)[name](N)
-    valid = values[~np.isnan(values)]
-    if not valid.size:
-        return
+@pytest.mark.parametrize("is_even", [False, True])
+@pytest.mark.parametrize("name", DATA)
+def test_answers_are_those_in_host_memory(name: str, is_even: bool) -> None:
+    values = DATA[name]
+    chunks = 7_000 if is_even else UNEVEN if len(values) == N else ((500, 0, 1, 399),)
     x = CUPY.held(values, chunks)
-    found = nanquantile(x, Q, method="lower")
-    assert is_one_task(found, x)
-    np.testing.assert_array_equal(computed(found), np.quantile(valid, Q, method="lower") + 0.0)
-
-
-@pytest.mark.usefixtures("small_pilots")
-@pytest.mark.parametrize("dtype", ["u1", "i2", "f2"])
-def test_data_of_few_values(dtype: str) -> None:
-    values = np.random.default_rng(1).integers(-3, 300, N).astype("i2").astype(dtype)
-    x = CUPY.held(values, UNEVEN)
-    found = quantile(x, Q, method="lower")
-    assert is_one_task(found, x)
-    wide = values.astype("f8")
-    np.testing.assert_array_equal(computed(found), np.quantile(wide, Q, method="lower"))
-    (box,), (expected,) = (describe_boxplot(a).compute(scheduler="sync") for a in (x, values))
-    for field in ("q1", "med", "q3", "whislo", "whishi", "mean", "std", "n_low", "n_high"):
-        assert getattr(box, field) == getattr(expected, field), field
-    np.testing.assert_array_equal(box.fliers, expected.fliers)
+    for what, ask in ASKED.items():
+        found = ask(x, lambda keeps: CUPY.held(keeps, chunks))
+        wanted = ask(values, lambda keeps: keeps)
+        if "box" in what:
+            assert repr(found.compute(scheduler="sync")[0]) == repr(wanted[0]), what
+            continue
+        assert "mask" in what or is_one_task(found, x), what
+        np.testing.assert_array_equal(computed(found), wanted, err_msg=what)
 
 
 def test_a_guess_is_made_and_holds(small_pilots: None, guesses: list[bool]) -> None:
@@ -103,41 +113,6 @@ def test_a_guess_that_fails_costs_reads_and_no_answer(
     x = CUPY.held(normal(N), UNEVEN)
     assert computed(median(x)) == np.median(normal(N))
     assert guesses == [False]
-
-
-@pytest.mark.usefixtures("small_pilots")
-@pytest.mark.parametrize("name", ["normal", "lognormal", "tied", "outliers"])
-def test_boxes(name: str) -> None:
-    values = FLOATS[name](N)
-    x = CUPY.held(values, UNEVEN)
-    boxes = describe_boxplot(x)
-    (found,), (expected,) = boxes.compute(scheduler="sync"), describe_boxplot(values).compute()
-    for field in ("q1", "med", "q3", "whislo", "whishi", "mean", "std", "n_low", "n_high"):
-        assert getattr(found, field) == getattr(expected, field), field
-    np.testing.assert_array_equal(found.fliers, expected.fliers)
-
-
-@pytest.mark.usefixtures("small_pilots")
-def test_deviations_and_many_ranks() -> None:
-    values = normal(N)
-    x = CUPY.held(values, 7_000)
-    assert computed(mad(x, scale=1.0)) == np.median(abs(values - np.median(values)))
-    ranks = np.arange(0, N, 300)
-    found = computed(order_statistic(x, ranks))
-    np.testing.assert_array_equal(found, np.sort(values)[ranks])
-
-
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.7, 1.0])
-def test_masks(share: float, small_pilots: None) -> None:
-    values = normal(N)
-    keeps = np.random.default_rng(1).random(N) < share
-    x = CUPY.held(values, 7_000)
-    answer = median(x, where=CUPY.held(keeps, 7_000))
-    if not keeps.any():
-        with pytest.warns(RuntimeWarning, match="All-NaN"):
-            assert np.isnan(computed(answer))
-        return
-    assert computed(answer) == np.median(values[keeps])
 
 
 def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
@@ -245,19 +220,6 @@ def test_several_arrays_are_counted_and_summed_as_one(masked: bool, n_ends: int)
         np.testing.assert_array_equal(getattr(found[0], name), getattr(together[0], name), name)
     mine, wanted = (np.sort(tally.candidates.on_host()) for tally in (found[0], together[0]))
     np.testing.assert_array_equal(mine, wanted)
-
-
-@pytest.mark.parametrize("n", [900, N])
-@pytest.mark.parametrize("name", ["normal", "lognormal", "some nan"])
-def test_masks_of_small_arrays(name: str, n: int) -> None:
-    """All elements are candidates where a mask keeps some, too."""
-    values = (FLOATS | MISSING)[name](n)
-    keeps = np.arange(n) % 3 > 0
-    x, where = (CUPY.held(a, n // 3) for a in (values, keeps))
-    found = nanquantile(x, Q, method="lower", where=where)
-    np.testing.assert_array_equal(computed(found), nanquantile(values[keeps], Q, method="lower"))
-    boxes = describe_boxplot(x, where=where), describe_boxplot(values, where=keeps)
-    assert repr(boxes[0].compute(scheduler="sync")[0]) == repr(boxes[1][0])
 
 
 def test_few_elements_of_several_arrays_are_counted_on_the_host() -> None:

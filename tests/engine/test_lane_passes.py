@@ -26,10 +26,11 @@ from dask_gpuselect import (
 from dask_gpuselect.engine import lanes, marks
 from tests.backends import CUPY
 from tests.data import FLOATS, INTEGERS, MISSING, make
-from tests.oracle import expected
 from tests.sources import Source
 
 N = 600
+
+
 LIMITS = {  # of columns of 600 elements: parts, passes and slabs
     "passes": "50%",
     "more passes": "28%",
@@ -57,23 +58,6 @@ def stack(dtype: str = "f8") -> NDArray[Any]:
     with np.errstate(over="ignore", under="ignore"):
         lanes = np.stack([make(N) for make in LANES.values()], axis=1).astype(dtype)
     return lanes.reshape(N, 5, -1)
-
-
-def by_lane(function: str, a: NDArray[Any], q: Any, method: str) -> NDArray[Any]:
-    """The oracle's answers along the first axis."""
-    lanes = a.reshape(len(a), -1).T
-    table = np.stack([np.asarray(expected(function, lane, q, method)) for lane in lanes])
-    return np.moveaxis(table, 0, -1).reshape(*np.shape(q), *a.shape[1:])
-
-
-# --- Answers --------------------------------------------------------------------------------------
-
-
-def test_no_quantiles() -> None:
-    x = Source((N, 4)).lazy((60, 2))
-    with limited(2000):
-        none = quantile(x, [], axis=0)
-    assert none.shape == none.compute().shape == (0, 4)
 
 
 # --- Plans ----------------------------------------------------------------------------------------
@@ -315,6 +299,3 @@ def test_first_loads_are_shared() -> None:
         assert [(plan.name, plan.loads) for plan in plans] == [(name, 2)] * 2
         dask.compute(*lazy)
         assert set(source.loads.values()) == {loads}
-
-
-# --- Data that changed ----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ import pytest
 from dask.callbacks import Callback
 from dask.diagnostics import ProgressBar
 from dask.utils import key_split
-from distributed import Client, fire_and_forget, progress
+from distributed import Client
 
-from dask_gpuselect import describe_boxplot, median, nanquantile, quantile
+from dask_gpuselect import describe_boxplot, median, nanquantile
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
@@ -64,15 +63,6 @@ def test_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(done) > 10
 
 
-def test_progress_on_a_cluster(cluster_here: Client, capsys: pytest.CaptureFixture[str]) -> None:
-    held = cluster_here.persist(quantile(lazy(), [0.25, 0.5]))
-    progress(held, notebook=False)
-    assert "100% Completed" in capsys.readouterr().out
-    np.testing.assert_array_equal(
-        held.compute(), np.quantile(Source((60_000,)).values((slice(None),)), [0.25, 0.5])
-    )
-
-
 def test_futures(cluster_here: Client) -> None:
     x = lazy()
     future = cluster_here.compute(median(x))
@@ -81,18 +71,6 @@ def test_futures(cluster_here: Client) -> None:
     assert boxes.result()[0].med == future.result()
     held = cluster_here.persist(describe_boxplot(x))
     assert repr(held.compute()) == repr(boxes.result())
-
-
-def test_fire_and_forget(cluster_here: Client, tmp_path: Path) -> None:
-    def store(value: Any) -> None:
-        np.save(tmp_path / "median.npy", value)
-
-    fire_and_forget(cluster_here.submit(store, cluster_here.compute(median(lazy()))))
-    for _ in range(100):
-        if (tmp_path / "median.npy").exists():
-            break
-        time.sleep(0.1)
-    assert np.load(tmp_path / "median.npy") == np.median(Source((60_000,)).values((slice(None),)))
 
 
 # --- Pictures of the graph ------------------------------------------------------------------------

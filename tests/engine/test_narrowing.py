@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import sys
 import tracemalloc
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import dask
@@ -78,24 +77,25 @@ def numbers(answer: Any) -> list[Any]:
     return [np.hstack(column) if column.dtype == object else column for column in columns]
 
 
+def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., Any]:
+    """A task that notes what comes to it, and all that it takes beside."""
+
+    @wraps(task)
+    def measured(parts: Any, *args: Any, **kwargs: Any) -> Any:
+        tracemalloc.start()
+        answer = task(parts, *args, **kwargs)
+        peak = tracemalloc.get_traced_memory()[1] + len(pickle.dumps(parts))
+        tracemalloc.stop()
+        peaks[task.__name__] = max(peaks.get(task.__name__, 0), peak)
+        return answer
+
+    return measured
+
+
 @pytest.mark.slow
 def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes to each task there, and all that it takes beside."""
     peaks: dict[str, int] = {}
-
-    def measured(task: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(task)
-        def measuring(parts: list[Any], *args: Any, **kwargs: Any) -> Any:
-            given = [part[0][0] if isinstance(part, list) else part for part in parts]
-            tracemalloc.start()
-            answer = task(parts, *args, **kwargs)
-            peak = tracemalloc.get_traced_memory()[1] + sum(map(sys.getsizeof, given))
-            tracemalloc.stop()
-            peaks[task.__name__] = max(peaks.get(task.__name__, 0), peak)
-            return answer
-
-        return measuring
-
+    measured = partial(measuring, peaks)
     x = lazy(400)
     limit = 4_000_000
     with monkeypatch.context() as patch:
@@ -114,24 +114,10 @@ def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.Mo
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["tree"], indirect=True)
 def test_no_task_of_the_tree_holds_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes to each task, and all that it takes beside."""
     peaks: dict[str, int] = {}
-
-    def measured(task: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(task)
-        def measuring(parts: Any, *args: Any, **kwargs: Any) -> Any:
-            tracemalloc.start()
-            answer = task(parts, *args, **kwargs)
-            peak = tracemalloc.get_traced_memory()[1] + len(pickle.dumps(parts))
-            tracemalloc.stop()
-            peaks[task.__name__] = max(peaks.get(task.__name__, 0), peak)
-            return answer
-
-        return measuring
-
     tasks = {"_coarse_of_group", "_brackets_of_each", "_expected_of_each", "_cuts_of_candidates"}
     for name in tasks:
-        monkeypatch.setattr(narrowing, name, measured(getattr(narrowing, name)))
+        monkeypatch.setattr(narrowing, name, measuring(peaks, getattr(narrowing, name)))
     x, limit = lazy(400), 1_100_000
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         plan = explain(x, [0.25, 0.5, 0.75])

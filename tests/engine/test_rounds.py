@@ -70,29 +70,14 @@ MOST = {
 
 @every_strategy
 def test_loads(backend: Backend, strategy: str) -> None:
-    """All ranks share them."""
-    source = Source(SHAPE)
-    x = backend.mapped(source.lazy(CHUNKS))
-    k = [0, 1500, -1]
-    answer = backend.to_numpy(order_statistic(x, k, strategy=strategy).compute())
-    check(answer, np.sort(source.whole(), axis=None)[k])
-    assert loads(source) <= min(MOST[strategy], most_loads(strategy_of(strategy)))
-
-
-@every_strategy
-def test_the_extremes_take_one_load(strategy: str) -> None:
-    source = Source(SHAPE)
-    answer = order_statistic(source.lazy(CHUNKS), [0, -1], strategy=strategy).compute()
-    assert answer.tolist() == [source.whole().min(), source.whole().max()]
-    assert loads(source) == 1
-
-
-def test_quantiles_share_the_loads() -> None:
-    source = Source(SHAPE)
-    q = [0.25, 0.5, 0.75]
-    answer = quantile(source.lazy(CHUNKS), q, strategy="radix").compute()
-    np.testing.assert_array_equal(answer, np.quantile(source.whole(), q))
-    assert loads(source) <= MOST["radix"]
+    """All ranks share them, and the extremes take one."""
+    most = min(MOST[strategy], most_loads(strategy_of(strategy)))
+    for k, n in (([0, 1500, -1], most), ([0, -1], 1)):
+        source = Source(SHAPE)
+        x = backend.mapped(source.lazy(CHUNKS))
+        answer = backend.to_numpy(order_statistic(x, k, strategy=strategy).compute())
+        check(answer, np.sort(source.whole(), axis=None)[k])
+        assert loads(source) <= n
 
 
 # --------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import dask
@@ -68,7 +70,7 @@ def assert_same(found: Any, wanted: Any) -> None:
 
 
 def both(
-    divides: Callable[[bool], None], ask: Callable[[da.Array], Any], chunks: Any = CHUNKS
+    divides: Callable[[bool], None], ask: Callable[[da.Array], Any], chunks: Any
 ) -> tuple[Source, Any, Any]:
     """The source of the divided one, its answer, and that of one task."""
     divides(True)
@@ -78,17 +80,12 @@ def both(
     return source, found, dask.compute(ask(Source(SHAPE, "f4").lazy(chunks)), scheduler="sync")[0]
 
 
-@pytest.mark.parametrize("axis", [0, 1, (0, 2)])
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize(
+    ("name", "axis"), [*itertools.product(ASKED, [0, 1, (0, 2)]), *((name, 0) for name in GROUPED)]
+)
 def test_answers_in_one_load(divides: Callable[[bool], None], name: str, axis: Any) -> None:
     chunks = CHUNKS if axis == 0 else ((41,), (10, 13), (30,)) if axis == 1 else (20, 23, 13)
-    source, found, wanted = both(divides, lambda x: ASKED[name](x, axis), chunks)
-    assert_same(found, wanted)
-    assert set(source.loads.values()) == {1}
-
-
-@pytest.mark.parametrize("name", GROUPED)
-def test_groups_in_one_load(divides: Callable[[bool], None], name: str) -> None:
-    source, found, wanted = both(divides, GROUPED[name])
+    ask = GROUPED.get(name) or partial(ASKED[name], axis=axis)
+    source, found, wanted = both(divides, ask, chunks)
     assert_same(found, wanted)
     assert set(source.loads.values()) == {1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,32 +10,18 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
-from dask_gpuselect import (
-    explain,
-    nanquantile,
-    percentile,
-    quantile,
-)
+from dask_gpuselect import explain, nanquantile, quantile
 from dask_gpuselect.engine import plans
 from dask_gpuselect.groups import groupby
 from tests.backends import NUMPY
 from tests.data import normal, uniform
-from tests.engine.test_lane_passes import N, by_lane, limited, share, stack
-from tests.features.test_lanes import call
+from tests.engine.test_lane_passes import N, limited, share
 from tests.oracle import METHODS
 from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask
-
-EMPTY_AND_SMALL = ((1,) * 40 + (0,) + (5,) * 112, 2, 6)
-CHUNKS: Mapping[str, Any] = {
-    "regular": (25, 5, 3),
-    "small and empty": EMPTY_AND_SMALL,
-    "irregular": ((100, 0, 3, 100, 97, 200, 100), (4, 0, 1), 6),
-}
 
 
 def plan_of(x: da.Array, q: Any, axis: Any = 0) -> Any:
@@ -43,68 +30,51 @@ def plan_of(x: da.Array, q: Any, axis: Any = 0) -> Any:
     return plan
 
 
-# --- Answers --------------------------------------------------------------------------------------
+# --- Answers, in one load -------------------------------------------------------------------------
+
+DAYS = np.where(np.arange(N) % 11 == 3, 9, np.arange(N) // 17 % 4)
+KEEPS = uniform(N * 42).reshape(N, 6, 7) < np.array([0.9, 0.5, 0.02, 1.0, 0.7, 0.3])[:, None]
+ASKED: Mapping[str, Callable[[Any], Any]] = {
+    "keepdims": lambda x: quantile(x, 0.95, axis=0, keepdims=True),
+    "masked": lambda x: quantile(x, [0.02, 0.96], axis=0, where=KEEPS, method="inverted_cdf"),
+    "nodata": lambda x: nanquantile(x, 0.98, axis=0, where=KEEPS, nodata=7),
+    "groups": lambda x: groupby(x, DAYS, axis=0, groups=[9, 2, 0, 7, 3]).nanquantile([0.03, 0.95]),
+    **{m: lambda x, m=m: quantile(x, [0.01, 0.05, 0.95, 1.0], 0, method=m) for m in METHODS},
+}
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-def test_every_method(method: str) -> None:
-    a, q = stack(), [0.01, 0.05, 0.95, 1.0]
-    x = NUMPY.lazy(a, CHUNKS["irregular"])
-    with limited(share(x, 0, "50%")):
-        plan_of(x, q)
-        lazy = [call(f, x, q, method, axis=0) for f in ("quantile", "nanquantile")]
-    for function, found in zip(("quantile", "nanquantile"), dask.compute(*lazy), strict=True):
-        np.testing.assert_array_equal(found, by_lane(function, a, q, method))
-
-
-@pytest.mark.parametrize("dtype", ["f8", "i4"])
-def test_masks(dtype: str) -> None:
-    """What is left out is told from NaN, and from the largest integer."""
-    a = (normal(N * 5) * 1000).reshape(N, 5).astype(dtype)
-    where = uniform(N * 5).reshape(N, 5) < [0.9, 0.5, 0.02, 1.0, 0.7]
+def elements(dtype: str) -> NDArray[Any]:
+    """Elements of lanes: what is left out is told from NaN, and from the largest integer."""
+    a = (normal(N * 42) * 100).reshape(N, 6, 7).astype(dtype)
     a[::9, 3] = np.inf if dtype == "f8" else np.iinfo(dtype).max
     if dtype == "f8":
         a[::11, 4] = np.nan
-    x, mask = NUMPY.lazy(a, (30, 5)), NUMPY.lazy(where, (30, 5))
-    for function, oracle in ((quantile, np.quantile), (nanquantile, np.nanquantile)):
-        source = Source((N, 5))
-        with limited(share(x, 0, "60%")):
-            found = function(x, [0.02, 0.96], axis=0, where=mask, method="inverted_cdf")
-            assert "tails" in found.name
-            other = function(source.lazy((30, 5)), 0.98, axis=0, where=mask)
-        lanes = [a[where[:, i], i] for i in range(5)]
-        how: dict[str, Any] = {"method": "inverted_cdf"}
-        wanted = np.stack([oracle(lane, [0.02, 0.96], **how) for lane in lanes], axis=1)
-        np.testing.assert_array_equal(found.compute(), wanted)
-        other.compute()
-        assert set(source.loads.values()) == {1}
+    return a
 
 
-# --- Groups ---------------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("dtype", ["f8", "i4"])
+def test_answers(dtype: str, shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a load for all with the same companions, by one task for a column or by several."""
+    if shares:
+        monkeypatch.setattr(plans, "SHARE_BYTES", 1)
+    a, loads = elements(dtype), Counter[Any]()
 
-DAYS = np.where(np.arange(N) % 11 == 3, 9, np.arange(N) // 17 % 4)
+    def read(block: Any, block_id: tuple[int, ...]) -> Any:
+        loads[block_id] += 1
+        return block
 
-
-def test_groups() -> None:
-    """Of different sizes, missing in some chunks, one with no element at all, and one not asked."""
-    a = stack()
-    x = NUMPY.lazy(a, (25, 5, 3))
-    grouped = groupby(x, DAYS, axis=0, groups=[9, 2, 0, 7, 3])
+    x = da.from_array(a, chunks=(25, 3, 7)).map_blocks(read, dtype=dtype, meta=a[:0, :0, :0])
     with limited(share(x, 0, "60%")):
-        assert (grouped.explain([0.03, 0.95]).name, grouped.explain(0.9).loads) == ("tails", 1)
-        with pytest.warns(RuntimeWarning):
-            found = grouped.nanquantile([0.03, 0.95]).compute(scheduler="sync")
-    for i, group in enumerate([9, 2, 0, 7, 3]):
-        some = a[group == DAYS]
-        if len(some):
-            wanted = by_lane("nanquantile", some, [0.03, 0.95], "linear")
-            np.testing.assert_array_equal(found[:, i], wanted)
-        else:
-            assert np.isnan(found[:, i]).all()
-
-
-# --- Loads ----------------------------------------------------------------------------------------
+        assert (plan_of(x, 0.95).shares > 1) == shares
+        found = [ask(x) for ask in ASKED.values()]
+        assert groupby(x, DAYS, axis=0).explain([0.03, 0.95]).name == "tails"
+    found = dask.compute(*found, scheduler="threads" if shares else "sync", num_workers=3)
+    for (name, ask), each in zip(ASKED.items(), found, strict=True):
+        np.testing.assert_array_equal(each, ask(a), err_msg=name, strict=True)
+    # Without companions, with a mask, with what it and nodata leave, and with labels.
+    assert set(loads.values()) == {4}
 
 
 def test_one_load_as_told() -> None:
@@ -121,55 +91,17 @@ def test_one_load_as_told() -> None:
         assert set(source.loads.values()) == {1}
 
 
-def test_questions_share_the_load() -> None:
-    source = Source((N, 4))
-    x = source.lazy((20, 2))
-    with limited(4000):
-        some = [quantile(x, 0.9, axis=0), percentile(x, [4, 97], axis=0)]
-        some += [nanquantile(x, 0.1, axis=0)]
-    dask.compute(*some)
-    assert set(source.loads.values()) == {1}
-
-
-# --- Tasks ----------------------------------------------------------------------------------------
-
-ASKED: Mapping[str, Callable[[da.Array], Any]] = {
-    "lanes": lambda x: quantile(x, [0.04, 0.95], axis=0),
-    "keepdims": lambda x: quantile(x, 0.95, axis=0, keepdims=True),
-    "groups": lambda x: groupby(x, DAYS, axis=0).quantile(0.95),
-}
-
-
-@pytest.mark.parametrize("name", ASKED)
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_lanes_are_divided(name: str, scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among tasks that share the load."""
-    monkeypatch.setattr(plans, "SHARE_BYTES", 1)
-    source = Source((N, 6, 7))
-    x = source.lazy((25, 3, 7))
-    wanted = ASKED[name](da.from_array(source.whole(), chunks=-1)).compute()
-    with limited(share(x, 0, "60%")):
-        assert plan_of(x, 0.95).shares > 1
-        found = ASKED[name](x)
-    np.testing.assert_array_equal(found.compute(scheduler=scheduler, num_workers=3), wanted)
-    assert set(source.loads.values()) == {1}
-
-
 @pytest.mark.legacy
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ASKED)
-def test_on_a_cluster(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["keepdims", "groups"])
+def test_on_a_cluster(name: str, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "SHARE_BYTES", 1)
-    a = uniform(N * 42).reshape(N, 6, 7)
-    x = da.from_array(a, chunks=(25, 3, 7))
-    x = x.map_blocks(np.copy, dtype=x.dtype)
-    wanted = ASKED[name](da.from_array(a, chunks=-1)).compute()
+    a = elements("f8")
+    x = da.from_array(a, chunks=(25, 3, 7)).map_blocks(np.copy)
     with limited(share(x, 0, "60%")):
         found = ASKED[name](x)
     assert "tails" in found.name
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
-    with cluster, Client(cluster):
-        np.testing.assert_array_equal(found.compute(), wanted)
+    np.testing.assert_array_equal(found.compute(), ASKED[name](a))
 
 
 # --- Plans ----------------------------------------------------------------------------------------
@@ -202,14 +134,10 @@ def test_where_it_is_not_taken() -> None:
     assert explain(x, 0.9, axis=0).name == "column"
 
 
-def lanes_of(order: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
-    return order(uniform(4000 * 6).reshape(4000, 6))
-
-
-@pytest.mark.parametrize("order", ["ascending", "descending"])
-def test_bad_orders(order: str) -> None:
+@pytest.mark.parametrize("step", [1, -1], ids=["ascending", "descending"])
+def test_bad_orders(step: int) -> None:
     """Where every part has larger elements than the ones before, or none."""
-    a = lanes_of(lambda values: np.sort(values, axis=0))[:: 1 if order == "ascending" else -1]
+    a = np.sort(uniform(4000 * 6).reshape(4000, 6), axis=0)[::step]
     x = NUMPY.lazy(a, (250, 6))
     with limited(share(x, 0, "30%")):
         plan_of(x, [0.95, 0.99])

@@ -158,28 +158,6 @@ def test_the_measurement_sees_chunks_that_are_held() -> None:
     assert held.chunks > 25
 
 
-@pytest.mark.usefixtures("nothing_kept")
-@pytest.mark.parametrize("n_boxes", [2, 8])
-def test_boxes_of_a_category_share_loads(n_boxes: int) -> None:
-    source, labels = sources()
-    x, k = source.lazy(SIZE), labels.lazy(SIZE)
-    boxes = describe_boxplot({i: x[k == i] for i in range(n_boxes)}).compute()
-    assert set(source.loads.values()) == set(labels.loads.values()) == {2}
-    for i in range(n_boxes):
-        expected = source.whole()[labels.whole() == i]
-        assert boxes[f"{i}"].n == len(expected)
-        assert boxes[f"{i}"].med == np.median(expected)
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_arrays_whose_chunks_do_not_match_take_loads_of_their_own() -> None:
-    source, _ = sources()
-    x = source.lazy(SIZE)
-    first, last = describe_boxplot([x, x[::-1]]).compute()
-    assert first.med == last.med == np.median(source.whole())
-    assert set(source.loads.values()) == {4}
-
-
 # --- Keys -----------------------------------------------------------------------------------------
 
 ONE = {

@@ -65,6 +65,14 @@ def test_some_cases_on_processes(place: Lab) -> None:
     run([drawn(SEED, number, ("processes", "process-threads")) for number in range(6)], place)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("question", ["quantile", "sort_by on disk"])
+def test_a_killed_worker(question: str, place: Lab) -> None:
+    """What it had loaded or written is made again, whenever it is killed."""
+    cases = (drawn(SEED, number, ("processes",), ["worker is killed"]) for number in range(3))
+    run([replace(case, question=question, data="uniform", retries=3) for case in cases], place)
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_some_cases_of_cupy_chunks(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
