@@ -536,20 +536,6 @@ def merge_tree(
     return parts, merges
 
 
-def merge_tasks(n: int, every: int) -> int:
-    """How many tasks `merge_tree` makes of `n` parts."""
-    found = 0
-    while n > every:
-        n = -(-n // every)
-        found += n
-    return found
-
-
-def tree_tasks(n: int) -> int:
-    """How many tasks `reduced` makes of `n` objects: merges, and the one that finishes."""
-    return merge_tasks(n, split_every(None, MERGE_EVERY)) + 1
-
-
 def nothing(*_: Any) -> None:
     """What a task does that others wait for."""
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from dask.base import tokenize
 
-from dask_gpuselect.engine.columns import Columns, Tasks, size_of_lots
-from dask_gpuselect.engine.graphs import merge_tasks
+from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import renumbered
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.questions import Block
@@ -82,34 +81,6 @@ def few_candidates(
         found.append(load)
         narrowed.append(known)
     return found, narrowed
-
-
-def tasks_of_cuts(n_parts: int, n_roots: int, narrowing: GroupNarrowing | None) -> int:
-    """How many tasks take the cuts of so many parts to the roots, and make brackets of them: those
-    of `few_cuts` and, for each root, one that settles."""
-    if narrowing is None:
-        return n_roots + _divided(n_parts, n_roots)
-    n_lots, of_lots = n_parts, 0
-    if n_roots > 1:
-        n_lots = -(-n_parts // size_of_lots(n_parts, narrowing.lots, COARSE_EVERY))
-        # Dask fuses the parts of a single lot with what takes them.
-        of_lots = n_lots + (n_lots > 1) * _divided(n_lots, n_roots)
-    return of_lots + n_roots * (merge_tasks(n_lots, COARSE_EVERY) + 1)
-
-
-def tasks_of_tallies(n_parts: int, n_roots: int, narrowing: GroupNarrowing | None) -> int:
-    """The same of tallies and elements: those of `few_candidates`, and one for each root."""
-    if narrowing is None:
-        return n_roots + _divided(n_parts, n_roots)
-    n_lots = -(-n_parts // size_of_lots(n_parts, narrowing.waits, COARSE_EVERY))
-    of_round = 2 * n_lots + merge_tasks(n_lots, COARSE_EVERY) + 1
-    of_lots = n_lots + _divided(n_lots, n_roots)
-    return of_lots + n_roots * (narrowing.rounds * of_round + 1)
-
-
-def _divided(n: int, n_roots: int) -> int:
-    """How many tasks `Columns.divide` makes of `n` reports."""
-    return n * n_roots if n_roots > 1 else 0
 
 
 def _merged_cuts(reports: Sequence[Named], *, most: int) -> Named:

@@ -133,12 +133,6 @@ def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
     )
 
 
-def tasks_of_groups(n_groups: int) -> int:
-    """How many tasks groups of reports take: those of `grouped` and `cuts_of`, and of
-    `second_loads` but for the loads."""
-    return 4 * n_groups + graphs.tree_tasks(n_groups)
-
-
 def limits() -> Limits:
     """What may be kept, by dask's config."""
     return Limits(settings.n_bytes("keep-limit"), settings.directory("keep-spill"))

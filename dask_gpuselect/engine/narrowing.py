@@ -153,21 +153,6 @@ def _merged(column: Column) -> Column:
     return [merge_cuts(column)] if column else []
 
 
-def tasks_of_brackets(n: int, narrowing: Narrowing | None, *, are_groups: bool) -> int:
-    """How many tasks find the brackets of one array by `n` reports: those of `narrowed`, and of a
-    tree or of `in_tree`."""
-    if narrowing is None:
-        return graphs.tree_tasks(n)
-    n_groups = n if are_groups else -(-n // graphs.size_of_groups(n, narrowing.groups))
-    # Dask fuses the tree of a single group with the task ahead of it, and the last two tasks after
-    # looks, unless second loads wait for the last alone.
-    tree = graphs.tree_tasks(n_groups) if n_groups > 1 else 0
-    if not narrowing.looks:
-        return 3 * n_groups + 2 * tree + 1
-    looks = narrowing.looks
-    return (1 + 2 * looks) * n_groups + (looks + 1) * tree + (not are_groups)
-
-
 # --- In a tree of merges that hand on few pivots --------------------------------------------------
 
 
@@ -321,17 +306,6 @@ def narrowed_candidates(
         )
         bracket = narrower
     return load, bracket
-
-
-def tasks_of_candidates(n: int, narrowing: Narrowing | None) -> int:
-    """How many tasks look at what `n` tasks have gathered: those of `narrowed_candidates`, and of a
-    tree."""
-    if narrowing is None or not narrowing.rounds:
-        return graphs.tree_tasks(n)
-    grouped = -(-n // graphs.size_of_groups(n, narrowing.groups)) if n > narrowing.groups else 0
-    n_groups = grouped or n
-    tree = graphs.tree_tasks(n_groups)
-    return grouped + narrowing.rounds * (2 * n_groups + tree) + tree
 
 
 def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:

@@ -44,17 +44,11 @@ from dask.utils import format_bytes
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
-from dask_gpuselect.engine.graphs import tree_tasks
-from dask_gpuselect.engine.group_narrowing import tasks_of_cuts, tasks_of_tallies
 from dask_gpuselect.engine.keeping import (
-    GROUPS,
-    group_size,
     limits,
-    tasks_of_groups,
     why_groups_twice,
     why_twice,
 )
-from dask_gpuselect.engine.narrowing import tasks_of_brackets, tasks_of_candidates
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import (
@@ -126,8 +120,6 @@ class Plan:
         Among how many chunks of the answer those of the array are divided: 1 of all elements.
     is_in_memory : bool
         Whether `explain` has found all chunks there.
-    n_merging : int
-        How many tasks take what those of chunks report, of all elements.
     shuffle : str
         How often a shuffle of dask's runs that makes the chunks, and where it keeps what it moves;
         nothing without one.
@@ -144,7 +136,6 @@ class Plan:
     n_chunks: int = field(default=-1, kw_only=True, repr=False, compare=False)
     n_columns: int = field(default=1, kw_only=True, repr=False, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
-    n_merging: int = field(default=0, kw_only=True, repr=False, compare=False)
     shuffle: str = field(default="", kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -165,21 +156,6 @@ class Plan:
         return f"{loads}, because {self.why}" if self.why else loads
 
     @property
-    def tasks(self) -> int:
-        """About how many tasks the answer adds to those of the array.
-
-        -1 if nobody has said how many chunks that has. There is a task for each load of each chunk,
-        and there are those that merge what these report. The array's own tasks run once for each
-        load, those that dask does not fuse into ours. Which tasks of ours dask fuses depends on how
-        the array is made, so this is exact for some arrays only.
-        """
-        return -1 if self.n_chunks < 0 else self.n_chunks * self.loads + self._merging()
-
-    def _merging(self) -> int:
-        """How many tasks take what those of chunks report."""
-        return self.n_merging
-
-    @property
     def rows(self) -> dict[str, str]:
         """What the plan says, as the rows of a table: what is told, and what of it."""
         rows = {
@@ -195,7 +171,6 @@ class Plan:
         if self.n_chunks >= 0:
             most = self.n_chunks * self.loads
             rows["loads of all chunks"] = f"{most:,}{' at most' if self.kept_bytes else ''}"
-            rows["tasks"] = f"about {self.tasks:,}, and those of the array"
         if not self.is_in_memory:  # where loads take no time
             least = self.loads - 1 if self.kept_bytes else self.loads
             often = f"{least} to {self.loads}" if self.kept_bytes else f"{least}"
@@ -229,15 +204,12 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
     sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
     chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
     if is_held(x, question):
-        return Plan("held", 1, chunk_bytes, _guessed_bytes(x, question), n_merging=1)
+        return Plan("held", 1, chunk_bytes, _guessed_bytes(x, question))
     if takes_counts(x, question):
         gathered = gathered_bytes(x, question, max(sizes, default=0))
-        why, n_merging = question.by_value.why, tree_tasks(x.npartitions)
-        return Plan("counts", 1, chunk_bytes, gathered, why=why, n_merging=n_merging)
+        return Plan("counts", 1, chunk_bytes, gathered, why=question.by_value.why)
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
-        # If it is right, the tasks of two loads return at once.
-        n_merging = 2 * x.npartitions + 4 * tree_tasks(x.npartitions)
-        return Plan("guess", 1, chunk_bytes, _guessed_bytes(x, question), n_merging=n_merging)
+        return Plan("guess", 1, chunk_bytes, _guessed_bytes(x, question))
     why = why_twice(Reads(x), [question])
     kept = 0 if why else limits().n_bytes
     narrowing = narrowing_of(x, question)
@@ -251,18 +223,7 @@ def plan_all(x: DaskArray, question: Question) -> Plan:
         root_bytes=work,
         waiting_bytes=waiting,
         why=why,
-        n_merging=_tasks_of_merging(x.npartitions, narrowing, keeps=kept > 0),
     )
-
-
-def _tasks_of_merging(n_chunks: int, narrowing: Narrowing | None, *, keeps: bool) -> int:
-    """How many tasks take the reports of two loads of so many chunks."""
-    n, of_groups = n_chunks, 0
-    if keeps:
-        n = -(-n_chunks // group_size(n_chunks, max(GROUPS, narrowing.groups if narrowing else 0)))
-        of_groups = tasks_of_groups(n)
-    brackets = tasks_of_brackets(n, narrowing, are_groups=keeps)
-    return of_groups + brackets + tasks_of_candidates(n, narrowing)
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:
@@ -364,17 +325,6 @@ class LanePlan(Plan):
 
     def __str__(self) -> str:
         return f"{super().__str__()}{_told(self.advice)}"
-
-    def _merging(self) -> int:
-        if self.n_roots:
-            return self.n_merging
-        if self.name == "lanes":
-            return 0
-        each = 1  # for each column
-        if self.parts:
-            each = len(self.parts) * self.loads // self.slabs + 2 * tree_tasks(len(self.parts))
-        several = self.shares > 1 or self.slabs > 1  # and put together
-        return self.n_columns * (self.slabs * self.shares * each + several)
 
     @property
     def rows(self) -> dict[str, str]:
@@ -554,7 +504,6 @@ def _plan_groups(
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
-    n_merging = _tasks_of_groups(len(chunks), len(parts), n_roots, narrowing, keeps=not why)
     return LanePlan(
         "groups",
         loads,
@@ -568,22 +517,7 @@ def _plan_groups(
         root_bytes=work // n_roots,
         waiting_bytes=waiting,
         why=why,
-        n_merging=n_merging,
     )
-
-
-def _tasks_of_groups(
-    n_chunks: int, n_parts: int, n_roots: int, narrowing: GroupNarrowing | None, *, keeps: bool
-) -> int:
-    """How many tasks take the parts of two loads of so many chunks, and their reports."""
-    reports = tasks_of_cuts(n_parts, n_roots, narrowing)
-    reports += tasks_of_tallies(n_parts, n_roots, narrowing)
-    together = 1 + (n_roots > 1)  # brackets, and answers: dask fuses the answer of a single root
-    if keeps:  # a report in two, and second loads are no tasks of their own
-        return 4 * n_parts - n_chunks + reports + together
-    is_fused = n_parts == n_chunks and (n_roots == 1 or narrowing is not None)
-    before = 1  # what second loads wait for
-    return 2 * n_parts - is_fused * n_chunks + reports + together + before
 
 
 # Counts of lanes take at most this share of what they are of.

@@ -593,9 +593,6 @@ def explain(
           fall back to two reads more in one of about 150,000 cases.
         - ``task_bytes``: of the chunks that one task takes at most, without scratch. Labels of groups
           that are as many as elements count.
-        - ``tasks``: how many tasks the answer adds to those of the array, about. There is one for
-          each load of each chunk; the others merge what these report. Not counted are the tasks of
-          the array itself, of which dask fuses some into ours. They run once for each load.
         - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
           most, along an axis. Where ``dask_gpuselect.root-limit`` (dask config; 1 GiB) is too low
           for all pivots, those that come there do not include what cannot matter.
@@ -649,7 +646,6 @@ def explain(
     reports in one place  116.60 MiB
     kept in a process     1.00 GiB at most
     loads of all chunks   1,280 at most
-    tasks                 about 1,489, and those of the array
     time                  1 to 2 × that of x.sum(), where reading takes longest
     """  # noqa: E501
     array = a.array if isinstance(a, Grouped) else a

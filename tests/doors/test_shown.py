@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Alias, DataNode
 from dask.callbacks import Callback
 from dask.utils import key_split
 
@@ -68,92 +67,6 @@ def test_a_plan_as_text() -> None:
         "1 × that of x.sum(), where reading takes longest",
     ]
     assert len({re.search("  +", line).end() for line in lines}) == 1  # type: ignore[union-attr]
-
-
-Q3 = [0.25, 0.5, 0.75]
-LABELS = np.arange(400) % 12
-EACH = da.from_array(np.arange(30_000) % 5, chunks=100)
-LIMITS: dict[str, dict[str, Any]] = {
-    "twice": {"keep-limit": 0},
-    "narrowed": {"root-limit": "20 kiB"},
-    "passes": {"column-limit": 40_000},
-    "groups": {"column-limit": 40_000},
-}
-SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "few": ((400,), (100,)),
-    "lanes": ((40, 400), (40, 20)),
-    "column": ((400, 400), (20, 20)),
-    "passes": ((4000, 100), (100, 20)),
-    "groups": ((30_000,), (100,)),
-    "groups, axis": ((400, 400), (20, 20)),
-}
-
-
-def grouped(x: Any) -> Any:
-    return groupby(x, EACH, groups=range(5)) if x.ndim == 1 else groupby(x, LABELS, 0)
-
-
-@pytest.mark.few(6)
-@pytest.mark.legacy
-@pytest.mark.parametrize("name", [*SHAPES, "kept", "twice", "narrowed", "counts"])
-def test_tasks_are_about_those_of_the_graph(name: str) -> None:
-    shape, chunks = SHAPES.get(name, ((40_000,), (100,)))
-    dtype = "u1" if name == "counts" else "f8"
-    x = da.random.default_rng(0).integers(0, 9, shape, chunks=chunks, dtype="i8").astype(dtype)
-    limits = {f"dask_gpuselect.{key}": value for key, value in LIMITS.get(name, {}).items()}
-    with dask.config.set(limits):
-        if "groups" in name:
-            groups = grouped(x)
-            plan, answer = groups.explain(Q3), groups.quantile(Q3)
-        else:
-            axis = None if x.ndim == 1 else 0
-            plan, answer = gs.explain(x, Q3, axis=axis), gs.quantile(x, Q3, axis=axis)
-        ours = n_ours(answer, x)
-    assert ours / 1.1 < plan.tasks < ours * 1.1 + 5
-    assert plan.rows["tasks"] == f"about {plan.tasks:,}, and those of the array"
-
-
-def n_ours(answer: Any, *arrays: Any) -> int:
-    """How many tasks the optimized graph of an answer has beside those of the arrays."""
-    (answer,) = dask.optimize(answer)
-    tasks = dict(answer.__dask_graph__()).items()
-    given = {key_split(key) for array in (*arrays, EACH) for key in dict(array.dask)} | {"array"}
-    return sum(
-        key_split(key) not in given and not isinstance(task, Alias | DataNode)
-        for key, task in tasks
-    )
-
-
-@pytest.mark.legacy
-@pytest.mark.parametrize("keep", ["0 B", "1 GiB"])
-@pytest.mark.parametrize("root", ["0 B", "2 kiB", "20 kiB"])
-@pytest.mark.parametrize(("n", "q"), [(20, 0.5), (400, Q3), (1300, Q3)])
-def test_tasks_of_looks_trees_and_rounds(n: int, q: Any, root: str, keep: str) -> None:
-    """Where cuts are narrowed on their way to one place, and candidates where they wait."""
-    x = da.random.default_rng(0).random(200 * n, chunks=200)
-    with dask.config.set({"dask_gpuselect.root-limit": root, "dask_gpuselect.keep-limit": keep}):
-        plan, answer = gs.explain(x, q), gs.quantile(x, q)
-        assert plan.waiting_bytes > 0
-        assert plan.tasks == n_ours(answer, x)
-
-
-@pytest.mark.few(1)
-@pytest.mark.legacy
-@pytest.mark.parametrize("keep", ["0 B", "1 GiB"])
-@pytest.mark.parametrize("root", ["2 kiB", "20 kiB", "200 kiB", "1 GiB"])
-@pytest.mark.parametrize("column", ["1 kiB", "8 kiB"])
-@pytest.mark.parametrize("n_groups", [1, 5, 100])
-def test_tasks_of_groups_in_several_places(
-    n_groups: int, column: str, root: str, keep: str
-) -> None:
-    x = da.random.default_rng(0).random(60_000, chunks=200)
-    labels = da.from_array(np.arange(60_000) % n_groups, chunks=200)
-    limits = {"root-limit": root, "keep-limit": keep, "column-limit": column}
-    with dask.config.set({f"dask_gpuselect.{name}": value for name, value in limits.items()}):
-        groups = groupby(x, labels, groups=range(n_groups))
-        plan, answer = groups.explain(Q3), groups.quantile(Q3)
-        assert plan.name == "groups"
-        assert plan.tasks == n_ours(answer, x, labels)
 
 
 def test_advice_is_in_the_table() -> None:
