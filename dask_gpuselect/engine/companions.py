@@ -128,7 +128,7 @@ def as_lazy(x: Any) -> DaskArray:
     if not isinstance(x, Accompanied):
         found: DaskArray = from_array(x)
         return found
-    packed: DaskArray = accompanied(from_array(x.values), x.keeps, x.weights)
+    packed: DaskArray = accompanied(from_array(x.values), x.keeps, x.weights, labels=x.labels)
     return packed
 
 

@@ -92,6 +92,11 @@ class Asked:
     question: Question
     form: Form
 
+    @property
+    def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
+        """What tells it from others that are asked together."""
+        return self.x.name, self.question, self.form.shape, self.form.dtype
+
 
 @dataclass(frozen=True)
 class Begun:
@@ -143,17 +148,17 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     root is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both for each
     chunk and quantile, unless `plans.narrowing_of` says that there are fewer.
     """
-    distinct = list({(each.x.name, each.question): each for each in asked}.values())
-    answers: dict[tuple[str, Question], DaskArray] = {}
+    distinct = list({each.identity: each for each in asked}.values())
+    answers: dict[Any, DaskArray] = {}
     held = [each for each in distinct if is_held(each.x, each.question)]
     for each in held:
-        answers[each.x.name, each.question] = _ask_held(each, label)
+        answers[each.identity] = _ask_held(each, label)
     distinct = [each for each in distinct if each not in held]
     for places in aligned([each.x for each in distinct]):
         group = [distinct[place] for place in places]
         for each, answer in zip(group, _ask_group(group, label), strict=True):
-            answers[each.x.name, each.question] = answer
-    return [answers[each.x.name, each.question] for each in asked]
+            answers[each.identity] = answer
+    return [answers[each.identity] for each in asked]
 
 
 def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:

@@ -18,6 +18,7 @@ from dask_gpuselect import (
     median,
     quantile,
 )
+from dask_gpuselect.engine.companions import as_lazy
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import Accompanied
 from tests.backends import CUPY, NUMPY, Backend, param
@@ -213,3 +214,15 @@ def test_broadcast_companions_cross_workers(cluster: Client, name: str) -> None:
         answer = FEW[name](x)
     wanted = answer.compute(scheduler="sync")
     np.testing.assert_array_equal(cluster.compute(answer).result(timeout=60), wanted)
+
+
+def test_an_array_with_companions_keeps_all_of_them_when_it_becomes_lazy() -> None:
+    values, some = normal(7), np.arange(7) % 3
+    given = Accompanied(values, some > 0, some + 1.0, some)
+    chunk = as_lazy(given).compute(scheduler="sync")
+    for found, wanted in zip(
+        (chunk.values, chunk.keeps, chunk.weights, chunk.labels),
+        (values, some > 0, some + 1.0, some),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, wanted)
