@@ -101,6 +101,11 @@ class Keeping:
     annotations: Mapping[str, Any]
     n_groups: int
 
+    @classmethod
+    def of(cls, reads: Reads, n_groups: Sequence[int]) -> Keeping:
+        """Keep by the limits of dask's config, in the largest of these numbers of groups."""
+        return cls(reads, limits(), next(iter(reads.annotations), {}), max(n_groups))
+
     @property
     def size(self) -> int:
         """Chunks of a group."""
@@ -136,16 +141,6 @@ def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
 def limits() -> Limits:
     """What may be kept, by dask's config."""
     return Limits(settings.n_bytes("keep-limit"), settings.directory("keep-spill"))
-
-
-def keeping_of(
-    arrays: Sequence[DaskArray], questions: Sequence[Question], n_groups: int = GROUPS
-) -> Keeping | None:
-    """How to load some arrays if something may be kept; None if each chunk takes two loads."""
-    reads = Reads(*arrays)
-    if why_twice(reads, questions):
-        return None
-    return Keeping(reads, limits(), next(iter(reads.annotations), {}), n_groups)
 
 
 def why_twice(reads: Reads, questions: Sequence[Question]) -> str:

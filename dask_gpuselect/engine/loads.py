@@ -35,22 +35,19 @@ from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
-    takes_counts,
 )
 from dask_gpuselect.engine.held import answer_held
 from dask_gpuselect.engine.keeping import (
-    GROUPS,
     Keeping,
     MergeGathered,
     cuts_of,
     grouped,
-    keeping_of,
     reports_of,
     second_loads,
 )
 from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
-from dask_gpuselect.engine.plans import is_held, narrowing_of
+from dask_gpuselect.engine.plans import ElementPlan, is_held, plan_together
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Gathered, Proven, gathered, merge_cuts, who_sums
@@ -61,7 +58,6 @@ from dask_gpuselect.engine.source import (
     TaskRef,
     aligned,
     extended,
-    is_in_memory,
     merged,
     private_copy,
 )
@@ -146,7 +142,7 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     Each chunk is loaded twice, or once if all values of all arrays can be counted (see `counting`);
     data in memory is used in place, and read once but for a sample. Of two loads, memory at the
     root is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both for each
-    chunk and quantile, unless `plans.narrowing_of` says that there are fewer.
+    chunk and quantile, unless the plan narrows them.
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
@@ -207,10 +203,13 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     """The proven brackets of a question, and what is gathered of every chunk there: in one load of
     elements whose values are counted; otherwise in two, or in one of the chunks of which the first
     has kept it."""
-    if takes_counts(x, question):
+    plans = plan_together([x], [question])
+    if plans[0].name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
     asked = Asked(x, question, Form((), None, x._meta))
-    (begun,), (bracket,), (load,) = _loaded([asked], label, None, is_marked=False, is_apart=True)
+    (begun,), (bracket,), (load,) = _loaded(
+        [asked], plans, label, None, is_marked=False, is_apart=True
+    )
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
     narrowing = begun.narrowing
     if narrowing is None:
@@ -234,12 +233,13 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     """The answers about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
-    if all(takes_counts(each.x, each.question) for each in asked):
-        arrays, questions = [each.x for each in asked], [each.question for each in asked]
+    arrays, questions = [each.x for each in asked], [each.question for each in asked]
+    plans = plan_together(arrays, questions)
+    if plans[0].name == "counts":
         return ask_counts(arrays, questions, [each.form for each in asked], label, among)
     # What the second load alone says needs no marks, for its counts prove it.
     is_last = all(each.question.third is None for each in asked)
-    begun, brackets, loads = _loaded(asked, label, among, is_marked=not is_last)
+    begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
     _narrow(begun, brackets, loads, label)
     if is_last:
         return _after_second(begun, brackets, loads, label)
@@ -253,6 +253,7 @@ Loaded = tuple[list[Begun], list[DaskArray], list[DaskArray]]
 
 def _loaded(
     asked: Sequence[Asked],
+    plans: Sequence[ElementPlan],
     label: str,
     among: str | None,
     *,
@@ -262,13 +263,11 @@ def _loaded(
     """The loads of arrays that are loaded together, with the candidates of each chunk as they are
     if they are to be `is_apart`."""
     merge: MergeGathered = list if is_apart else Gathered.merge
-    narrowings = [narrowing_of(each.x, each.question, among=len(asked)) for each in asked]
-    arrays, questions = [each.x for each in asked], [each.question for each in asked]
-    groups = [GROUPS, *(each.groups for each in narrowings if each)]
-    keeping = keeping_of(arrays, questions, max(groups))
+    arrays, keeping = [each.x for each in asked], plans[0].keeping
     if keeping is not None:
+        narrowings = [plan.narrowing for plan in plans]
         return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
-    begun = [_begin(*each, label, among) for each in zip(asked, narrowings, strict=True)]
+    begun = [_begin(*each, label, among) for each in zip(asked, plans, strict=True)]
     brackets = _all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None
     loads = []
@@ -323,15 +322,11 @@ def _kept(
 # --- Load 1 -------------------------------------------------------------------------------------
 
 
-def _begin(asked: Asked, narrowing: Narrowing | None, label: str, among: str | None) -> Begun:
-    x, question = asked.x, asked.question
-    settled = None
-    if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
-        settled = pilot.ask_pilot(x, question, label)
-        narrowing = None
-    return Begun(
-        asked, settled, narrowing, _first_load(x, _share(asked, narrowing), settled, among)
-    )
+def _begin(asked: Asked, plan: ElementPlan, label: str, among: str | None) -> Begun:
+    x, narrowing = asked.x, plan.narrowing
+    settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
+    cuts = _first_load(x, _share(asked, narrowing), settled, among)
+    return Begun(asked, settled, narrowing, cuts)
 
 
 def _share(asked: Asked, narrowing: Narrowing | None) -> int:

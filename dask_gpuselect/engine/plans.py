@@ -45,6 +45,8 @@ from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
 from dask_gpuselect.engine.keeping import (
+    GROUPS,
+    Keeping,
     limits,
     why_groups_twice,
     why_twice,
@@ -199,31 +201,85 @@ def known_bytes(n: float) -> int:
     return -1 if math.isnan(n) else int(n)
 
 
-def plan_all(x: DaskArray, question: Question) -> Plan:
-    """The plan for a question about all elements."""
-    sizes = [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
-    chunk_bytes = known_bytes(max(sizes, default=0) * element_bytes(x))
+@dataclass(frozen=True)
+class ElementPlan(Plan):
+    """The plan for a question about all elements.
+
+    Parameters
+    ----------
+    narrowing : Narrowing or None
+        How the cuts come to one place, if they are too many.
+    keeping : Keeping or None
+        How the first load keeps what the second would ask; None if each chunk takes two loads. Of
+        arrays that are loaded together it is the same.
+    """
+
+    narrowing: Narrowing | None = field(default=None, kw_only=True, repr=False, compare=False)
+    keeping: Keeping | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+
+def plan_all(x: DaskArray, question: Question) -> ElementPlan:
+    """Plan a question about all elements of an array that is loaded alone."""
     if is_held(x, question):
-        return Plan("held", 1, chunk_bytes, _guessed_bytes(x, question))
-    if takes_counts(x, question):
-        gathered = gathered_bytes(x, question, max(sizes, default=0))
-        return Plan("counts", 1, chunk_bytes, gathered, why=question.by_value.why)
+        return ElementPlan("held", 1, _chunk_bytes(x), _guessed_bytes(x, question))
+    (plan,) = plan_together([x], [question])
+    return plan
+
+
+def plan_together(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> list[ElementPlan]:
+    """Plan questions about all elements of arrays that are loaded together: one load if the values
+    of all can be counted."""
+    pairs = list(zip(arrays, questions, strict=True))
+    if all(takes_counts(*pair) for pair in pairs):
+        return [_plan_one_load(*pair) for pair in pairs]
+    narrowings = [narrowing_of(*pair, among=len(pairs)) for pair in pairs]
+    reads = Reads(*arrays)
+    why, keeping = why_twice(reads, questions), None
+    if not why:
+        keeping = Keeping.of(reads, [GROUPS, *(each.groups for each in narrowings if each)])
+    return [
+        _plan_two_loads(*pair, narrowing, keeping, why)
+        for pair, narrowing in zip(pairs, narrowings, strict=True)
+    ]
+
+
+def _plan_one_load(x: DaskArray, question: Question) -> ElementPlan:
+    gathered = gathered_bytes(x, question, max(_sizes(x), default=0))
+    return ElementPlan("counts", 1, _chunk_bytes(x), gathered, why=question.by_value.why)
+
+
+def _plan_two_loads(
+    x: DaskArray,
+    question: Question,
+    narrowing: Narrowing | None,
+    keeping: Keeping | None,
+    why: str,
+) -> ElementPlan:
     if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
-        return Plan("guess", 1, chunk_bytes, _guessed_bytes(x, question))
-    why = why_twice(Reads(x), [question])
-    kept = 0 if why else limits().n_bytes
-    narrowing = narrowing_of(x, question)
-    gathered, work, waiting = _at_root(x, question, sizes, narrowing)
-    return Plan(
+        # If it is right, the tasks of two loads return at once.
+        return ElementPlan("guess", 1, _chunk_bytes(x), _guessed_bytes(x, question))
+    gathered, work, waiting = _at_root(x, question, _sizes(x), narrowing)
+    return ElementPlan(
         "bracket",
         2,
-        chunk_bytes,
+        _chunk_bytes(x),
         gathered,
-        kept_bytes=kept,
+        kept_bytes=0 if keeping is None else keeping.limits.n_bytes,
         root_bytes=work,
         waiting_bytes=waiting,
         why=why,
+        narrowing=narrowing,
+        keeping=keeping,
     )
+
+
+def _sizes(x: DaskArray) -> list[float]:
+    """The number of elements of each chunk; NaN where it is not known."""
+    return [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
+
+
+def _chunk_bytes(x: DaskArray) -> int:
+    return known_bytes(max(_sizes(x), default=0) * element_bytes(x))
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:
