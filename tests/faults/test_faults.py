@@ -110,7 +110,7 @@ def test_every_fault_and_question_is_drawn() -> None:
 # --- That it notices what is wrong ----------------------------------------------------------------
 
 CALM = Case(
-    0, 0, "median", "uniform", "sync", "reader stalls", 0.5, False, 0, 3, 1, False, 0, "memory"
+    0, 0, "median", "normal", "sync", "reader stalls", 0.5, False, 0, 3, 1, False, 0, "memory"
 )
 FAILS = replace(CALM, fault="reader fails", is_again=True)
 
