@@ -6,9 +6,8 @@ a function or an argument finds it here.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -106,6 +105,15 @@ NAMES_OF_DATA = ("a", "x")
 COMPANIONS = ("weights", "where")
 
 
+MODULES = {
+    "": dask_gpuselect,
+    "robust.": robust,
+    "neighbors.": neighbors,
+    "distribution.": distribution,
+    "groups.": groups,
+}
+
+
 def _function(name: str, function: Callable[..., Any]) -> Call:
     parameters = inspect.signature(function).parameters
     data = DATA.get(name) or {key: A for key in parameters if key in NAMES_OF_DATA}
@@ -118,25 +126,37 @@ def _function(name: str, function: Callable[..., Any]) -> Call:
     return Call(function, data, known)
 
 
-def _of_groups(name: str) -> Callable[..., Any]:
-    def ask(**how: Any) -> Any:
-        found = groups.groupby(da.from_array(A, chunks=2), np.arange(6) % 2, 0)
-        return getattr(found, name)(**how)
-
-    return ask
-
-
 def _sort_by(key: Any, values: Any, **how: Any) -> Any:
     return dask_gpuselect.sort_by(key, values, **how)
 
 
-def _method(make: Callable[[], Any], name: str) -> Call:
-    parameters = inspect.signature(getattr(make(), name)).parameters
-    known = {key: KNOWN[key] for key, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-    return Call(lambda **how: getattr(make(), name)(**how), {}, known)
+def _methods_called(
+    path: str, names: Iterable[str], make: Callable[[str], Any], handed_on: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Call]]:
+    """Call methods of what is made for each of their names, also with arguments that these hand
+    on."""
+    for name in names:
+        parameters = inspect.signature(getattr(make(name), name)).parameters.items()
+        keys = [key for key, p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        keys += [key for key in handed_on if key not in keys]
+        data = {key: SECOND.get(key) for key in keys if key in (*SECOND, *COMPANIONS)}
+
+        def ask(name: str = name, **how: Any) -> Any:
+            found = getattr(make(name), name)(**how)
+            return found.median() if name == "groupby" else found
+
+        yield f"{path}.{name}", Call(ask, data, {k: KNOWN.get(k) for k in keys if k not in data})
 
 
-def _quadratic() -> MonotoneQuadraticSpline:
+def _groups(name: str) -> Any:
+    return groups.groupby(da.from_array(A, chunks=2), np.arange(6) % 2, 0)
+
+
+def _exact(name: str) -> Any:
+    return da.from_array(LANE if "sort" in name else A, chunks=2).exact
+
+
+def _quadratic(name: str) -> MonotoneQuadraticSpline:
     return MonotoneQuadraticSpline([0.0, 1.0, 2.0], [0.0, 1.0, 5.0])
 
 
@@ -187,43 +207,24 @@ def _estimators() -> Iterator[tuple[str, Call]]:
 
 def calls() -> dict[str, Call]:
     """By their names in the package; ``exact`` is the accessor of dask arrays."""
-    found: dict[str, Call] = {}
-    for module, path in (
-        (dask_gpuselect, ""),
-        (robust, "robust."),
-        (neighbors, "neighbors."),
-        (distribution, "distribution."),
-        (groups, "groups."),
-    ):
-        for name in module.__all__:
-            if inspect.isfunction(getattr(module, name)):
-                found[f"{path}{name}"] = Call(lambda: None)
-    for name in found:
-        *path, last = name.split(".")
-        function = getattr(importlib.import_module(".".join(["dask_gpuselect", *path])), last)
-        if last not in SPECIAL:
-            found[name] = _function(last, function)
-    del found["to_gpu"], found["enable"], found["disable"], found["show_versions"]
-    del found["warm"]
+    found = {
+        f"{path}{name}": _function(name, getattr(module, name))
+        for path, module in MODULES.items()
+        for name in module.__all__
+        if inspect.isfunction(getattr(module, name)) and name not in SPECIAL
+    }
     how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
     labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
     found["groups.groupby"] = Call(
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
     )
-    for name in (
-        "median",
-        "nanmedian",
-        "mad",
-        "nanmad",
-        "iqr",
-        "naniqr",
-        "count",
-        "describe_boxplot",
+    of_groups = ("median", "nanmedian", "mad", "nanmad", "iqr", "naniqr", "count")
+    weighed = ("quantile", "nanquantile", "percentile", "nanpercentile")
+    for names, handed_on in (
+        ((*of_groups, "describe_boxplot"), ("where", "nodata")),
+        (weighed, (*COMPANIONS, "nodata")),
     ):
-        found[f"groups.GroupBy.{name}"] = Call(_of_groups(name), {"where": None}, {"nodata": None})
-    for name in ("quantile", "nanquantile", "percentile", "nanpercentile"):
-        known = {"q": 0.5, "nodata": None}
-        found[f"groups.GroupBy.{name}"] = Call(_of_groups(name), dict.fromkeys(COMPANIONS), known)
+        found |= _methods_called("groups.GroupBy", names, _groups, handed_on)
     found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
     lazy |= dict.fromkeys(COMPANIONS)
@@ -232,39 +233,22 @@ def calls() -> dict[str, Call]:
     spline = {"y": [1.0, 3.0, 2.0], "weights": None, "loss": "absolute", "increasing": True}
     found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
     found |= dict(_estimators())
-    for name in vars(methods.Exact):
-        if not name.startswith("_"):
-            # The array of the accessor is lazy: a name of an argument that is none.
-            signature = inspect.signature(getattr(methods.Exact, name)).parameters
-            known = {}
-            for key, parameter in list(signature.items())[1:]:
-                if parameter.kind is not parameter.VAR_POSITIONAL:
-                    known[key] = KNOWN.get(key)
-            data = {key: SECOND[key] for key in SECOND if key in known}
-            data |= {key: None for key in COMPANIONS if key in known}
-            known = {key: value for key, value in known.items() if key not in data}
-
-            def ask(name: str = name, **how: Any) -> Any:
-                array = LANE if "sort" in name else A
-                found = getattr(da.from_array(array, chunks=2).exact, name)(**how)
-                return found.median() if name == "groupby" else found
-
-            found[f"exact.{name}"] = Call(ask, data, known)
+    of_arrays = [name for name in vars(methods.Exact) if not name.startswith("_")]
+    found |= _methods_called("exact", of_arrays, _exact)
     for make, names in (
-        (lambda: ecdf(A, 5), ("cdf", "cdf_bounds", "pdf", "quantile", "quantile_bounds")),
+        (lambda _: ecdf(A, 5), ("cdf", "cdf_bounds", "pdf", "quantile", "quantile_bounds")),
         (
-            lambda: EstimatedDistribution.from_noisy([0, 1, 2], [0.1, 0.5, 0.9]),
+            lambda _: EstimatedDistribution.from_noisy([0, 1, 2], [0.1, 0.5, 0.9]),
             ("cdf", "pdf", "quantile"),
         ),
         (_quadratic, ("__call__", "derivative", "inverse")),
         (
-            lambda: MonotoneRationalSpline([0.0, 1.0], [0.0, 1.0], [1.0, 1.0]),
+            lambda _: MonotoneRationalSpline([0.0, 1.0], [0.0, 1.0], [1.0, 1.0]),
             ("__call__", "derivative", "inverse"),
         ),
-        (lambda: _quadratic().derivative(), ("__call__", "derivative")),
+        (lambda _: _quadratic("").derivative(), ("__call__", "derivative")),
     ):
-        for name in names:
-            found[f"distribution.{type(make()).__name__}.{name}"] = _method(make, name)
+        found |= _methods_called(f"distribution.{type(make('')).__name__}", names, make)
     noisy = {"points": [0, 1, 2], "proportions": [0.1, 0.5, 0.9], "weights": None}
     found["distribution.EstimatedDistribution.from_noisy"] = Call(
         EstimatedDistribution.from_noisy, {}, noisy
@@ -410,13 +394,7 @@ HANDED_ON = {"groups.GroupBy.explain"}
 def public() -> set[str]:
     """The names of everything that a user may call with arguments."""
     found = set()
-    for module, path in (
-        (dask_gpuselect, ""),
-        (robust, "robust."),
-        (neighbors, "neighbors."),
-        (distribution, "distribution."),
-        (groups, "groups."),
-    ):
+    for path, module in MODULES.items():
         for name in module.__all__:
             item = getattr(module, name)
             if f"{path}{name}" in WITHOUT and name not in ("SplineDerivative", "GroupBy"):
