@@ -160,49 +160,45 @@ def _quadratic(name: str) -> MonotoneQuadraticSpline:
     return MonotoneQuadraticSpline([0.0, 1.0, 2.0], [0.0, 1.0, 5.0])
 
 
+HOW = {"n_neighbors": 2, "return_distance": True}
+FITS = {"predict": ({"X": A[:, :1]}, {}, ())}
+FITS["score"] = (
+    {"X": A[:, :1], "y": A[:, 1], "sample_weight": None},
+    {},
+    ("X", "y", "sample_weight"),
+)
+OF_ROWS = {"kneighbors": ({"X": A[:2]}, HOW, ())}
+OF_ROWS |= {name: ({"X": A[:2]}, {}, ()) for name in ("predict", "predict_proba")}
+ESTIMATORS = {
+    (robust, "LeastTrimmedSquares", "LeastMedianOfSquares"): (
+        {"n_starts": 3, "random_state": 0}, {"X": A[:, :1], "y": A[:, 1]}, ("X", "y"), FITS,
+    ),
+    (neighbors, "NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"): (
+        {"n_neighbors": 2}, {"X": A, "y": np.arange(6) % 2}, ("y",), OF_ROWS,
+    ),
+}  # fmt: skip
+"""By module and names: parameters, what they are fitted to, what of it is computed, and methods."""
+
+
 def _estimators() -> Iterator[tuple[str, Call]]:
-    for name in ("LeastTrimmedSquares", "LeastMedianOfSquares"):
-        make = getattr(robust, name)
-        few = {"n_starts": 3, "random_state": 0}
-        x, y = A[:, :1], A[:, 1]
-        asks = {key: p.default for key, p in inspect.signature(make).parameters.items()} | few
+    for (module, *names), (few, rows, computes, asked) in ESTIMATORS.items():
+        for name in names:
+            make = getattr(module, name)
+            path = f"{module.__name__.partition('.')[2]}.{name}"
+            asks = {key: p.default for key, p in inspect.signature(make).parameters.items()} | few
 
-        def fit(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
-            return make(**how).fit(X, y)
+            def fit(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
+                return make(**how).fit(X, y)
 
-        def predict(X: Any, make: Any = make) -> Any:
-            return make(n_starts=3, random_state=0).fit(A[:, :1], A[:, 1]).predict(X)
+            yield f"{path}.fit", Call(fit, rows, asks, computes)
+            for what, (data, known, computed) in asked.items():
 
-        def score(X: Any, y: Any, sample_weight: Any, make: Any = make) -> Any:
-            fitted = make(n_starts=3, random_state=0).fit(A[:, :1], A[:, 1])
-            return fitted.score(X, y, sample_weight)
+                def ask(make: Any = make, few: Any = few, rows: Any = rows, what: str = what,
+                        **how: Any) -> Any:  # fmt: skip
+                    return getattr(make(**few).fit(**rows), what)(**how)
 
-        yield f"robust.{name}.fit", Call(fit, {"X": x, "y": y}, asks, ("X", "y"))
-        yield f"robust.{name}.predict", Call(predict, {"X": x})
-        data = {"X": x, "y": y, "sample_weight": None}
-        yield f"robust.{name}.score", Call(score, data, {}, ("X", "y", "sample_weight"))
-    for name in ("NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"):
-        make = getattr(neighbors, name)
-        y = np.arange(6) % 2
-        asks = {key: p.default for key, p in inspect.signature(make).parameters.items()}
-        asks["n_neighbors"] = 2
-
-        def fitted(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
-            return make(**how).fit(X, y)
-
-        def ask(X: Any, make: Any = make, what: str = "kneighbors", **how: Any) -> Any:
-            return getattr(make(n_neighbors=2).fit(A, np.arange(6) % 2), what)(X, **how)
-
-        yield f"neighbors.{name}.fit", Call(fitted, {"X": A, "y": y}, asks, ("y",))
-        how = {"n_neighbors": 2, "return_distance": True}
-        yield f"neighbors.{name}.kneighbors", Call(ask, {"X": A[:2]}, how)
-        for what in ("predict", "predict_proba"):
-            if hasattr(make, what):
-
-                def other(X: Any, make: Any = make, what: str = what) -> Any:
-                    return getattr(make(n_neighbors=2).fit(A, np.arange(6) % 2), what)(X)
-
-                yield f"neighbors.{name}.{what}", Call(other, {"X": A[:2]})
+                if hasattr(make, what):
+                    yield f"{path}.{what}", Call(ask, data, known, computed)
 
 
 def calls() -> dict[str, Call]:
@@ -276,59 +272,43 @@ SPECIAL |= {"show_versions", "warm"}
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
 XARRAY += ("mad", "nanmad", "iqr", "naniqr")
+OF_BOXES = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
 DAY = np.timedelta64(86_400_000_000_000, "ns")
 
 
 def _of_xarray() -> dict[str, Call]:
     import xarray as xr
 
-    keys = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
-    known = {key: KNOWN[key] for key in keys}
-
-    def of_array(**how: Any) -> Any:
-        return xr.DataArray(da.from_array(A, chunks=2)).exact.describe_boxplot(**how)
-
-    def of_dataset(**how: Any) -> Any:
-        table = xr.Dataset({"a": ("n", da.from_array(LANE, chunks=5))})
-        return table.exact.describe_boxplot(**how)
-
+    boxes = {key: KNOWN[key] for key in OF_BOXES}
+    asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what is needed, and what may be
+        name: ({}, {"dim": None, "nodata": None, "keep_attrs": None}) for name in XARRAY
+    }
+    for name in XARRAY:
+        asked[name][1].update({"q": 0.5, "method": "linear"} if name.endswith("ile") else {})
+    asked |= {
+        "explain": ({}, {"q": 0.5, "dim": None}),
+        "describe_boxplot": ({}, boxes | {"dim": None}),
+        "groupby": ({"group": "n"}, {}),
+        "groupby_bins": ({"group": "n"}, {"bins": 2}),
+        "resample": ({"n": "2D"}, {}),
+        "groupby_dayofyear": ({}, {"dim": "n", "window": 1}),
+    }
     found = {}
-    for name in (*XARRAY, "explain"):
-        asked = {"dim": None, "nodata": None, "keep_attrs": None}
-        if name == "explain":
-            asked = {"q": 0.5, "dim": None}
-        asked |= {"q": 0.5, "method": "linear"} if name.endswith("ile") else {}
+    for name, (needed, known) in asked.items():
 
-        def of_either(name: str = name, is_table: bool = False, **how: Any) -> Any:
-            array = xr.DataArray(da.from_array(A, chunks=2), name="a")
-            return getattr((array.to_dataset() if is_table else array).exact, name)(**how)
-
-        of_table = partial(of_either, is_table=True)
-        found[f"xarray.ExactDataArray.{name}"] = Call(of_either, {}, asked)
-        found[f"xarray.ExactDataset.{name}"] = Call(of_table, {}, asked)
-    for name, needed, asked in (
-        ("groupby", {"group": "n"}, {}),
-        ("groupby_bins", {"group": "n"}, {"bins": 2}),
-        ("resample", {"n": "2D"}, {}),
-        ("groupby_dayofyear", {}, {"dim": "n", "window": 1}),
-    ):
-
-        def of_groups(
-            name: str = name, needed: Any = needed, is_table: bool = False, **how: Any
-        ) -> Any:
+        def ask(kind: str, name: str = name, needed: Any = needed, **how: Any) -> Any:
             n = np.arange(len(LANE))
             n = n if name == "groupby_bins" else np.datetime64("2025-01-01", "ns") + n * DAY
             data = da.from_array(LANE, chunks=5)
             array = xr.DataArray(data, coords={"n": n}, dims="n", name="a")
-            exact = (array.to_dataset() if is_table else array).exact
-            return getattr(exact, name)(**needed, **how).median()
+            exact = (array.to_dataset() if kind == "Dataset" else array).exact
+            answer = getattr(exact, name)(**needed, **how)
+            return answer.median() if "group" in name or name == "resample" else answer
 
-        found[f"xarray.ExactDataArray.{name}"] = Call(of_groups, {}, asked)
-        found[f"xarray.ExactDataset.{name}"] = Call(partial(of_groups, is_table=True), {}, asked)
-    return found | {
-        "xarray.ExactDataArray.describe_boxplot": Call(of_array, {}, known | {"dim": None}),
-        "xarray.ExactDataset.describe_boxplot": Call(of_dataset, {}, known),
-    }
+        for kind in ("DataArray", "Dataset"):
+            its = boxes if (name, kind) == ("describe_boxplot", "Dataset") else known
+            found[f"xarray.Exact{kind}.{name}"] = Call(partial(ask, kind), {}, its)
+    return found
 
 
 def _of_frames() -> dict[str, Call]:
@@ -338,14 +318,13 @@ def _of_frames() -> dict[str, Call]:
     from dask_gpuselect.dataframe import ExactDataFrame, ExactGroupBy, ExactSeries
 
     frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
-    keys = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
     found = {}
     for kind, collection in ((ExactSeries, frame["a"]), (ExactDataFrame, frame)):
         exact = kind(collection)
         for name in ("quantile", "median", "describe", "describe_boxplot"):
             parameters = inspect.signature(getattr(kind, name)).parameters.items()
             known = {key: p.default for key, p in parameters if p.default is not p.empty}
-            known |= {key: KNOWN[key] for key in keys if "how" in dict(parameters)}
+            known |= {key: KNOWN[key] for key in OF_BOXES if "how" in dict(parameters)}
 
             def ask(exact: Any = exact, name: str = name, **how: Any) -> Any:
                 return getattr(exact, name)(**how)
@@ -372,20 +351,9 @@ def _of_frame_groups(frame: Any, name: str, **how: Any) -> Any:
 
 
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
-WITHOUT = {
-    "to_gpu",
-    "enable",
-    "disable",
-    "show_versions",
-    "warm",
-    "Box",
-    "Boxplot",
-    "ChunksChangedError",
-    "Plan",
-    "distribution.LazyDistribution",
-    "distribution.SplineDerivative",
-    "groups.GroupBy",
-}
+WITHOUT = SPECIAL | {"Box", "Boxplot", "ChunksChangedError", "Plan", "groups.GroupBy"}
+WITHOUT |= {"distribution.LazyDistribution", "distribution.SplineDerivative"}
+WITHOUT -= {"sort_by", "explain"}
 METHODS_WITHOUT = {"plot"}
 # What hands its arguments to a function that is called here by itself, and answers with no array.
 HANDED_ON = {"groups.GroupBy.explain"}

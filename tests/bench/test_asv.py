@@ -200,41 +200,6 @@ def stand_alone(script: str, *arguments: str) -> list[list[str]]:
     return rows_of(done.stdout)
 
 
-@pytest.mark.slow
-def test_compare_stands_alone() -> None:
-    arguments = ["--elements", "1000", "--repeat", "1", "--distributions", "sorted"]
-    rows = stand_alone("compare.py", *arguments, "--peers", "np.quantile")
-    assert [row[0] for row in rows][-1] == "sorted"
-
-
-ONE_LOAD = ["--repeat", "1", "--chunks", "12", "--size", "500"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "part",
-    [
-        "kinds",
-        pytest.param("questions", marks=pytest.mark.slow),
-        pytest.param("stores", marks=pytest.mark.slow),
-    ],
-)
-def test_one_load_stands_alone(part: str, tmp_path: Path) -> None:
-    options = {
-        "kinds": ["--picture", str(tmp_path / "loads.png")],
-        "questions": [],
-        "stores": ["--store", str(tmp_path), "--gigabytes", "0.0001", "--chunk-mb", "0.01"],
-    }
-    rows = stand_alone("one_load.py", part, *ONE_LOAD, *options[part])
-    names = {
-        "kinds": {"mixed", "sorted", "clouds"},
-        "questions": {"median", "mad", "weights"},
-        "stores": {"zstd, level 9", "50 ms a chunk"},
-    }
-    assert {row[0] for row in rows} >= names[part]
-    assert part != "kinds" or (tmp_path / "loads.png").exists()
-
-
 def test_boxes_of_clustered_data_take_a_third_load() -> None:
     for distribution, loads in (("normal", 2), ("clustered", 3)):
         source = common.Source.generated(distribution, 200_000, 2)
@@ -362,7 +327,13 @@ PROGRAMS: dict[str, tuple[str, Sequence[str], set[str]]] = {
     "splines": ("splines", [*ONE, *PLACES], {*splines.FUNCTIONS}),
     "robust fits": ("robust", [*ONE, "--rows", "4000", "--cases", "2:0.45"], {"4,000"}),
 }  # fmt: skip
+LOADS = [*ONE, "--chunks", "12", "--size", "500"]
+STORES = ["--gigabytes", "0.0001", "--chunk-mb", "0.01"]
 SLOW: dict[str, tuple[str, Sequence[str], set[str]]] = {
+    "peers": ("compare", [*ONE, "--elements", "1000", "--distributions", "sorted"], {"sorted"}),
+    "kinds": ("one_load", ["kinds", *LOADS], {"mixed", "sorted", "clouds"}),
+    "questions": ("one_load", ["questions", *LOADS], {"median", "mad", "weights"}),
+    "stores": ("one_load", ["stores", *LOADS, *STORES], {"zstd, level 9", "50 ms a chunk"}),
     "neighbours": ("neighbors", [*ONE, *ROWS], {"1,000", "0", "1e+06", "1e+08"}),
     "sorting": ("sorting", SOME, {f"`radix_sort(x, bits={n})`" for n in (8, 11, 16)}),
     "axis": (
@@ -390,10 +361,14 @@ SLOW: dict[str, tuple[str, Sequence[str], set[str]]] = {
     "name", [*PROGRAMS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_a_program(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Those that are slow are started as a user does."""
     program, arguments, wanted = (PROGRAMS | SLOW)[name]
+    arguments = [*arguments, *(["--store", str(tmp_path)] if name == "stores" else [])]
     if name in SLOW:
         monkeypatch.setenv("BENCH_SHRINK", "20")
         rows = stand_alone(f"{program}.py", *arguments)
