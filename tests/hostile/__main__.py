@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
+import numpy as np
+
 LIMIT = 150  # seconds of a case; compiling kernels on a busy machine is the most of it
 
 
@@ -26,6 +28,7 @@ def work(seed: int, first: int, last: int) -> None:
     """Judge cases, and print a line of JSON for each."""
     from tests.hostile.judge import drawn, failure_of, signature
 
+    np.set_printoptions(threshold=60, edgeitems=4)
     for number in range(first, last):
         faulthandler.dump_traceback_later(LIMIT - 5)
         case = drawn(seed, number)

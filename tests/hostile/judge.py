@@ -183,13 +183,14 @@ def computed(case: Case, lazy: Lazy | None = None, *, hostile: Hostile) -> Any:
             lazy = lazy or lazily(case, around=around)
             with Callback(start=cases._refuse):
                 answer = ask(case, lazy.values, lazy.beside)
-            together = [lazy.values] * (around.finish == "together")
+            is_masked = np.ma.isMA(case.values)  # which warns of its own where dask joins it
+            together = [lazy.values] * (around.finish == "together" and not is_masked)
             found, *itself = around.finished([answer, *together])
             cases._as_declared(answer, found)
     except CLEAN as error:
         check_clean(error)
         raise
-    if itself and not np.ma.isMA(case.values):
+    if itself:
         same(np.asarray(itself[0]).astype(case.values.dtype), case.values, "the array itself")
     return found
 
