@@ -6,9 +6,8 @@ a function or an argument finds it here.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -106,6 +105,15 @@ NAMES_OF_DATA = ("a", "x")
 COMPANIONS = ("weights", "where")
 
 
+MODULES = {
+    "": dask_gpuselect,
+    "robust.": robust,
+    "neighbors.": neighbors,
+    "distribution.": distribution,
+    "groups.": groups,
+}
+
+
 def _function(name: str, function: Callable[..., Any]) -> Call:
     parameters = inspect.signature(function).parameters
     data = DATA.get(name) or {key: A for key in parameters if key in NAMES_OF_DATA}
@@ -118,112 +126,101 @@ def _function(name: str, function: Callable[..., Any]) -> Call:
     return Call(function, data, known)
 
 
-def _of_groups(name: str) -> Callable[..., Any]:
-    def ask(**how: Any) -> Any:
-        found = groups.groupby(da.from_array(A, chunks=2), np.arange(6) % 2, 0)
-        return getattr(found, name)(**how)
-
-    return ask
-
-
 def _sort_by(key: Any, values: Any, **how: Any) -> Any:
     return dask_gpuselect.sort_by(key, values, **how)
 
 
-def _method(make: Callable[[], Any], name: str) -> Call:
-    parameters = inspect.signature(getattr(make(), name)).parameters
-    known = {key: KNOWN[key] for key, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-    return Call(lambda **how: getattr(make(), name)(**how), {}, known)
+def _methods_called(
+    path: str, names: Iterable[str], make: Callable[[str], Any], handed_on: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Call]]:
+    """Call methods of what is made for each of their names, also with arguments that these hand
+    on."""
+    for name in names:
+        parameters = inspect.signature(getattr(make(name), name)).parameters.items()
+        keys = [key for key, p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        keys += [key for key in handed_on if key not in keys]
+        data = {key: SECOND.get(key) for key in keys if key in (*SECOND, *COMPANIONS)}
+
+        def ask(name: str = name, **how: Any) -> Any:
+            found = getattr(make(name), name)(**how)
+            return found.median() if name == "groupby" else found
+
+        yield f"{path}.{name}", Call(ask, data, {k: KNOWN.get(k) for k in keys if k not in data})
 
 
-def _quadratic() -> MonotoneQuadraticSpline:
+def _groups(name: str) -> Any:
+    return groups.groupby(da.from_array(A, chunks=2), np.arange(6) % 2, 0)
+
+
+def _exact(name: str) -> Any:
+    return da.from_array(LANE if "sort" in name else A, chunks=2).exact
+
+
+def _quadratic(name: str) -> MonotoneQuadraticSpline:
     return MonotoneQuadraticSpline([0.0, 1.0, 2.0], [0.0, 1.0, 5.0])
 
 
+HOW = {"n_neighbors": 2, "return_distance": True}
+FITS = {"predict": ({"X": A[:, :1]}, {}, ())}
+FITS["score"] = (
+    {"X": A[:, :1], "y": A[:, 1], "sample_weight": None},
+    {},
+    ("X", "y", "sample_weight"),
+)
+OF_ROWS = {"kneighbors": ({"X": A[:2]}, HOW, ())}
+OF_ROWS |= {name: ({"X": A[:2]}, {}, ()) for name in ("predict", "predict_proba")}
+ESTIMATORS = {
+    (robust, "LeastTrimmedSquares", "LeastMedianOfSquares"): (
+        {"n_starts": 3, "random_state": 0}, {"X": A[:, :1], "y": A[:, 1]}, ("X", "y"), FITS,
+    ),
+    (neighbors, "NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"): (
+        {"n_neighbors": 2}, {"X": A, "y": np.arange(6) % 2}, ("y",), OF_ROWS,
+    ),
+}  # fmt: skip
+"""By module and names: parameters, what they are fitted to, what of it is computed, and methods."""
+
+
 def _estimators() -> Iterator[tuple[str, Call]]:
-    for name in ("LeastTrimmedSquares", "LeastMedianOfSquares"):
-        make = getattr(robust, name)
-        few = {"n_starts": 3, "random_state": 0}
-        x, y = A[:, :1], A[:, 1]
-        asks = {key: p.default for key, p in inspect.signature(make).parameters.items()} | few
+    for (module, *names), (few, rows, computes, asked) in ESTIMATORS.items():
+        for name in names:
+            make = getattr(module, name)
+            path = f"{module.__name__.partition('.')[2]}.{name}"
+            asks = {key: p.default for key, p in inspect.signature(make).parameters.items()} | few
 
-        def fit(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
-            return make(**how).fit(X, y)
+            def fit(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
+                return make(**how).fit(X, y)
 
-        def predict(X: Any, make: Any = make) -> Any:
-            return make(n_starts=3, random_state=0).fit(A[:, :1], A[:, 1]).predict(X)
+            yield f"{path}.fit", Call(fit, rows, asks, computes)
+            for what, (data, known, computed) in asked.items():
 
-        def score(X: Any, y: Any, sample_weight: Any, make: Any = make) -> Any:
-            fitted = make(n_starts=3, random_state=0).fit(A[:, :1], A[:, 1])
-            return fitted.score(X, y, sample_weight)
+                def ask(make: Any = make, few: Any = few, rows: Any = rows, what: str = what,
+                        **how: Any) -> Any:  # fmt: skip
+                    return getattr(make(**few).fit(**rows), what)(**how)
 
-        yield f"robust.{name}.fit", Call(fit, {"X": x, "y": y}, asks, ("X", "y"))
-        yield f"robust.{name}.predict", Call(predict, {"X": x})
-        data = {"X": x, "y": y, "sample_weight": None}
-        yield f"robust.{name}.score", Call(score, data, {}, ("X", "y", "sample_weight"))
-    for name in ("NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"):
-        make = getattr(neighbors, name)
-        y = np.arange(6) % 2
-        asks = {key: p.default for key, p in inspect.signature(make).parameters.items()}
-        asks["n_neighbors"] = 2
-
-        def fitted(X: Any, y: Any, make: Any = make, **how: Any) -> Any:
-            return make(**how).fit(X, y)
-
-        def ask(X: Any, make: Any = make, what: str = "kneighbors", **how: Any) -> Any:
-            return getattr(make(n_neighbors=2).fit(A, np.arange(6) % 2), what)(X, **how)
-
-        yield f"neighbors.{name}.fit", Call(fitted, {"X": A, "y": y}, asks, ("y",))
-        how = {"n_neighbors": 2, "return_distance": True}
-        yield f"neighbors.{name}.kneighbors", Call(ask, {"X": A[:2]}, how)
-        for what in ("predict", "predict_proba"):
-            if hasattr(make, what):
-
-                def other(X: Any, make: Any = make, what: str = what) -> Any:
-                    return getattr(make(n_neighbors=2).fit(A, np.arange(6) % 2), what)(X)
-
-                yield f"neighbors.{name}.{what}", Call(other, {"X": A[:2]})
+                if hasattr(make, what):
+                    yield f"{path}.{what}", Call(ask, data, known, computed)
 
 
 def calls() -> dict[str, Call]:
     """By their names in the package; ``exact`` is the accessor of dask arrays."""
-    found: dict[str, Call] = {}
-    for module, path in (
-        (dask_gpuselect, ""),
-        (robust, "robust."),
-        (neighbors, "neighbors."),
-        (distribution, "distribution."),
-        (groups, "groups."),
-    ):
-        for name in module.__all__:
-            if inspect.isfunction(getattr(module, name)):
-                found[f"{path}{name}"] = Call(lambda: None)
-    for name in found:
-        *path, last = name.split(".")
-        function = getattr(importlib.import_module(".".join(["dask_gpuselect", *path])), last)
-        if last not in SPECIAL:
-            found[name] = _function(last, function)
-    del found["to_gpu"], found["enable"], found["disable"], found["show_versions"]
-    del found["warm"]
+    found = {
+        f"{path}{name}": _function(name, getattr(module, name))
+        for path, module in MODULES.items()
+        for name in module.__all__
+        if inspect.isfunction(getattr(module, name)) and name not in SPECIAL
+    }
     how = {key: KNOWN[key] for key in ("chunks", "spill", "split_every")}
     labels = {"a": A, "by": np.arange(12).reshape(A.shape) % 3}
     found["groups.groupby"] = Call(
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
     )
-    for name in (
-        "median",
-        "nanmedian",
-        "mad",
-        "nanmad",
-        "iqr",
-        "naniqr",
-        "count",
-        "describe_boxplot",
+    of_groups = ("median", "nanmedian", "mad", "nanmad", "iqr", "naniqr", "count")
+    weighed = ("quantile", "nanquantile", "percentile", "nanpercentile")
+    for names, handed_on in (
+        ((*of_groups, "describe_boxplot"), ("where", "nodata")),
+        (weighed, (*COMPANIONS, "nodata")),
     ):
-        found[f"groups.GroupBy.{name}"] = Call(_of_groups(name), {"where": None}, {"nodata": None})
-    for name in ("quantile", "nanquantile", "percentile", "nanpercentile"):
-        known = {"q": 0.5, "nodata": None}
-        found[f"groups.GroupBy.{name}"] = Call(_of_groups(name), dict.fromkeys(COMPANIONS), known)
+        found |= _methods_called("groups.GroupBy", names, _groups, handed_on)
     found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
     lazy |= dict.fromkeys(COMPANIONS)
@@ -232,39 +229,22 @@ def calls() -> dict[str, Call]:
     spline = {"y": [1.0, 3.0, 2.0], "weights": None, "loss": "absolute", "increasing": True}
     found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
     found |= dict(_estimators())
-    for name in vars(accessor.Exact):
-        if not name.startswith("_"):
-            # The array of the accessor is lazy: a name of an argument that is none.
-            signature = inspect.signature(getattr(accessor.Exact, name)).parameters
-            known = {}
-            for key, parameter in list(signature.items())[1:]:
-                if parameter.kind is not parameter.VAR_POSITIONAL:
-                    known[key] = KNOWN.get(key)
-            data = {key: SECOND[key] for key in SECOND if key in known}
-            data |= {key: None for key in COMPANIONS if key in known}
-            known = {key: value for key, value in known.items() if key not in data}
-
-            def ask(name: str = name, **how: Any) -> Any:
-                array = LANE if "sort" in name else A
-                found = getattr(da.from_array(array, chunks=2).exact, name)(**how)
-                return found.median() if name == "groupby" else found
-
-            found[f"exact.{name}"] = Call(ask, data, known)
+    of_arrays = [name for name in vars(accessor.Exact) if not name.startswith("_")]
+    found |= _methods_called("exact", of_arrays, _exact)
     for make, names in (
-        (lambda: ecdf(A, 5), ("cdf", "cdf_bounds", "pdf", "quantile", "quantile_bounds")),
+        (lambda _: ecdf(A, 5), ("cdf", "cdf_bounds", "pdf", "quantile", "quantile_bounds")),
         (
-            lambda: EstimatedDistribution.from_noisy([0, 1, 2], [0.1, 0.5, 0.9]),
+            lambda _: EstimatedDistribution.from_noisy([0, 1, 2], [0.1, 0.5, 0.9]),
             ("cdf", "pdf", "quantile"),
         ),
         (_quadratic, ("__call__", "derivative", "inverse")),
         (
-            lambda: MonotoneRationalSpline([0.0, 1.0], [0.0, 1.0], [1.0, 1.0]),
+            lambda _: MonotoneRationalSpline([0.0, 1.0], [0.0, 1.0], [1.0, 1.0]),
             ("__call__", "derivative", "inverse"),
         ),
-        (lambda: _quadratic().derivative(), ("__call__", "derivative")),
+        (lambda _: _quadratic("").derivative(), ("__call__", "derivative")),
     ):
-        for name in names:
-            found[f"distribution.{type(make()).__name__}.{name}"] = _method(make, name)
+        found |= _methods_called(f"distribution.{type(make('')).__name__}", names, make)
     noisy = {"points": [0, 1, 2], "proportions": [0.1, 0.5, 0.9], "weights": None}
     found["distribution.EstimatedDistribution.from_noisy"] = Call(
         EstimatedDistribution.from_noisy, {}, noisy
@@ -292,59 +272,43 @@ SPECIAL |= {"show_versions", "warm"}
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
 XARRAY += ("mad", "nanmad", "iqr", "naniqr")
+OF_BOXES = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
 DAY = np.timedelta64(86_400_000_000_000, "ns")
 
 
 def _of_xarray() -> dict[str, Call]:
     import xarray as xr
 
-    keys = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
-    known = {key: KNOWN[key] for key in keys}
-
-    def of_array(**how: Any) -> Any:
-        return xr.DataArray(da.from_array(A, chunks=2)).exact.describe_boxplot(**how)
-
-    def of_dataset(**how: Any) -> Any:
-        table = xr.Dataset({"a": ("n", da.from_array(LANE, chunks=5))})
-        return table.exact.describe_boxplot(**how)
-
+    boxes = {key: KNOWN[key] for key in OF_BOXES}
+    asked: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what is needed, and what may be
+        name: ({}, {"dim": None, "nodata": None, "keep_attrs": None}) for name in XARRAY
+    }
+    for name in XARRAY:
+        asked[name][1].update({"q": 0.5, "method": "linear"} if name.endswith("ile") else {})
+    asked |= {
+        "explain": ({}, {"q": 0.5, "dim": None}),
+        "describe_boxplot": ({}, boxes | {"dim": None}),
+        "groupby": ({"group": "n"}, {}),
+        "groupby_bins": ({"group": "n"}, {"bins": 2}),
+        "resample": ({"n": "2D"}, {}),
+        "groupby_dayofyear": ({}, {"dim": "n", "window": 1}),
+    }
     found = {}
-    for name in (*XARRAY, "explain"):
-        asked = {"dim": None, "nodata": None, "keep_attrs": None}
-        if name == "explain":
-            asked = {"q": 0.5, "dim": None}
-        asked |= {"q": 0.5, "method": "linear"} if name.endswith("ile") else {}
+    for name, (needed, known) in asked.items():
 
-        def of_either(name: str = name, is_table: bool = False, **how: Any) -> Any:
-            array = xr.DataArray(da.from_array(A, chunks=2), name="a")
-            return getattr((array.to_dataset() if is_table else array).exact, name)(**how)
-
-        of_table = partial(of_either, is_table=True)
-        found[f"xarray.ExactDataArray.{name}"] = Call(of_either, {}, asked)
-        found[f"xarray.ExactDataset.{name}"] = Call(of_table, {}, asked)
-    for name, needed, asked in (
-        ("groupby", {"group": "n"}, {}),
-        ("groupby_bins", {"group": "n"}, {"bins": 2}),
-        ("resample", {"n": "2D"}, {}),
-        ("groupby_dayofyear", {}, {"dim": "n", "window": 1}),
-    ):
-
-        def of_groups(
-            name: str = name, needed: Any = needed, is_table: bool = False, **how: Any
-        ) -> Any:
+        def ask(kind: str, name: str = name, needed: Any = needed, **how: Any) -> Any:
             n = np.arange(len(LANE))
             n = n if name == "groupby_bins" else np.datetime64("2025-01-01", "ns") + n * DAY
             data = da.from_array(LANE, chunks=5)
             array = xr.DataArray(data, coords={"n": n}, dims="n", name="a")
-            exact = (array.to_dataset() if is_table else array).exact
-            return getattr(exact, name)(**needed, **how).median()
+            exact = (array.to_dataset() if kind == "Dataset" else array).exact
+            answer = getattr(exact, name)(**needed, **how)
+            return answer.median() if "group" in name or name == "resample" else answer
 
-        found[f"xarray.ExactDataArray.{name}"] = Call(of_groups, {}, asked)
-        found[f"xarray.ExactDataset.{name}"] = Call(partial(of_groups, is_table=True), {}, asked)
-    return found | {
-        "xarray.ExactDataArray.describe_boxplot": Call(of_array, {}, known | {"dim": None}),
-        "xarray.ExactDataset.describe_boxplot": Call(of_dataset, {}, known),
-    }
+        for kind in ("DataArray", "Dataset"):
+            its = boxes if (name, kind) == ("describe_boxplot", "Dataset") else known
+            found[f"xarray.Exact{kind}.{name}"] = Call(partial(ask, kind), {}, its)
+    return found
 
 
 def _of_frames() -> dict[str, Call]:
@@ -354,14 +318,13 @@ def _of_frames() -> dict[str, Call]:
     from dask_gpuselect.dataframe import ExactDataFrame, ExactGroupBy, ExactSeries
 
     frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
-    keys = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
     found = {}
     for kind, collection in ((ExactSeries, frame["a"]), (ExactDataFrame, frame)):
         exact = kind(collection)
         for name in ("quantile", "median", "describe", "describe_boxplot"):
             parameters = inspect.signature(getattr(kind, name)).parameters.items()
             known = {key: p.default for key, p in parameters if p.default is not p.empty}
-            known |= {key: KNOWN[key] for key in keys if "how" in dict(parameters)}
+            known |= {key: KNOWN[key] for key in OF_BOXES if "how" in dict(parameters)}
 
             def ask(exact: Any = exact, name: str = name, **how: Any) -> Any:
                 return getattr(exact, name)(**how)
@@ -388,20 +351,9 @@ def _of_frame_groups(frame: Any, name: str, **how: Any) -> Any:
 
 
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
-WITHOUT = {
-    "to_gpu",
-    "enable",
-    "disable",
-    "show_versions",
-    "warm",
-    "Box",
-    "Boxplot",
-    "ChunksChangedError",
-    "Plan",
-    "distribution.LazyDistribution",
-    "distribution.SplineDerivative",
-    "groups.GroupBy",
-}
+WITHOUT = SPECIAL | {"Box", "Boxplot", "ChunksChangedError", "Plan", "groups.GroupBy"}
+WITHOUT |= {"distribution.LazyDistribution", "distribution.SplineDerivative"}
+WITHOUT -= {"sort_by", "explain"}
 METHODS_WITHOUT = {"plot"}
 # What hands its arguments to a function that is called here by itself, and answers with no array.
 HANDED_ON = {"groups.GroupBy.explain"}
@@ -410,13 +362,7 @@ HANDED_ON = {"groups.GroupBy.explain"}
 def public() -> set[str]:
     """The names of everything that a user may call with arguments."""
     found = set()
-    for module, path in (
-        (dask_gpuselect, ""),
-        (robust, "robust."),
-        (neighbors, "neighbors."),
-        (distribution, "distribution."),
-        (groups, "groups."),
-    ):
+    for path, module in MODULES.items():
         for name in module.__all__:
             item = getattr(module, name)
             if f"{path}{name}" in WITHOUT and name not in ("SplineDerivative", "GroupBy"):

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -199,86 +200,11 @@ def stand_alone(script: str, *arguments: str) -> list[list[str]]:
     return rows_of(done.stdout)
 
 
-def test_compare_stands_alone() -> None:
-    arguments = ["--elements", "1000", "--repeat", "1", "--distributions", "sorted"]
-    rows = stand_alone("compare.py", *arguments, "--peers", "np.quantile")
-    assert [row[0] for row in rows][-1] == "sorted"
-
-
-ONE_LOAD = ["--repeat", "1", "--chunks", "12", "--size", "500"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "part",
-    [
-        "kinds",
-        pytest.param("questions", marks=pytest.mark.slow),
-        pytest.param("stores", marks=pytest.mark.slow),
-    ],
-)
-def test_one_load_stands_alone(part: str, tmp_path: Path) -> None:
-    options = {
-        "kinds": ["--picture", str(tmp_path / "loads.png")],
-        "questions": [],
-        "stores": ["--store", str(tmp_path), "--gigabytes", "0.0001", "--chunk-mb", "0.01"],
-    }
-    rows = stand_alone("one_load.py", part, *ONE_LOAD, *options[part])
-    names = {
-        "kinds": {"mixed", "sorted", "clouds"},
-        "questions": {"median", "mad", "weights"},
-        "stores": {"zstd, level 9", "50 ms a chunk"},
-    }
-    assert {row[0] for row in rows} >= names[part]
-    assert part != "kinds" or (tmp_path / "loads.png").exists()
-
-
 def test_boxes_of_clustered_data_take_a_third_load() -> None:
     for distribution, loads in (("normal", 2), ("clustered", 3)):
         source = common.Source.generated(distribution, 200_000, 2)
         common.compute(boxplot.describe_boxplot(source.lazy()))
         assert source.loads == [loads, loads]
-
-
-@pytest.mark.slow
-def test_gpu_cluster_without_gpus() -> None:
-    size = ["--gpus", "1", "--elements", "40_000", "--chunks", "4", "--repeat", "1"]
-    rows = {row[0]: row for row in stand_alone("gpu_cluster.py", "--cpu", *size, "--profile")}
-    assert float(rows["`x.sum()`"][5]) == 1
-    assert rows["`quantile(x, q)`"][-1] == "0"  # no chunk is sent
-    assert rows["`quantile-cuts`"][1] == "4"
-
-
-@pytest.mark.slow
-def test_axis() -> None:
-    rows = stand_alone("axis.py", "--shape", "20", "8", "9", "--chunks", "6", "4", "9")
-    ours = [
-        row for row in rows if row[0].startswith(("`median(x", "`quantile(x", "`nanquantile(x"))
-    ]
-    assert len(ours) == 3
-    assert all(float(row[-1]) == 1 for row in ours)
-    called = {row[0] for row in rows}
-    for question in lanes.LANE_PEERS:
-        assert {f"`{peer.call}`" for peer in lanes.available(question).values()} <= called
-
-
-@pytest.mark.slow
-def test_axis_within_memory() -> None:
-    rows = stand_alone("axis.py", "--memory", "--megabytes", "500", "--times", "1")
-    _, sums, ours = rows[-3:]
-    assert sums[0] == "`x.sum(axis=0)`"
-    assert ours[0] == "`median(x, axis=0)`"
-    assert 0 < float(ours[2]) <= 1
-
-
-@pytest.mark.slow
-def test_columns_around_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_SHRINK", "20")
-    some = ["--shapes", "long lanes", "--questions", "median", "--ratios", "0.5", "1.5", "10"]
-    rows = stand_alone("column_limits.py", *some, "--repeat", "1")
-    assert [row[0] for row in rows[-3:]] == ["0.5", "1.5", "10"]
-    assert [row[1] for row in rows[-3:]] == ["column, 1", "column, 2", "passes, 1"]
-    assert all(float(row[-2]) <= float(row[-1]) for row in rows[-3:])
 
 
 # --- The papers' tables -------------------------------------------------------------------------
@@ -332,29 +258,6 @@ def test_papers_tables_leave_out_what_takes_too_long(capsys: pytest.CaptureFixtu
     assert any(row[0] == "bucket" and row[-1].endswith(" at 2^6") for row in rows)
 
 
-@pytest.mark.slow
-def test_sorting() -> None:
-    rows = stand_alone("sorting.py", "--elements", "2000", "--chunks", "4", "--repeat", "1")
-    for bits in (8, 11, 16):
-        found = [row for row in rows if row[0] == f"`radix_sort(x, bits={bits})`"]
-        assert len(found) == 3
-        assert all(float(cell) > 0 for row in found for cell in row[1:])
-    assert [row[:2] for row in rows[-9::3]] == [
-        [name, "8"] for name in ("uniform", "sorted", "two exchanged")
-    ]
-    assert all(0 < int(row[-1].removesuffix("%")) <= 100 for row in rows[-9:])
-
-
-def test_sorted_arrays(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--elements", "4000", "--chunks", "4", "--repeat", "1"]
-    assert sorted_arrays.main([*sizes, "--data", "zipf"]) == 0
-    rows = rows_of(capsys.readouterr().out)
-    found = {row[0]: row[1:] for row in rows if row[0].startswith("`")}
-    assert {"`sort(x)`", "`sort(x, spill=True)`", "`argsort(x)`", "`radix_sort(x)`"} <= set(found)
-    assert all(float(cell) > 0 for row in found.values() for cell in row if cell)
-    assert found["`sort(x)`"][-1] == "1.000"
-
-
 # --- Weak scaling -------------------------------------------------------------------------------
 
 
@@ -406,94 +309,83 @@ def test_weak_scaling(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert 0 < picture.stat().st_size < 100_000
 
 
-# --- Nearest neighbours -------------------------------------------------------------------------
+# --- Programs that print a table ------------------------------------------------------------------
+
+ONE = ["--repeat", "1"]
+SOME = [*ONE, "--elements", "2000", "--chunks", "4"]
+ROWS = ["--rows", "1000", "--features", "3", "5", "--k", "4", "--queries", "9", "--many", "20"]
+POINTS = ["--points", "5", "101", "--parts", "8", "--samples", "500", "--data", "normal"]
+PLACES = ["--points", "30", "--sizes", "50", "--places", "100"]
+LIMITS = ["--shapes", "long lanes", "--questions", "median", "--ratios", "0.5", "1.5", "10"]
+PROGRAMS: dict[str, tuple[str, Sequence[str], set[str]]] = {
+    "sorted arrays": (
+        "sorted_arrays", [*SOME, "--data", "zipf"],
+        {"`sort(x)`", "`sort(x, spill=True)`", "`argsort(x)`", "`radix_sort(x)`"},
+    ),
+    "distributions": ("ecdf", [*ONE, "--elements", "3000", *POINTS], {"normal"}),
+    "isotonic": ("isotonic", [*ONE, "--sizes", "300", "3000"], {*isotonic.DATA}),
+    "splines": ("splines", [*ONE, *PLACES], {*splines.FUNCTIONS}),
+    "robust fits": ("robust", [*ONE, "--rows", "4000", "--cases", "2:0.45"], {"4,000"}),
+}  # fmt: skip
+LOADS = [*ONE, "--chunks", "12", "--size", "500"]
+STORES = ["--gigabytes", "0.0001", "--chunk-mb", "0.01"]
+SLOW: dict[str, tuple[str, Sequence[str], set[str]]] = {
+    "peers": ("compare", [*ONE, "--elements", "1000", "--distributions", "sorted"], {"sorted"}),
+    "kinds": ("one_load", ["kinds", *LOADS], {"mixed", "sorted", "clouds"}),
+    "questions": ("one_load", ["questions", *LOADS], {"median", "mad", "weights"}),
+    "stores": ("one_load", ["stores", *LOADS, *STORES], {"zstd, level 9", "50 ms a chunk"}),
+    "neighbours": ("neighbors", [*ONE, *ROWS], {"1,000", "0", "1e+06", "1e+08"}),
+    "sorting": ("sorting", SOME, {f"`radix_sort(x, bits={n})`" for n in (8, 11, 16)}),
+    "axis": (
+        "axis", ["--shape", "20", "8", "9", "--chunks", "6", "4", "9"],
+        {f"`{peer.call}`" for q in lanes.LANE_PEERS for peer in lanes.available(q).values()},
+    ),
+    "axis within memory": (
+        "axis", ["--memory", "--megabytes", "500", "--times", "1"],
+        {"`x.sum(axis=0)`", "`median(x, axis=0)`"},
+    ),
+    "column limits": ("column_limits", [*ONE, *LIMITS], {"0.5", "1.5", "10"}),
+    "no GPU": (
+        "gpu_cluster", ["--cpu", "--gpus", "1", "--profile", *SOME],
+        {"`x.sum()`", "`quantile-cuts`"},
+    ),
+    "masks": ("companions", ["masks", *SOME], {*companions.OWN["masks"][1]}),
+    "weights": ("companions", ["weights", *SOME], {*companions.OWN["weights"][1]}),
+    "lanes": (
+        "companions", [*ONE, "lanes", "--shape", "12", "9", "8"], {"plain", "where=", "weights="}
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.slow
-def test_neighbors_beside_scikit_learn(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--rows", "1000", "--features", "3", "5", "--k", "4", "--queries", "10"]
-    assert neighbors.main([*sizes, "--many", "1", "20", "--repeat", "1"]) == 0
-    rows = rows_of(capsys.readouterr().out)
-    assert [row[1] for row in rows if row[0] == "1,000"] == ["3", "5"]
-    assert all(float(cell) > 0 for row in rows if row[0] == "1,000" for cell in row[3:])
-    assert [row[-1] for row in rows if row[0] in ("0", "1e+06", "1e+08")] == ["0.00%"] * 3
-
-
-def test_the_comparison_of_robust_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--rows", "8000", "--cases", "2:0.45", "--repeat", "1"]
-    assert robust.main(sizes) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 8,000")]
-    assert len(lines) == 6
-    for line in lines:
-        *_, fit, _, _, loads, steps, found = (cell.strip() for cell in line.strip("|").split("|"))
-        if fit != "least median of squares":  # which needs more rows to be so near
-            assert found == ("yes" if fit == "least trimmed squares" else "")
-        assert int(loads) == 1  # all rows are a sample
-        assert int(steps or 1) >= 1
-
-
-# --- Empirical distributions --------------------------------------------------------------------
-
-
-def test_errors_and_splitters_of_distributions(capsys: pytest.CaptureFixture[str]) -> None:
-    names = ["normal", "Zipf, a = 1.5"]
-    sizes = ["--elements", "3000", "--points", "5", "101", "--parts", "8", "--samples", "500"]
-    assert ecdf.main([*sizes, "--repeat", "1", "--data", *names]) == 0
-    rows = [row for row in rows_of(capsys.readouterr().out) if row[0] in names]
-    assert [row[0] for row in rows] == names * 3
-    for _, *cells in rows[:2]:
-        found, stated = (list(map(float, cells[i::2])) for i in (0, 1))
-        assert all(a <= b for a, b in zip(found, stated, strict=True))
-        assert stated[1] < 0.01 < stated[0] <= 0.25
-    few, many, counted, _, sampled, exact = map(float, rows[2][1:])
-    assert few > many > exact == 1
-    assert sampled > counted
-    assert all(float(cell) > 0 for row in rows[4:] for cell in row[1:])
-
-
-# --- Distributions ------------------------------------------------------------------------------
-
-
-def test_isotonic_regression_beside_scipy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isotonic.main(["--sizes", "300", "3000", "--repeat", "1"]) == 0
-    rows = rows_of(capsys.readouterr().out)[-8:]
-    assert [row[0] for row in rows[::2]] == list(isotonic.DATA)
-    assert all(float(cell) >= 0 for row in rows for cell in row[2:])
-
-
-def test_splines_beside_scipy(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--points", "30", "--sizes", "50", "--places", "100", "--repeat", "1"]
-    assert splines.main(sizes) == 0
-    rows = rows_of(capsys.readouterr().out)
-    errors = [row for row in rows if row[0] in splines.FUNCTIONS]
-    assert len(errors) == 2 * len(splines.FUNCTIONS)
-    # With true slopes the errors are the least.
-    assert sum(float(row[4]) < float(row[6]) for row in errors) >= 10
-    assert all(float(cell) > 0 for cell in rows[-1][2:])
+@pytest.mark.parametrize(
+    "name", [*PROGRAMS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_a_program(
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Those that are slow are started as a user does."""
+    program, arguments, wanted = (PROGRAMS | SLOW)[name]
+    arguments = [*arguments, *(["--store", str(tmp_path)] if name == "stores" else [])]
+    if name in SLOW:
+        monkeypatch.setenv("BENCH_SHRINK", "20")
+        rows = stand_alone(f"{program}.py", *arguments)
+    else:
+        assert importlib.import_module(program).main(arguments) == 0
+        rows = rows_of(capsys.readouterr().out)
+    found = [row for row in rows if row[0] in wanted]
+    assert {row[0] for row in found} == wanted
+    numbers = [cell for row in found for cell in row[1:] if re.fullmatch(r"[\d.]+", cell)]
+    assert len(numbers) >= len(found)
+    assert any(float(cell) > 0 for cell in numbers)
 
 
 # --- Companions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["masks", "weights"])
-def test_companions_in_processes(table: str) -> None:
-    rows = stand_alone(
-        "companions.py", table, "--elements", "20000", "--chunks", "3", "--repeat", "1"
-    )
-    found = {row[0]: row[1:] for row in rows}
-    names = companions.OWN[table][1]
-    assert set(names) <= set(found)
-    assert all(float(found[name][0]) > 0 for name in names)
-
-
-@pytest.mark.slow
-def test_companions_of_lanes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert companions.main(["lanes", "--shape", "12", "9", "8", "--repeat", "1"]) == 0
-    found = {row[0]: row[1:] for row in rows_of(capsys.readouterr().out)}
-    assert all(float(found[name][0]) > 0 for name in ("plain", "where=", "weights="))
-
-
 def test_companions_of_ten_chunkings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

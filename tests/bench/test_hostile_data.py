@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.hostile import search as search_
+from tests.hostile import costs
 from tests.hostile.costs import LIMITS, PLANS, QUESTIONS, Asked, prepared, time_ratio, work_of
-from tests.hostile.recipes import CHUNKS, STEPS, Breeder, Recipe, frame
+from tests.hostile.recipes import BESIDE, CHUNKS, STEPS, Breeder, Recipe, frame
 from tests.hostile.search import DTYPES, Search
 from tests.hostile.worst import WORST
 
@@ -62,7 +62,7 @@ def test_time_is_bounded(number: int) -> None:
 def test_recipes_are_data() -> None:
     """The same ones again, of all steps and chunks, in every dtype."""
     rng = np.random.default_rng(0)
-    breeders = [Breeder(rng, needs) for needs in ("weights", "labels", "mask")]
+    breeders = [Breeder(rng, (name,)) for name in BESIDE]
     recipe, seen = breeders[0].new("f8"), set()
     for i in range(200):
         dtype = DTYPES[i % len(DTYPES)]
@@ -71,7 +71,7 @@ def test_recipes_are_data() -> None:
         recipe = dataclasses.replace(recipe, dtype=dtype)
         made = recipe.made(500, 9)
         assert sum(made.at.sizes) == len(made.values) == 500
-        assert all(len(made.beside(name)) == 500 for name in ("weights", "labels", "mask"))
+        assert all(len(made.beside(name)) == 500 for name in BESIDE)
         assert made.values.dtype == dtype
         again = eval(repr(recipe), {"Recipe": Recipe, "inf": np.inf, "nan": np.nan})
         assert again.made(500, 9).values.tobytes() == made.values.tobytes()
@@ -85,18 +85,18 @@ def test_a_search_finds_what_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     to choose the recipes that are changed, each run would try other ones."""
     from dask_gpuselect import kernels
 
-    def ask(x: Any, other: Any) -> Any:
+    def ask(x: Any) -> Any:
         some = x[x < -1]
         for _ in range(3 if some.size > 4000 else 0):
             kernels.cuts(x, dtype=x.dtype, share=1)
         return kernels.cuts(x, dtype=x.dtype, share=1)
 
-    monkeypatch.setitem(QUESTIONS, "bad", Asked(ask))  # type: ignore[arg-type]
+    monkeypatch.setitem(QUESTIONS, "bad", Asked("median", ask=ask))  # type: ignore[arg-type]
 
     def alike(runs: list[Any], repeat: int) -> list[list[float]]:
         return [[1.0 for _ in range(repeat) if run()] for run in runs]
 
-    monkeypatch.setattr(search_, "seconds_in_turns", alike)
+    monkeypatch.setattr(costs, "seconds_in_turns", alike)
     search = Search("bad", "plain", "f8", 8000, 0)
     search.run(60, 30)
     assert search.n_tried == 30

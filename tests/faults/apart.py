@@ -195,9 +195,12 @@ def answer(
         return found
 
 
-def waited_for(client: Any, case: Case, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+def waited_for(
+    client: Any, case: Case, asked: tuple[Any, ...], patience: float = PATIENCE
+) -> tuple[Any, ...]:
+    """Ask a cluster, and wait for its answer."""
     futures = client.compute(list(asked), retries=case.retries)
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     try:
         return tuple(f.result(timeout=max(end - time.monotonic(), 1e-4)) for f in futures)
     except TimeoutError:

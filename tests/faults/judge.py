@@ -52,15 +52,11 @@ class Verdict:
 
 
 @cache
-def calm(question: str, data: str) -> tuple[Values, list[Values]]:
+def calm(question: str, data: str) -> tuple[Values, Any]:
     """The data, and the right answer."""
     asked = QUESTIONS[question]
     values = data_of(data, asked.shape)
-    return values, asked.expected(values)
-
-
-def calm_answer(case: Case) -> list[Values]:
-    return calm(case.question, case.data)[1]
+    return values, next(asked.answers(values))
 
 
 def store_of(case: Case, folder: Path) -> Store:
@@ -122,25 +118,24 @@ def outcome(case: Case, lab: Lab, folder: Path) -> Verdict:
         phase = ""
     struck = disk.is_struck or store.is_struck or phase not in ("", "none")
     if error is None:
-        return answered(case, store, question.found(computed), struck, phase)
+        return answered(case, store, computed, struck, phase)
     verdict = judged(case, error, struck, phase)
     again = getattr(error, "again", None)  # of the same client
-    if again is not None and not is_answer(question.found(again), calm_answer(case)):
+    if again is not None and not is_answer(again, calm(case.question, case.data)[1]):
         return Verdict("wrong answer", struck, phase, "when the same client asked again")
     if not verdict.is_failure and (fault.is_struck_at or case.number % 5 == 0):
         return asked_again(case, verdict, lab, folder)
     return verdict
 
 
-def answered(case: Case, store: Store, found: list[Values], is_struck: bool, phase: str) -> Verdict:
+def answered(case: Case, store: Store, found: Any, is_struck: bool, phase: str) -> Verdict:
     """Whether an answer is right, for one version of the array."""
     values, expected = calm(case.question, case.data)
     question, right = QUESTIONS[case.question], [expected]
     if (changed := store.changed()) is not None:
-        right += question.answers([values, changed])
+        right += question.answers(values, changed)
     if question.is_read_unchecked and (read := store.unchecked()) is not None:
-        assert question.mixed is not None
-        right.append(question.mixed(read, values))
+        right.append(question.expected(read, values))
     if any(is_answer(found, each) for each in right):
         return Verdict(RIGHT, is_struck, phase)
     return Verdict("wrong answer", is_struck, phase, f"{found}\n{expected}"[:2000])
@@ -176,7 +171,7 @@ def asked_again(case: Case, verdict: Verdict, lab: Lab, folder: Path) -> Verdict
         with dask.config.set(config_of(case, again)):
             store = Store(values, question.chunks, again)
             asked = question.ask(KINDS[case.kind](store.lazy()))
-            found = question.found(lab.without_fault(case, asked))
+            found = lab.without_fault(case, asked)
     except Exception as error:
         told = "".join(traceback.format_exception(error)[-14:])
         return Verdict("unclear error", verdict.is_struck, verdict.phase, f"asked again: {told}")

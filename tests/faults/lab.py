@@ -22,7 +22,7 @@ from dask.callbacks import Callback
 from dask.utils import key_split
 from distributed import Client, WorkerPlugin
 
-from tests.faults.apart import Apart, answer
+from tests.faults.apart import Apart, answer, waited_for
 from tests.faults.cases import Case
 from tests.faults.places import CLUSTERS, are_processes
 
@@ -177,8 +177,7 @@ class Lab:
         cluster = self.clusters[case.scheduler]
         with Client(cluster, set_as_default=False, timeout=20) as client:
             client.wait_for_workers(len(cluster.worker_spec), timeout=START)
-            futures = client.compute(list(asked), retries=case.retries)
-            return tuple(future.result(timeout=PATIENCE) for future in futures)
+            return waited_for(client, case, asked, PATIENCE)
 
     def left_on_workers(self, scheduler: str) -> str:
         """What workers of other processes still keep."""

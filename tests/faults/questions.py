@@ -1,30 +1,20 @@
-"""What is asked, of which data, and the right answers: NumPy's, of a full sort."""
+"""What is asked, of which data, and the right answers: questions of the matrix, and sorts."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect import (
-    argsort,
-    describe_boxplot,
-    median,
-    order_statistic,
-    quantile,
-    sort,
-    sort_by,
-)
+from dask_gpuselect import argsort, median, sort, sort_by
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.groups import groupby
-from dask_gpuselect.robust import mad
-from tests.data import hashed
+from tests.data import hashed, make
+from tests.matrix import cases
 
 Values = NDArray[Any]
 
@@ -34,24 +24,55 @@ GRID, GRID_CHUNKS = (301, 8), ((30,) * 9 + (31,), (4, 4))
 LABELS = (hashed(np.arange(4000)) * 5).astype("i8")
 WEIGHTS = (hashed(np.arange(4000) + 7000) * 4).astype("i8") + 1
 
-DATA: dict[str, Callable[[NDArray[np.float64]], Values]] = {
-    "uniform": lambda u: u,
-    "skewed": lambda u: np.exp(20 * u) - 7,
-    "ties": lambda u: np.floor(u * 9) / 3,
-    "ascending": lambda u: np.sort(u),
-    "int64": lambda u: (u * 2**62).astype("i8") - 2**61,
-    "uint8": lambda u: (u * 256).astype("u1"),
-}
-FLOATS = ("uniform", "skewed", "ties", "ascending")
+FLOATS = ("normal", "lognormal", "tied", "sorted")
+INTEGERS = {"whole range of int64": "i8", "whole range of uint8": "u1"}
+DATA = (*FLOATS, *INTEGERS)
 
 
 def data_of(name: str, shape: tuple[int, ...]) -> Values:
-    return DATA[name](hashed(np.arange(np.prod(shape)))).reshape(shape)
+    """Make data of a name in `DATA`."""
+    dtype = INTEGERS.get(name, "f8")
+    return make(name.partition(" of")[0], dtype, int(np.prod(shape))).reshape(shape)
+
+
+# --- Answers --------------------------------------------------------------------------------------
 
 
 def on_host(value: Any) -> Values:
     """A value as a NumPy array, wherever it is."""
     return np.asarray(to_host(value))
+
+
+BOX = ("n", "min", "q1", "med", "q3", "max", "mean", "std", "whislo", "whishi", "n_high", "fliers")
+
+
+def parts(found: Any) -> list[Values]:
+    """List the arrays of an answer, or of its definition."""
+    if isinstance(found, tuple):
+        return [part for each in found for part in parts(each)]
+    if not hasattr(found, "boxes") and not isinstance(found, list):
+        return [on_host(found)]
+    boxes = [box if isinstance(box, dict) else vars_of(box) for box in found]
+    return [on_host(box[name]) for box in boxes for name in BOX]
+
+
+def vars_of(box: Any) -> dict[str, Any]:
+    return {name: getattr(box, name) for name in BOX}
+
+
+def is_answer(found: Any, expected: Any) -> bool:
+    """Tell whether two answers are equal, to the last bit."""
+    pairs = [*itertools.zip_longest(parts(found), parts(expected))]
+    return all(
+        a is not None
+        and b is not None
+        and a.shape == b.shape
+        and np.array_equal(a, b, equal_nan=b.dtype.kind == "f")
+        for a, b in pairs
+    )
+
+
+# --- Questions ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -61,11 +82,9 @@ class Question:
     Parameters
     ----------
     ask : callable
-        From a dask array to dask collections.
+        From a dask array to a tuple of dask collections.
     expected : callable
-        From the array by NumPy to what these are, as arrays.
-    found : callable
-        From what was computed to arrays.
+        From `n_reads` versions of the array to the same, computed.
     is_grid : bool
         Whether it is asked of two dimensions.
     config : mapping
@@ -74,27 +93,25 @@ class Question:
         Whether it writes pieces to disk, whatever is kept.
     data : tuple of str
         Of which it may be asked.
+    n_reads : int
+        Of several answers that are computed together, each may be of another version.
+    is_read_unchecked : bool
+        Whether dask itself reads the array, too, where the package does not see what is read.
     """
 
     ask: Callable[[da.Array], tuple[Any, ...]]
-    expected: Callable[[Values], list[Values]]
-    found: Callable[[tuple[Any, ...]], list[Values]] = lambda computed: list(map(on_host, computed))
+    expected: Callable[..., Any]
     is_grid: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
     on_disk: bool = False
-    data: tuple[str, ...] = tuple(DATA)
-    mixed: Callable[[Values, Values], list[Values]] | None = None
-    """Where several answers are computed together: the first of one version of the array, the
-    second of another."""
-
+    data: tuple[str, ...] = DATA
+    n_reads: int = 1
     is_read_unchecked: bool = False
-    """Whether dask itself reads the array, too, where the package does not see what is read."""
 
-    def answers(self, versions: list[Values]) -> Iterator[list[Values]]:
-        """What is right, if the array had these versions."""
-        yield from map(self.expected, versions)
-        if self.mixed is not None:
-            yield from (self.mixed(a, b) for a, b in itertools.permutations(versions, 2))
+    def answers(self, *versions: Values) -> Iterator[Any]:
+        """Yield what is right, if the array had these versions."""
+        for picked in itertools.product(versions, repeat=self.n_reads):
+            yield self.expected(*picked)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,122 +122,99 @@ class Question:
         return GRID_CHUNKS if self.is_grid else LINE_CHUNKS
 
 
-def beside(x: da.Array, values: Values) -> da.Array:
+@dataclass(frozen=True)
+class Asked:
+    """A question of the matrix, its slots and arguments, and what goes with the elements."""
+
+    name: str
+    slots: str = "all"
+    how: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, Values] = field(default_factory=dict)
+
+    def case(self, a: Values) -> cases.Case:
+        row = {"question": self.name, "slots": self.slots}
+        beside = {name: each[: len(a)] for name, each in self.beside.items()}
+        groups = [*range(5)] if "labels" in beside else None
+        return cases.Case(row, a, (), self.how, beside, groups=groups)
+
+    def ask(self, x: da.Array) -> Any:
+        case = self.case(np.empty(x.shape, x.dtype))
+        is_lazy = "along" not in self.slots
+        beside = {k: lazy(x, a) if is_lazy else a for k, a in case.beside.items()}
+        return cases.ask(case, x, beside)
+
+    def expected(self, a: Values) -> Any:
+        return self.case(a).expected()
+
+
+def lazy(x: da.Array, values: Values) -> da.Array:
     """Values that go along with the elements."""
     return da.from_array(values[: x.shape[0]], chunks=(x.chunks[0],))
 
 
-# --- Box plots ------------------------------------------------------------------------------------
+def together(*asked: Asked, **about: Any) -> Question:
+    """Ask questions of the matrix, and compute them together."""
+    return Question(
+        lambda x: tuple(each.ask(x) for each in asked),
+        lambda *versions: tuple(each.expected(a) for each, a in zip(asked, versions, strict=True)),
+        n_reads=len(asked),
+        **about,
+    )
 
 
-def boxes_found(computed: tuple[Any, ...]) -> list[Values]:
-    return [value for (boxes,) in [computed] for box in boxes for value in parts(box)]
+def by_sort(function: Any, expected: Callable[[Values], Any], *, spill: bool) -> Question:
+    """Ask a sort, of one array or of several."""
+
+    def ask(x: da.Array) -> tuple[Any, ...]:
+        found = function(x, spill=spill)
+        return tuple(found) if isinstance(found, list | tuple) else (found,)
+
+    return Question(ask, lambda a: (expected(a),), on_disk=spill)
 
 
-def parts(box: Any) -> list[Values]:
-    numbers = [box.q1, box.med, box.q3, box.whislo, box.whishi, box.mean]
-    return [np.array(numbers, "f8"), np.sort(np.asarray(on_host(box.fliers), "f8"))]
+def sorted_by(x: da.Array, spill: bool) -> Any:
+    return sort_by(x, lazy(x, WEIGHTS), spill=spill)
 
 
-def box_of(a: Values) -> list[Values]:
-    a = a.ravel()
-    low, middle, high = np.quantile(a, [0.25, 0.5, 0.75])
-    reach = 1.5 * (high - low)
-    inside = a[(a >= low - reach) & (a <= high + reach)]
-    first, last = min(inside.min(), low), max(inside.max(), high)
-    exact = sum(map(Fraction, a.tolist())) / a.size
-    numbers = [low, middle, high, first, last, float(exact)]
-    return [np.array(numbers, "f8"), np.sort(a[(a < first) | (a > last)]).astype("f8")]
+def by_key(a: Values) -> tuple[Values, Values]:
+    return np.sort(a), WEIGHTS[: a.size][np.argsort(a, kind="stable")]
 
 
-def of_groups(a: Values, labels: Values, axis: int | None = None) -> Values:
-    return np.stack([np.median(a[labels == k], axis=axis) for k in range(5)])
-
-
-def by_weight(a: Values) -> list[Values]:
-    repeated = np.repeat(a, WEIGHTS[: a.size])
-    return [np.quantile(repeated, Q, method="inverted_cdf")]
-
-
-def deviation(a: Values) -> Values:
-    return np.median(np.abs(a - np.median(a)))
-
-
-LIMIT = "dask_gpuselect.column-limit"
+FEW = {"q": Q, "method": "linear"}
+BOX_RULES = {"whis": 1.5, "method": "linear", "nan_policy": "omit", "autorange": False}
+BOXES = Asked("describe_boxplot", how=BOX_RULES | {"max_fliers": 4000})
+MEDIAN = Asked("median")
 
 QUESTIONS: dict[str, Question] = {
-    "median": Question(lambda x: (median(x),), lambda a: [np.median(a)]),
-    "quantile": Question(lambda x: (quantile(x, Q),), lambda a: [np.quantile(a, Q)]),
-    "order_statistic": Question(
-        lambda x: (order_statistic(x, [3, 50, 2000]),), lambda a: [np.sort(a)[[3, 50, 2000]]]
-    ),
-    "quantile, axis": Question(
-        lambda x: (quantile(x, Q, axis=0),), lambda a: [np.quantile(a, Q, axis=0)], is_grid=True
-    ),
-    "quantile, axis in passes": Question(
-        lambda x: (quantile(x, Q, axis=0),),
-        lambda a: [np.quantile(a, Q, axis=0)],
+    "median": together(MEDIAN),
+    "quantile": together(Asked("quantile", how=FEW)),
+    "order_statistic": together(Asked("order_statistic", how={"k": [3, 50, 2000]})),
+    "quantile, axis": together(Asked("quantile", "first axis", FEW), is_grid=True),
+    "quantile, axis in passes": together(
+        Asked("quantile", "first axis", FEW),
         is_grid=True,
-        config={LIMIT: 5000},
+        config={"dask_gpuselect.column-limit": 5000},
     ),
-    "describe_boxplot": Question(
-        lambda x: (describe_boxplot(x, max_fliers=4000),), box_of, boxes_found, data=FLOATS
+    "describe_boxplot": together(BOXES, data=FLOATS),
+    "describe_boxplot, axis": together(replace(BOXES, slots="first axis"), is_grid=True),
+    "groupby": together(Asked("median", "groups, lazy labels", beside={"labels": LABELS})),
+    "groupby, axis": together(
+        Asked("median", "groups along the first axis", beside={"labels": LABELS}), is_grid=True
     ),
-    "describe_boxplot, axis": Question(
-        lambda x: (describe_boxplot(x, axis=0, max_fliers=400),),
-        lambda a: [part for lane in a.T for part in box_of(lane)],
-        boxes_found,
-        is_grid=True,
-        data=FLOATS,
+    "weighted quantile": together(
+        Asked("quantile", how=FEW | {"method": "inverted_cdf"}, beside={"weights": WEIGHTS})
     ),
-    "groupby": Question(
-        lambda x: (groupby(x, beside(x, LABELS), groups=range(5)).median(),),
-        lambda a: [of_groups(a, LABELS[: a.size])],
-    ),
-    "groupby, axis": Question(
-        lambda x: (groupby(x, LABELS[: x.shape[0]], 0, groups=range(5)).median(),),
-        lambda a: [of_groups(a, LABELS[: len(a)], 0)],
-        is_grid=True,
-    ),
-    "weighted quantile": Question(
-        lambda x: (quantile(x, Q, weights=beside(x, WEIGHTS), method="inverted_cdf"),), by_weight
-    ),
-    "mad": Question(
-        lambda x: (mad(x, scale=1.0),), lambda a: [deviation(a)], data=("uniform", "skewed", "ties")
-    ),
-    "sort": Question(lambda x: (sort(x, spill=False),), lambda a: [np.sort(a)]),
-    "sort on disk": Question(
-        lambda x: (sort(x, spill=True),), lambda a: [np.sort(a)], on_disk=True
-    ),
-    "argsort on disk": Question(
-        lambda x: (argsort(x, spill=True),), lambda a: [np.argsort(a, kind="stable")], on_disk=True
-    ),
-    "sort_by on disk": Question(
-        lambda x: tuple(sort_by(x, beside(x, WEIGHTS), spill=True)),
-        lambda a: [np.sort(a), WEIGHTS[: a.size][np.argsort(a, kind="stable")]],
-        on_disk=True,
-    ),
+    "mad": together(Asked("mad", how={"scale": 1.0})),
+    "sort": by_sort(sort, np.sort, spill=False),
+    "sort on disk": by_sort(sort, np.sort, spill=True),
+    "argsort on disk": by_sort(argsort, lambda a: np.argsort(a, kind="stable"), spill=True),
+    "sort_by on disk": by_sort(sorted_by, by_key, spill=True),
     "x - median(x)": Question(
         lambda x: (x - median(x),),
-        lambda a: [a - np.median(a)],
+        lambda a, b: a - np.median(b),
         data=FLOATS,
-        mixed=lambda a, b: [a - np.median(b)],
+        n_reads=2,
         is_read_unchecked=True,
     ),
-    "median and boxes": Question(
-        lambda x: (median(x), describe_boxplot(x, max_fliers=4000)),
-        lambda a: [np.median(a), *box_of(a)],
-        lambda computed: [on_host(computed[0]), *boxes_found(computed[1:])],
-        data=FLOATS,
-        mixed=lambda a, b: [np.median(a), *box_of(b)],
-    ),
+    "median and boxes": together(MEDIAN, BOXES),
 }
-
-
-def is_answer(found: list[Values], expected: list[Values]) -> bool:
-    """Whether two answers are equal, to the last bit."""
-    return len(found) == len(expected) and all(
-        np.shape(a) == np.shape(b)
-        and np.array_equal(a, b, equal_nan=np.asarray(b).dtype.kind == "f")
-        for a, b in zip(found, expected, strict=True)
-    )

@@ -49,20 +49,14 @@ def is_failure(told: dict[str, Any]) -> bool:
     return told["what"] not in (RIGHT, CLEAR)
 
 
-@pytest.mark.slow
-def test_some_cases(place: Lab) -> None:
-    """In this process."""
-    run([drawn(SEED, number, LOCAL) for number in range(12)], place)
+SOME = {LOCAL: 12, ("here",): 20, ("processes", "process-threads"): 6, ("apart",): 2}
+"""Schedulers, and how many cases."""
 
 
 @pytest.mark.slow
-def test_some_cases_on_a_cluster(place: Lab) -> None:
-    run([drawn(SEED, number, ("here",)) for number in range(20)], place)
-
-
-@pytest.mark.slow
-def test_some_cases_on_processes(place: Lab) -> None:
-    run([drawn(SEED, number, ("processes", "process-threads")) for number in range(6)], place)
+@pytest.mark.parametrize("only", SOME, ids=lambda only: only[0])
+def test_some_cases(only: tuple[str, ...], place: Lab) -> None:
+    run([drawn(SEED, number, only) for number in range(SOME[only])], place)
 
 
 @pytest.mark.slow
@@ -81,11 +75,6 @@ def test_some_cases_of_cupy_chunks(place: Lab, monkeypatch: pytest.MonkeyPatch) 
     possible = [name for name, fault in FAULTS.items() if "here" in fault.places]
     run([drawn(SEED, number, ("gpus",), possible) for number in range(12)], place)
     place.renew("gpus")
-
-
-@pytest.mark.slow
-def test_a_scheduler_that_is_killed_and_starts_anew(place: Lab) -> None:
-    run([drawn(SEED, number, ("apart",)) for number in range(2)], place)
 
 
 @pytest.mark.slow
@@ -118,7 +107,7 @@ def test_every_fault_and_question_is_drawn() -> None:
 # --- That it notices what is wrong ----------------------------------------------------------------
 
 CALM = Case(
-    0, 0, "median", "uniform", "sync", "reader stalls", 0.5, False, 0, 3, 1, False, 0, "memory"
+    0, 0, "median", "normal", "sync", "reader stalls", 0.5, False, 0, 3, 1, False, 0, "memory"
 )
 FAILS = replace(CALM, fault="reader fails", is_again=True)
 
@@ -135,9 +124,36 @@ def test_what_is_right(place: Lab) -> None:
     assert told.detail == "OSError: the store cannot be reached"
 
 
-def test_a_wrong_answer(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked(monkeypatch, lambda x: np.nextafter(median(x), 1))
-    assert judge(CALM, place).what == "wrong answer"
+def answers_and_then(more: int) -> Callable[[Any], Any]:
+    """Answer wrongly from the second time on."""
+    calls: list[int] = []
+
+    def ask(x: Any) -> Any:
+        calls.append(1)
+        return median(x) + more * (len(calls) > 1)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("ask", "case", "what", "detail"),
+    [
+        (lambda x: np.nextafter(median(x), 1), CALM, "wrong answer", ""),
+        (
+            lambda x: median(x).map_blocks(lambda block: [][1], dtype="f8"),
+            replace(CALM, load=4), "error without a fault", "IndexError",
+        ),
+        (answers_and_then(1), FAILS, "wrong answer", "when asked again"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong(
+    ask: Any, case: Case, what: str, detail: str, place: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer, an error, and the state that a fault has broken."""
+    asked(monkeypatch, ask)
+    told = judge(case, place)
+    assert told.what == what
+    assert detail in told.detail
 
 
 def test_another_error_than_the_fault_may_show_by(
@@ -147,25 +163,6 @@ def test_another_error_than_the_fault_may_show_by(
     told = judge(FAILS, place)
     assert told.what == "unclear error"
     assert "KeyError: 'missing'" in told.detail
-
-
-def test_an_error_without_a_fault(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked(monkeypatch, lambda x: median(x).map_blocks(lambda block: [][1], dtype="f8"))
-    calm = replace(CALM, load=4)
-    assert judge(calm, place).what == "error without a fault"
-
-
-def test_state_that_a_fault_has_broken(place: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next answer is wrong."""
-    calls: list[int] = []
-
-    def ask(x: Any) -> Any:
-        calls.append(1)
-        return median(x) + (len(calls) > 1)
-
-    asked(monkeypatch, ask)
-    told = judge(FAILS, place)
-    assert (told.what, told.detail) == ("wrong answer", "when asked again")
 
 
 def leaks(what: str, case: Case) -> Callable[..., Any]:

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
+import numpy as np
+
 LIMIT = 150  # seconds of a case; compiling kernels on a busy machine is the most of it
 
 
@@ -26,13 +28,14 @@ def work(seed: int, first: int, last: int) -> None:
     """Judge cases, and print a line of JSON for each."""
     from tests.hostile.judge import drawn, failure_of, signature
 
+    np.set_printoptions(threshold=60, edgeitems=4)
     for number in range(first, last):
         faulthandler.dump_traceback_later(LIMIT - 5)
         case = drawn(seed, number)
         begin = time.monotonic()
         error = failure_of(case)
-        report = {"case": number, "doors": [name for name, _ in case.calls], "mode": case.mode}
-        report |= {"spoiled": case.spoiled, "dtype": str(getattr(case.a, "dtype", "none"))}
+        report = {"case": number, "name": case.name, "spoiled": case.spoiled is not None}
+        report |= {table: case.case.row[table] for table in ("home", "dtype")}
         report["seconds"] = round(time.monotonic() - begin, 3)
         if error is not None:
             report["signature"] = signature(error, case)
@@ -59,9 +62,9 @@ class Summary:
         """Of a line that was printed: the number of its case."""
         report = json.loads(line)
         self.n += 1
-        self.functions.update(report["doors"])
-        self.kinds.update([report["mode"], report["dtype"]])
-        self.kinds["spoiled"] += bool(report["spoiled"])
+        self.functions.update([report["name"]])
+        self.kinds.update([report["home"], report["dtype"]])
+        self.kinds["spoiled"] += report["spoiled"]
         if "signature" in report:
             self.failed(report["signature"], report["case"], report["detail"])
         if time.monotonic() - self.told > 300:

@@ -9,23 +9,20 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 from unittest import mock
 
 import dask
-import dask.array as da
 import numpy as np
 
-from dask_gpuselect import describe_boxplot, kernels, median, nanquantile, quantile, sort
+from dask_gpuselect import kernels, sort
 from dask_gpuselect.distribution import ecdf
-from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import values_of
-from dask_gpuselect.robust import mad
+from tests.hostile.around import Held
 from tests.hostile.recipes import N_GROUPS, Made, Recipe
-
-QUARTILES = (0.25, 0.5, 0.75)
+from tests.matrix import cases
 
 # --- What is asked --------------------------------------------------------------------------------
 
@@ -36,151 +33,128 @@ class Asked:
 
     Parameters
     ----------
-    ask : callable
-        Of data, and of what goes with them, or None.
+    question : str
+        Of the matrix.
     lanes : int
         Of two dimensions there are so many columns; 0 of one dimension.
+    needs : tuple of str
+        What goes with the data: "weights", "labels" or "where".
+    how : dict
+        Arguments.
+    slots : str
+        Of the matrix.
     passes : bool
         Whether columns are larger than their limit.
-    needs : str
-        What goes with the data: "weights", "labels", "mask" or nothing.
     groups : int
         How many groups the labels make.
+    nodata : int, optional
+    ask : callable, optional
+        In place of the question: of the array alone.
     """
 
-    ask: Callable[[Any, Any], Any]
+    question: str
     lanes: int = 0
+    needs: tuple[str, ...] = ()
+    how: Mapping[str, Any] = field(default_factory=dict)
+    slots: str = "all"
     passes: bool = False
-    needs: str = ""
     groups: int = N_GROUPS
+    nodata: int | None = None
+    ask: Callable[[Any], Any] | None = None
 
 
-def _nodata(x: Any, _: Any) -> Any:
-    """Elements of the value that many have, or none."""
-    return nanquantile(x, QUARTILES, nodata=np.dtype(x.dtype).type(0))
-
-
-LANES: Mapping[str, Callable[[Any, Any], Any]] = {
-    "lanes": lambda x, _: nanquantile(x, QUARTILES, axis=0),
-    "lane boxes": lambda x, _: describe_boxplot(x, axis=0),
-    "lane mads": lambda x, _: mad(x, axis=0),
+ALONG = "first axis"
+QUARTILES: Mapping[str, Any] = {"q": (0.25, 0.5, 0.75)}
+SHARES = QUARTILES | {"method": "inverted_cdf"}
+LANES = {
+    "lanes": ("nanquantile", QUARTILES),
+    "lane boxes": ("describe_boxplot", {}),
+    "lane mads": ("mad", {}),
 }
-WEIGHTED_LANES: Mapping[str, Callable[[Any, Any], Any]] = {
-    "weighted lanes": lambda x, w: nanquantile(
-        x, QUARTILES, axis=0, weights=w, method="inverted_cdf"
-    ),
-    "weighted lane boxes": lambda x, w: describe_boxplot(x, axis=0, weights=w),
+WEIGHTED_LANES = {
+    "weighted lanes": ("nanquantile", SHARES),
+    "weighted lane boxes": ("describe_boxplot", {}),
 }
+SIZES = {"few ": 3, "": 64, "many ": 4000}
+W, M, G, LAZY = ("weights",), ("where",), ("labels",), "groups, lazy labels"
 QUESTIONS: dict[str, Asked] = {
-    "median": Asked(lambda x, _: median(x)),
-    "quartiles": Asked(lambda x, _: quantile(x, QUARTILES)),
-    "nan quartiles": Asked(lambda x, _: nanquantile(x, QUARTILES)),
-    "tails": Asked(lambda x, _: nanquantile(x, [0, 1e-4, 0.01, 0.999, 1])),
-    "percentiles": Asked(lambda x, _: nanquantile(x, np.linspace(0, 1, 101))),
-    "box": Asked(lambda x, _: describe_boxplot(x)),
-    "mad": Asked(lambda x, _: mad(x)),
-    "ecdf": Asked(lambda x, _: ecdf(x, 101)),
-    "sort": Asked(lambda x, _: sort(x)),
-    "weights": Asked(
-        lambda x, w: nanquantile(x, QUARTILES, weights=w, method="inverted_cdf"), needs="weights"
-    ),
-    "linear weights": Asked(
-        lambda x, w: nanquantile(x, QUARTILES, weights=w, method="linear"), needs="weights"
-    ),
-    "weighted box": Asked(lambda x, w: describe_boxplot(x, weights=w), needs="weights"),
-    "weighted groups": Asked(
-        lambda x, w: groupby(x, np.arange(x.size) % N_GROUPS).nanquantile(
-            QUARTILES, weights=w, method="inverted_cdf"
-        ),
-        needs="weights",
-    ),
+    "median": Asked("median"),
+    "quartiles": Asked("quantile", how=QUARTILES),
+    "nan quartiles": Asked("nanquantile", how=QUARTILES),
+    "tails": Asked("nanquantile", how={"q": [0, 1e-4, 0.01, 0.999, 1]}),
+    "percentiles": Asked("nanquantile", how={"q": np.linspace(0, 1, 101)}),
+    "box": Asked("describe_boxplot"),
+    "mad": Asked("mad"),
+    "ecdf": Asked("ecdf", ask=lambda x: ecdf(x, 101)),
+    "sort": Asked("sort", ask=sort),
+    "weights": Asked("nanquantile", 0, W, SHARES),
+    "linear weights": Asked("nanquantile", 0, W, QUARTILES | {"method": "linear"}),
+    "weighted box": Asked("describe_boxplot", 0, W),
+    "weighted groups": Asked("nanquantile", 0, W + G, SHARES, "groups"),
     **{
-        f"{size}{name}": Asked(ask, lanes=lanes, needs="weights")
-        for size, lanes in {"few ": 3, "": 64, "many ": 4000}.items()
-        for name, ask in WEIGHTED_LANES.items()
+        f"{size}{name}": Asked(question, lanes, W, how, ALONG)
+        for size, lanes in SIZES.items()
+        for name, (question, how) in WEIGHTED_LANES.items()
     },
     **{
-        f"{name} in passes": Asked(ask, lanes=64, passes=True, needs="weights")
-        for name, ask in WEIGHTED_LANES.items()
+        f"{name} in passes": Asked(question, 64, W, how, ALONG, passes=True)
+        for name, (question, how) in WEIGHTED_LANES.items()
     },
-    "masked quartiles": Asked(lambda x, m: nanquantile(x, QUARTILES, where=m), needs="mask"),
-    "masked box": Asked(lambda x, m: describe_boxplot(x, where=m), needs="mask"),
-    "masked mad": Asked(lambda x, m: mad(x, where=m), needs="mask"),
-    "masked lanes": Asked(
-        lambda x, m: nanquantile(x, QUARTILES, axis=0, where=m), lanes=64, needs="mask"
-    ),
-    "nodata": Asked(_nodata),
-    "groups": Asked(lambda x, g: groupby(x, g).median(), needs="labels"),
-    "group boxes": Asked(lambda x, g: groupby(x, g).describe_boxplot(), needs="labels"),
-    "two groups": Asked(lambda x, g: groupby(x, g).median(), needs="labels", groups=2),
-    "many groups": Asked(lambda x, g: groupby(x, g).median(), needs="labels", groups=5000),
-    "many group boxes": Asked(
-        lambda x, g: groupby(x, g).describe_boxplot(), needs="labels", groups=1000
-    ),
-    **{name: Asked(ask, lanes=64) for name, ask in LANES.items()},
-    **{f"few {name}": Asked(ask, lanes=3) for name, ask in LANES.items()},
-    **{f"many {name}": Asked(ask, lanes=4000) for name, ask in LANES.items()},
-    "lane passes": Asked(LANES["lanes"], lanes=64, passes=True),
-    "lane tails": Asked(lambda x, _: nanquantile(x, 0.999, axis=0), lanes=64, passes=True),
-    "lane box passes": Asked(LANES["lane boxes"], lanes=64, passes=True),
-    "short lanes": Asked(lambda x, _: nanquantile(x, QUARTILES, axis=1), lanes=32),
-    "short lane boxes": Asked(lambda x, _: describe_boxplot(x, axis=1), lanes=32),
+    "masked quartiles": Asked("nanquantile", 0, M, QUARTILES),
+    "masked box": Asked("describe_boxplot", 0, M),
+    "masked mad": Asked("mad", 0, M),
+    "masked lanes": Asked("nanquantile", 64, M, QUARTILES, ALONG),
+    "nodata": Asked("nanquantile", how=QUARTILES, nodata=0),  # which many are, or none
+    "groups": Asked("median", 0, G, slots=LAZY),
+    "group boxes": Asked("describe_boxplot", 0, G, slots=LAZY),
+    "two groups": Asked("median", 0, G, slots=LAZY, groups=2),
+    "many groups": Asked("median", 0, G, slots=LAZY, groups=5000),
+    "many group boxes": Asked("describe_boxplot", 0, G, slots=LAZY, groups=1000),
+    **{
+        f"{size}{name}": Asked(question, lanes, (), how, ALONG)
+        for size, lanes in SIZES.items()
+        for name, (question, how) in LANES.items()
+    },
+    "lane passes": Asked("nanquantile", 64, (), QUARTILES, ALONG, passes=True),
+    "lane tails": Asked("nanquantile", 64, (), {"q": 0.999}, ALONG, passes=True),
+    "lane box passes": Asked("describe_boxplot", 64, (), {}, ALONG, passes=True),
+    "short lanes": Asked("nanquantile", 32, (), QUARTILES, "last axis"),
+    "short lane boxes": Asked("describe_boxplot", 32, (), {}, "last axis"),
 }
-PLANS = ("lazy", "persisted", "plain")
-"""Chunks that are read, chunks in memory, and a NumPy array."""
+PLANS = {"lazy": "tasks", "persisted": "memory", "plain": "plain"}
+"""Homes of the matrix: chunks that are read, chunks in memory, and a NumPy array."""
 LIMITS = {"lazy": 2.0, "persisted": 3.0, "plain": 3.0}
 """So many times as long as normal data may any data take."""
 
 
-class Source:
-    """What is read at no cost, and counts how many elements are."""
-
-    def __init__(self, a: Any) -> None:
-        self.a, self.shape, self.dtype, self.ndim = a, a.shape, a.dtype, a.ndim
-        self.n_loaded = 0
-
-    def __getitem__(self, index: Any) -> Any:
-        part = self.a[index]
-        self.n_loaded += part.size
-        return part
-
-    def lazy(self, chunks: Any) -> da.Array:
-        meta = np.empty((0,) * self.ndim, self.dtype)
-        return da.from_array(self, chunks=chunks, meta=meta)
-
-
-def in_columns(a: Any, n: int) -> Any:
-    """As many rows of n as there are."""
-    return a[: len(a) // n * n].reshape(-1, n)
-
-
 def prepared(
     asked: Asked, plan: str, made: Made, sizes: tuple[int, ...] | None = None
-) -> tuple[Callable[[], Any], Source | None]:
-    """What asks and computes, and the source that counts loads if it is lazy; in chunks of these
-    sizes, or in their own."""
-    sizes, source = sizes or made.at.sizes, None
-    a, other, chunks = made.values, made.beside(asked.needs, asked.groups), (sizes,)
-    if asked.lanes:
-        a, other = (each if each is None else in_columns(each, asked.lanes) for each in (a, other))
-        rows = np.diff(np.cumsum(sizes) // asked.lanes, prepend=0)
-        chunks = (tuple(rows.tolist()), (asked.lanes,))  # type: ignore[assignment]
-    if plan == "lazy":
-        source = Source(a)
-        x = source.lazy(chunks)
-        other = None if other is None else Source(other).lazy(chunks)
-    elif plan == "persisted":
-        x = da.from_array(a, chunks=chunks)
-        other = None if other is None else da.from_array(other, chunks=chunks)
-    else:
-        x = a
-    limit = {"dask_gpuselect.column-limit": max(a.nbytes // 8, 1 << 16)} if asked.passes else {}
+) -> tuple[Callable[[], Any], Held | None]:
+    """Prepare a call that asks and computes, and the source that counts loads if it is lazy; in
+    chunks of these sizes, or in their own."""
+    sizes, n = sizes or made.at.sizes, asked.lanes
+    arrays = [made.values, *(made.beside(name, asked.groups) for name in asked.needs)]
+    chunks: tuple[tuple[int, ...], ...] = (sizes,)
+    if n:  # as many rows as there are
+        arrays = [a[: len(a) // n * n].reshape(-1, n) for a in arrays]
+        chunks = (tuple(np.diff(np.cumsum(sizes) // n, prepend=0).tolist()), (n,))
+    values, *others = arrays
+    row = {"question": asked.question, "slots": asked.slots, "home": PLANS[plan]}
+    row |= {"cuts": "even", "companion cuts": "alike"}
+    beside = dict(zip(asked.needs, others, strict=True))
+    case = cases.Case(row, values, chunks, asked.how, beside, asked.nodata)
+    with mock.patch.object(cases, "Counted", Held):
+        lazy = cases.lazily(case)
+    config = {"scheduler": "sync", "num_workers": 1}
+    if asked.passes:
+        config["dask_gpuselect.column-limit"] = max(values.nbytes // 8, 1 << 16)
+    x, its = (values, beside) if plan == "plain" else (lazy.values, lazy.beside)
 
     def run() -> Any:
-        with dask.config.set({"scheduler": "sync", "num_workers": 1, **limit}):
-            return dask.compute(asked.ask(x, other))
+        with dask.config.set(config):
+            return dask.compute(cases.ask(case, x, its) if asked.ask is None else asked.ask(x))
 
-    return run, source
+    return run, lazy.sources.get("values")  # type: ignore[return-value]
 
 
 # --- What the same run always costs ---------------------------------------------------------------

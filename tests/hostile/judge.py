@@ -1,4 +1,5 @@
-"""A case: how it is drawn, asked and judged."""
+"""A hostile case: one of the matrix, or of a function that the matrix does not ask, of other data
+and in other surroundings. It is judged by the laws of the matrix."""
 
 from __future__ import annotations
 
@@ -7,30 +8,30 @@ import logging
 import os
 import pickle
 import re
-import select
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
-import cloudpickle
-import dask
 import dask.array as da
 import numpy as np
 from dask.callbacks import Callback
 
 import dask_gpuselect as ours
-from dask_gpuselect.distribution import EmpiricalDistribution
-from tests import oracle
-from tests.hostile import dice
-from tests.hostile.dice import Array, Dice, Held, Surroundings
-from tests.hostile.doors import DOORS, SPOILS, Arguments, Beside, Broken, Door, holds, same
+from tests.hostile.around import SOURCES, Around, Held, in_child, laid_out, leaves
+from tests.hostile.doors import DOORS, Door, as_table
+from tests.hostile.recipes import Breeder
+from tests.hostile.senseless import SENSELESS, options, refused
+from tests.matrix import axes, cases, laws
+from tests.matrix.campaign import LIMIT_TOO_SMALL
+from tests.matrix.cases import Case, Lazy
+from tests.matrix.laws import Broken, same
+from tests.matrix.questions import QUESTIONS, pick
 
-UNLIKE = ("robust fits", "spline", "rational spline", "noisy shares")  # points may not be equal
-EAGER = ("robust fits", "neighbour estimators")  # `fit` computes
 PACKAGE = os.path.dirname(ours.__file__) + os.sep
 OF_OTHERS = ("/sklearn/", "/numpy/", "/dask/array/")  # whose checks of arguments are ours too
 CLEAN = (TypeError, ValueError, IndexError, NotImplementedError, OSError, ImportError, MemoryError)
@@ -39,214 +40,164 @@ CLEAR = re.compile(  # what Python and NumPy say of their own accord, and well
 )
 EXPECTED_WARNINGS = re.compile(
     "All-NaN slice|Mean of empty slice|not settled after|use of fork|large graph|full garbage"
+    "|Computing mixed collections"  # of expressions, and boxes, which are none
     "|invalid value encountered in reduce"  # of scikit-learn, in its sum of huge numbers
 )
+LAWS = ("any chunks", "any order", "q ascends", "counts repeat", "groups alone", "masks compress")
+"""Beside `right`: those that only compare answers."""
+
+LARGER = {
+    "long": lambda r: (int(r.integers(1000, 20_000)),),
+    "map": lambda r: (int(r.integers(50, 400)), int(r.integers(2, 30))),
+    "stack": lambda r: tuple(r.integers(2, 9, 4).tolist()),
+}
+"""Shapes in place of smaller ones of the matrix."""
 
 
 @dataclass(frozen=True)
-class Case:
+class Hostile:
     """What is asked of which data, and in what surroundings.
 
     Parameters
     ----------
-    calls : tuple of (str, dict)
-        Names of doors, and arguments; asked of one array, and computed together or one by one.
-    spoiled : str
-        What makes no sense in them; "" if all does.
+    case : Case
+        Of the matrix, with arguments of its question or of the door.
+    around : Around
+    door : str
+        In `DOORS`; "" for the question of the case.
+    law : str
+        Of the matrix, beside `right`.
+    spoiled : tuple
+        Instead of all this: a call, the argument that makes no sense, and what it is.
     """
 
-    a: Any
-    calls: tuple[tuple[str, Arguments], ...]
-    mode: str
-    layout: str
-    chunks: Any
-    other_chunks: Any
-    source: str
-    unknown: int | None
-    surroundings: Surroundings
-    spoiled: str = ""
+    case: Case
+    around: Around = Around()
+    door: str = ""
+    law: str = "right"
+    spoiled: tuple[str, str, Any] | None = None
 
-    def __repr__(self) -> str:
-        with np.printoptions(threshold=60, edgeitems=4):
-            lines = [f"{name} = {value!r}" for name, value in vars(self).items()]
-        a = self.a
-        about = f"{a.dtype} {a.shape}" if isinstance(a, np.ndarray) else type(a).__name__
-        return "\n    ".join([f"{about}", *lines])
+    @property
+    def name(self) -> str:
+        return self.spoiled[0] if self.spoiled else self.door or self.case.question.name
 
 
-def is_taken(door: Door, a: Array, first: Door) -> bool:
-    kind = {"u": "i", "M": "m"}.get(a.dtype.kind, a.dtype.kind)
-    fits = kind in door.kinds and door.ndim[0] <= a.ndim <= door.ndim[1]
-    return fits and door.fit is first.fit and door.divided == first.divided
+# --- Drawing --------------------------------------------------------------------------------------
 
 
-def drawn(seed: int, number: int) -> Case:
-    """The case of that number."""
-    d = Dice(seed, number)
-    names = [*DOORS]
-    name = d.pick(names)
-    door = DOORS[name]
-    a = dice.drawn_data(d, dice.drawn_shape(d, *door.ndim), dice.drawn_dtype(d, door.kinds))
-    a = door.fit(d, a)
-    layout = d.pick(dice.LAYOUTS)
-    layout = "C" if layout == "broadcast" and name in UNLIKE else layout
-    a = np.array(dice.laid_out(a, layout), a.dtype) if layout == "broadcast" else a
-    surroundings = Surroundings.drawn(d)
-    calls = [(name, door.draw(d, a))]
-    for _ in range(d.pick([0, 0, 0, 0, 1, 2])):
-        more = [n for n in names if is_taken(DOORS[n], a, door) and DOORS[n].how == door.how]
-        if more:
-            calls.append((other := d.pick(more), DOORS[other].draw(d, a)))
-    mode = d.pick(["lazy"] * 3 + ["plain"]) if door.how == "either" else door.how
-    if mode == "plain":
-        calls = [(n, arguments) for n, arguments in calls if DOORS[n].how != "lazy"]
-    chunks, others = (dice.drawn_chunks(d, a.shape, door.divided) for _ in range(2))
-    if name == "boxes of groups" and len(a) == 1:
-        chunks = others = ((1,),)  # dask compares one element with the empty chunks beside it
-    source = d.pick(dice.SOURCES) if door.divided > 1 else d.pick(["counted", "memory", "mapped"])
-    if is_known := any(DOORS[n].sizes_known for n, _ in calls):
-        source = "counted" if source == "selected" else source
-    may_hide = a.ndim and door.divided > 1 and not is_known
-    unknown = d.number(0, a.ndim - 1) if may_hide and d.chance(0.1) else None
-    if source == "selected" or unknown is not None:
-        calls = [(n, k | {key: v for key, v in DOORS[n].unsized.items()}) for n, k in calls]
-    case = Case(a, tuple(calls), mode, layout, chunks, others, source, unknown, surroundings)
-    return spoilt(d, case) if d.chance(0.15) else case
+def drawn(seed: int, number: int) -> Hostile:
+    """Draw the case of that number."""
+    random = np.random.default_rng([seed, number])
+    name = pick(random, [*QUESTIONS, *DOORS])
+    door = DOORS.get(name)
+    row = {"question": "order_statistic" if door else name}
+    row |= {k: pick(random, rows) for k, rows in cases.tables_of(row["question"]).items()}
+    if door is not None:
+        row |= {"missing": "nothing", "companion cuts": "whole", "focus": ""}
+        row["dtype"] = pick(random, [d for d in axes.DTYPES if np.dtype(d).kind in door.kinds])
+        homes = [home for home in axes.HOMES if home not in ("plain", "shared", "expression")]
+        homes = ["plain"] if random.random() < 0.25 else homes
+        row["home"] = pick(random, [h for h in homes if not door.sizes_known or "unk" not in h])
+    # Fractions of many elements, as of boxes, take long.
+    is_large = random.random() < 0.1 and name != "describe_boxplot"
+    with patch.dict(axes.SHAPES, LARGER if is_large else {}):
+        case = cases.made(row, seed, number)
+    case = with_hostile_data(case, random)
+    if door is not None:
+        case = of_door(door, case, random)
+    around = Around.drawn(random, case.row["home"])
+    if np.ma.isMA(case.values) or case.beside or not case.values.ndim:
+        around = replace(around, source="")
+    hostile = Hostile(case, around, "" if door is None else name)
+    if random.random() < 0.1:
+        call, what = pick(random, SENSELESS)
+        values = options(call, what, is_lazy=row["home"] != "plain")
+        return replace(hostile, spoiled=(call, what, pick(random, values))) if values else hostile
+    if door is None:
+        hostile = replace(hostile, law=pick(random, LAWS))
+    return hostile
 
 
-def spoilt(d: Dice, case: Case) -> Case:
-    """The first call alone, with an argument or the data made senseless."""
-    name, arguments = case.calls[0]
-    if not DOORS[name].spoils:
+def with_hostile_data(case: Case, random: axes.Random) -> Case:
+    """Draw other elements for every second case: of a recipe, or of any bits."""
+    kind, shape, n = case.values.dtype.kind, case.values.shape, case.values.size
+    if kind not in "biuf" or np.ma.isMA(case.values) or not n or random.random() < 0.5:
         return case
-    what = d.pick(["data", *DOORS[name].spoils * 2])
-    options = senseless(name, what, case.mode, np.shape(case.a))
-    return spoilt_by(case, what, d.pick(options)) if options else case
+    if kind == "f" and random.random() < 0.2:
+        values = np.frombuffer(random.bytes(case.values.nbytes), case.values.dtype)
+    else:
+        values = Breeder(random).new(case.row["dtype"]).made(n, 9).values
+    row = {**case.row, "data": "hostile"}
+    return replace(case, row=row, values=np.array(values).reshape(shape))
 
 
-def senseless(name: str, what: str, mode: str, shape: tuple[int, ...]) -> Sequence[Any]:
-    """What makes no sense as an argument, or as the data."""
-    if what != "data":
-        return (
-            () if mode == "plain" and what in ("chunks", "split_every", "spill") else SPOILS[what]
-        )
-    kinds = [np.zeros(shape, kind) for kind in ("c16", "O", "U3", "V8", "i4,f8")]
-    kinds += [] if DOORS[name].how == "plain" else [np.zeros(shape, "g")]  # rounded there
-    masked = np.ma.masked_array(np.zeros(shape), np.zeros(shape, bool))
-    options = [*kinds, *([] if DOORS[name].takes_masks else [masked])]
-    if mode == "lazy":
-        return options
-    ragged = [] if name == "describe_boxplot" else [[[1.0], [2, 3]], {}]  # those are boxes
-    return [*options, *ragged, None, "abc", 1j, {1, 2}, object(), b"x"]
-
-
-def spoilt_by(case: Case, what: str, value: Any) -> Case:
-    name, arguments = case.calls[0]
-    given = {key: its for key, its in arguments.items() if key != "strategy"}
-    plain = replace(case.surroundings, route="function", finish="compute", forked=False)
-    text = re.sub(r"\s+|0x\w+", " ", f"{what}={value!r}")[:60]
-    case = replace(case, surroundings=plain, calls=((name, given),), spoiled=text)
-    if what == "data":
-        return replace(case, a=value, layout="C", source="memory", unknown=None)
-    return replace(case, calls=((name, given | {what: value}),))
+def of_door(door: Door, case: Case, random: axes.Random) -> Case:
+    """Give a case the data and arguments of a door."""
+    a = door.fit(random, np.ma.getdata(case.values))
+    chunks = axes.chunks_of(a.shape, case.row["cuts"], random)
+    if door.fit is as_table:
+        chunks = (chunks[0], (a.shape[1],))
+    asked, beside = door.draw(random, a)
+    row = {**case.row, "companion cuts": "whole" if "Q" in beside else "alike"}
+    return replace(case, row=row, values=a, chunks=chunks, asked=asked, beside=beside, nodata=None)
 
 
 # --- Asking ---------------------------------------------------------------------------------------
 
 
-def lazily(case: Case, chunks: Any, source: str) -> tuple[da.Array, Held | None, Any]:
-    """The array, what counts its loads, and how an array beside it is made."""
-    a = dice.laid_out(case.a, case.layout) if isinstance(case.a, np.ndarray) else case.a
-    counts = source in ("counted", "mapped") and a.ndim
-    held = Held(a) if counts else None
-    x = dice.lazy_source(a, chunks, source, held)
-    if case.unknown is not None and case.unknown < x.ndim:
-        x = x.map_blocks(lambda block: block, dtype=x.dtype, meta=x._meta)
-        x._chunks = tuple(
-            (np.nan,) * len(sizes) if i == case.unknown else sizes
-            for i, sizes in enumerate(x.chunks)
-        )
-
-    def beside(value: Beside) -> Any:
-        if value.chunks is None:
-            return value.a
-        if value.chunks != "along":
-            return da.from_array(value.a, chunks=value.chunks)
-        others = tuple((n,) for n in value.a.shape[1:])
-        if source == "selected":
-            return dice.lazy_source(value.a, (chunks[0], *others), source)
-        if not np.isnan(x.shape[0]):
-            return da.from_array(value.a, chunks=(x.chunks[0], *others))
-        own = tuple(n for n in chunks[0] if n) or (0,) if source == "turned" else chunks[0]
-        y = da.from_array(value.a, chunks=(own, *others))
-        y._chunks = (x.chunks[0], *y.chunks[1:])
-        return y
-
-    return x, held, beside
+def lazily(case: Case, *, around: Around) -> Lazy:
+    """Make the lazy arrays of a case, of elements that lie in memory otherwise."""
+    layout = "C" if np.ma.isMA(case.values) else around.layout
+    laid = replace(case, values=laid_out(case.values, layout))
+    with warnings.catch_warnings(), patch.object(cases, "Counted", Held):
+        warnings.simplefilter("ignore")
+        lazy = cases.lazily(laid)
+        source = SOURCES.get(around.source if case.row["home"] != "tasks" else "")
+        x = lazy.values if source is None else source(laid.values, case.chunks)
+    return Lazy(x, lazy.beside, lazy.sources if around.loads_count else {})
 
 
-def asked(x: Any, name: str, arguments: Arguments, route: str) -> Any:
-    """By the function, the accessor, dask's function or NumPy's while ours are in their place."""
-    if isinstance(x, da.Array) and route == "exact" and hasattr(x.exact, name):
-        return getattr(x.exact, name)(**arguments)
-    if isinstance(x, da.Array) and route in ("enabled", "numpy") and name in oracle.FUNCTIONS:
-        with ours.enable():
-            return getattr(da if route == "enabled" else np, name)(x, **arguments)
-    return DOORS[name].ask(x, **arguments)
+def asked(case: Case, x: Any, beside: Any, *, around: Around, door: Door | None) -> Any:
+    """Ask by the function, the accessor, or what is called when ours are in its place."""
+    if door is not None:
+        return door.ask(x, **case.asked, **beside)
+    question = case.question
+    if isinstance(x, da.Array) and question.function is not None:
+        routed = replace(question, function=around.routed(question.name, question.function))
+        with patch.dict(QUESTIONS, {question.name: routed}):
+            return cases.ask(case, x, beside)
+    return cases.ask(case, x, beside)
 
 
-def begun(dsk: Any) -> None:
-    raise Broken("computed at the call")
-
-
-def finished(answers: list[Any], how: str) -> list[Any]:
-    if how == "together":
-        return list(dask.compute(*answers))
-    if how == "parallel":
-        with ThreadPoolExecutor(3) as pool:
-            first, *others = pool.map(lambda _: dask.compute(*answers), range(3))
-        for other in others:
-            compare(first, other, "in another thread")
-        return list(first)
-    if how == "persist":
-        answers = list(dask.persist(*answers))
-    elif how == "optimize":
-        answers = list(dask.optimize(*answers))
-    elif how == "pickle":
-        answers = [cloudpickle.loads(cloudpickle.dumps(answer)) for answer in answers]
-    return [dask.compute(answer)[0] for answer in answers]
-
-
-def in_child(ask: Any) -> Any:
-    """What a forked process answers, within half a minute."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            found = pickle.dumps(ask())
-        except BaseException as error:
-            found = pickle.dumps(Broken(f"in a forked process: {error!r}"))
-        with os.fdopen(write, "wb") as file:
-            file.write(found)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as file:
-        is_there = select.select([file], [], [], 30)[0]
-        found = file.read() if is_there else b""
-    if not is_there:
-        os.kill(child, 9)
-    os.waitpid(child, 0)
-    if not found:
-        raise Broken("hangs in a forked process")
-    answer = pickle.loads(found)
-    if isinstance(answer, Broken):
-        raise answer
-    return answer
+def computed(case: Case, lazy: Lazy | None = None, *, hostile: Hostile) -> Any:
+    """Ask and compute a case in the surroundings of a hostile one."""
+    around = hostile.around
+    door = DOORS.get(hostile.door)
+    ask = partial(asked, around=around, door=door)
+    try:
+        with cases.surroundings(case), around.entered(), without_warnings():
+            if case.row["home"] == "plain":
+                layout = "C" if np.ma.isMA(case.values) else around.layout
+                now = partial(ask, case, laid_out(case.values, layout), case.beside)
+                return in_child(now) if around.forked else now()
+            lazy = lazy or lazily(case, around=around)
+            with Callback(start=cases._refuse):
+                answer = ask(case, lazy.values, lazy.beside)
+            is_masked = np.ma.isMA(case.values)  # which warns of its own where dask joins it
+            together = [lazy.values] * (around.finish == "together" and not is_masked)
+            found, *itself = around.finished([answer, *together])
+            cases._as_declared(answer, found)
+    except CLEAN as error:
+        check_clean(error)
+        raise
+    if itself:
+        same(np.asarray(itself[0]).astype(case.values.dtype), case.values, "the array itself")
+    return found
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """None are given, and nothing is logged."""
+    """Look whether a warning is given, or something logged."""
     logged: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
@@ -262,163 +213,57 @@ def without_warnings() -> Iterator[None]:
             raise Broken(f"warning: {text}")
 
 
-def values_of(arguments: Arguments) -> Arguments:
-    return {k: v.a if isinstance(v, Beside) else v for k, v in arguments.items()}
+# --- Judging --------------------------------------------------------------------------------------
 
 
-def judge(case: Case) -> None:
+def judge(hostile: Hostile) -> None:
     """Raise whatever is wrong."""
-    before = pickle.dumps(case.a) if isinstance(case.a, np.ndarray) else None
-    if case.spoiled:
-        return judge_refusal(case)
-    found = ask_all(case)
-    for (name, arguments), answer in zip(case.calls, found, strict=True):
-        if not isinstance(answer, Refused):
-            with np.errstate(all="ignore"):
-                DOORS[name].verify(answer, case.a, **values_of(arguments))
-    if before is not None and pickle.dumps(case.a) != before:
+    case, before = hostile.case, pickle.dumps(hostile.case.values)
+    if hostile.spoiled:
+        is_lazy = case.row["home"] != "plain"
+        return refused(*hostile.spoiled, check_clean, is_lazy=is_lazy, values=case.values)
+    made = {"lazily": partial(lazily, around=hostile.around)}
+    made["computed"] = partial(computed, hostile=hostile)
+    try:
+        with patch.multiple(laws, **made):
+            if hostile.door:
+                judge_door(hostile)
+            else:
+                laws.LAWS["right"].check(case)
+                law = laws.LAWS[hostile.law]
+                if hostile.law != "right" and law.applies(case):
+                    law.check(case)
+    except ValueError as error:
+        if LIMIT_TOO_SMALL not in str(error):
+            raise
+    if pickle.dumps(case.values) != before:
         raise Broken("the data were changed")
-    simple = replace(case, surroundings=Surroundings(), layout="C", unknown=None)
-    if all(DOORS[name].same_bits for name, _ in case.calls) and case.mode == "lazy":
-        again = ask_all(replace(simple, chunks=case.other_chunks, source="memory"))
-        compare(found, again, "other chunks")
-        if all(DOORS[name].how == "either" for name, _ in case.calls):
-            compare(found, ask_all(replace(simple, mode="plain")), "plain")
     return None
 
 
-class Refused:
-    """In the place of an answer: what had to be refused was."""
-
-
-def ask_all(case: Case) -> list[Any]:
-    surroundings = case.surroundings
-    with surroundings.entered(), without_warnings():
-        if case.mode == "plain":
-            a = dice.laid_out(case.a, case.layout)
-
-            def ask() -> list[Any]:
-                return [one(case, call, lambda n, k: asked(a, n, values_of(k), "function"))
-                        for call in case.calls]  # fmt: skip
-
-            found = in_child(ask) if surroundings.forked else ask()
-            return [dask.compute(answer)[0] for answer in found]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            x, held, beside = lazily(case, case.chunks, case.source)
-
-        def lazily_asked(name: str, given: Arguments) -> Any:
-            lazy = {k: beside(v) if isinstance(v, Beside) else v for k, v in given.items()}
-            if name in EAGER:
-                return asked(x, name, lazy, surroundings.route)
-            with Callback(start=begun):
-                answer = asked(x, name, lazy, surroundings.route)
-            holds(held is None or held.most == 0, "loaded at the call")
-            return answer
-
-        answers = [one(case, call, lazily_asked) for call in case.calls]
-        limit = 0.0
-        if held is not None and not any(refusal(case, c) for c in case.calls):
-            limit = sum(DOORS[name].loads(x, **values_of(given)) for name, given in case.calls)
-        # Refused while computing, where sizes were unknown at the call.
-        found = []
-        if surroundings.finish == "together" and not any(refusal(case, c) for c in case.calls):
-            *found, itself = finished([*answers, x], "together")
-            same(itself.astype(case.a.dtype), case.a, "the array itself")
-        else:
-            for call, answer in zip(case.calls, answers, strict=True):
-                how = "compute" if surroundings.finish == "together" else surroundings.finish
-                found.append(
-                    one(
-                        case,
-                        call,
-                        lambda *_, f=answer, how=how: finished([f], how)[0],
-                        is_last=True,
-                    )
-                )
-        # Dask loads twice what is optimised together and computed together afterwards.
-        is_counted = (
-            held and limit and surroundings.finish not in ("optimize", "together", "parallel")
-        )
-        if is_counted and not surroundings.cached:
-            holds(held.most <= limit, f"{held.most} loads, and {limit} at most are documented")
-        for answer, value in zip(answers, found, strict=True):
-            declared(answer, value)
-        return found
-
-
-def refusal(case: Case, call: tuple[str, Arguments]) -> Any:
-    name, given = call
-    return DOORS[name].refusal(case.a, **values_of(given))
-
-
-def one(case: Case, call: tuple[str, Arguments], ask: Any, is_last: bool = True) -> Any:
-    """An answer, or that it was refused, as it had to be."""
-    kind = refusal(case, call)
-    if kind is None:
-        return ask(*call)
+def judge_door(hostile: Hostile) -> None:
+    """Judge what the matrix does not ask."""
+    case, door = hostile.case, DOORS[hostile.door]
+    lazy = lazily(case, around=hostile.around)
     try:
-        return ask(*call)
-    except kind as error:
-        check_clean(error)
-        return Refused()
-
-
-def declared(answer: Any, value: Any) -> None:
-    if isinstance(answer, tuple) and isinstance(value, tuple):
-        for each, its in zip(answer, value, strict=True):
-            declared(each, its)
-    elif isinstance(answer, da.Array) and not isinstance(value, Refused):
-        holds(isinstance(value, np.ndarray | np.generic), f"a {type(value)}")
-        holds(answer.dtype == value.dtype, f"declared {answer.dtype}, and is {value.dtype}")
-        holds(answer._meta.dtype == value.dtype, f"meta {answer._meta.dtype}, and {value.dtype}")
-        is_same = len(answer.shape) == len(value.shape) and all(
-            n == m or n != n for n, m in zip(answer.shape, value.shape, strict=True)
+        found = computed(case, lazy, hostile=hostile)
+    except (IndexError, ValueError):
+        if case.values.size:
+            raise
+        return  # as NumPy, of nothing
+    if case.values.size:
+        with np.errstate(all="ignore"):
+            door.verify(found, case.values, **case.asked, **case.beside)
+    if (source := lazy.sources.get("values")) is not None and source.most > door.loads:
+        raise Broken(f"{source.most} loads, and {door.loads} are stated")
+    for home in ("tasks", "plain"):
+        chunks = axes.chunks_of(case.values.shape, "odd", np.random.default_rng(case.seed))
+        chunks = (chunks[0], *case.chunks[1:]) if case.values.ndim else ()
+        again = computed(
+            replace(case, chunks=chunks, row={**case.row, "home": home}), hostile=hostile
         )
-        holds(is_same, f"declared {answer.shape}, and is {value.shape}")
-
-
-def compare(found: list[Any], again: list[Any], what: str) -> None:
-    for one, other in zip(found, again, strict=True):
-        if isinstance(one, Refused) or isinstance(other, Refused):
-            continue
-        for a, b in zip(leaves(one), leaves(other), strict=True):
-            same(a, b, what)
-
-
-def leaves(found: Any) -> list[Any]:
-    """All numbers of an answer, as arrays."""
-    if isinstance(found, ours.Boxplot):
-        return [value for box in found for key, value in box.to_dict().items() if key != "label"]
-    if isinstance(found, EmpiricalDistribution):
-        return [found.points, found.below, found.upto, found.n_valid, found.n_missing]
-    if isinstance(found, tuple | list):
-        return [leaf for each in found for leaf in leaves(each)]
-    return [found]
-
-
-# --- Refusing -------------------------------------------------------------------------------------
-
-
-def judge_refusal(case: Case) -> None:
-    """What makes no sense has to be refused, by an error that was raised on purpose."""
-    ((name, arguments),) = case.calls
-    try:
-        with case.surroundings.entered(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if case.mode == "plain":
-                asked(case.a, name, values_of(arguments), "function")
-            else:
-                x, _, beside = lazily(case, case.chunks, "memory")
-                lazy = {k: beside(v) if isinstance(v, Beside) else v for k, v in arguments.items()}
-                with Callback(start=begun) if name not in EAGER else warnings.catch_warnings():
-                    found = asked(x, name, lazy, "function")
-                dask.compute(found)
-    except Broken:
-        raise
-    except Exception as error:
-        return check_clean(error)
-    raise Broken(f"not refused: {name}: {case.spoiled}")
+        for one, other in zip(leaves(found), leaves(again), strict=True):
+            same(one, other, f"{home}, other chunks")
 
 
 def check_clean(error: Exception) -> None:
@@ -428,31 +273,26 @@ def check_clean(error: Exception) -> None:
     is_meant = line.startswith("raise") or any(part in frame.filename for part in OF_OTHERS)
     is_meant |= bool(CLEAR.search(str(error)))
     if not isinstance(error, CLEAN) or not is_meant or not str(error):
-        raise error
+        raise Broken(f"unclear: {type(error).__name__}: {error}") from error
 
 
 # --- Failures -------------------------------------------------------------------------------------
 
 
-def signature(error: BaseException, case: Case) -> str:
-    """What failures have in common that have one cause."""
-    name = "+".join(sorted({name for name, _ in case.calls}))
-    ours_only = [
-        f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(PACKAGE)
-    ]
-    place = ""
-    if ours_only and not isinstance(error, Broken):
-        place = f" in {ours_only[-1].filename.removeprefix(PACKAGE)}:{ours_only[-1].name}"
-    text = re.sub(r"-?\d[\d.e+-]*|nan|inf", "#", str(error).split("\n")[0])[:110]
-    spoiled = f" [{case.spoiled}]" if case.spoiled else ""
-    if place:
-        return f"{type(error).__name__}{place}: {text}"
-    return f"{type(error).__name__}: {name}{spoiled}: {text}"
-
-
-def failure_of(case: Case) -> BaseException | None:
+def failure_of(hostile: Hostile) -> BaseException | None:
     try:
-        judge(case)
+        judge(hostile)
     except Exception as error:
         return error
     return None
+
+
+def signature(error: BaseException, hostile: Hostile) -> str:
+    """Tell what failures have in common that have one cause."""
+    trace = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in trace if frame.filename.startswith(PACKAGE)]
+    text = re.sub(r"-?\d[\d.e+-]*|nan|inf", "#", str(error).split("\n")[0])[:110]
+    if places and not isinstance(error, Broken):
+        place = f"{places[-1].filename.removeprefix(PACKAGE)}:{places[-1].name}"
+        return f"{type(error).__name__} in {place}: {text}"
+    return f"{type(error).__name__}: {hostile.name}: {text}"

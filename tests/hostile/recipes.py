@@ -114,64 +114,40 @@ def frame(chunks: str, n: int, n_chunks: int) -> Frame:
 
 SHARES = (1e-5, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999)
 SIZES = (1e-12, 1e-6, 1e-3, 0.03, 0.3, 1.0, 3.0, 30.0, 1e6)
-COUNTS = (2, 3, 5, 10, 30, 100, 1000, 10_000)
-
-
-def _mixed(x: Floats, at: Frame, share: float, name: str, salt: int) -> Floats:
-    return np.where(at.numbers(salt) < share, SPECIALS[name], x)
-
-
-def _scaled(x: Floats, at: Frame, share: float, factor: float, salt: int) -> Floats:
-    return np.where(at.numbers(salt) < share, x * factor, x)
-
-
-def _tied(x: Floats, at: Frame, size: float) -> Floats:
-    return np.asarray(np.rint(x / size) * size)
-
-
-def _clusters(x: Floats, at: Frame, n: int, size: float, salt: int) -> Floats:
-    return np.asarray(np.floor(at.numbers(salt) * n) + x * size)
-
-
-def _power(x: Floats, at: Frame, by: float) -> Floats:
-    return np.asarray(np.copysign(np.abs(x) ** by, x))
 
 
 def _exponents(x: Floats, at: Frame, span: int, salt: int) -> Floats:
     return np.copysign(2.0 ** ((at.numbers(salt) - 0.5) * span), x)
 
 
-def _exp(x: Floats, at: Frame, by: float) -> Floats:
-    return np.asarray(np.exp(by * x))
+def _by_turns(x: Floats, at: Frame) -> Floats:
+    """Order elements so that chunks ascend in the order in which they are read."""
+    sizes, turn = np.array(at.sizes), np.argsort(at.turns)
+    starts = np.empty(len(sizes), np.int64)
+    starts[turn] = np.cumsum(sizes[turn]) - sizes[turn]
+    return np.sort(x)[np.arange(at.n) - at.spread(np.cumsum(sizes) - sizes) + at.spread(starts)]
 
 
-def _atom(x: Floats, at: Frame, share: float, place: float, salt: int) -> Floats:
-    """A tie beside what is there, near its middle."""
-    return np.where(at.numbers(salt) < share, place, x)
+def _zigzag(x: Floats, at: Frame) -> Floats:
+    ordered, out = np.sort(x), np.empty_like(x)
+    out[::2], out[1::2] = ordered[: (at.n + 1) // 2], ordered[(at.n + 1) // 2 :][::-1]
+    return out
 
 
-def _ordered(x: Floats, at: Frame, how: str) -> Floats:
-    if how == "within chunks":
-        return x[np.lexsort((x, at.chunk))]
-    if how == "by turns":  # so that chunks ascend in the order in which they are read
-        ordered = np.sort(x)
-        sizes = np.array(at.sizes)
-        turn = np.argsort(at.turns)
-        starts = np.empty(len(sizes), np.int64)
-        starts[turn] = np.cumsum(sizes[turn]) - sizes[turn]
-        return ordered[np.arange(at.n) - at.spread(np.cumsum(sizes) - sizes) + at.spread(starts)]
-    ordered = np.sort(x)
-    if how == "organ pipe":
-        return np.concatenate([ordered[::2], ordered[1::2][::-1]])
-    if how == "dealt":  # neighbours in order lie in different chunks
-        return np.concatenate([ordered[i :: at.n_chunks] for i in range(at.n_chunks)])
-    if how == "zigzag":
-        out = np.empty_like(ordered)
-        out[::2], out[1::2] = ordered[: (at.n + 1) // 2], ordered[(at.n + 1) // 2 :][::-1]
-        return out
-    return ordered[::-1] if how == "descending" else ordered
+def _dealt(x: Floats, at: Frame) -> Floats:
+    """Put neighbours in order into different chunks."""
+    return np.concatenate([np.sort(x)[i :: at.n_chunks] for i in range(at.n_chunks)])
 
 
+ORDERS: Mapping[str, Callable[[Floats, Frame], Floats]] = {
+    "ascending": lambda x, at: np.sort(x),
+    "descending": lambda x, at: np.sort(x)[::-1],
+    "within chunks": lambda x, at: x[np.lexsort((x, at.chunk))],
+    "by turns": _by_turns,
+    "organ pipe": lambda x, at: np.concatenate([np.sort(x)[::2], np.sort(x)[1::2][::-1]]),
+    "dealt": _dealt,
+    "zigzag": _zigzag,
+}
 PATTERNS: Mapping[str, Callable[[Frame], Array]] = {
     "trend": lambda at: np.arange(at.n_chunks) / at.n_chunks,
     "any": lambda at: at.of_chunks(1) - 0.5,
@@ -188,65 +164,70 @@ PATTERNS: Mapping[str, Callable[[Frame], Array]] = {
 """How chunks differ; those of turns are made for who guesses by the chunks that were read."""
 
 
-def _shifted(x: Floats, at: Frame, pattern: str, size: float) -> Floats:
-    return x + size * at.spread(PATTERNS[pattern](at).astype(float))
-
-
-def _stretched(x: Floats, at: Frame, pattern: str, by: float) -> Floats:
-    return np.asarray(x * at.spread(2.0 ** (by * PATTERNS[pattern](at).astype(float))))
-
-
-def _squeezed(x: Floats, at: Frame, pattern: str, place: float) -> Floats:
-    """Some chunks are one value."""
-    return np.where(at.spread(PATTERNS[pattern](at) > 0), place, x)
-
-
-def _missing(x: Floats, at: Frame, pattern: str) -> Floats:
-    return np.where(at.spread(PATTERNS[pattern](at) > 0), np.nan, x)
+def _marked(at: Frame, pattern: str) -> Array:
+    return at.spread(PATTERNS[pattern](at) > 0)
 
 
 def _payloads(x: Floats, at: Frame, salt: int) -> Floats:
-    """NaN of any bits and sign."""
+    """Replace every NaN by one of any bits and sign."""
     bits = (at.numbers(salt) * 2.0**52).astype(np.uint64) << np.uint64(12)
     nan = (bits >> np.uint64(12) | np.uint64(0x7FF8 << 48)) ^ (bits << np.uint64(52))
     return np.where(x == x, x, (nan | np.uint64(0x7FF8 << 48)).view(np.float64))
 
 
-def _named(x: Floats, at: Frame, name: str) -> Floats:
-    """One of the list that all tests share."""
-    return np.asarray((FLOATS | MISSING)[name](at.n), np.float64)
+def _cancelling(x: Floats, at: Frame) -> Floats:
+    """Make the second half the first one of the other sign, so that sums cancel."""
+    return np.concatenate([x[: at.n // 2], -x[: at.n // 2], x[: at.n % 2]])
 
 
 SALTS = (1, 2, 3)
 STEPS: Mapping[str, tuple[Callable[..., Floats], tuple[Sequence[Any], ...]]] = {
-    "mixed": (_mixed, (SHARES, tuple(SPECIALS), SALTS)),
-    "scaled": (_scaled, (SHARES, (-1.0, 1e-300, 1e-12, 1e-3, 1e3, 1e12, 1e300), SALTS)),
-    "tied": (_tied, (SIZES,)),
-    "clusters": (_clusters, (COUNTS, SIZES, SALTS)),
-    "power": (_power, ((0.01, 0.1, 0.3, 3, 9, 30, 100),)),
-    "exponents": (_exponents, ((4, 60, 250, 2000), SALTS)),
-    "exp": (_exp, ((0.1, 1, 3, 10, 60),)),
-    "atom": (_atom, (SHARES, (-1.0, -0.5, 0.0, 1e-9, 0.5), SALTS)),
-    "ordered": (
-        _ordered,
-        (
-            (
-                "ascending",
-                "descending",
-                "within chunks",
-                "by turns",
-                "organ pipe",
-                "dealt",
-                "zigzag",
-            ),
-        ),
+    "mixed": (
+        lambda x, at, share, name, salt: np.where(at.numbers(salt) < share, SPECIALS[name], x),
+        (SHARES, tuple(SPECIALS), SALTS),
     ),
-    "shifted": (_shifted, (tuple(PATTERNS), SIZES)),
-    "stretched": (_stretched, (tuple(PATTERNS), (-30, -3, -0.3, 0.3, 3, 30, 300))),
-    "squeezed": (_squeezed, (tuple(PATTERNS), (-0.5, 0.0, 0.5, 9.0))),
-    "missing": (_missing, (tuple(PATTERNS),)),
+    "scaled": (
+        lambda x, at, share, factor, salt: np.where(at.numbers(salt) < share, x * factor, x),
+        (SHARES, (-1.0, 1e-300, 1e-12, 1e-3, 1e3, 1e12, 1e300), SALTS),
+    ),
+    "tied": (lambda x, at, size: np.rint(x / size) * size, (SIZES,)),
+    "clusters": (
+        lambda x, at, n, size, salt: np.floor(at.numbers(salt) * n) + x * size,
+        ((2, 3, 5, 10, 30, 100, 1000, 10_000), SIZES, SALTS),
+    ),
+    "power": (
+        lambda x, at, by: np.copysign(np.abs(x) ** by, x),
+        ((0.01, 0.1, 0.3, 3, 9, 30, 100),),
+    ),
+    "exponents": (_exponents, ((4, 60, 250, 2000), SALTS)),
+    "exp": (lambda x, at, by: np.exp(by * x), ((0.1, 1, 3, 10, 60),)),
+    "atom": (  # a tie beside what is there, near its middle
+        lambda x, at, share, place, salt: np.where(at.numbers(salt) < share, place, x),
+        (SHARES, (-1.0, -0.5, 0.0, 1e-9, 0.5), SALTS),
+    ),
+    "ordered": (lambda x, at, how: ORDERS[how](x, at), (tuple(ORDERS),)),
+    "shifted": (
+        lambda x, at, pattern, size: x + size * at.spread(PATTERNS[pattern](at).astype(float)),
+        (tuple(PATTERNS), SIZES),
+    ),
+    "stretched": (
+        lambda x, at, pattern, by: x * at.spread(2.0 ** (by * PATTERNS[pattern](at).astype(float))),
+        (tuple(PATTERNS), (-30, -3, -0.3, 0.3, 3, 30, 300)),
+    ),
+    "squeezed": (  # some chunks are one value
+        lambda x, at, pattern, place: np.where(_marked(at, pattern), place, x),
+        (tuple(PATTERNS), (-0.5, 0.0, 0.5, 9.0)),
+    ),
+    "missing": (
+        lambda x, at, pattern: np.where(_marked(at, pattern), np.nan, x),
+        (tuple(PATTERNS),),
+    ),
     "payloads": (_payloads, (SALTS,)),
-    "named": (_named, ((*FLOATS, *MISSING),)),
+    "cancelling": (_cancelling, ()),
+    "named": (  # one of the list that all tests share
+        lambda x, at, name: np.asarray((FLOATS | MISSING)[name](at.n), np.float64),
+        ((*FLOATS, *MISSING),),
+    ),
 }
 """By name: from the data so far to the next, and the values of each parameter."""
 
@@ -307,6 +288,13 @@ MASKS: Mapping[str, Callable[[Array, Frame], Array]] = {
 """From the data to those that take part."""
 
 
+BESIDE: Mapping[str, Mapping[str, Callable[..., Array]]] = {
+    "weights": WEIGHTS,
+    "labels": LABELS,
+    "where": MASKS,
+}
+
+
 def _ranks(x: Array) -> Floats:
     """Where each element is in order, from 0 to 1."""
     place = np.empty(len(x))
@@ -326,7 +314,7 @@ class Recipe:
     dtype : str
     steps : tuple of Step
         What is done to normal data, one step after the other.
-    chunks, weights, labels, mask : str
+    chunks, weights, labels, where : str
         Names in `CHUNKS`, `WEIGHTS`, `LABELS` and `MASKS`.
     """
 
@@ -335,7 +323,7 @@ class Recipe:
     chunks: str = "even"
     weights: str = "alike"
     labels: str = "alike"
-    mask: str = "alike"
+    where: str = "alike"
 
     @property
     def normal(self) -> Recipe:
@@ -361,13 +349,10 @@ class Made:
     at: Frame
     recipe: Recipe
 
-    def beside(self, name: str, n_groups: int = N_GROUPS) -> Array | None:
-        """What goes with them: "weights", "labels", "mask" or nothing."""
-        if name == "weights":
-            return WEIGHTS[self.recipe.weights](self.values, self.at)
-        if name == "labels":
-            return LABELS[self.recipe.labels](self.values, self.at, n_groups)
-        return MASKS[self.recipe.mask](self.values, self.at) if name else None
+    def beside(self, name: str, n_groups: int = N_GROUPS) -> Array:
+        """Make what goes with them, of a name in `BESIDE`."""
+        more = (n_groups,) if name == "labels" else ()
+        return BESIDE[name][getattr(self.recipe, name)](self.values, self.at, *more)
 
 
 def in_dtype(x: Floats, dtype: np.dtype[Any]) -> Array:
@@ -394,15 +379,14 @@ class Breeder:
     Parameters
     ----------
     rng : Generator
-    needs : str
+    needs : tuple of str
         What goes with the data; see `Made.beside`.
     """
 
-    def __init__(self, rng: np.random.Generator, needs: str = "") -> None:
+    def __init__(self, rng: np.random.Generator, needs: tuple[str, ...] = ()) -> None:
         self._rng = rng
         self._others: dict[str, Mapping[str, Any]] = {"chunks": CHUNKS}
-        beside = {"weights": WEIGHTS, "labels": LABELS, "mask": MASKS}
-        self._others |= {needs: beside[needs]} if needs else {}
+        self._others |= {name: BESIDE[name] for name in needs}
 
     def _pick(self, options: Sequence[Any]) -> Any:
         return options[int(self._rng.integers(len(options)))]
@@ -434,7 +418,10 @@ class Breeder:
             place %= len(steps)
             name, *values = steps[place]
             options = STEPS[name][1]
-            which = int(self._rng.integers(len(options)))
-            values[which] = self._pick(options[which])
-            steps[place] = self.step() if how < 0.7 else (name, *values)
+            if how < 0.7 or not options:
+                steps[place] = self.step()
+            else:
+                which = int(self._rng.integers(len(options)))
+                values[which] = self._pick(options[which])
+                steps[place] = (name, *values)
         return replace(recipe, steps=tuple(steps))

@@ -22,31 +22,16 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from dask_gpuselect.kernels import compiling
-from tests.hostile.costs import (
-    LIMITS,
-    PLANS,
-    QUESTIONS,
-    counted,
-    prepared,
-    seconds_in_turns,
-    time_ratio,
-)
+from tests.hostile import costs
+from tests.hostile.costs import LIMITS, PLANS, QUESTIONS, prepared, time_ratio
 from tests.hostile.recipes import Breeder, Recipe
 
 POOL = 10
 NEW = 0.3  # of the recipes are no change of one that is known
 N_CHUNKS = 32
 DTYPES = ("f8", "f4", "i8", "u4", "i2", "u1", "f2", "?")
-OF_BOOL = (
-    "median",
-    "mad",
-    "sort",
-    "groups",
-    "two groups",
-    "many groups",
-    "masked mad",
-    "lane mads",
-)
+OF_BOOL = {"median", "mad", "sort", "groups", "two groups", "many groups"}
+OF_BOOL |= {"masked mad", "lane mads"}
 """What is asked of bool, which has no quantiles."""
 N_NORMAL = 5  # times that normal data are measured
 
@@ -121,9 +106,9 @@ class Search:
     def _cost(self, recipe: Recipe) -> Tried:
         made = recipe.made(self.n, N_CHUNKS)
         run, _ = prepared(self.asked, self.plan, made)
-        with counted(self.n, made.values.itemsize) as work:
+        with costs.counted(self.n, made.values.itemsize) as work:
             try:
-                ((seconds,),) = seconds_in_turns([run], 1)
+                ((seconds,),) = costs.seconds_in_turns([run], 1)
             except ValueError:  # all weights of a lane are 0, which is refused
                 return Tried(recipe, 0.0, 0.0, 0.0)
         return Tried(recipe, seconds, work.looks, work.handed)

@@ -13,11 +13,11 @@ def _of(
     *steps: Step,
     weights: str = "alike",
     labels: str = "alike",
-    mask: str = "alike",
+    where: str = "alike",
     dtype: str = "f8",
     chunks: str = "even",
 ) -> Recipe:
-    return Recipe(dtype, steps, chunks, weights, labels, mask)
+    return Recipe(dtype, steps, chunks, weights, labels, where)
 
 
 BINADES = ("named", "every binade")
@@ -70,10 +70,10 @@ WORST: tuple[tuple[str, str, Recipe], ...] = (
     ("lanes", "plain", _of(("atom", 0.5, 1e-9, 3), ("scaled", 1e-5, 1e-300, 3))),
     ("lanes", "lazy", _of(("squeezed", "late", -0.5), ("ordered", "zigzag"))),
     ("box", "plain", _of(("exponents", 2000, 2), ("power", 0.01), dtype="i2")),
-    ("masked box", "plain", _of(*SPREAD, mask="all", dtype="i2", chunks="growing")),
+    ("masked box", "plain", _of(*SPREAD, where="all", dtype="i2", chunks="growing")),
     ("masked quartiles", "plain", _of(("exp", 10), ("ordered", "by turns"), dtype="i2")),
-    ("masked mad", "plain", _of(("power", 3), ("clusters", 3, 1e6, 2), mask="all", dtype="i2")),
-    ("masked lanes", "plain", _of(("atom", 0.001, 1e-9, 2), mask="none", dtype="i2")),
+    ("masked mad", "plain", _of(("power", 3), ("clusters", 3, 1e6, 2), where="all", dtype="i2")),
+    ("masked lanes", "plain", _of(("atom", 0.001, 1e-9, 2), where="none", dtype="i2")),
     ("lanes", "plain", _of(("named", "one valid"), ("atom", 0.1, 0.0, 3), dtype="i2")),
     ("lane boxes", "plain", _of(("missing", "all but the first few"), dtype="i2")),
 )
