@@ -185,7 +185,9 @@ def test_overlapping_calls_change_no_setting() -> None:
         return dict(dask.config.config), compiling.LARGE, compiling.PATIENCE
 
     before = state()
-    threads = [threading.Thread(target=lambda: gs.warm(["f4"] * 3, ["sorting"])) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: gs.warm(["f8"] * 3, ["neighbors"])) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     assert state() == before

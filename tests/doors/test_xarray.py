@@ -88,9 +88,12 @@ def test_loads() -> None:
     assert set(source.loads.values()) == {3}
 
 
+# Dask's expressions lack `broadcast_to`, which xarray calls.
+@pytest.mark.legacy
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
 @pytest.mark.parametrize("dim", [None, "time", ["time", "y"]])
 def test_datasets(dim: Any) -> None:
+    """By xarray's methods while enabled, and by the accessor, which keeps attributes."""
     loaded = xr.Dataset(
         {
             "t": cube(),
@@ -101,14 +104,27 @@ def test_datasets(dim: Any) -> None:
         },
         attrs={"title": "some"},
     )
-    lazy = chunked(loaded)
+    lazy, q = chunked(loaded), [0.1, 0.5]
+    for keep_attrs in (None, True, False):
+        with enable():
+            median = lazy.median(dim, keep_attrs=keep_attrs)
+        assert is_lazy_and_in_place(median["t"])
+        wanted = loaded.median(dim, keep_attrs=keep_attrs)
+        xr.testing.assert_identical(median.compute(), wanted)
+        found = lazy.exact.nanmedian(dim, keep_attrs=keep_attrs).compute()
+        xr.testing.assert_identical(found, loaded.median(dim, keep_attrs=keep_attrs is not False))
     with enable():
-        median = lazy.median(dim)
-        quantile = lazy.quantile([0.1, 0.5], dim, numeric_only=True)
-    assert is_lazy_and_in_place(median["t"])
-    xr.testing.assert_identical(median.compute(), loaded.median(dim))
-    wanted = loaded.quantile([0.1, 0.5], dim, numeric_only=True)
+        quantile = lazy.quantile(q, dim, numeric_only=True)
+    wanted = loaded.quantile(q, dim, numeric_only=True)
     xr.testing.assert_identical(quantile.compute(), wanted)
+    found = lazy.exact.nanquantile(q, dim)
+    assert found.attrs == loaded.attrs
+    if dim == "time":  # which has no part in names
+        xr.testing.assert_identical(found["name"].compute(), loaded["name"])
+    assert set(found.data_vars) == set(wanted.data_vars)
+    assert is_lazy_and_in_place(found["t"])
+    for name in set(found.data_vars) - {"one", "name"}:
+        np.testing.assert_array_equal(found[name].broadcast_like(wanted[name]), wanted[name])
 
 
 def test_box_plots() -> None:
@@ -246,44 +262,6 @@ def test_masked_chunks() -> None:
     np.testing.assert_array_equal(array.exact.nanmedian("time").compute(), wanted)
 
 
-# Dask's expressions lack `broadcast_to`, which xarray calls.
-@pytest.mark.legacy
-@pytest.mark.parametrize("dim", [None, "time", "y", ["y", "time"], ["x", "y"]])
-def test_weights_are_broadcast_by_name(dim: Any) -> None:
-    loaded = cube("i4")
-    weights = xr.DataArray(np.cos(np.arange(5.0)) ** 2, dims="y", coords={"y": list("abcde")})
-    wanted = loaded.weighted(weights).quantile([0.2, 0.5], dim=dim)
-    for array in (loaded, chunked(loaded)):
-        for each in (weights, weights.chunk(y=1)):
-            found = array.exact.quantile([0.2, 0.5], dim, weights=each)
-            np.testing.assert_allclose(found.compute(), wanted, rtol=1e-12)
-            assert found.dims == wanted.dims
-
-
-# Dask's expressions lack `broadcast_to`, which xarray calls.
-@pytest.mark.legacy
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-@pytest.mark.parametrize("dim", ["time", None])
-def test_quantiles_of_datasets(dim: Any) -> None:
-    loaded = xr.Dataset(
-        {"t": cube(), "count": ("time", np.arange(40)), "name": ("y", list("vwxyz"))},
-        attrs={"title": "some"},
-    )
-    found = chunked(loaded).exact.nanquantile([0.1, 0.5], dim)
-    assert set(found.data_vars) == {"t", "count"} | ({"name"} if dim == "time" else set())
-    xr.testing.assert_identical(
-        chunked(loaded).exact.nanmedian(dim).compute(), loaded.median(dim, keep_attrs=True)
-    )
-    if dim == "time":
-        xr.testing.assert_identical(found["name"].compute(), loaded["name"])
-        found = found.drop_vars("name")
-    assert is_lazy_and_in_place(found["t"])
-    assert found.attrs == loaded.attrs
-    for name in found.data_vars:
-        wanted = loaded[name].quantile([0.1, 0.5], None if dim is None else dim)
-        np.testing.assert_array_equal(found[name], wanted)
-
-
 # --- As xarray's own are typed --------------------------------------------------------------------
 
 
@@ -310,15 +288,6 @@ def test_names_are_those_of_the_data() -> None:
         with enable():
             found.append(lazy.groupby("hour").quantile(0.5))
         assert {each.name for each in found} == {name}
-
-
-def test_attributes_of_a_dataset() -> None:
-    table = xr.Dataset({"t": cube("i4")}, attrs={"title": "some"})
-    for keep_attrs in (None, True, False):
-        found = table.exact.median("time", keep_attrs=keep_attrs)
-        wanted = {} if keep_attrs is False else table.attrs
-        assert found.attrs == wanted
-        assert bool(found["t"].attrs) == bool(wanted)
 
 
 def test_kinds_of_variables() -> None:
@@ -353,10 +322,10 @@ def test_plans_and_descriptions() -> None:
 
 
 # Dask's expressions lack `broadcast_to`, which xarray calls.
-@pytest.mark.few(2)
+@pytest.mark.few(3)
 @pytest.mark.legacy
 @pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-@pytest.mark.parametrize("dim", [None, "time", ["y", "time"], ["x", "y"]])
+@pytest.mark.parametrize("dim", [None, "time", "y", ["y", "time"], ["x", "y"]])
 @pytest.mark.parametrize("skipna", [None, True, False])
 @pytest.mark.parametrize("kind", ["along y", "with 0", "lazy", "whole", "ints"])
 def test_weighted_quantiles_as_xarrays(kind: str, skipna: bool | None, dim: Any) -> None:
@@ -372,6 +341,10 @@ def test_weighted_quantiles_as_xarrays(kind: str, skipna: bool | None, dim: Any)
             each = weights.chunk() if kind == "lazy" else weights
             found = chunked(loaded).weighted(each).quantile(q, dim=dim, skipna=skipna)
             there = loaded.weighted(weights).quantile(q, dim=dim, skipna=skipna)
+        for array in (loaded, chunked(loaded)):
+            also = array.exact.quantile(q, dim, weights=each, skipna=skipna)
+            np.testing.assert_allclose(also.compute(), wanted, rtol=1e-12)
+            assert also.dims == wanted.dims
         assert isinstance(found.data, da.Array)
         xr.testing.assert_identical(there, wanted)
         xr.testing.assert_allclose(found.compute(), wanted, rtol=1e-12)

@@ -228,13 +228,6 @@ def test_datasets(name: str) -> None:
     np.testing.assert_array_equal(counts["t"].transpose(*wanted.dims), wanted)
 
 
-def test_zones_of_datasets() -> None:
-    loaded = table().drop_vars("code")
-    with enable():
-        found = chunked(loaded).groupby(zones()).median()
-    xr.testing.assert_identical(found.compute(), loaded.groupby(zones()).median())
-
-
 @pytest.mark.filterwarnings("ignore:Specified chunks:UserWarning")
 def test_labels_in_chunks() -> None:
     """Which flox answers chunk by chunk, and so wrongly where a zone is in two of them."""
@@ -262,28 +255,20 @@ def test_labels_in_chunks() -> None:
 EAGERLY = {} if xr.__version__ >= "2025.05" else {"eagerly_compute_group": False}
 
 
-def test_lazy_labels_along_time() -> None:
-    loaded = cube()
-    lazy = chunked(loaded).assign_coords(step=(loaded.step % 4).chunk(time=11))
-    grouped = lazy.exact.groupby(step=UniqueGrouper(labels=[3, 0, 7]))
-    with pytest.warns(RuntimeWarning, match="All-NaN"):
-        found = grouped.median("time").compute()
-    assert found.step.values.tolist() == [3, 0, 7]
-    assert found.dims == ("y", "step", "x")
-    wanted = loaded.groupby(loaded.step % 4).median()
-    np.testing.assert_array_equal(found.isel(step=[0, 1]), wanted.sel(step=[3, 0]))
-    assert found.isel(step=2).isnull().all()
-
-
-def test_labels_that_are_wanted() -> None:
+@pytest.mark.parametrize("kind", ["loaded", "in chunks", "labels too"])
+def test_labels_that_are_wanted(kind: str) -> None:
     """Others are left out; those without elements are NaN."""
     loaded = cube()
-    for obj in (chunked(loaded), loaded):
-        found = obj.exact.groupby(name=UniqueGrouper(labels=["wet", "hot", "dry"])).median()
-        wanted = loaded.groupby("name").median().sel(name=["wet", "dry"])
-        assert found["name"].values.tolist() == ["wet", "hot", "dry"]
-        np.testing.assert_array_equal(found.isel(name=[0, 2]), wanted)
-        assert found.isel(name=1).isnull().all()
+    loaded = loaded.assign_coords(step=loaded.step % 4)
+    obj = loaded if kind == "loaded" else chunked(loaded)
+    if kind == "labels too":
+        obj = obj.assign_coords(step=loaded.step.chunk(time=11))
+    found = obj.exact.groupby(step=UniqueGrouper(labels=[3, 7, 0])).median("time").compute()
+    assert found.step.values.tolist() == [3, 7, 0]
+    assert found.dims == ("y", "step", "x")
+    wanted = loaded.groupby("step").median()
+    np.testing.assert_array_equal(found.isel(step=[0, 2]), wanted.sel(step=[3, 0]))
+    assert found.isel(step=1).isnull().all()
 
 
 def test_groups_of_a_multi_index() -> None:
@@ -336,6 +321,8 @@ def test_masks_and_weights() -> None:
 def test_box_plots() -> None:
     loaded = cube()
     grouped = chunked(loaded).exact.groupby("name")
+    assert repr(grouped) == "<3 groups of a DataArray along time>"
+    assert len(grouped) == 3
     boxes = grouped.describe_boxplot(...).compute()
     assert boxes.labels == ("dry", "ice", "wet")
     for label, box in zip(boxes.labels, boxes, strict=True):
@@ -415,12 +402,6 @@ def test_what_ours_do_not_take_is_xarrays() -> None:
     xr.testing.assert_identical(found.compute(), loaded.groupby("time.month").median())
     with enable(), pytest.raises(TypeError):
         chunked(cube()).groupby("time.month").median(engine="flox", nothing=1)
-
-
-def test_repr() -> None:
-    grouped = chunked(cube()).exact.groupby("time.month")
-    assert repr(grouped) == "<12 groups of a DataArray along time>"
-    assert len(grouped) == 12
 
 
 @pytest.mark.parametrize("name", ["median", "quantile", "mad", "iqr"])

@@ -219,16 +219,3 @@ def test_several_arrays_are_counted_and_summed_as_one(masked: bool, n_ends: int)
         np.testing.assert_array_equal(getattr(found[0], name), getattr(together[0], name), name)
     mine, wanted = (np.sort(tally.candidates.on_host()) for tally in (found[0], together[0]))
     np.testing.assert_array_equal(mine, wanted)
-
-
-def test_few_elements_of_several_arrays_are_counted_on_the_host() -> None:
-    values = normal(9_000)
-    parts = [CUPY.asarray(part) for part in np.array_split(values, 3)]
-    brackets = Brackets(np.array([-1.0, 1.0]), np.array([True, False, True]))
-    found = kernels.tally(Several(tuple(parts)), values.dtype, brackets, 9_000)
-    expected = kernels.tally(values, values.dtype, brackets, 9_000)
-    assert found is not None
-    assert expected is not None
-    np.testing.assert_array_equal([found.below, found.upto], [expected.below, expected.upto])
-    mine, others = (np.sort(each.candidates.on_host()) for each in (found, expected))
-    np.testing.assert_array_equal(mine, others)

@@ -16,8 +16,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import median, nanquantile, quantile
+from dask_gpuselect import median, nanquantile, order_statistic, quantile
 from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.strategies import Kelley
 from tests.backends import Backend, kind_of
 from tests.data import normal
 from tests.graphs import names_of, tasks_of
@@ -233,6 +234,9 @@ def test_keys_follow_what_is_asked() -> None:
         *({"where": keeps}, {"where": ~keeps}, {"where": keeps, "nodata": 0.0}),
         *({"nodata": nodata} for nodata in (0.0, 1.0, [0.0, 1.0])),
     ]
+    strategies = ("kelley", "bisection", Kelley(iterations=3))
+    one, same = (order_statistic(x, [3, 4], strategy=Kelley()) for _ in range(2))
+    assert {*dict(one.dask)} == {*dict(same.dask)}
     answers = [
         median(x),
         median(y),
@@ -243,6 +247,9 @@ def test_keys_follow_what_is_asked() -> None:
         quantile(x, 0.5, method="lower"),
         nanquantile(x, 0.5),
         *(median(x, **how) for how in with_masks),
+        *(order_statistic(x, k) for k in ([3, 4], [3, 5])),
+        *(order_statistic(x, [3, 4], strategy=each) for each in strategies),
+        order_statistic(y, [3, 4], strategy="kelley"),
     ]
     assert len({answer.name for answer in answers}) == len(answers)
     cuts = {name for a in answers for name in names_of(a) if name.startswith("quantile-cuts-")}

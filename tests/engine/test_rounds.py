@@ -15,7 +15,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import ChunksChangedError, order_statistic, quantile
+from dask_gpuselect import ChunksChangedError, order_statistic
 from dask_gpuselect.engine import rounds
 from dask_gpuselect.strategies import STRATEGIES, Kelley, Strategy, strategy_of
 from dask_gpuselect.strategies.known import Known
@@ -125,23 +125,6 @@ def test_how_much_is_gathered() -> None:
 # --------------------------------------------------------------------------------------------------
 # The graph
 # --------------------------------------------------------------------------------------------------
-
-
-def test_keys_are_deterministic() -> None:
-    """Equal questions have one key; others differ by all that makes an answer differ."""
-    x = Source(SHAPE).lazy(CHUNKS)
-    one, same = (order_statistic(x, [3, 4], strategy=Kelley()) for _ in range(2))
-    assert one.name == same.name
-    assert set(dict(one.dask)) == set(dict(same.dask))
-    others = [
-        order_statistic(x, [3, 5], strategy="kelley"),
-        order_statistic(x, [3, 4], strategy=Kelley(iterations=3)),
-        order_statistic(x, [3, 4], strategy="bisection"),
-        order_statistic(x, [3, 4]),
-        order_statistic(x + 1, [3, 4], strategy="kelley"),
-        quantile(x, [0.3, 0.4], strategy="kelley"),
-    ]
-    assert len({one.name, *(other.name for other in others)}) == 1 + len(others)
 
 
 def test_questions_share_the_opening() -> None:

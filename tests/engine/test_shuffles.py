@@ -57,7 +57,7 @@ QUESTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_source_of_a_shuffle_is_loaded_once(name: str, cluster: Any, tmp_path: Path) -> None:
     source = Source(SHAPE, log=tmp_path / "loads")
@@ -95,8 +95,7 @@ def test_plans_say_that_a_shuffle_runs_once() -> None:
 # --- Tables on one machine ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "sync"])
-@pytest.mark.parametrize("method", ["disk", "tasks"])
+@pytest.mark.parametrize(("method", "scheduler"), [("disk", "threads"), ("tasks", "sync")])
 def test_groups_of_shuffled_rows(method: str, scheduler: str) -> None:
     others = dd.from_pandas(pd.DataFrame({"k": range(20), "w": range(20)}), npartitions=4)
     table = dd.from_pandas(TABLE, npartitions=8)

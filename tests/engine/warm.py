@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import json
+import os
 from contextlib import suppress
-from typing import Any
 
 import dask
 
@@ -14,19 +15,12 @@ from dask_gpuselect.kernels import compiling
 from tests.engine import test_memory as memory
 
 
-def question_of(case: Any) -> str:
-    question: str = getattr(case, "values", case)[0]
-    return question
-
-
 def warm_up() -> None:
-    tenth = [question_of(case) for case in memory.A_TENTH]
-    columns = [memory.LIMITED + question_of(case) for case in memory.COLUMNS]
     # The limit is set anew by questions, and is here for what it was to come back.
     limit = {"scheduler": "sync", "dask_gpuselect.column-limit": "1 GiB"}
     compiling.LARGE = 0  # and so it stays in children: NumPy has scratch of its own
     with dask.config.set(limit):
-        for question in (*tenth, *columns, memory.BOXES.format(3), memory.SORTED):
+        for question in json.loads(os.environ[memory.WARM]):
             memory.answer_a_little(memory.function_of(question))
     gc.collect()
     # A child must not find memory that is free already: what it takes would not be noticed.
