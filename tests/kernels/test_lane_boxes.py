@@ -23,10 +23,6 @@ RULES = {
     "none": Rule(1.5, False, 0, "lower"),
     "percentiles": Rule((0.05, 0.9), False, 3, "inverted_cdf"),
 }
-BOXES = (
-    "const Stack* stack, const Wanted* wanted, const Drawn* drawn, const Columns* columns, "
-    "const Fliers* fliers, LaneSums* sums, Told* told"
-)
 
 
 def rows_of(name: str, dtype: str, n_lanes: int, n: int) -> NDArray[Any]:
