@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import CUPY, NUMPY, Backend, kernel_module
 from tests.data import make, normal, uniform
+from tests.kernels.reports import assert_same
 
 DTYPES = ("f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1")
 Parts = list[tuple[NDArray[Any], NDArray[np.int32]]]
@@ -72,25 +72,14 @@ def of_kind(backend: Backend, parts: Parts) -> Any:
     return [tuple(map(backend.asarray, part)) for part in parts]
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    for each in fields(wanted):
-        of_both = getattr(found, each.name), getattr(wanted, each.name)
-        assert of_both[0].dtype == of_both[1].dtype, each.name
-        np.testing.assert_array_equal(*of_both, err_msg=each.name)
-
-
 def assert_same_lanes(found: Lanes, wanted: Lanes) -> None:
-    np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
-    np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
-    has = wanted.n_valid > 0
-    np.testing.assert_array_equal(found.lower[has], wanted.lower[has])
-    np.testing.assert_array_equal(found.upper[has], wanted.upper[has])
+    assert_same(found, wanted, ("n_valid", "n_missing"))
+    assert_same(found, wanted, ("lower", "upper"), wanted.n_valid > 0)
 
 
 def assert_same_tally(found: GroupTally, wanted: GroupTally) -> None:
     """Candidates in any order."""
-    for name in ("cells", "inside", "equal"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+    assert_same(found, wanted, ("cells", "inside", "equal"))
     orders = [np.lexsort((each.candidates, each.of_cells)) for each in (found, wanted)]
     for name in ("candidates", "of_cells"):
         of_both = getattr(found, name), getattr(wanted, name)
