@@ -174,7 +174,7 @@ def test_arrays_in_memory(backend: Backend, dtype: str, rate: float) -> None:
 def test_a_sample_of_a_mask_is_fair(backend: Backend) -> None:
     """Sorted elements, of which a mask keeps few at one end and all at the other."""
     n = 1 << 19
-    x = np.arange(n, dtype=np.float32)
+    x = np.arange(float(n))
     keeps = hashed(np.arange(n)) < np.linspace(0.05, 1, n)
     kept = x[keeps]
     chunk = Accompanied(backend.asarray(x), backend.asarray(keeps))

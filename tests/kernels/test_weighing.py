@@ -333,7 +333,7 @@ LARGE: dict[str, Callable[[int], Weights]] = {
     "float16": lambda n: uniform(n).astype(np.float16),
     "denormal": lambda n: (uniform(n) * 1e-40).astype(np.float32),
 }
-N_LARGE = {CPU: SORT_AT_MOST + 5000, CUDA: 200_000}
+N_LARGE = {CPU: SORT_AT_MOST + 1000, CUDA: 200_000}
 
 
 def large(order: str, dtype: str, n: int) -> NDArray[Any]:
