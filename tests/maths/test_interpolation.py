@@ -242,7 +242,7 @@ def exactly(a: int, b: int, weight: float) -> float:
     return float((1 - Fraction(weight)) * a + Fraction(weight) * b)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 @all_mixing
 @given(data=st.data(), weight=st.floats(0, 1))
