@@ -19,6 +19,11 @@ from dask_gpuselect.kernels import compiling
 from tests import backends, emulated
 from tests.backends import CUPY, NUMPY, Backend
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
 # The same examples every time, and no clock: the machines that run this are shared.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
@@ -44,6 +49,28 @@ def no_patience() -> Iterator[None]:
     longer to compile than they save, and a test must not depend on how fast a machine is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "PATIENCE", float("inf"))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_once(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Of the processes of a run one compiles a kernel. Another that needs it meanwhile waits, and
+    then reads it from the disk."""
+    if fcntl is None or not hasattr(request.config, "workerinput"):
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp().parent  # of all processes
+    jit = compiling._jit
+
+    def alone(kernel: Any, signature: Any) -> Any:
+        with (folder / f"{kernel.__module__}.{kernel.__name__}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return jit(kernel, signature)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiling, "_jit", alone)
         yield
 
 

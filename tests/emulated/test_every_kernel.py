@@ -29,7 +29,7 @@ from tests.backends import CUPY
 from tests.data import make, normal, uniform
 from tests.engine import test_pilot
 from tests.features import test_isotonic
-from tests.kernels import test_lane_boxes, test_weighing_cuda
+from tests.kernels import test_lane_boxes, test_weighing
 from tests.maths import test_fits
 
 pytestmark = pytest.mark.gpu
@@ -237,4 +237,4 @@ def test_what_other_modules_hold_to_a_reference() -> None:
     test_isotonic.test_lower_sets("cuda", CUPY, "trend", "integers")
     test_pilot.test_pilots(CUPY, "cuda", "normal", "f4", (0.25, 0.5, 0.75))
     test_lane_boxes.test_many_fliers("f4", 365)
-    test_weighing_cuda.test_all_at_once_on_a_device("f4", "float32")
+    test_weighing.test_all_at_once(test_weighing.CUDA, "f4", "float32")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.any_dask  # of kernels alone
 
 # The name of a function in compiled code, and the number that a process counts functions by.
 DEFINED = re.compile(r'^define [^@]*@"?(\S*?)B\d+v(\d+)(\S*?)"?\(', re.MULTILINE)
-SLOW = [
+MODULES = [
     "cells",
     "distances",
     "groups",
@@ -24,6 +24,7 @@ SLOW = [
     "lane_passes",
     "lane_weight_ends",
     "measures",
+    "moments",
     "selection",
     "spans",
     "weighing",
@@ -32,9 +33,7 @@ SLOW = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "module", ["moments", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("module", MODULES)
 def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
     # The number tells two functions of one name and types apart in this process alone. A kernel
     # that a process has kept may mean one function by the symbol of another. Three ways to cut a

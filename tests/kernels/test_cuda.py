@@ -73,10 +73,9 @@ def newest() -> str:
 
 
 # Sources differ between dtypes, and between sm_75 and all that is newer. So every dtype is compiled
-# for sm_75, which also has the least shared memory, or for the newest: one at once, and the others
-# slowly. Thoroughly, every one is for sm_75, one of each width and each kind for the newest, and
-# one for each between. Bool's kernels are those of uint8.
-MORE = (pytest.mark.slow, pytest.mark.thorough)
+# for sm_75, which also has the least shared memory, or for the newest. Thoroughly, every one is for
+# sm_75, one of each width and each kind for the newest, and one for each between. Bool has the
+# kernels of uint8.
 EVERY = [
     *((dtype, "sm_75") for dtype in ("f2", "u2", "i4", "f8", "i8")),
     *((dtype, "the newest") for dtype in ("i1", "u1", "i2", "f4", "u4", "u8")),
@@ -87,11 +86,23 @@ THOROUGHLY = [
     ("f4", "sm_90"),
     *((dtype, "the newest") for dtype in ("i1", "u2", "f2", "i4", "f4", "u8", "f8")),
 ]
-AT_ONCE = (("i4", "sm_75"),)
-COMPILED = [
-    case if case in AT_ONCE else pytest.param(*case, marks=pytest.mark.slow) for case in EVERY
-]
-COMPILED += [pytest.param(*case, marks=MORE) for case in THOROUGHLY if case not in EVERY]
+
+
+def thorough(cases: Any) -> list[Any]:
+    return [pytest.param(*case, marks=pytest.mark.thorough) for case in cases]
+
+
+def compiled(
+    name: str, dtype: str, arch: str, made: tuple[Any, ...] = (), sizes: Any = SIZES[0]
+) -> bytes:
+    """The code of a kernel."""
+    from cuda.core import Program, ProgramOptions
+
+    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
+    text = source(name, np.dtype(dtype), sizes, made)
+    code = bytes(Program(text, "c++", options).compile("cubin").code)
+    assert name.encode() in code
+    return code
 
 
 def test_every_dtype_is_compiled() -> None:
@@ -153,57 +164,31 @@ def made_for(name: str, dtype: str) -> list[Defined]:
 
 @pytest.mark.slow
 @needs_nvrtc
-@pytest.mark.parametrize(("dtype", "arch"), COMPILED)
+@pytest.mark.parametrize(
+    ("dtype", "arch"), [*EVERY, *thorough(case for case in THOROUGHLY if case not in EVERY)]
+)
 def test_every_kernel_compiles(dtype: str, arch: str) -> None:
-    from cuda.core import Program, ProgramOptions
-
     sizes = sizes_for(np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"]))
     assert sizes is not None
-    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     counted = {"tabulate_words", "groups_words", "groups_words_shared"}
     for name in ALL:
         if file_of(name) in OTHERS or (name in counted and np.dtype(dtype).itemsize > 2):
             continue
-        codes = {
-            Program(source(name, np.dtype(dtype), sizes, made), "c++", options)
-            .compile("cubin")
-            .code
-            for made in made_for(name, dtype)
-        }
-        assert all(name.encode() in code for code in codes)
+        codes = {compiled(name, dtype, arch, made, sizes) for made in made_for(name, dtype)}
         assert len(codes) == len(made_for(name, dtype))
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(
-    ("dtype", "arch"),
-    [
-        ("f2", "sm_75"),
-        pytest.param("f8", "sm_75", marks=pytest.mark.slow),
-        ("f4", "the newest"),
-        pytest.param("i8", "the newest", marks=pytest.mark.slow),
-    ],
-)
-def test_kernels_of_rows_compile(dtype: str, arch: str) -> None:
-    from cuda.core import Program, ProgramOptions
-
-    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
-    for parameters, intercept in ((1, 0), (2, 1), (MOST_PARAMETERS, 1)):
-        defined = (("PARAMETERS", parameters), ("INTERCEPT", intercept))
-        text = source("rows_tally", np.dtype(dtype), SIZES[0], defined)
-        assert b"rows_tally" in Program(text, "c++", options).compile("cubin").code
-    assert row_sums(MOST_PARAMETERS) == 66
-
-
-@needs_nvrtc
+@pytest.mark.few(1)
 @pytest.mark.parametrize("arch", ["sm_75", "the newest"])
-def test_kernels_of_lower_sets_compile(arch: str) -> None:
-    from cuda.core import Program, ProgramOptions
-
-    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
-    for name in kernels("lower_sets.cu"):
-        text = source(name, np.dtype("f8"), SIZES[0])
-        assert name.encode() in Program(text, "c++", options).compile("cubin").code
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8"])
+def test_kernels_of_rows_and_of_lower_sets_compile(dtype: str, arch: str) -> None:
+    for parameters, intercept in ((1, 0), (2, 1), (MOST_PARAMETERS, 1)):
+        made = (("PARAMETERS", parameters), ("INTERCEPT", intercept))
+        compiled("rows_tally", dtype, arch, made)
+    assert row_sums(MOST_PARAMETERS) == 66
+    for name in kernels("lower_sets.cu") if dtype == "f8" else ():
+        compiled(name, dtype, arch)
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.
@@ -220,61 +205,44 @@ LANES = {
 }
 
 
+ARCHITECTURES = ("sm_75", "the newest")
+
+
+@pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("dtype", "arch"),
     [
-        *(
-            pytest.param(
-                dtype, ("sm_75", "the newest")[i % 2], marks=[] if i > 2 else [pytest.mark.slow]
-            )
-            for i, dtype in enumerate(LANES)
-        ),
-        *(
-            pytest.param(*case, marks=MORE)
-            for case in (
-                *((dtype, ("the newest", "sm_75")[i % 2]) for i, dtype in enumerate(LANES)),
-                ("f8", "sm_80"),
-                ("f4", "sm_90"),
-            )
-        ),
+        *((dtype, ARCHITECTURES[i % 2]) for i, dtype in enumerate(LANES)),
+        *thorough((dtype, ARCHITECTURES[(i + 1) % 2]) for i, dtype in enumerate(LANES)),
+        *thorough([("f8", "sm_80"), ("f4", "sm_90")]),
     ],
 )
-@pytest.mark.slow
 def test_kernels_of_lanes_compile(dtype: str, arch: str) -> None:
-    from cuda.core import Program, ProgramOptions
-
     answer, lengths = LANES[dtype]
     kind, shared = np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"])
-    options = ProgramOptions(arch=newest() if arch == "the newest" else arch, std="c++17")
     for n, side_by_side in lengths:
-        kernel = lane_kernel(kind, n, shared, side_by_side=side_by_side, in_vectors=n == 24)
+        how: dict[str, Any] = {"side_by_side": side_by_side, "in_vectors": n == 24}
+        kernel = lane_kernel(kind, n, shared, **how)
         if kernel is None:
             assert arch == "sm_75"
             assert n > 10_000
             continue
         for more in ((), LISTED) if n < 400 else ((),):
-            defined = (("ANSWER", answer), *more, *kernel.defined)
-            text = source("lanes_select", kind, SIZES[0], defined)
-            assert b"lanes_select" in Program(text, "c++", options).compile("cubin").code
+            compiled("lanes_select", dtype, arch, (("ANSWER", answer), *more, *kernel.defined))
         # Passes and boxes take kernels whose threads have one run.
-        how: dict[str, Any] = {"side_by_side": side_by_side, "in_vectors": n == 24}
         kernel = lane_kernel(kind, n, shared, most_runs=1, **how)
         if kernel is None:
             continue
         for what in range(4):
-            defined = (("ANSWER", 0), ("PASS", what), *kernel.defined)
-            text = source("passes_of_lanes", kind, SIZES[0], defined)
-            assert b"passes_of_lanes" in Program(text, "c++", options).compile("cubin").code
-        boxes = box_kernel(kind, kernel)
+            made = (("ANSWER", 0), ("PASS", what), *kernel.defined)
+            compiled("passes_of_lanes", dtype, arch, made)
         for in_parts in (0, 1) if n < 400 else (0,):
-            defined = (("IN_PARTS", in_parts), *boxes.defined)
-            text = source("boxes_of_lanes", kind, SIZES[0], defined)
-            assert b"boxes_of_lanes" in Program(text, "c++", options).compile("cubin").code
+            made = (("IN_PARTS", in_parts), *box_kernel(kind, kernel).defined)
+            compiled("boxes_of_lanes", dtype, arch, made)
     for name in ("long_lanes", "answers_of_tally"):
         for of in (answer, 0) if name == "answers_of_tally" else (answer,):
-            text = source(name, kind, SIZES[0], (("ANSWER", of),))
-            assert name.encode() in Program(text, "c++", options).compile("cubin").code
+            compiled(name, dtype, arch, (("ANSWER", of),))
 
 
 @pytest.mark.parametrize("shared", SHARED.values())
@@ -422,7 +390,7 @@ def counted(values: NDArray[Any], width: int) -> Any:
     return report
 
 
-@pytest.mark.few(13)
+@pytest.mark.few(7)
 @pytest.mark.parametrize("width", [3, 20, 48])
 @pytest.mark.parametrize(
     ("name", "dtype"),

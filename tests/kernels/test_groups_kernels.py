@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -20,29 +18,28 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally, find_group_brackets
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.quantiles.questions import Quantiles
-from tests.backends import CUPY, Backend, kernel_module
-from tests.data import normal, uniform
+from tests.backends import CUPY, NUMPY, Backend, kernel_module
+from tests.data import make, normal, uniform
+from tests.kernels.reports import assert_same
 
 DTYPES = ("f8", "f4", "i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1")
-MODULES = {"numpy": "cpu", "cupy": "cuda"}
-
 Parts = list[tuple[NDArray[Any], NDArray[np.int32]]]
+
+
+def kernel_of(backend: Backend) -> Any:
+    return kernel_module("cpu" if backend is NUMPY else "cuda", "groups")
 
 
 def elements(dtype: str, n: int) -> NDArray[Any]:
     """With ties, the ends of the dtype, zeros of both signs, denormal numbers and NaN."""
     random = np.random.default_rng(n)
-    kind = np.dtype(dtype)
-    if kind.kind == "f":
-        values = normal(n).astype(dtype)
-        tiny = np.finfo(kind).smallest_subnormal
+    if dtype[0] == "f":
+        values, tiny = normal(n).astype(dtype), np.finfo(dtype).smallest_subnormal
         odd = np.array([0.0, -0.0, tiny, -tiny, np.inf, -np.inf, np.nan, 1.5], dtype)
     else:
-        info = np.iinfo(kind)
-        values = random.integers(info.min, info.max, n, dtype, endpoint=True)
+        values, info = make("whole range", dtype, n), np.iinfo(dtype)
         odd = np.array([info.min, info.max, 0, 1, 3], dtype)
-    is_odd = uniform(n) < 0.4
-    return np.where(is_odd, random.choice(odd, n), values)
+    return np.where(uniform(n) < 0.4, random.choice(odd, n), values)
 
 
 def codes(n: int, n_groups: int) -> NDArray[np.int32]:
@@ -55,13 +52,8 @@ def codes(n: int, n_groups: int) -> NDArray[np.int32]:
     return found.astype(np.int32)
 
 
-SIZES: dict[str, tuple[int, ...]] = {
-    "nothing": (0,),
-    "one": (1,),
-    "few": (40,),
-    "chunks": (3000, 0, 17, 9001),
-}
-NUMBERS = (1, 2, 50, 4000)
+SIZES = ((3000, 0, 17, 9001), (0,), (1,), (40,))  # of chunks
+NUMBERS = (50, 1, 2, 4000)
 
 
 def parts_of(dtype: str, sizes: Sequence[int], n_groups: int) -> Parts:
@@ -80,25 +72,14 @@ def of_kind(backend: Backend, parts: Parts) -> Any:
     return [tuple(map(backend.asarray, part)) for part in parts]
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    for each in fields(wanted):
-        of_both = getattr(found, each.name), getattr(wanted, each.name)
-        assert of_both[0].dtype == of_both[1].dtype, each.name
-        np.testing.assert_array_equal(*of_both, err_msg=each.name)
-
-
 def assert_same_lanes(found: Lanes, wanted: Lanes) -> None:
-    np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
-    np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
-    has = wanted.n_valid > 0
-    np.testing.assert_array_equal(found.lower[has], wanted.lower[has])
-    np.testing.assert_array_equal(found.upper[has], wanted.upper[has])
+    assert_same(found, wanted, ("n_valid", "n_missing"))
+    assert_same(found, wanted, ("lower", "upper"), wanted.n_valid > 0)
 
 
 def assert_same_tally(found: GroupTally, wanted: GroupTally) -> None:
     """Candidates in any order."""
-    for name in ("cells", "inside", "equal"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+    assert_same(found, wanted, ("cells", "inside", "equal"))
     orders = [np.lexsort((each.candidates, each.of_cells)) for each in (found, wanted)]
     for name in ("candidates", "of_cells"):
         of_both = getattr(found, name), getattr(wanted, name)
@@ -114,13 +95,15 @@ def brackets_of(parts: Parts, n_groups: int) -> GroupBrackets:
     return find_group_brackets(several, n_groups, three)
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(7)
 @pytest.mark.parametrize("n_groups", NUMBERS)
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_elements_in_groups(backend: Backend, dtype: str, sizes: str, n_groups: int) -> None:
-    kernel = kernel_module(MODULES[backend.name], "groups")
-    parts = parts_of(dtype, SIZES[sizes], n_groups)
+def test_elements_in_groups(
+    backend: Backend, dtype: str, sizes: tuple[int, ...], n_groups: int
+) -> None:
+    kernel = kernel_of(backend)
+    parts = parts_of(dtype, sizes, n_groups)
     some = of_kind(backend, parts)
     for share in (1, 40):
         assert_same(kernel.cuts(some, n_groups, share), reference.cuts(parts, n_groups, share))
@@ -130,13 +113,11 @@ def test_elements_in_groups(backend: Backend, dtype: str, sizes: str, n_groups: 
     assert_same_lanes(kernel.elements(some, n_groups, three), wanted)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_parts_that_are_strided(backend: Backend, dtype: str) -> None:
-    kernel = kernel_module(MODULES[backend.name], "groups")
-    ((values, of_groups),) = parts_of(dtype, (5000,), 20)
+def test_parts_that_are_strided(backend: Backend) -> None:
+    ((values, of_groups),) = parts_of("f8", (5000,), 20)
     some = [(backend.asarray(values)[::3], backend.asarray(of_groups)[::3])]
     wanted = reference.cuts([(values[::3], of_groups[::3])], 20, 2)
-    assert_same(kernel.cuts(some, 20, 2), wanted)
+    assert_same(kernel_of(backend).cuts(some, 20, 2), wanted)
 
 
 @pytest.mark.gpu
@@ -234,6 +215,27 @@ def places_of(n: int) -> dict[str, list[IntArray]]:
     }
 
 
+def of_groups(chunks: Any, dtype: Any, axis: int, asked: Quantiles, places: Any) -> Any:
+    return kernels.answer_group_lanes(chunks, dtype, (axis,), asked, partial(list, places))
+
+
+def one_by_one(
+    a: NDArray[Any], keeps: NDArray[np.bool_] | None, axis: int, asked: Quantiles, places: Any
+) -> NDArray[Any]:
+    """The lanes of one group after the other."""
+    found = []
+    for each in places:
+        chunk = a.take(each, axis)
+        chunk = chunk if keeps is None else Accompanied(chunk, keeps.take(each, axis))
+        found.append(kernels.answer_lanes([chunk], a.dtype, (axis,), asked))
+    return np.stack(found, axis=1)
+
+
+# Of groups without elements.
+no_warnings = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+@no_warnings
 @pytest.mark.gpu
 @pytest.mark.parametrize("groups", ["even", "many", "skewed", "windows", "one"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -243,46 +245,36 @@ def test_lanes_of_groups(dtype: str, axis: int, groups: str) -> None:
     n = 730
     shape = [5, 37, 3]
     shape[axis] = n
-    a = np.asarray(elements(dtype if dtype != "f2" else "f4", int(np.prod(shape))), dtype)
+    a = elements(dtype, int(np.prod(shape)))
     a = np.clip(a, -(2**50), 2**50).astype(dtype) if dtype == "i8" else a
     a = a.reshape(shape)
     places = places_of(n)[groups]
     for q, skips in (((0.5,), True), ((0.0, 0.3, 1.0), False)):
         asked = question(q, dtype, skips=skips)
-        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-            warnings.simplefilter("ignore", RuntimeWarning)
-            wanted = [
-                kernels.answer_lanes([a.take(each, axis)], a.dtype, (axis,), asked)
-                for each in places
-            ]
-            for cuts in ([], [100, 100, 411]):
-                chunks = [
-                    Accompanied(CUPY.asarray(each), labels=CUPY.asarray(each))
-                    for each in np.split(a, cuts, axis)
-                ]
-                found = kernels.answer_group_lanes(chunks, a.dtype, (axis,), asked, lambda: places)
-                assert found is not None
-                np.testing.assert_array_equal(found.get(), np.stack(wanted, axis=1))
+        wanted = one_by_one(a, None, axis, asked, places)
+        for cuts in ([], [100, 100, 411]):
+            pieces = map(CUPY.asarray, np.split(a, cuts, axis))
+            chunks = [Accompanied(each, labels=each) for each in pieces]
+            found = of_groups(chunks, a.dtype, axis, asked, places)
+            np.testing.assert_array_equal(found.get(), wanted)
 
 
 @pytest.mark.gpu
 def test_lanes_of_groups_that_no_kernel_takes() -> None:
-    a = np.arange(2.0 * 70_000).reshape(70_000, 2)
+    a, wide = np.arange(2.0 * 70_000).reshape(70_000, 2), np.array([[2**60 + 1], [2**60 + 3]])
     asked = question((0.5,), "f8", skips=False)
-
-    def find(values: NDArray[Any], places: list[IntArray]) -> Any:
-        chunk = Accompanied(CUPY.asarray(values), labels=CUPY.asarray(values))
-        return kernels.answer_group_lanes([chunk], values.dtype, (0,), asked, lambda: places)
-
-    assert find(a, [np.arange(70_000), np.arange(3)]) is None
-    assert find(a[:0], [np.arange(0)]) is None
-    wide = np.array([[2**60 + 1], [2**60 + 3]])
-    assert find(wide, [np.arange(2)]) is None
-    weighed = Accompanied(CUPY.asarray(a), weights=CUPY.asarray(a), labels=CUPY.asarray(a))
-    every = [np.arange(5)]
-    assert kernels.answer_group_lanes([weighed], a.dtype, (0,), asked, lambda: every) is None
+    for values, weights, places in (
+        (a, None, [np.arange(70_000), np.arange(3)]),
+        (a[:0], None, [np.arange(0)]),
+        (wide, None, [np.arange(2)]),
+        (a, a, [np.arange(5)]),
+    ):
+        x, w = (None if each is None else CUPY.asarray(each) for each in (values, weights))
+        chunk = Accompanied(x, weights=w, labels=x)
+        assert of_groups([chunk], values.dtype, 0, asked, places) is None
 
 
+@no_warnings
 @pytest.mark.gpu
 @pytest.mark.parametrize("skips", [False, True])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8"])
@@ -298,24 +290,15 @@ def test_masked_lanes_of_groups(dtype: str, skips: bool) -> None:
     asked = question((0.2, 0.5), dtype, skips=skips)
     for values in (a, plain):
         for where, some in ((keeps, groups), (np.ones_like(keeps), groups[:-1])):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)
-                wanted = [
-                    kernels.answer_lanes(
-                        [Accompanied(values[each], where[each])], a.dtype, (0,), asked
-                    )
-                    for each in some
-                ]
-                x, y = map(CUPY.asarray, (values, where))
-                chunks = [
-                    Accompanied(x[part], keeps=y[part], labels=x[part])
-                    for part in (slice(0, 30), slice(30, 100))
-                ]
-                found = kernels.answer_group_lanes(
-                    chunks, a.dtype, (0,), asked, partial(list, some)
-                )
+            x, y = map(CUPY.asarray, (values, where))
+            chunks = [
+                Accompanied(x[part], keeps=y[part], labels=x[part])
+                for part in (slice(0, 30), slice(30, 100))
+            ]
+            found = of_groups(chunks, a.dtype, 0, asked, some)
             has_missing = values is a and dtype[0] == "f"
             is_taken = not has_missing or (skips and some is not groups)
             assert (found is not None) == (is_taken and dtype != "i8")
             if found is not None:
-                np.testing.assert_array_equal(found.get(), np.stack(wanted, axis=1))
+                wanted = one_by_one(values, where, 0, asked, some)
+                np.testing.assert_array_equal(found.get(), wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.maths.boxes import Rule
 from tests.backends import CUPY, kernel_module
 from tests.data import FLOATS, INTEGERS, MISSING, make
+from tests.kernels.reports import assert_same
 
 RULES = {
     "usual": Rule(1.5, False, 1000, "linear"),
@@ -23,10 +25,6 @@ RULES = {
     "none": Rule(1.5, False, 0, "lower"),
     "percentiles": Rule((0.05, 0.9), False, 3, "inverted_cdf"),
 }
-BOXES = (
-    "const Stack* stack, const Wanted* wanted, const Drawn* drawn, const Columns* columns, "
-    "const Fliers* fliers, LaneSums* sums, Told* told"
-)
 
 
 def rows_of(name: str, dtype: str, n_lanes: int, n: int) -> NDArray[Any]:
@@ -42,12 +40,7 @@ def expected(rows: NDArray[Any], rule: Rule, *, omits_nan: bool) -> Boxes:
         return question.boxes(q, ends, rows.shape, rows.dtype, AnswerAxes(2, (1,), False, True))
 
 
-def assert_same(found: Boxes, wanted: Boxes) -> None:
-    for name in (*COLUMNS, "fliers"):
-        mine, theirs = getattr(found, name), getattr(wanted, name)
-        assert isinstance(mine, np.ndarray)
-        assert mine.dtype == theirs.dtype, name
-        np.testing.assert_array_equal(mine, theirs, err_msg=name)
+NAMES = (*COLUMNS, "fliers")
 
 
 MANY_FLIERS = {
@@ -69,52 +62,50 @@ def rows_of_fliers(n_lanes: int, n: int) -> NDArray[np.float64]:
     return np.array(rows)
 
 
+def assert_boxes(
+    rows: NDArray[Any], layouts: Sequence[tuple[Any, int]], rule: Rule, *, omits_nan: bool
+) -> None:
+    """Assert that a device answers as the reference, wherever its chunks lie."""
+    question = LaneBoxQuestion.of(rule, rows.dtype, omits_nan=omits_nan)
+    wanted = expected(rows, rule, omits_nan=omits_nan)
+    for chunks, axis in layouts:
+        found = kernel_module("cuda", "lanes").box_lanes(
+            chunks, rows.dtype, (axis,), question, rule, omits_nan=omits_nan
+        )
+        if found is None:  # integers beyond 2**53
+            assert rows.dtype.char in "lLqQ"
+            continue
+        assert_same(Boxes.finished(found, (len(rows),), rows.dtype), wanted, NAMES)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [31, 33, 47, 48, 49, 63, 65, 365, 1023, 1025, 3650])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_many_fliers(dtype: str, n: int) -> None:
-    import cupy
-
-    box_lanes = kernel_module("cuda", "lanes").box_lanes
     rows = rows_of_fliers(8, n).astype(dtype)
-    for chunk, axis in ((cupy.asarray(rows), 1), (cupy.asarray(np.ascontiguousarray(rows.T)), 0)):
-        for rule in MANY_FLIERS.values():
-            question = LaneBoxQuestion.of(rule, rows.dtype, omits_nan=True)
-            found = box_lanes([chunk], rows.dtype, (axis,), question, rule, omits_nan=True)
-            boxes = Boxes.finished(found, (len(rows),), rows.dtype)
-            assert_same(boxes, expected(rows, rule, omits_nan=True))
+    device = CUPY.asarray(rows)
+    for rule in MANY_FLIERS.values():
+        layouts = [([device], 1), ([CUPY.xp.ascontiguousarray(device.T)], 0)]
+        assert_boxes(rows, layouts, rule, omits_nan=True)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [1, 2, 7, 24, 32, 33, 64, 100, 365, 1000, 3650, 20_000])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u2", "i4", "u8", "i8"])
 def test_as_the_reference(dtype: str, n: int) -> None:
-    import cupy
-
     names = [*FLOATS, *MISSING] if dtype[0] == "f" else list(INTEGERS)
-    box_lanes = kernel_module("cuda", "lanes").box_lanes
     for i, name in enumerate(names):
         rows = rows_of(name, dtype, 400 if n <= 400 else 7, n)
-        device = cupy.asarray(rows)
+        device = CUPY.asarray(rows)
         layouts = [
-            ([device], (1,)),
-            ([cupy.ascontiguousarray(device.T)], (0,)),
-            ([device[:, : n // 3], device[:, n // 3 :]], (1,)),
+            ([device], 1),
+            ([CUPY.xp.ascontiguousarray(device.T)], 0),
+            ([device[:, : n // 3], device[:, n // 3 :]], 1),
         ]
-        for j, rule in enumerate(RULES.values()):
-            if n > 32 and j != i % len(RULES):
-                continue
+        rules = list(RULES.values())
+        for rule in rules if n <= 32 else [rules[i % len(rules)]]:
             for omits_nan in (True, False):
-                question = LaneBoxQuestion.of(rule, rows.dtype, omits_nan=omits_nan)
-                wanted = expected(rows, rule, omits_nan=omits_nan)
-                for chunks, axes in layouts:
-                    how = {"omits_nan": omits_nan}
-                    found = box_lanes(chunks, rows.dtype, axes, question, rule, **how)
-                    if found is None:  # integers beyond 2**53
-                        assert dtype in ("i8", "u8")
-                        continue
-                    boxes = Boxes.finished(found, (len(rows),), rows.dtype)
-                    assert_same(boxes, wanted)
+                assert_boxes(rows, layouts, rule, omits_nan=omits_nan)
 
 
 @pytest.mark.gpu
@@ -132,7 +123,7 @@ def test_columns_stay_on_the_device_until_someone_looks() -> None:
     assert table.med.tolist() == other.tables[0].med.tolist()
     assert "med" in vars(table)
     assert "q1" not in vars(table)
-    assert_same(table, other.tables[0])
+    assert_same(table, other.tables[0], NAMES)
     mine, theirs = boxplot.to_dict(), other.to_dict()
     for name in set(theirs) - {"fliers", "label"}:
         np.testing.assert_array_equal(mine[name], theirs[name])
@@ -144,4 +135,4 @@ def test_boxes_of_lazy_chunks_come_to_the_host() -> None:
     lazy = CUPY.lazy(rows, (200, 25))
     (found,) = describe_boxplot(lazy, axis=1).compute().tables
     (wanted,) = describe_boxplot(rows, axis=1).tables
-    assert_same(found, wanted)
+    assert_same(found, wanted, NAMES)

@@ -19,7 +19,6 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
-    Lanes,
     LaneSizes,
     LaneTally,
     moved,
@@ -28,6 +27,7 @@ from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import kernel_module
 from tests.data import FLOATS, INTEGERS, MISSING, make
+from tests.kernels.reports import assert_same
 
 
 def brackets_of(rows: NDArray[Any]) -> LaneBrackets:
@@ -45,12 +45,8 @@ def brackets_of(rows: NDArray[Any]) -> LaneBrackets:
 
 
 def assert_cuts(found: LaneCuts, wanted: LaneCuts) -> None:
-    for name in ("n_inside", "n_before", "n_valid", "n_missing"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
-    is_some = wanted.n_inside > 0
-    assert found.low.dtype == wanted.low.dtype
-    np.testing.assert_array_equal(found.low[is_some], wanted.low[is_some])
-    np.testing.assert_array_equal(found.high[is_some], wanted.high[is_some])
+    assert_same(found, wanted, ("n_inside", "n_before", "n_valid", "n_missing"))
+    assert_same(found, wanted, ("low", "high"), wanted.n_inside > 0)
 
 
 def in_order(tally: LaneTally) -> NDArray[Any]:
@@ -61,12 +57,14 @@ def in_order(tally: LaneTally) -> NDArray[Any]:
 
 
 def assert_tally(found: LaneTally, wanted: LaneTally) -> None:
-    for field in fields(LaneTally):
-        if field.name != "candidates":
-            mine, theirs = (getattr(each, field.name) for each in (found, wanted))
-            np.testing.assert_array_equal(mine, theirs, err_msg=field.name)
+    assert_same(found, wanted, {field.name for field in fields(LaneTally)} - {"candidates"})
     assert found.candidates.dtype == wanted.candidates.dtype
     np.testing.assert_array_equal(in_order(found), in_order(wanted))
+
+
+def assert_brackets(found: LaneBrackets, wanted: LaneBrackets) -> None:
+    names = [field.name for field in fields(LaneBrackets)[:-1]]  # the last is for devices
+    assert_same(found, wanted, names, wanted.n_valid > 0)
 
 
 def test_parts_of_one_row_have_the_layout_of_the_others() -> None:
@@ -159,13 +157,8 @@ def test_reports_together(dtype: str, n_parts: int) -> None:
         tally = kernels.merge_tallies([moved(each, cupy.asarray) for each in tallies])
         assert_tally(moved(tally, cupy.asnumpy), wanted)
         found = kernels.order_statistics(tally, on_device)
-        for field in fields(Lanes):
-            mine, expected = (
-                getattr(each, field.name)
-                for each in (found, lane_cuts.order_statistics(wanted, brackets))
-            )
-            is_some = wanted.n_valid > 0
-            np.testing.assert_array_equal(mine[is_some], expected[is_some], err_msg=field.name)
+        expected = lane_cuts.order_statistics(wanted, brackets)
+        assert_same(moved(found, cupy.asnumpy), expected, where=wanted.n_valid > 0)
         changed = replace(on_device, n_valid=on_device.n_valid + 1)
         with pytest.raises(ChunksChangedError, match="a lane held"):
             kernels.order_statistics(tally, changed)
@@ -173,13 +166,6 @@ def test_reports_together(dtype: str, n_parts: int) -> None:
         if wanted.n_valid.any():
             with pytest.raises(ChunksChangedError, match="a lane has other elements"):
                 kernels.order_statistics(tally, changed)
-
-
-def assert_brackets(found: LaneBrackets, wanted: LaneBrackets) -> None:
-    is_some = wanted.n_valid > 0
-    for field in fields(LaneBrackets)[:-1]:  # the last is for devices
-        mine, theirs = (getattr(each, field.name) for each in (found, wanted))
-        np.testing.assert_array_equal(mine[is_some], theirs[is_some], err_msg=field.name)
 
 
 @pytest.mark.gpu
@@ -216,9 +202,7 @@ def test_candidates_in_rows(dtype: str, method: str) -> None:
             found = kernels.order_statistics(tally, brackets)
             expected = lane_cuts.order_statistics(both, wanted)
             is_some = both.n_valid > 0
-            for field in fields(Lanes):
-                mine, its = (getattr(each, field.name) for each in (found, expected))
-                np.testing.assert_array_equal(mine[is_some], its[is_some], err_msg=field.name)
+            assert_same(moved(found, cupy.asnumpy), expected, where=is_some)
             answers = kernels.answers(tally, brackets, question)
             if not is_some.all():
                 assert answers is None

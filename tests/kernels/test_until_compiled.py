@@ -21,8 +21,7 @@ import dask_gpuselect as gs
 from dask_gpuselect import kernels
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
-from dask_gpuselect.kernels.cpu import moments, plain_moments, spans
-from dask_gpuselect.kernels.reference import moments as reference
+from dask_gpuselect.kernels.cpu import spans
 from dask_gpuselect.maths.cuts import Brackets
 from tests.engine.test_processes import run
 
@@ -90,13 +89,24 @@ def answer(question: str, dtype: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i2", "u1"])
 @pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(
+    "dtype",
+    ["f8", *(pytest.param(each, marks=pytest.mark.slow) for each in ("f4", "i8", "i2", "u1"))],
+)
 def test_answers_are_the_same(question: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By kernels, and by one call after the other as while some kinds of calls have kernels and
+    others have not."""
     with new_process(monkeypatch, np.inf, 1e9):
         by_numpy = answer(question, dtype)
         assert not compiling._kernels, "nothing was compiled"
-    np.testing.assert_equal(answer(question, dtype), by_numpy)
+    for seed, share in ((0, 1.0), (1, 0.5), (2, 0.5)):
+        toss = random.Random(seed).random
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                compiling._Ways, "is_by_kernels", lambda *_, by=share, toss=toss: toss() < by
+            )
+            np.testing.assert_equal(answer(question, dtype), by_numpy)
 
 
 def test_fingerprints_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,21 +130,9 @@ def test_fingerprints_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(by_numpy)) == len(rows) - 1  # x[::2] is there twice
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_any_call_may_take_either_way(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call after the other, as while some kinds of calls have kernels and others have not."""
-    wanted = answer(question, "f4")
-    for seed in range(3):
-        toss = random.Random(seed).random
-        with monkeypatch.context() as patch:
-            patch.setattr(compiling._Ways, "is_by_kernels", lambda *_, toss=toss: toss() < 0.5)
-            np.testing.assert_equal(answer(question, "f4"), wanted)
-
-
 def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy finds the elements that weigh in a view, which no kernel takes."""
-    values = np.random.default_rng(0).integers(0, 100, (2000, 4)).astype("f4")
+    values = np.random.default_rng(0).integers(0, 100, (2000, 4)).astype("f8")
     x, weights = da.from_array(values, chunks=(500, 1)), np.ones(values.shape)
     turns = itertools.cycle([False, True])
     monkeypatch.setattr(compiling._Ways, "is_by_kernels", lambda *_: next(turns))
@@ -142,36 +140,28 @@ def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found == np.quantile(values, 0.5, method="inverted_cdf")
 
 
-def told_ways() -> list[str]:
-    """What has answered each call of a function of a test's own."""
+@pytest.mark.parametrize(
+    ("large", "seconds", "expected"),
+    [
+        # From then on also about small ones of this kind, since they are there.
+        (1000, 1e9, ["NumPy", "NumPy", "kernels", "kernels", "NumPy", "kernels"]),
+        (np.inf, 0.0, ["NumPy", "kernels", "kernels", "kernels", "NumPy", "kernels"]),
+    ],
+)
+def test_kernels_answer_about_large_arrays_and_after_a_time(
+    large: float, seconds: float, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
 
     @compiling.until_compiled(lambda *_: told.append("NumPy"))
     def function(*_: Any) -> None:
         told.append("kernels")
 
-    calls: list[tuple[str, Any]] = [
-        ("f8", 10),
-        ("f8", 999),
-        ("f8", 1000),
-        ("f8", 10),
-        ("f4", 10),
-    ]
-    for dtype, n in calls:
-        function(np.zeros(n, dtype))
-    function([(np.zeros(600), np.zeros(400, "i4"))])  # chunks and their codes
-    return told
-
-
-def test_kernels_answer_about_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And from then on about small ones of this kind, since they are there."""
-    with new_process(monkeypatch, 1000, 1e9):
-        assert told_ways() == ["NumPy", "NumPy", "kernels", "kernels", "NumPy", "kernels"]
-
-
-def test_numpy_answers_about_small_arrays_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    with new_process(monkeypatch, np.inf, 0.0):
-        assert told_ways() == ["NumPy", "kernels", "kernels", "kernels", "NumPy", "kernels"]
+    with new_process(monkeypatch, large, seconds):
+        for dtype, n in (("f8", 10), ("f8", 999), ("f8", 1000), ("f8", 10), ("f4", 10)):
+            function(np.zeros(n, dtype))
+        function([(np.zeros(600), np.zeros(400, "i4"))])  # chunks and their codes
+    assert told == expected
 
 
 def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,27 +258,6 @@ def test_a_fork_while_kernels_are_compiled(tmp_path: Path) -> None:
     print(ask() == first)
     """
     assert run(textwrap.dedent(script), NUMBA_CACHE_DIR=str(tmp_path)) == "True\n"
-
-
-CASES = [
-    np.random.default_rng(0).normal(size=100_001),
-    np.random.default_rng(0).lognormal(0, 60, 5000),  # more binades than one table reaches
-    np.random.default_rng(0).normal(size=3000) * 1e-310,
-    np.array([np.inf, 1, -np.inf, np.nan, 5e-324, 1.7e308, -0.0] * 100),
-    np.random.default_rng(0).normal(size=3000).astype("f4"),
-    np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 3000),
-    np.random.default_rng(0).integers(0, 2**64 - 1, 3000, dtype="u8"),
-    np.random.default_rng(0).integers(-128, 127, 3000, dtype="i1"),
-    np.array([np.iinfo("i8").min] * 9),
-    np.empty(0),
-]
-
-
-@pytest.mark.parametrize("values", CASES, ids=range(len(CASES)))
-def test_exact_sums_by_numpy(values: Any) -> None:
-    found, expected = plain_moments.moments(values), reference.moments(values, values[:0])
-    assert found == expected
-    assert moments.moments(values) == expected
 
 
 def test_scratch_of_numpy_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,16 +21,11 @@ N = 2400
 UNIT = uniform(N)[::-1]
 WEIGHTS: dict[str, NDArray[Any]] = {
     "floats": UNIT,
-    "float32": UNIT.astype("f4"),
     "counts and none": np.floor(UNIT * 4).astype("i2"),
-    "bools": UNIT < 0.4,
     "every magnitude": np.ldexp(0.5 + UNIT, np.floor(2090 * uniform(N)).astype(int) - 1073),
-    "two magnitudes": np.where(np.arange(N) % 3 == 0, UNIT * 1e-300, UNIT * 1e300),
-    "least of all": np.full(N, 5e-324),
-    "largest of all": np.full(N, np.finfo("f8").max),
     "beyond 2**53": np.floor(UNIT * 2.0**61).astype("u8") * 4 + 1,
 }
-DTYPES = ("?", "u1", "i1", "u2", "i2", "f2")
+DTYPES = ("f2", "u1", "?", "i1", "u2", "i2")
 
 
 def elements(dtype: str) -> NDArray[Any]:
@@ -69,13 +64,15 @@ def assert_lane(found: ValueWeights, lane: int, values: Any, weights: Any) -> No
     sums = found.weights.integers(-68)[own]
     for value, n, total in zip(found.values[own], found.counts[own], sums, strict=True):
         assert (int(n), Fraction(int(total), 1 << 1088)) == wanted[float(value)]
+    square = sum(exact(weight) ** 2 for weight in weights[(weights > 0) & (values == values)])
+    assert Fraction(int(found.squares.integers(-136)[lane]), 1 << 2176) == square
     wide = values.astype("f8")
     assert found.numbers.valid[lane] == sum(n for n, _ in wanted.values())
     assert found.numbers.missing[lane] == np.count_nonzero((wide != wide) & (weights > 0))
     assert found.numbers.idle[lane] == np.count_nonzero(weights == 0)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_groups(dtype: str) -> None:
     values, codes = elements(dtype), np.floor(uniform(N + 9)[9:] * 5).astype("i4") - 1
@@ -89,7 +86,7 @@ def test_groups(dtype: str) -> None:
             found = ValueWeights.merge(
                 [
                     kernels.group_value_weights(
-                        each, values.dtype, lambda labels: labels, 4, with_squares=False
+                        each, values.dtype, lambda labels: labels, 4, with_squares=True
                     )
                     for each in some
                 ]
@@ -98,29 +95,6 @@ def test_groups(dtype: str) -> None:
                 own = (codes == group) & keeps
                 assert_lane(found, group, values[own], weights[own])
                 assert found.numbers.left_out[group] == ((codes == group) & ~keeps).sum()
-
-
-@pytest.mark.parametrize("kind", ["floats", "every magnitude", "two magnitudes"])
-def test_the_kernel_is_the_references(kind: str) -> None:
-    """Whatever the room is that tables have."""
-    words, weights = elements("u2"), WEIGHTS[kind]
-    codes = np.floor(uniform(N) * 3).astype("i4") - 1
-    parts = [(words[:100], weights[:100], None, codes[:100])]
-    parts.append((words[100:], weights[100:], UNIT[100:] < 0.5, codes[100:]))
-    told: list[ValueWeights] = []
-    squared = np.arange(1 << 16) % 5 != 0
-    for module in (reference, compiled):
-        found = module.value_weights(iter(parts), 2, 1 << 16, squared)
-        each = [ValueWeights.of_words(some, np.dtype("u2")) for some in found]
-        told.append(ValueWeights.merge(each))
-    one, other = told
-    for name in ("sizes", "values", "counts"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    for name in ("weights", "squares"):
-        sums = (getattr(each, name).integers(-136) for each in told)
-        np.testing.assert_array_equal(*sums)
-    for name in ("valid", "missing", "idle", "left_out"):
-        np.testing.assert_array_equal(getattr(one.numbers, name), getattr(other.numbers, name))
 
 
 @pytest.mark.parametrize(

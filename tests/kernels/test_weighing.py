@@ -1,11 +1,13 @@
 """Elements that weigh: every backend reports the counts and the exact sums of weights that
-fractions give, on all adversarial data."""
+integers give, on all adversarial data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,20 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
+from dask_gpuselect.kernels.cpu.spans import FEW_ENDS
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pivot_count
+from dask_gpuselect.maths.weight_guess import guess_share_brackets
 from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedCuts, WeightedTally
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, make, uniform
+from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, uniform
 
 Weights = NDArray[Any]
+IntArray = NDArray[np.int64]
+ENDS = (0, 1, 5, 60)
 FEW_STEPS = 4  # of count or weight that an open cell may hold, in shares of a pivot
 
 
@@ -39,19 +47,25 @@ class Kernel:
     def module(self) -> Any:
         return kernel_module(self.name, "weighing")
 
-    def weighed(
+    def chunk(
         self, values: NDArray[Any], weights: Weights, keeps: NDArray[np.bool_] | None = None
-    ) -> tuple[Any, Any, int]:
-        arrays = (None if x is None else self.backend.asarray(x) for x in (values, keeps, weights))
-        found: tuple[Any, Any, int] = self.module.weighed(Accompanied(*arrays), values.dtype)
+    ) -> Accompanied:
+        arrays = (values, keeps, weights)
+        return Accompanied(*(None if x is None else self.backend.asarray(x) for x in arrays))
+
+    def weighed(self, values: NDArray[Any], *beside: Any) -> tuple[Any, Any, int]:
+        found: tuple[Any, Any, int] = self.module.weighed(self.chunk(values, *beside), values.dtype)
         return found
 
 
-REFERENCE, CPU = Kernel("reference", NUMPY), Kernel("cpu", NUMPY)
-KERNELS = [REFERENCE, CPU, Kernel("reference", CUPY), Kernel("cuda", CUPY)]
-each_kernel = pytest.mark.parametrize(
-    "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in KERNELS]
-)
+def each(*kernels: Kernel) -> Any:
+    return pytest.mark.parametrize(
+        "kernel", [param(kernel.backend, kernel, id=str(kernel)) for kernel in kernels]
+    )
+
+
+REFERENCE, CPU, CUDA = Kernel("reference", NUMPY), Kernel("cpu", NUMPY), Kernel("cuda", CUPY)
+each_kernel = each(REFERENCE, CPU, Kernel("reference", CUPY), CUDA)
 
 WEIGHTS: dict[str, Callable[[int], Weights]] = {
     "equal": lambda n: np.ones(n),
@@ -70,125 +84,152 @@ WEIGHTS: dict[str, Callable[[int], Weights]] = {
 }
 
 
-def exactly(weights: Weights) -> list[Fraction]:
-    return [Fraction(weight) for weight in weights.tolist()]
+POINT = 1088
+UNIT = 2**POINT
 
 
-UNIT = 2**1088
+def exactly(numbers: NDArray[Any]) -> list[int]:
+    """Finite numbers as whole ones of units of ``2**-POINT``."""
+    ratios = (number.as_integer_ratio() for number in numbers.tolist())
+    return [above * (UNIT // below) for above, below in ratios]
 
 
-def taking_part(
-    values: NDArray[Any], weights: Weights, keeps: NDArray[np.bool_] | None = None
-) -> tuple[NDArray[np.bool_], int]:
-    """Which elements take part, and how many of the others are missing and weigh something."""
-    takes = (weights > 0) & (True if keeps is None else keeps)
-    is_missing = values != values
-    return takes & ~is_missing, int(np.count_nonzero(takes & is_missing))
+def upto(numbers: list[int]) -> NDArray[np.object_]:
+    """The sums of the first numbers: of none, of one, and so on."""
+    return np.array([*accumulate(numbers, initial=0)], np.object_)
 
 
-def check_cuts(cuts: WeightedCuts, values: NDArray[Any], weights: Weights, n_pivots: int) -> None:
+class Exact:
+    """Elements that take part, ascending, with what they weigh in units; and how many of the others
+    are missing, weigh nothing and are left out."""
+
+    def __init__(self, values: NDArray[Any], weights: Weights, keeps: Any = None) -> None:
+        kept = np.ones(len(values), np.bool_) if keeps is None else keeps
+        takes, is_missing = kept & (weights > 0), values != values
+        self.numbers = [
+            int(np.count_nonzero(x)) for x in (takes & is_missing, kept & (weights == 0), ~kept)
+        ]
+        values, weights = (each[takes & ~is_missing] for each in (values, weights))
+        order = np.argsort(values, kind="stable")
+        self.values = values[order].astype(selection_dtype(values.dtype))
+        self.weights = weights[order]
+        self.units = exactly(self.weights)
+        self.sums = upto(self.units)
+
+    def at(self, ends: NDArray[Any]) -> tuple[IntArray, IntArray]:
+        """How many are below and up to each end."""
+        below, upto = (np.searchsorted(self.values, ends, side) for side in ("left", "right"))
+        return below, upto
+
+
+def check_cuts(cuts: WeightedCuts, exact: Exact, n_pivots: int) -> None:
     """Assert that cuts of elements that take part are right, and fine enough."""
-    order = np.argsort(values, kind="stable")
-    values, exact = values[order], np.array([0, *np.cumsum(exactly(weights[order]))], object)
-    pivots, n = cuts.pivots, len(values)
-    assert pivots.dtype == values.dtype
+    pivots, n, sums = cuts.pivots, len(exact.values), exact.sums
+    assert pivots.dtype == exact.values.dtype
     assert (pivots[1:] > pivots[:-1]).all()
     assert (cuts.n_valid, cuts.n_missing, cuts.sizes) == ([n], [0], [len(pivots)])
-    np.testing.assert_array_equal(cuts.below, np.searchsorted(values, pivots, "left"))
-    np.testing.assert_array_equal(cuts.upto, np.searchsorted(values, pivots, "right"))
-    unit = Fraction(2) ** int(cuts.unit[0])
-    counts = [*cuts.below, *cuts.upto, n]
-    for count, least in zip(
-        counts, [*cuts.weight_below, *cuts.weight_upto, *cuts.weight], strict=True
-    ):
-        assert least * unit <= exact[count]
-        assert exact[count] < (int(least) + int(count)) * unit or count == 0 == least
+    below, upto = exact.at(pivots)
+    np.testing.assert_array_equal(cuts.below, below)
+    np.testing.assert_array_equal(cuts.upto, upto)
+    # In units of the chunk, each weight rounded down.
+    unit = Fraction(2) ** (int(cuts.unit[0]) + POINT)
+    counts = [*below.tolist(), *upto.tolist(), n]
+    least = [*cuts.weight_below.tolist(), *cuts.weight_upto.tolist(), *cuts.weight.tolist()]
+    for count, weight in zip(counts, least, strict=True):
+        assert weight * unit <= sums[count]
+        assert sums[count] < (weight + count) * unit or count == 0 == weight
     assert cuts.weight[0] < 2**62
     if n == 0:
         return
     # Units are so small that they hardly matter.
-    assert exact[n] >= n * unit * 2**20 or exact[n] < 2**53
-    square = sum(weight**2 for weight in exactly(weights))
+    assert sums[n] >= n * unit * 2**20 or sums[n] < 2**53 * UNIT
+    square = sum(weight**2 for weight in exact.units)
     error = Fraction(n + SQUARE_ROUNDINGS, 2**52)
-    assert abs(Fraction(cuts.square[0]) * unit**2 - square) <= square * error
+    assert abs(Fraction(float(cuts.square[0])) * unit**2 - square) <= square * error
     # No cell has much of the elements or of the weight.
-    before, after = np.append(0, cuts.upto), np.append(cuts.below, n)
+    before, after = np.append(0, upto), np.append(below, n)
     assert (after - before).max() <= FEW_STEPS * n / n_pivots + 1
-    inside = exact[after] - exact[before]
-    assert max(inside) <= FEW_STEPS * exact[n] / n_pivots + n * unit
+    assert max(sums[after] - sums[before]) <= FEW_STEPS * Fraction(sums[n], n_pivots) + n * unit
     assert len(pivots) <= 5 * n_pivots
 
 
-def check_tally(
-    tally: WeightedTally, brackets: Brackets, values: NDArray[Any], weights: Weights
-) -> None:
-    """Assert that a tally of elements that take part is what fractions give."""
-    exact = np.array([weight * UNIT for weight in exactly(weights)], object)
-    assert (tally.n_valid, tally.n_missing) == (len(values), 0)
-    for i, end in enumerate(brackets.ends):
-        assert tally.below[i] == np.count_nonzero(values < end)
-        assert tally.upto[i] == np.count_nonzero(values <= end)
-        assert tally.weight_below[i] == exact[values < end].sum()
-        assert tally.weight_upto[i] == exact[values <= end].sum()
-    assert tally.weight == exact.sum()
+def check_tally(tally: WeightedTally | None, brackets: Brackets, exact: Exact) -> int:
+    """Assert that a tally of elements that take part is what sums of integers give, and return how
+    many candidates there are."""
+    assert tally is not None
+    n = len(exact.values)
+    below, upto = exact.at(brackets.ends)
+    np.testing.assert_array_equal(tally.below, below)
+    np.testing.assert_array_equal(tally.upto, upto)
+    assert (tally.n_valid, tally.weight) == (n, exact.sums[n])
+    assert tally.weight_below.tolist() == exact.sums[below].tolist()
+    assert tally.weight_upto.tolist() == exact.sums[upto].tolist()
     assert all(isinstance(sum_, int) for sum_ in [tally.weight, *tally.weight_upto])
-    ends = brackets.ends
-    left, right = (np.searchsorted(ends, values, side) for side in ("left", "right"))
-    takes = brackets.wanted[left] & (left == right)
-    candidates = tally.candidates.on_host()
-    assert candidates.dtype == values.dtype
-    found = sorted(zip(candidates.tolist(), exactly(tally.weights), strict=True))
-    assert found == sorted(zip(values[takes].tolist(), exactly(weights[takes]), strict=True))
+    left, right = (np.searchsorted(brackets.ends, exact.values, side) for side in ("left", "right"))
+    takes = np.flatnonzero(brackets.wanted[left] & (left == right))
+    candidates, weights = tally.candidates.on_host(), to_host(tally.weights)
+    assert candidates.dtype == exact.values.dtype
+    found = sorted(zip(candidates.tolist(), exactly(weights), strict=True))
+    assert found == sorted((exact.values[i].item(), exact.units[i]) for i in takes)
+    return len(found)
 
 
-def brackets_of(values: NDArray[Any], n_ends: int, wanted: slice) -> Brackets:
-    """Some elements as ends, and some of the cells between."""
-    ends = np.unique(values[:: max(len(values) // max(n_ends, 1), 1)][:n_ends])
-    is_wanted = np.zeros(len(ends) + 1, np.bool_)
-    is_wanted[wanted] = True
-    return Brackets(ends, is_wanted)
+def check_moments(found: Moments, exact: Exact) -> None:
+    is_finite = np.isfinite(exact.values)
+    weights = [exact.units[i] for i in np.flatnonzero(is_finite)]
+    pairs = [*zip(exactly(exact.values[is_finite]), weights, strict=True)]
+    assert found.n == sum(weights)
+    assert found.total == sum(x * weight for x, weight in pairs)
+    assert found.square == sum(x * x * weight for x, weight in pairs)
+    assert found.n_high == np.count_nonzero(exact.values == np.inf)
+    assert found.n_low == np.count_nonzero(exact.values == -np.inf)
 
 
-def check(kernel: Kernel, values: NDArray[Any], weights: Weights) -> None:
-    """Assert that all that a kernel reports of a chunk is right."""
-    mine = taking_part(values, weights)[0]
-    elements, weighs = values.astype(selection_dtype(values.dtype))[mine], weights[mine]
-    given = kernel.weighed(values, weights)[:2]
-    n_pivots = max(pivot_count(len(elements)), 1)
-    check_cuts(kernel.module.cuts(*given, n_pivots), elements, weighs, n_pivots)
-    for n_ends, wanted in ((0, slice(1)), (1, slice(0)), (5, slice(1, None, 2)), (60, slice(9))):
-        brackets = brackets_of(elements, n_ends, wanted)
-        found = kernel.module.tally(*given, brackets, len(elements))
-        check_tally(found, brackets, elements, weighs)
-        n_candidates = len(found.candidates)
-        if n_candidates:
-            assert kernel.module.tally(*given, brackets, n_candidates - 1) is None
-        check_products(kernel, given, brackets.ends, elements, weighs)
-
-
-def check_products(
-    kernel: Kernel, given: Any, ends: NDArray[Any], values: NDArray[Any], weights: Weights
-) -> None:
-    if values.dtype.kind == "f":
-        ends = ends[np.isfinite(ends)]
-    if len(ends) < 2:
-        return
+def check_products(products: Any, ends: NDArray[Any], exact: Exact) -> None:
+    """Assert that sums of weights times elements are right, in every second cell of finite ends."""
     summed = np.zeros(len(ends) + 1, np.bool_)
     summed[1:-1:2] = True
-    found = kernel.module.products(*given, ends, summed)
-    for i, is_summed in enumerate(summed):
-        inside = np.zeros(len(values), np.bool_)
-        if is_summed:
-            inside = (values > ends[i - 1]) & (values < ends[i])
-        pairs = zip(exactly(values[inside]), exactly(weights[inside]), strict=True)
-        assert found[i] == sum(a * b for a, b in pairs) * UNIT**2
+    below, upto = exact.at(ends)
+    wanted = [0] * len(summed)
+    for i in np.flatnonzero(summed):
+        own = slice(upto[i - 1], below[i])
+        pairs = zip(exactly(exact.values[own]), exact.units[own], strict=True)
+        wanted[i] = sum(a * b for a, b in pairs)
+    assert products(ends, summed).tolist() == wanted
+
+
+def check(
+    kernel: Kernel, values: NDArray[Any], weights: Weights, keeps: Any = None, *, n_ends: Any = ENDS
+) -> None:
+    """Assert that all that a kernel reports of a chunk is right."""
+    exact, n = Exact(values, weights, keeps), len(values)
+    given = kernel.weighed(values, weights, keeps)[:2]
+    n_pivots = max(pivot_count(len(exact.values)), 1)
+    check_cuts(kernel.module.cuts(*given, n_pivots), exact, n_pivots)
+    check_moments(kernel.module.moments(*given), exact)
+    chunk = kernel.chunk(values, weights, keeps)
+    for number in n_ends:
+        step = max(len(exact.values) // max(number, 1), 1)
+        ends = np.unique(exact.values[step // 2 :: step][:number])
+        brackets = Brackets(ends, hashed(np.arange(len(ends) + 1) + 3 * number) < 0.4)
+        n_candidates = check_tally(kernel.module.tally(*given, brackets, n), brackets, exact)
+        found = kernel.module.tally_in_place(chunk, values.dtype, brackets, n)
+        assert check_tally(found, brackets, exact) == n_candidates
+        assert [found.n_missing, found.n_idle, found.n_left_out] == exact.numbers
+        if n_candidates:
+            assert kernel.module.tally(*given, brackets, n_candidates - 1) is None
+            about = chunk, values.dtype, brackets, n_candidates - 1
+            assert kernel.module.tally_in_place(*about) is None
+        if len(ends := ends[np.isfinite(ends)]) > 1:
+            check_products(partial(kernel.module.products, *given), ends, exact)
 
 
 # --- Which elements take part ---------------------------------------------------------------------
 
 
+@pytest.mark.few(4)
 @each_kernel
-@pytest.mark.parametrize("dtype", ["f2", "f4", "?", *INTEGER_DTYPES])
+@pytest.mark.parametrize("dtype", ["f8", "u1", "f2", "f4", "?", *INTEGER_DTYPES])
 def test_elements_are_of_the_dtype_they_are_compared_in(kernel: Kernel, dtype: str) -> None:
     values = np.array([1, 0, 1, 1], dtype)
     weights = np.broadcast_to(np.array([1.0, 2, 0, 1]), 4)
@@ -232,6 +273,20 @@ def test_weights_that_are_none(kernel: Kernel, weight: Any, message: str) -> Non
     assert n_missing == 0
 
 
+@each_kernel
+def test_elements_and_weights_in_any_order_of_memory(kernel: Kernel) -> None:
+    x = normal(600).reshape(20, 30)
+    x[3, 4] = np.nan
+    rows = np.broadcast_to(1 - uniform(20)[:, np.newaxis], x.shape)
+    columns = np.broadcast_to(np.floor(uniform(30) * 9), x.shape)
+    keeps = np.broadcast_to(np.arange(30) % 3 > 0, x.shape)
+    for weights in (rows, columns, np.broadcast_to(2.5, x.shape)):
+        for given in ((x, weights, None), (x.T, weights.T, None), (x, weights, keeps)):
+            mine, theirs = (each.weighed(*given) for each in (kernel, REFERENCE))
+            pairs = (sorted(zip(*map(to_host, each[:2]), strict=True)) for each in (mine, theirs))
+            assert (next(pairs), mine[2]) == (next(pairs), theirs[2])
+
+
 # --- What is reported of them ---------------------------------------------------------------------
 
 
@@ -242,54 +297,107 @@ def test_reports_of_any_weights(kernel: Kernel, name: str, n: int) -> None:
     check(kernel, make("normal", "f8", n), WEIGHTS[name](n))
 
 
-@pytest.mark.few(12)
+OF_DTYPES = {"f8": "lognormal", "f4": "every magnitude", "i8": "uniform", "u1": "counts"}
+CASES = [
+    *((data, "f8") for data in (*FLOATS, *MISSING)),
+    *((data, "i8") for data in INTEGERS),
+    *((data, dtype) for dtype in ("f4", "f2") for data in (*FLOATS, *MISSING)),
+    *((data, dtype) for dtype in INTEGER_DTYPES if dtype != "i8" for data in INTEGERS),
+]
+
+
+@pytest.mark.few(2 * (len(FLOATS) + len(MISSING) + len(INTEGERS)))
 @each_kernel
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
-@pytest.mark.parametrize("data", [*FLOATS, *MISSING])
-def test_reports_of_floats(kernel: Kernel, data: str, dtype: str) -> None:
-    check(kernel, make(data, dtype, 500), WEIGHTS["lognormal"](500))
+@pytest.mark.parametrize(("data", "dtype"), CASES)
+def test_reports_of_any_elements(kernel: Kernel, data: str, dtype: str) -> None:
+    check(kernel, make(data, dtype, 200), WEIGHTS[OF_DTYPES.get(dtype, "beyond 2**53")](200))
+
+
+# --- Large chunks ---------------------------------------------------------------------------------
+
+LARGE: dict[str, Callable[[int], Weights]] = {
+    "plain": lambda n: uniform(n) + 2.0**-1074,
+    "some idle": lambda n: np.maximum(uniform(n) - 0.3, 0),
+    "one heavy": lambda n: np.where(np.arange(n) == n // 3, n, uniform(n) + 0.1),
+    "few heavy": lambda n: np.where(uniform(n) < 1e-4, 1e6, 1e-3),
+    "of all magnitudes": lambda n: np.ldexp(
+        1 + uniform(n), (uniform(n)[::-1] * 2000 - 1060).astype(int)
+    ),
+    "drifting": lambda n: np.ldexp(1 + uniform(n), np.arange(n) // 40 % 1800 - 900),
+    "nearly all denormal": lambda n: np.where(hashed(np.arange(n)) < 0.001, 1e300, 5e-324),
+    "largest": lambda n: np.where(uniform(n) < 0.5, 1.7e308, 5e-324),
+    "whole": lambda n: (uniform(n) * 2.0**45).astype(np.int64) + 2**53,
+    "beyond 2**53": lambda n: (uniform(n) * 2.0**62).astype(np.int64) | 1,
+    "int32": lambda n: np.floor(uniform(n) * 1000).astype(np.int32),
+    "float32": lambda n: uniform(n).astype(np.float32),
+    "float16": lambda n: uniform(n).astype(np.float16),
+    "denormal": lambda n: (uniform(n) * 1e-40).astype(np.float32),
+}
+N_LARGE = {CPU: SORT_AT_MOST + 1000, CUDA: 200_000}
+
+
+def large(order: str, dtype: str, n: int) -> NDArray[Any]:
+    """Elements about 100, some of them NaN if there is such."""
+    values = (100 + 20 * normal(n)).astype(dtype)
+    if order == "sorted":
+        values = np.sort(values)
+    elif order == "tied":
+        values[uniform(n) < 0.5] = 100
+    if values.dtype.kind == "f":
+        values[::91] = np.nan
+    return values
+
+
+@pytest.mark.few(16)
+@each(CPU, CUDA)
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(
+    ("order", "dtype"),
+    [(order, dtype) for dtype in ("f8", "f4", "i4", "u1") for order in ("mixed", "sorted", "tied")]
+    + [("mixed", "f2")],
+)
+def test_large_chunks(kernel: Kernel, name: str, order: str, dtype: str) -> None:
+    """Of many runs and blocks, of few ends and of more than are compared with every element."""
+    n = N_LARGE[kernel]
+    keeps = uniform(n)[::-1] < 0.7
+    for some in (None, keeps) if order == "mixed" else (None,):
+        check(kernel, large(order, dtype, n), LARGE[name](n), some, n_ends=(3, FEW_ENDS, 300))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["plain", "some idle", "of all magnitudes", "whole", "float32"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "f2"])
+def test_a_sample_in_stretches(dtype: str, name: str) -> None:
+    """All elements as the sample: it says of each stretch what they say in order."""
+    n = 5 * CUDA.module.STRETCHES + 100
+    values, weights = large("mixed", dtype, n), LARGE[name](n)
+    keeps = uniform(n)[::-1] < 0.7
+    found, rate = CUDA.module.sorted_sample(CUDA.chunk(values, weights, keeps), values.dtype, n)
+    assert rate == 1
+    takes = keeps & (weights > 0) & ~np.isnan(values)
+    ordered = np.sort(values[takes])
+    stops = np.arange(1, CUDA.module.STRETCHES + 1) * n // CUDA.module.STRETCHES
+    n_full = int(np.searchsorted(stops, takes.sum(), side="right"))
+    np.testing.assert_array_equal(found.last[:n_full], ordered[stops[:n_full] - 1])
+    if stops[n_full - 1] < takes.sum():
+        assert found.last[n_full] == ordered[-1]
+    assert not found.weights[n_full + 1 :].any()
+    most = weights[takes].max()
+    upto = np.cumsum(found.weights)
+    scaled = weights[takes].astype(np.float64) / most
+    np.testing.assert_allclose(upto[-1], scaled.sum(), rtol=1e-12)
+    np.testing.assert_allclose(found.squares.sum(), np.square(scaled).sum(), rtol=1e-12)
+    # Where elements are tied, which of them is in a stretch is left open.
+    least = [scaled[values[takes] < each].sum() for each in found.last[:n_full]]
+    largest = [scaled[values[takes] <= each].sum() for each in found.last[:n_full]]
+    assert (upto[:n_full] >= np.array(least) * (1 - 1e-12)).all()
+    assert (upto[:n_full] <= np.array(largest) * (1 + 1e-12)).all()
 
 
 @each_kernel
-@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
-@pytest.mark.parametrize("data", INTEGERS)
-def test_reports_of_integers(kernel: Kernel, data: str, dtype: str) -> None:
-    name = "uniform" if dtype == "i8" else "beyond 2**53"
-    check(kernel, make(data, dtype, 500), WEIGHTS[name](500))
-
-
-def check_moments(kernel: Kernel, values: NDArray[Any], weights: Weights) -> None:
-    taken, their_weights, _ = kernel.weighed(values, weights)
-    found = kernel.module.moments(taken, their_weights)
-    takes, _ = taking_part(values, weights)
-    pairs = list(zip(values[takes].tolist(), exactly(weights[takes]), strict=True))
-    finite = [(Fraction(x), weight) for x, weight in pairs if np.isfinite(x)]
-    assert found.n == sum(weight for _, weight in finite) * UNIT
-    assert found.total == sum(x * weight for x, weight in finite) * UNIT**2
-    assert found.square == sum(x * x * weight for x, weight in finite) * UNIT**3
-    assert found.n_high == sum(x == np.inf for x, _ in pairs)
-    assert found.n_low == sum(x == -np.inf for x, _ in pairs)
-
-
-@pytest.mark.few(4)
-@each_kernel
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_moments_of_any_weights(kernel: Kernel, name: str) -> None:
-    check_moments(kernel, make("normal", "f8", 300), WEIGHTS[name](300))
-    check_moments(kernel, make("whole range", "u8", 300), WEIGHTS[name](300))
-
-
-@each_kernel
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
-@pytest.mark.parametrize("data", [*FLOATS, *MISSING])
-def test_moments_of_floats(kernel: Kernel, data: str, dtype: str) -> None:
-    with np.errstate(over="ignore"):
-        values = make(data, dtype, 200)
-    check_moments(kernel, values, WEIGHTS["every magnitude"](200))
-
-
-@each_kernel
-@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
-@pytest.mark.parametrize("data", INTEGERS)
-def test_moments_of_integers(kernel: Kernel, data: str, dtype: str) -> None:
-    check_moments(kernel, make(data, dtype, 200), WEIGHTS["lognormal"](200))
+@pytest.mark.parametrize("n", [0, 9])
+def test_a_sample_of_nothing(kernel: Kernel, n: int) -> None:
+    chunk = kernel.chunk(np.zeros(n), np.zeros(n))
+    found, _ = kernel.module.sorted_sample(chunk, np.dtype("f8"), 5)
+    brackets = guess_share_brackets(found, [0.5], [0.5])
+    assert (len(brackets.ends), brackets.wanted.tolist()) == (0, [True])

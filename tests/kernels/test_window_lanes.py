@@ -12,16 +12,11 @@ from dask_gpuselect import nanquantile, quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.cpu import window_lanes
 from dask_gpuselect.maths.atoms import Atoms
-from dask_gpuselect.quantiles.questions import Quantiles
 from tests.data import normal, uniform
 
 
-def question(q: tuple[float, ...], dtype: str) -> Quantiles:
-    return Quantiles(q, "linear", True, np.dtype(dtype), np.dtype(np.float64))
-
-
 @pytest.mark.few(1)
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u8"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u8"])
 def test_days_of_years(dtype: str) -> None:
     """As users ask: five days around each of a year, at once and lazily, NaN left out or not."""
     a: NDArray[Any] = (100 * normal(1100 * 6)).astype(dtype).reshape(1100, 2, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -66,6 +66,7 @@ def narrowed(
     return brackets, WeightedTally.merge(groups)
 
 
+@settings(max_examples=60)
 @given(
     chunks=chunks_,
     whis=st.floats(0, 3) | st.tuples(st.floats(0, 1), st.floats(0, 1)),
@@ -105,7 +106,7 @@ def test_what_a_box_needs_is_left(
     np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*WEIGHTS])
 def test_brackets_are_narrow(name: str, method: str) -> None:

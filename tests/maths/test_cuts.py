@@ -18,7 +18,6 @@ from dask_gpuselect.maths.envelope import (
     exact_gap,
     find_brackets,
 )
-from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.finish import order_statistics
 from tests.data import FLOATS, MISSING
 
@@ -79,9 +78,6 @@ def test_brackets_hold_the_order_statistics(name: str, how: str, use_distances: 
     first, last = ranks_of(len(ordered))
     brackets = find_brackets(cuts, first, last, use_distances=use_distances)
     assert all(holds(brackets, ordered[k]) for k in [*first, *last])
-
-
-# --- Brackets hold the order statistics ---------------------------------------------------------
 
 
 # --- Distances ----------------------------------------------------------------------------------
@@ -169,20 +165,6 @@ def gathered(ordered: NDArray[Any], brackets: Brackets) -> int:
 )
 def test_exact_gap(low: Any, high: Any, gap: float) -> None:
     assert exact_gap(low, high) == gap
-
-
-# --- One chunk's own bounds, and the check of load 2 --------------------------------------------
-
-
-def changed(values: NDArray[Any]) -> str:
-    """The message for a chunk that is `values` on the second load."""
-    cuts = reference.cuts(np.arange(100.0), 11)
-    brackets = Brackets(np.array([30.0, 41.0]), np.array([False, True, False]))
-    table = Expected.of(cuts, brackets)
-    tally = reference.tally(values, brackets, int(table.most_candidates[0]))
-    with pytest.raises(ChunksChangedError, match="persist") as caught:
-        table.check(0, tally, brackets, "(3, 0)")
-    return str(caught.value)
 
 
 # --- Finish -------------------------------------------------------------------------------------

@@ -108,25 +108,9 @@ def test_bools_are_not_mixed(method: Method) -> None:
         result_dtype(np.dtype(bool), method, weak_q=True)
 
 
-@pytest.mark.parametrize(
-    ("q", "weak"),
-    [
-        (0, True),
-        (0.5, True),
-        (True, False),
-        (np.float64(0.5), False),
-        (np.float32(0.5), False),
-        (np.int64(1), False),
-        (MyFloat(0.5), False),
-        ([0.5], False),
-        (np.array(0.5), False),
-        (Fraction(1, 2), False),
-    ],
-)
-def test_is_weak(q: object, weak: bool) -> None:
-    assert is_weak(q) is weak
-    if not isinstance(q, Fraction):
-        assert (quantile(np.arange(3, dtype="f2"), q, method="hazen").dtype == np.float16) is weak
+def test_is_weak() -> None:
+    found = [is_weak(q) for q in (0, 1, True, np.int64(1), Fraction(1, 2))]
+    assert found == [True, True, False, False, False]
 
 
 # --- Floats -------------------------------------------------------------------------------------
@@ -168,6 +152,7 @@ def test_float64_is_numpys_wherever_it_is_finite(
 def test_smaller_floats_are_mixed_in_float64(dtype: str, method: Method, n: int) -> None:
     rng = np.random.default_rng(n)
     x = np.exp(3 * rng.standard_normal(n)).astype(dtype)
+    x[1:3] = np.finfo(dtype).max  # whose sum is beyond it
     q = the_q(method, np.linspace(0, 1, 101))
     for weak_q in (True, False):
         ours = answer(x, q, method, weak_q=weak_q)
@@ -198,6 +183,9 @@ LOST = [
     (-HUGE, HUGE, 0.5, 0.0, -INF),
     (-HUGE, HUGE, 0.75, HUGE / 2, -INF),
     (-HUGE, HUGE, 1.0, HUGE, np.nan),
+    (HUGE, HUGE, 0.5, HUGE, HUGE),
+    (1.5e308, 1.7e308, 0.5, 1.6e308, 1.6e308),
+    (5e-324, 5e-324, 0.5, 5e-324, 5e-324),
 ]
 
 
@@ -210,6 +198,8 @@ def test_answers_that_numpy_loses(
             np.array([a]), np.array([b]), [weight], METHODS["linear"], FLOAT64
         ).item()
     assert ours == pytest.approx(exact, rel=0, abs=0, nan_ok=True)
+    if weight == 0.5:
+        assert np.array_equal(answer(np.array([a, b]), 0.5, MEDIAN), exact, equal_nan=True)
     # NumPy meets a weight of 1 only in averaged_inverted_cdf, at the upper of two elements.
     if weight == 1:
         q, method = 0.75, "averaged_inverted_cdf"
@@ -217,32 +207,6 @@ def test_answers_that_numpy_loses(
         q, method = weight, "linear"
     with np.errstate(all="ignore"):
         assert np.array_equal(quantile([a, b], q, method=method), theirs, equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "exact"),
-    [
-        (HUGE, HUGE, HUGE),
-        (-HUGE, -HUGE, -HUGE),
-        (1.5e308, 1.7e308, 1.6e308),
-        (-HUGE, HUGE, 0.0),
-        (INF, INF, INF),
-        (-INF, -INF, -INF),
-        (-INF, 3.0, -INF),
-        (3.0, INF, INF),
-        (-INF, INF, np.nan),
-        (5e-324, 5e-324, 5e-324),
-    ],
-)
-def test_mean_of_two(a: float, b: float, exact: float) -> None:
-    assert np.array_equal(answer(np.array([a, b]), 0.5, MEDIAN), exact, equal_nan=True)
-
-
-def test_median_of_float32_overflows_neither() -> None:
-    x = np.array([3e38, 3.2e38], dtype="f4")
-    assert answer(x, 0.5, MEDIAN) == np.float32((float(x[0]) + float(x[1])) / 2)
-    with np.errstate(all="ignore"):
-        assert np.median(x) == INF
 
 
 @all_methods
@@ -273,19 +237,12 @@ def test_narrow_integers_are_mixed_as_float64(dtype: str, method: Method) -> Non
 # --- Integers -----------------------------------------------------------------------------------
 
 
-def test_narrow_integers_overflow_in_numpy() -> None:
-    x = np.array([32767, -1], dtype="i2")
-    assert answer(x, 0.5, METHODS["linear"]) == 16383
-    with np.errstate(all="ignore"):
-        assert quantile(x, 0.5) == 49151
-
-
 def exactly(a: int, b: int, weight: float) -> float:
     """The float64 nearest to the mixture."""
     return float((1 - Fraction(weight)) * a + Fraction(weight) * b)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", ["i8", "u8"])
 @all_mixing
 @given(data=st.data(), weight=st.floats(0, 1))
@@ -325,18 +282,14 @@ def test_wide_integers_are_rounded_once(
         (-(2**63), 2**63 - 1, 5e-324),
         (-(2**53) - 1, 5, 0.5),
         (2**53, 2**53 + 2, 0.75),
+        (2**53 + 1, 2**53 + 3, 0.5),
+        (2**63 + 1, 2**63 + 4095, 0.5),
     ],
 )
 def test_wide_integers_that_cancel(a: int, b: int, weight: float) -> None:
-    x = np.array([[a], [b]], dtype="i8")
-    ours = interpolate(x[0], x[1], [weight], METHODS["linear"], FLOAT64)
-    assert ours.item() == exactly(a, b, weight)
-
-
-def test_median_of_wide_integers() -> None:
-    x = np.array([2**53 + 1, 2**53 + 3])
-    assert answer(x, 0.5, MEDIAN) == 2**53 + 2
-    assert answer(np.array([2**63 + 1, 2**63 + 4095], dtype="u8"), 0.5, MEDIAN) == 2**63 + 2048
+    x = np.array([[a], [b]], dtype="u8" if b >= 2**63 else "i8")
+    for method in (METHODS["linear"], MEDIAN) if weight == 0.5 else (METHODS["linear"],):
+        assert interpolate(*x, [weight], method, FLOAT64).item() == exactly(a, b, weight)
 
 
 # --- Elements -----------------------------------------------------------------------------------
@@ -398,6 +351,3 @@ def test_far_dates_are_mixed_exactly(a: int, b: int, weight: float) -> None:
     assert abs(int(found.astype("i8")) - exact) <= most
     middle = interpolate(lower, upper, 0.5, MEDIAN, lower.dtype)
     assert int(middle.astype("i8")) == int(Fraction(a + b, 2))
-
-
-# --- Shapes -------------------------------------------------------------------------------------

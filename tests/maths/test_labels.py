@@ -23,10 +23,6 @@ arrays = st.sampled_from(DTYPES).flatmap(
 )
 
 
-def valid(labels: NDArray[Any]) -> list[Any]:
-    return [each for each in labels.tolist() if each == each and each is not None]
-
-
 @pytest.mark.parametrize(
     ("labels", "names"),
     [

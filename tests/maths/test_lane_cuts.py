@@ -96,17 +96,6 @@ def test_all_ranks_are_known_of_parts_that_tell_all() -> None:
     assert n_inside(brackets, np.sort(table, axis=1)).max() == 0
 
 
-# --- Compiled -------------------------------------------------------------------------------------
-
-
-def assert_equal(mine: Any, other: Any) -> None:
-    """But for pivots of brackets with nothing inside, which mean nothing."""
-    assert type(mine) is type(other)
-    for name, value in vars(other).items():
-        some = other.n_inside > 0 if name in ("low", "high") else ...
-        np.testing.assert_array_equal(getattr(mine, name)[some], value[some], err_msg=name)
-
-
 @given(
     lanes=st.lists(st.lists(values, min_size=30, max_size=30), min_size=1, max_size=3),
     n_parts=st.integers(1, 7),
@@ -124,9 +113,6 @@ def test_no_more_are_inside_than_is_said(
     parts = divided(table, n_parts)
     brackets = find_lane_brackets([cuts_of_sorted(part, None, m) for part in parts], pairs)
     assert n_inside(brackets, np.sort(table, axis=1)).max() <= most_inside(30, m, 2)
-
-
-# --- Lanes side by side ---------------------------------------------------------------------------
 
 
 # --- Data that changed ----------------------------------------------------------------------------
@@ -147,6 +133,3 @@ def test_another_number_is_noticed() -> None:
         narrow([cuts_of_sorted(rows[:, 1:], brackets, 5)], brackets)
     with pytest.raises(ChunksChangedError, match=message):
         order_statistics(tally_of_sorted(rows[:, 1:], brackets), brackets)
-
-
-# --- Plans ----------------------------------------------------------------------------------------

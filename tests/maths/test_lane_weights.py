@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths import exact_sums, lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import Sums, Wholes, needs
-from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_weight_cuts import (
     WeightBrackets,
     cuts_of_sorted,
@@ -24,44 +23,18 @@ from dask_gpuselect.maths.lane_weight_cuts import (
     narrowed,
     tally_of_sorted,
 )
-from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, WeighedLanes, pick
-from dask_gpuselect.maths.ranks import METHODS as METHODS_OF_NUMPY
-from tests.kernels.test_weighing import WEIGHTS
-from tests.oracle import rounded, weighted, weighted_lanes
+from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, pick
+from tests.data import uniform
+from tests.oracle import rounded, weighted
 
 Q = (0.0, 0.1, 0.25, 0.5, 1 / 3, 0.9, 1.0, 1e-300)
 LANES = 12
 FLOAT = np.dtype(np.float64)
-MEDIAN_OF_TWO = METHODS_OF_NUMPY["averaged_inverted_cdf"]
-
 rng = np.random.default_rng(7)
-VALUES: dict[str, Any] = {
-    "normal": lambda shape: rng.normal(size=shape),
-    "tied": lambda shape: np.round(rng.normal(size=shape) * 2) + 0.0,
-    "sorted": lambda shape: np.sort(rng.normal(size=shape)),
-    "huge": lambda shape: rng.uniform(-1, 1, shape) * 0.8e308,
-    "integers": lambda shape: rng.integers(-(2**62), 2**62, shape),
-}
 
 
-METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
-
-
-def drawn(values: str, weights: str, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lanes with one element at least that weighs something."""
-    w = WEIGHTS[weights](LANES * n).reshape(LANES, n)
-    w = w.copy() if w.dtype == np.int64 else w.astype(np.float64)
-    w[:, 0] = np.where(w[:, 0] > 0, w[:, 0], w.max() or 1)
-    return VALUES[values]((LANES, n)), w
-
-
-def check(found: WeighedLanes, x: NDArray[Any], w: NDArray[Any], method: str) -> None:
-    """Assert that these are the answers to `Q`."""
-    mean = interpolate(found.lower, found.upper, 0.5, MEDIAN_OF_TWO, FLOAT)
-    if method != "averaged_inverted_cdf":
-        np.testing.assert_array_equal(found.lower, found.upper)
-        mean = found.lower.astype(FLOAT)
-    np.testing.assert_array_equal(mean.T, weighted_lanes(x, w, (1,), Q, method))
+def drawn(n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    return rng.normal(size=(LANES, n)), uniform(LANES * n).reshape(LANES, n) + 1e-9
 
 
 # --- Exact sums -----------------------------------------------------------------------------------
@@ -69,7 +42,7 @@ def check(found: WeighedLanes, x: NDArray[Any], w: NDArray[Any], method: str) ->
 weights_ = st.floats(0, 1e300) | st.integers(0, 9).map(float) | st.just(0.1)
 
 
-@settings(deadline=None)
+@settings(max_examples=60)
 @given(st.lists(weights_, min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 30))
 def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     weights = np.array([given, given[::-1]])
@@ -107,35 +80,6 @@ def fraction(sums: Sums, i: int) -> Fraction:
 
 
 # --- Lanes that are known as a whole --------------------------------------------------------------
-
-
-MAGNITUDES = {
-    "all": lambda shape: 2.0 ** rng.uniform(-1000, 1000, shape),
-    "many": lambda shape: 2.0 ** rng.uniform(-60, 60, shape),
-    "one heavy": lambda shape: np.where(np.arange(shape[1]) == 70, 1e12, 1.0) + np.zeros(shape),
-    "one of all": lambda shape: np.where(np.arange(shape[1]) == 70, 1e40, 1.0) + np.zeros(shape),
-}
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize("values", ["normal", "huge", "integers", "tied", "infinite"])
-@pytest.mark.parametrize("magnitudes", MAGNITUDES)
-def test_windows_of_many_elements(magnitudes: str, values: str) -> None:
-    """Those inside are added up at once, infinite ones among them; the two at the ends are not."""
-    x = VALUES["normal" if values == "infinite" else values]((LANES, 150))
-    if values == "infinite":
-        x[:3, :60], x[3:6, 90:], x[6:9, 70], x[9, ::2] = -np.inf, np.inf, np.inf, -np.inf
-    w = MAGNITUDES[magnitudes](x.shape)
-    check(pick(SortedLanes.of(x, w), Wanted(Q, "linear", FLOAT)), x, w, "linear")
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f2"])
-def test_averages_are_rounded_once(dtype: str) -> None:
-    x, w = drawn("normal", "uniform", 9)
-    x = x.astype(dtype)
-    found = pick(SortedLanes.of(x.astype("f4"), w), Wanted(Q, "linear", np.dtype(dtype)))
-    assert found.lower.dtype == dtype
-    np.testing.assert_array_equal(found.lower.T, weighted_lanes(x, w, (1,), Q, "linear", dtype))
 
 
 @pytest.mark.parametrize("n", [10, 30, 49, 100])
@@ -209,7 +153,7 @@ def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) 
 
 
 def test_heavy_elements_are_pivots() -> None:
-    x, w = drawn("normal", "uniform", 300)
+    x, w = drawn(300)
     w[:, 50] = 200.0  # more than half of all
     for cuts in (
         cuts_of_sorted(SortedLanes.of(x, w), m=6),
@@ -220,7 +164,7 @@ def test_heavy_elements_are_pivots() -> None:
 
 def test_windows_are_not_gathered() -> None:
     """Half of the weight on one element makes windows wide: what is inside is summed."""
-    x, w = drawn("normal", "uniform", 1000)
+    x, w = drawn(1000)
     w[:, 1] = w.sum(axis=1)
     wanted = Wanted((0.5,), "linear", FLOAT)
     found, tally = in_parts(parts_of(x, w, 400), wanted, (40,))
@@ -231,7 +175,7 @@ def test_windows_are_not_gathered() -> None:
 
 
 def test_changed_lanes_are_noticed() -> None:
-    x, w = drawn("normal", "uniform", 100)
+    x, w = drawn(100)
     wanted = Wanted((0.5,), "inverted_cdf", FLOAT)
     lanes = SortedLanes.of(x, w)
     brackets = narrowed([cuts_of_sorted(lanes, m=10)], None, wanted)

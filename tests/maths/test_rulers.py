@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.rulers import Ruler, ruler_of
 
 N = 20_001
@@ -76,20 +76,3 @@ def test_no_cell_holds_more_than_asked(data: NDArray[Any]) -> None:
 def test_one_value_has_none() -> None:
     assert ruler_of(np.array([3.0]), np.array([1.0]), 0.1) is None
     assert ruler_of(np.array([3, 4]), np.array([0.5, 1.0]), 0.1) is None
-
-
-def check(cuts: Cuts, values: NDArray[Any]) -> None:
-    """Counts are those of a sort, and distances, where they are known, those of a sum."""
-    valid = np.sort(values[values == values])
-    assert (cuts.pivots[1:] > cuts.pivots[:-1]).all()
-    np.testing.assert_array_equal(cuts.below, valid.searchsorted(cuts.pivots))
-    np.testing.assert_array_equal(cuts.upto, valid.searchsorted(cuts.pivots, "right"))
-    assert cuts.n_valid == len(valid)
-    assert cuts.n_missing == len(values) - len(valid)
-    for i in np.flatnonzero(np.isfinite(cuts.distance)):
-        cell = valid[cuts.upto[i - 1] : cuts.below[i]]
-        exact = sum(int(cuts.pivots[i]) - int(x) for x in cell) if cell.dtype.kind != "f" else None
-        if exact is None:
-            with np.errstate(over="ignore"):
-                exact = float((np.float64(cuts.pivots[i]) - cell.astype(np.float64)).sum())
-        assert abs(cuts.distance[i] - exact) <= 2 * cuts.slack[i] + 1e-12 * abs(exact)

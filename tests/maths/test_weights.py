@@ -19,7 +19,6 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
-from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import (
     find_share_brackets,
@@ -43,9 +42,9 @@ from dask_gpuselect.maths.weights import (
     exact_sums_of_runs,
     rounded_sums,
 )
-from tests.data import make, normal, uniform
-from tests.kernels.test_weighing import UNIT, WEIGHTS, exactly
-from tests.oracle import halfway, nearest, rounded, weighted
+from tests.data import normal, uniform
+from tests.kernels.test_weighing import UNIT, exactly
+from tests.oracle import nearest, rounded
 
 Chunk = tuple[NDArray[Any], NDArray[Any]]
 QUANTILES = (0.0, 5e-324, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.75, 1 - 2**-53, 1.0)
@@ -66,87 +65,6 @@ def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> WeightedTally:
     return WeightedTally.merge(found)
 
 
-def answers(
-    chunks: Sequence[Chunk], q: Sequence[float], method: str, n_pivots: int, dtype: Any = FLOAT
-) -> NDArray[Any]:
-    cuts = cuts_of(chunks, n_pivots)
-    if method == "linear":
-        windows = find_window_brackets(cuts, q)
-        return window_means(InOrder.of(windows, checked(chunks, cuts, windows)), q, dtype)
-    with_next = method != "inverted_cdf"
-    brackets = find_share_brackets(cuts, q, with_next=with_next)
-    tally = checked(chunks, cuts, brackets)
-    lower, upper = shares(InOrder.of(brackets, tally), q, with_next=with_next)
-    assert (lower <= upper).all()
-    differs = lower != upper
-    pairs = zip(lower[differs].tolist(), upper[differs].tolist(), strict=True)
-    mixed = [halfway(a, b) for a, b in pairs]
-    found = lower.astype(dtype)
-    found[differs] = mixed
-    return found
-
-
-def checked(chunks: Sequence[Chunk], cuts: WeightedCuts, brackets: Brackets) -> WeightedTally:
-    """The tally of all chunks, if each is what the cuts say."""
-    expected = Expected.of(cuts, brackets)
-    for i, chunk in enumerate(chunks):
-        expected.check(i, tally_of([chunk], brackets), brackets, str(i))
-    return tally_of(chunks, brackets)
-
-
-def check(
-    chunks: Sequence[Chunk], q: Sequence[float], method: str, n_pivots: int, dtype: Any = FLOAT
-) -> None:
-    """Assert that the answers are those of fractions."""
-    values, weights = (np.concatenate(each) for each in zip(*chunks, strict=True))
-    with np.errstate(all="ignore"):
-        found = answers(chunks, q, method, n_pivots, dtype)
-        expected = np.array([weighted(values, weights, each, method, dtype) for each in q], dtype)
-    np.testing.assert_array_equal(found, expected)
-
-
-def cut_up(values: NDArray[Any], weights: NDArray[Any], how: str) -> list[Chunk]:
-    """Elements of positive weight in chunks, some of them empty."""
-    takes = weights > 0
-    values, weights = values[takes], weights[takes]
-    order = np.argsort(values if how == "sorted" else weights if how == "by weight" else values * 0)
-    places = [0, 0, 3, 4, len(values) // 3, len(values) // 2]
-    pieces = np.split(order, places if how == "irregular" else 5)
-    return [(values[piece], weights[piece]) for piece in pieces if how != "one"] or [
-        (values, weights)
-    ]
-
-
-SPLITS = ("as it comes", "sorted", "by weight", "irregular", "one")
-
-
-def whole_multiple(n: int) -> int:
-    return n - n % 5
-
-
-# --- Answers are those of fractions ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("how", SPLITS)
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_any_weights(name: str, how: str, method: str) -> None:
-    weights = WEIGHTS[name](200)
-    weights = weights[: whole_multiple(len(weights))]
-    values = make("normal", "f8", 200)
-    keep = np.flatnonzero(weights > 0)
-    keep = keep[: whole_multiple(len(keep))]
-    weights = np.asarray(weights[keep], weights.dtype if weights.dtype == np.int64 else np.float64)
-    check(cut_up(values[keep], weights, how), QUANTILES, method, 9)
-
-
-@pytest.mark.parametrize("dtype", ["f2", "f4"])
-def test_windows_are_rounded_once(dtype: str) -> None:
-    values = normal(400).astype(dtype).astype("f4")
-    chunks = [(values[:150], uniform(150) + 0.01), (values[150:], uniform(250) + 0.01)]
-    check(chunks, tuple(np.linspace(0, 1, 40)), "linear", 8, np.dtype(dtype))
-
-
 few_values = st.sampled_from([0.0, -0.0, 1.0, 1 + 2**-52, 5e-324, 1e308, -1e308, np.inf, -np.inf])
 few_weights = st.sampled_from([0.1, 1.0, 2.0, 3.0, 0.5, 5e-324, 1e-300, 1.7e308, 1 - 2**-53])
 some_floats = few_values | st.floats(allow_nan=False)
@@ -161,9 +79,6 @@ chunks_ = st.lists(
     min_size=1,
     max_size=5,
 ).filter(lambda chunks: sum(len(values) for values, _ in chunks) > 0)
-
-
-# --- Few candidates -------------------------------------------------------------------------------
 
 
 # --- What is proven -------------------------------------------------------------------------------
@@ -214,8 +129,8 @@ def test_sums_of_groups_are_exact(weights: NDArray[np.float64], n_groups: int) -
     products = exact_products(values, weights, group, n_groups)
     for i in range(n_groups):
         w, x = (exactly(each[group == i]) for each in (weights, values))
-        assert sums[i] == sum(w) * UNIT
-        assert products[i] == sum(a * b for a, b in zip(w, x, strict=True)) * UNIT**2
+        assert sums[i] == sum(w)
+        assert products[i] == sum(a * b for a, b in zip(w, x, strict=True))
 
 
 # In one unit all of the digits are a float64, or not; and scaled down the least would be lost.
@@ -233,7 +148,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_sums_of_runs_and_within_them_are_exact(name: str, n: int) -> None:
     weights = RUNS[name][:n]
-    whole = [int(each * UNIT) for each in exactly(weights)]
+    whole = exactly(weights)
     sums = [sum(whole[i : i + 512]) for i in range(0, n, 512)]
     assert exact_sums_of_runs(weights, 512).tolist() == sums
     assert exact_sums(weights, np.arange(n) // 512, len(sums)).tolist() == sums
