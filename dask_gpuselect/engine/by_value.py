@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect import kernels
+from dask_gpuselect.kernels import values
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.value_counts import ValueCounts, is_countable, most_values
@@ -81,10 +81,10 @@ MOST_SUM_BYTES = COUNT_BYTES + 2 * 136
 COUNTS = ByValue(
     "value-counts",
     "values are few, and all are counted",
-    kernels.value_counts,
+    values.value_counts,
     ValueCounts.merge,
-    kernels.lane_value_counts,
-    kernels.group_value_counts,
+    values.lane_value_counts,
+    values.group_value_counts,
     LaneValueCounts.merge,
     COUNT_BYTES,
     COUNT_BYTES,
@@ -94,7 +94,7 @@ COUNTS = ByValue(
 
 def _weights_of_chunk(chunk: Any, dtype: np.dtype[Any], *, with_squares: bool) -> ValueWeights:
     axes = tuple(range(chunk.ndim))
-    return kernels.lane_value_weights([chunk], dtype, axes, with_squares=with_squares)
+    return values.lane_value_weights([chunk], dtype, axes, with_squares=with_squares)
 
 
 def _weights(name: str, *, with_squares: bool) -> ByValue:
@@ -104,8 +104,8 @@ def _weights(name: str, *, with_squares: bool) -> ByValue:
         "values are few, and all are weighed",
         partial(_weights_of_chunk, **how),
         ValueWeights.merge,
-        partial(kernels.lane_value_weights, **how),
-        partial(kernels.group_value_weights, **how),
+        partial(values.lane_value_weights, **how),
+        partial(values.group_value_weights, **how),
         ValueWeights.merge,
         SUM_BYTES,
         MOST_SUM_BYTES,

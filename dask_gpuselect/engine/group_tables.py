@@ -37,6 +37,7 @@ from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
 from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
+from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Arrays, IntArray
 from dask_gpuselect.maths.group_cuts import (
@@ -169,7 +170,7 @@ class Rows:
         """That by which two loads are known to have read the same rows, in any order: names count,
         and their numbers do not."""
         hashes = np.append(self.keyed.names.hashes(), NO_NAME)
-        return kernels.fingerprint_of_rows([hashes[self.keyed.codes], *self.columns])
+        return fingerprints.fingerprint_of_rows([hashes[self.keyed.codes], *self.columns])
 
 
 def _dealt(class_of: NDArray[np.uint16], n: int) -> tuple[IntArray, list[int]]:

@@ -19,7 +19,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.by_value import ByValue
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.questions import Block
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, CodesOf
 from dask_gpuselect.maths.cuts import Arrays
 from dask_gpuselect.maths.labels import Labels, codes_among, union
 
@@ -49,7 +49,7 @@ class CountedGroups(GroupedLanes):
 
     by_place: ClassVar[bool] = False
 
-    def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, kernels.CodesOf]:
+    def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, CodesOf]:
         """The labels in some chunks, if they are not known before, and what gives the number of
         each."""
         if not self.grouping.is_lazy:
@@ -98,7 +98,7 @@ class CountedGroups(GroupedLanes):
         return self.of_group.counted(report.value, every, dtype, shape.of_rows)
 
 
-def codes_of_names(names: Labels | None) -> kernels.CodesOf:
+def codes_of_names(names: Labels | None) -> CodesOf:
     """What gives the number of each label: itself, of labels that are numbers of groups."""
     return _itself if names is None else partial(kernels.codes_among, names=names)
 

@@ -15,7 +15,6 @@ import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
-from dask_gpuselect import kernels
 from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
@@ -32,6 +31,7 @@ from dask_gpuselect.engine.source import (
     map_blocks,
     private_copy,
 )
+from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import copied
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 from dask_gpuselect.quiet import quiet
@@ -185,7 +185,7 @@ def _part(source: DaskArray, cut: Callable[..., Slab], axis: int, i: int, n: int
 def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
     """A part of a chunk that is loaded for it alone."""
     piece = copied(_cut(chunk, axis, i, n))  # a view would keep the chunk
-    return Slab(piece, kernels.begun_fingerprint(chunk))
+    return Slab(piece, fingerprints.begun_fingerprint(chunk))
 
 
 def _share(chunk: Any, *, axis: int, i: int, n: int) -> Slab:

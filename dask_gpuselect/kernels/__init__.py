@@ -7,9 +7,9 @@ The functions here take chunks of any kind, and hand them to the kernels for tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial, reduce
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,34 +17,31 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import (
     checked,
-    is_cupy,
     is_kind,
     like,
     namespace,
     numpy_dtype,
-    to_host,
 )
 from dask_gpuselect.kernels.companions import (
     Accompanied,
+    CodesOf,
     Several,
-    as_words,
+    as_codes,
+    checked_chunk,
+    group_codes,
     parts_of,
     values_of,
-    without_repeats,
 )
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.protocols import (
-    BegunFingerprint,
     KeptLanes,
     LaneKernels,
     LanePasses,
     LaneWeighing,
     Weighing,
 )
-from dask_gpuselect.kernels.reference.groups import WeighedWords
-from dask_gpuselect.kernels.reference.lanes import lanes_last
 from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
-from dask_gpuselect.kernels.reference.weighing import WHOLE, as_weights, with_others
+from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
@@ -65,7 +62,6 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
-from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
@@ -74,8 +70,6 @@ from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.value_counts import ValueCounts
-from dask_gpuselect.maths.value_weights import ValueWeights, valid_words
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -89,11 +83,10 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     if isinstance(chunk, Several):
         parts, n_nat = zip(*(elements_of(part, dtype) for part in chunk.parts), strict=True)
         return Several(parts), sum(n_nat)
-    if isinstance(chunk, Accompanied):
-        chunk = replace(chunk, values=checked(chunk.values, dtype))
-        return backend_for(chunk.values).selection.kept(chunk, dtype)
-    chunk = checked(chunk, dtype)
-    return backend_for(chunk).selection.elements_of(chunk, dtype)
+    chunk = checked_chunk(chunk, dtype)
+    selection = backend_for(chunk).selection
+    takes = selection.kept if isinstance(chunk, Accompanied) else selection.elements_of
+    return takes(chunk, dtype)
 
 
 @one_way
@@ -130,18 +123,6 @@ def tally_and_cuts(
 
 
 @one_way
-def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
-    """How often each value occurs in a chunk of any shape, of a countable dtype."""
-    if isinstance(chunk, Accompanied):
-        chunk = replace(chunk, values=checked(chunk.values, dtype))
-    else:
-        chunk = checked(chunk, dtype)
-    found = backend_for(chunk).selection.value_counts(chunk, dtype)
-    n_left_out = math.prod(chunk.shape) - found.n_valid - found.n_missing
-    return replace(found, n_left_out=n_left_out)
-
-
-@one_way
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape; None if it has more than `most` candidates."""
     if _is_weighted(chunk):
@@ -156,9 +137,8 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
     """The tally of a chunk of any shape, with candidates that stay on its device; None if there are
     more than `most`."""
     if _is_weighted(chunk):
-        chunk = replace(chunk, values=checked(chunk.values, dtype))
-        kernel = backend_for(chunk.values).weighing
-        return kernel.tally_in_place(chunk, dtype, brackets, most)
+        chunk = checked_chunk(chunk, dtype)
+        return backend_for(chunk).weighing.tally_in_place(chunk, dtype, brackets, most)
     values, n_nat = elements_of(chunk, dtype)
     found = backend_for(values).selection.tally_in_place(values, brackets, most)
     return _with_others(found, chunk, n_nat)
@@ -180,8 +160,8 @@ def _is_weighted(chunk: Any) -> bool:
 def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Weighing, Any, Any, int]:
     """The kernels for a chunk with weights, its elements that take part, their weights, and how
     many are missing."""
-    chunk = replace(chunk, values=checked(chunk.values, dtype))
-    kernel = backend_for(chunk.values).weighing
+    chunk = checked_chunk(chunk, dtype)
+    kernel = backend_for(chunk).weighing
     return kernel, *kernel.weighed(chunk, dtype)
 
 
@@ -247,100 +227,6 @@ def ordered(candidates: Candidates, sorting: Sorting) -> Candidates:
     return candidates.ordered(partial(by_network, sub_array=sorting.sub_array))
 
 
-@one_way
-def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
-    """64 bits that the shape of a chunk of any kind, its dtype and every bit of it have a part in:
-    in C order if `ordered`, else in any order, each element with its companions.
-
-    The same chunk read twice has one fingerprint, wherever its elements and its companions lie in
-    memory, and whether or not they are broadcast views. Another chunk has the same one with a
-    chance of 2**-64, unless somebody has made it for that: this is no cryptography. Zeros of both
-    signs differ, and so do NaN with other bits. A chunk whose elements have changed their places
-    with each other, their companions with them, is another one only if `ordered`.
-
-    It reads the chunk once, and copies it only if it is `ordered` and not in C order. 1e6 float64
-    take 0.9 ms if ordered and 1.0 if not, a thirtieth of what `cuts` takes; 1e6 uint8 take 0.2 and
-    0.7 ms, and 1e6 float64 with a mask 1.1 and 2.2 (medians of 41 runs in turn).
-    """
-    (found,) = ended_fingerprints([begun_fingerprint(chunk, ordered=ordered)])
-    return found
-
-
-@one_way
-def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerprint:
-    """`fingerprint`, of a chunk on a device perhaps not yet `ended`: nobody waits for it here."""
-    if not ordered:
-        return _begun_sum(_arrays_of(chunk))
-    if isinstance(chunk, Accompanied):
-        return _fingerprint_of_all(chunk)
-    return backend_for(chunk).fingerprints.begun(_mixed_form(0, chunk), chunk)
-
-
-@one_way
-def fingerprint_of_rows(columns: Sequence[Any]) -> int:
-    """The fingerprint of the rows of some columns of one length, `Accompanied` or not, in any
-    order."""
-    arrays = [array for column in columns for array in _arrays_of(column)]
-    (found,) = ended_fingerprints([_begun_sum(arrays)])
-    return found
-
-
-def ended_fingerprints(begun: Sequence[int | BegunFingerprint]) -> list[int]:
-    """All of these fingerprints, for which the host waits once."""
-    waiting = [each for each in begun if not isinstance(each, int)]
-    if not waiting:
-        return [each for each in begun if isinstance(each, int)]
-    ended = iter(backend_for(waiting[0].words).fingerprints.ended(waiting))
-    return [each if isinstance(each, int) else next(ended) for each in begun]
-
-
-def _fingerprint_of_all(chunk: Accompanied) -> int:
-    """The fingerprint of a chunk with its companions, in order."""
-    *companions, values = _arrays_of(chunk)
-    start = 0
-    # Companions without the axes along which they only repeat themselves, whether they are
-    # broadcast or not, so that what is broadcast costs little.
-    for array in (values, *map(without_repeats, companions)):
-        start = backend_for(array).fingerprints.mixed_in(_mixed_form(start, array), array)
-    return start
-
-
-def _begun_sum(arrays: Sequence[Any]) -> int | BegunFingerprint:
-    """The fingerprint of the elements at the same places of some arrays, in any order, perhaps not
-    yet `ended`."""
-    if not all(map(is_cupy, arrays)):
-        arrays = [np.asarray(to_host(array)) for array in arrays]
-    words = [each for array in arrays for each in as_words(array)]
-    start = reduce(_mixed_form, arrays, 0)
-    return backend_for(words[-1]).fingerprints.summed(start, words)
-
-
-def _arrays_of(chunk: Any) -> list[Any]:
-    """The companions of a chunk, and its elements as the last."""
-    companions = chunk.companions.values() if isinstance(chunk, Accompanied) else ()
-    return [*map(_told, companions), values_of(chunk)]
-
-
-def _told(companion: Any) -> Any:
-    """A companion as its fingerprint is taken."""
-    companion = companion if is_cupy(companion) else to_host(companion)
-    if companion.dtype.kind == "f" and companion.dtype.itemsize > 8:
-        # They weigh as float64, and some of their bytes may hold anything.
-        companion = companion.astype(np.float64)
-    return companion
-
-
-def _mixed_form(start: int, chunk: Any) -> int:
-    return _mixed_about(start, tuple(map(int, chunk.shape)), str(chunk.dtype))
-
-
-@lru_cache
-def _mixed_about(start: int, shape: tuple[int, ...], dtype: str) -> int:
-    """A number that a shape and a dtype have a part in: chunk after chunk has the same."""
-    head = np.frombuffer(repr((shape, dtype)).encode(), np.uint8)
-    return backend_for(head).fingerprints.mixed_in(start, head)
-
-
 # --- Arrays in memory -----------------------------------------------------------------------------
 
 
@@ -358,8 +244,8 @@ def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, flo
     may be the last (see `valid_in`); and which share of all places these are. A `WeightedSample`,
     of valid elements, if the array has weights."""
     if _is_weighted(array):
-        array = replace(array, values=checked(array.values, dtype))
-        return backend_for(array.values).weighing.sorted_sample(array, dtype, size)
+        array = checked_chunk(array, dtype)
+        return backend_for(array).weighing.sorted_sample(array, dtype, size)
     values, _ = elements_of(array, dtype)
     return backend_for(values).sampling.sorted_sample(values, min(size, math.prod(values.shape)))
 
@@ -456,11 +342,8 @@ def answer_lanes(
 ) -> Any:
     """The answers for every lane along `axes`, of all chunks together, ``(n_answers, n_lanes)``, in
     kind; see `lanes`."""
-    if isinstance(chunks[0], Accompanied):
-        kernels, chunks = _kept_lanes(chunks, dtype)
-        return kernels.answer_lanes(chunks, dtype, axes, question)
-    chunks = [checked(chunk, dtype) for chunk in chunks]
-    return backend_for(chunks[0]).lanes.answer_lanes(chunks, dtype, axes, question)
+    kernels, chunks = _bound(chunks, dtype)
+    return kernels.answer_lanes(chunks, dtype, axes, question)
 
 
 @one_way
@@ -477,85 +360,10 @@ def answer_group_lanes(
         return None
     how: dict[str, Any] = {"axes": axes, "question": question, "places": places}
     if any(chunk.keeps is not None for chunk in chunks):
-        kernels, chunks = _kept_lanes(chunks, dtype)
-        return kernels.answer_group_lanes(chunks, dtype, **how)
-    values = [checked(chunk.values, dtype) for chunk in chunks]
-    return backend_for(values[0]).lanes.answer_group_lanes(values, dtype, **how)
-
-
-@one_way
-def lane_value_counts(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> LaneValueCounts:
-    """How often each value occurs in every lane along `axes`, of all chunks together, of a
-    countable dtype. Scratch: a chunk, where lanes are side by side."""
-    return LaneValueCounts.merge([_counts_of_chunk(chunk, dtype, axes) for chunk in chunks])
-
-
-def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) -> LaneValueCounts:
-    values = values_of(chunk)
-    rows = _rows_of_lanes(checked(values, dtype), axes)
-    keeps = None
-    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
-        keeps = _rows_of_lanes(chunk.keeps, axes)
-    if is_cupy(values):
-        n_words = 1 << 8 * dtype.itemsize
-        table = backend_for(values).groups.lane_counts(_words(rows, dtype), keeps, n_words)
-        if table is not None:
-            n_left_out = rows.shape[1] - table.sum(axis=1)
-            return LaneValueCounts.of_words(table, dtype, n_left_out)
-    return LaneValueCounts.of_lanes(tuple(_counts_of_lanes(rows, keeps, dtype)), dtype)
-
-
-@one_way
-def lane_value_weights(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    *,
-    with_squares: bool,
-) -> ValueWeights:
-    """What all elements of each value weigh in every lane along `axes`, of all chunks together, of
-    a countable dtype; all elements are a lane along all axes. Scratch: a chunk with its weights as
-    float64, where lanes are side by side, and 48 bytes for each value that there can be, of each
-    lane."""
-    n_lanes = math.prod(n for axis, n in enumerate(chunks[0].shape) if axis not in axes)
-
-    def parts() -> Iterator[WeighedWords]:
-        for chunk in chunks:
-            values = _rows_of_lanes(_words_on_host(chunk.values, dtype), axes)
-            lane = np.arange(n_lanes, dtype=np.int32)
-            if n_lanes == 1:
-                codes = np.broadcast_to(lane, values.size)  # of one number
-            else:
-                codes = np.repeat(lane, values.shape[-1])
-            flat = _flat_lanes(chunk, axes)
-            yield values.reshape(-1), _weights_on_host(flat), flat.keeps, codes
-
-    return _value_weights(parts(), dtype, n_lanes, with_squares=with_squares)
-
-
-def _flat_lanes(chunk: Accompanied, axes: tuple[int, ...]) -> Accompanied:
-    """What goes with the elements of a chunk, lane by lane, on the host."""
-    arrays = {"keeps": chunk.keeps, "weights": chunk.weights}
-    turned = {
-        name: _rows_of_lanes(to_host(array), axes).reshape(-1)
-        for name, array in arrays.items()
-        if array is not None
-    }
-    return Accompanied(turned["weights"], **turned)
-
-
-def _counts_of_lanes(rows: Any, keeps: Any, dtype: np.dtype[Any]) -> Iterator[ValueCounts]:
-    for i in range(rows.shape[0]):
-        lane = rows[i, ...]
-        yield value_counts(lane if keeps is None else Accompanied(lane, keeps[i, ...]), dtype)
-
-
-def _rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
-    """The lanes of an array as rows: a copy unless each is contiguous."""
-    rows = lanes_last(array, axes)
-    return namespace(rows).reshape(rows, (math.prod(rows.shape[:-1]), rows.shape[-1]))
+        kernels, some = _bound(chunks, dtype)
+    else:
+        kernels, some = _bound([chunk.values for chunk in chunks], dtype)
+    return kernels.answer_group_lanes(some, dtype, **how)
 
 
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
@@ -604,12 +412,8 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The answers for every lane as float64, on the host, and what is beyond bounds that they make,
     with at most so many elements of each side."""
-    if isinstance(chunks[0], Accompanied):
-        kernels, chunks = _kept_lanes(chunks, dtype)
-        return kernels.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
-    chunks = [checked(chunk, dtype) for chunk in chunks]
-    kernel = backend_for(chunks[0]).lanes
-    return kernel.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
+    kernels, chunks = _bound(chunks, dtype)
+    return kernels.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
 
 
 @one_way
@@ -631,15 +435,21 @@ def lane_ends(
     return kernels.lane_ends(parts, bounds, most)
 
 
+def _bound(
+    chunks: Sequence[Any], dtype: np.dtype[Any]
+) -> tuple[LaneKernels | KeptLanes, list[Any]]:
+    """The kernels for lanes of some chunks, with companions or without, and the chunks as they take
+    them."""
+    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
+    backend = backend_for(chunks[0])
+    return backend.kept_lanes if isinstance(chunks[0], Accompanied) else backend.lanes, chunks
+
+
 def _whole_lanes(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 ) -> tuple[LaneKernels | KeptLanes, list[Any]]:
     """The kernels for lanes that are known as a whole, and the chunks as they take them."""
-    if isinstance(chunks[0], Accompanied):
-        kept, some = _kept_lanes(chunks, dtype)
-        return kept, kept.parts_of(some, dtype, axes)
-    chunks = [checked(chunk, dtype) for chunk in chunks]
-    kernels = backend_for(chunks[0]).lanes
+    kernels, chunks = _bound(chunks, dtype)
     return kernels, kernels.parts_of(chunks, dtype, axes)
 
 
@@ -647,26 +457,15 @@ def _lanes_in_passes(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 ) -> tuple[LanePasses | KeptLanes, list[Any]]:
     """The kernels for lanes that are taken in parts, and the chunks as they take them."""
-    if isinstance(chunks[0], Accompanied):
-        kept, some = _kept_lanes(chunks, dtype)
-        return kept, kept.parts_of(some, dtype, axes)
-    chunks = [checked(chunk, dtype) for chunk in chunks]
-    kernels = backend_for(chunks[0])
-    return kernels.lane_passes, kernels.lanes.parts_of(chunks, dtype, axes)
-
-
-def _kept_lanes(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any]
-) -> tuple[KeptLanes, list[Accompanied]]:
-    chunks = [replace(chunk, values=checked(chunk.values, dtype)) for chunk in chunks]
-    return backend_for(chunks[0].values).kept_lanes, chunks
+    kernels, chunks = _bound(chunks, dtype)
+    parts = kernels.parts_of(chunks, dtype, axes)
+    is_kept = isinstance(chunks[0], Accompanied)
+    return backend_for(chunks[0]).kept_lanes if is_kept else backend_for(
+        chunks[0]
+    ).lane_passes, parts
 
 
 # --- Groups of all elements -----------------------------------------------------------------------
-
-CodesOf = Callable[[Any], Any]
-"""From labels of elements to the number of the group of each, -1 for none; in kind, or on the
-host."""
 
 
 def distinct_labels(labels: Any) -> Labels:
@@ -725,107 +524,6 @@ def group_elements(
 
 
 @one_way
-def group_value_counts(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
-) -> LaneValueCounts:
-    """How often each value occurs in every group of all chunks, of a countable dtype: reports are
-    on the host.
-
-    Scratch: the codes of a chunk, and 8 bytes for each value that there can be, of each group.
-    """
-    kernel = backend_for(_counted_as(chunks[0])).groups.value_counts
-
-    def parts() -> Iterator[tuple[Any, Any]]:
-        for chunk in chunks:
-            words = _words(checked(chunk.values, dtype), dtype)
-            yield words.reshape(-1), _codes_beside(chunk, codes_of)
-
-    def left_out() -> Iterator[tuple[Any, Any]]:
-        """Those elements as words that are all alike."""
-        for chunk in chunks:
-            if chunk.keeps is not None:
-                others = namespace(chunk.keeps).logical_not(chunk.keeps)
-                codes = _codes_beside(replace(chunk, keeps=others), codes_of)
-                yield namespace(codes).zeros(codes.shape, dtype=np.uint8), codes
-
-    table = kernel(parts(), n_groups, 1 << 8 * dtype.itemsize)
-    return LaneValueCounts.of_words(table, dtype, kernel(left_out(), n_groups, 1)[:, 0])
-
-
-def _counted_as(chunk: Accompanied) -> Any:
-    """An array of the kind by whose kernels a chunk is counted: its own, or NumPy's."""
-    return chunk.values if is_cupy(chunk.values) else np.empty(0)
-
-
-def _codes_beside(chunk: Accompanied, codes_of: CodesOf) -> Any:
-    """The number of the group of each element, -1 for those that are left out, of the kind by whose
-    kernels they are counted."""
-    kind, codes = _counted_as(chunk), _codes(chunk, codes_of)
-    return _as_codes(codes if is_cupy(kind) else to_host(codes), kind)
-
-
-def _words(values: Any, dtype: np.dtype[Any]) -> Any:
-    """The bits of elements of a countable dtype as unsigned integers, of their shape: on their
-    device if that is a CUDA device, else on the host."""
-    values = values if is_cupy(values) else to_host(values)
-    native = values.astype(dtype.newbyteorder("="), copy=False)
-    return native.view(np.dtype(f"u{dtype.itemsize}"))
-
-
-@one_way
-def group_value_weights(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    codes_of: CodesOf,
-    n_groups: int,
-    *,
-    with_squares: bool,
-) -> ValueWeights:
-    """What all elements of each value weigh in every group of all chunks, of a countable dtype: on
-    the host.
-
-    Scratch: the codes of a chunk and its weights as float64, and 48 bytes for each value that there
-    can be, of each group.
-    """
-
-    def parts() -> Iterator[WeighedWords]:
-        for chunk in chunks:
-            keeps = None if chunk.keeps is None else to_host(chunk.keeps).reshape(-1)
-            words = _words_on_host(chunk.values, dtype).reshape(-1)
-            codes = _codes(replace(chunk, keeps=None), codes_of)
-            codes = _as_codes(to_host(codes), words)
-            takes = codes >= 0
-            yield words, _weights_on_host(chunk, takes), keeps, codes
-
-    return _value_weights(parts(), dtype, n_groups, with_squares=with_squares)
-
-
-def _value_weights(
-    parts: Iterator[WeighedWords], dtype: np.dtype[Any], n_groups: int, *, with_squares: bool
-) -> ValueWeights:
-    kernel = backend_for(np.empty(0)).groups.value_weights
-    n_words = 1 << 8 * dtype.itemsize
-    found = kernel(parts, n_groups, n_words, valid_words(dtype) if with_squares else None)
-    return ValueWeights.merge([ValueWeights.of_words(each, dtype) for each in found])
-
-
-def _words_on_host(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    return np.asarray(_words(to_host(checked(values, dtype)), dtype))
-
-
-def _weights_on_host(chunk: Accompanied, takes: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-    """The weights of a chunk, of one dimension, as kernels add them up: integers beyond 2**53 are
-    checked, where those are that are taken and kept."""
-    weights = np.asarray(to_host(chunk.weights))
-    if weights.dtype.kind in "iu" and int(weights.max(initial=0)) > WHOLE:
-        flat = weights.reshape(-1)
-        for mask in (takes, None if chunk.keeps is None else to_host(chunk.keeps).reshape(-1)):
-            flat = flat if mask is None else np.where(mask, flat, flat.dtype.type(0))
-        return np.asarray(as_weights(flat))
-    return np.require(weights, np.float64, ["C", "A"]).reshape(-1)
-
-
-@one_way
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
     """The places of the elements of each group, by the codes of all elements on the host; see
     `reference.groups.places_in_groups`."""
@@ -863,32 +561,13 @@ def _in_groups(
     n_nat = np.zeros(n_groups, np.int64)
     for chunk in chunks:
         values, _ = elements_in_order(checked(chunk.values, dtype), dtype)
-        codes = _codes(chunk, codes_of)
+        codes = group_codes(chunk, codes_of)
         if dtype.kind in "mM":
             is_nat = values == np.iinfo(np.int64).min
             n_nat += np.bincount(codes[is_nat & (codes >= 0)], minlength=n_groups)
             codes = np.where(is_nat, np.int32(-1), codes)
-        parts.append((values, _as_codes(codes, values)))
+        parts.append((values, as_codes(codes, values)))
     return parts, n_nat if dtype.kind in "mM" else None
-
-
-def _codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
-    """The number of the group of each element, -1 for those that are left out: where labels and
-    masks are, if that is a CUDA device, else on the host."""
-    labels, keeps = chunk.labels, chunk.keeps
-    assert labels is not None
-    codes = codes_of(labels if is_cupy(labels) else to_host(labels)).reshape(-1)
-    if keeps is None:
-        return codes
-    keeps = keeps if is_cupy(codes) else to_host(keeps)
-    return namespace(codes).where(keeps.reshape(-1), codes, np.int32(-1))
-
-
-def _as_codes(codes: Any, values: Any) -> Any:
-    """Codes of the kind of the elements."""
-    if is_cupy(codes):
-        return codes.astype(np.int32, copy=False)
-    return like(np.require(codes, np.int32, ["C", "A"]), values)
 
 
 # --- Lanes in passes, whose reports are on the host or a device -----------------------------------
@@ -1051,8 +730,8 @@ def weighed_lanes_and_ends(
 def _lane_weighing(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any]
 ) -> tuple[LaneWeighing, list[Accompanied]]:
-    chunks = [replace(chunk, values=checked(chunk.values, dtype)) for chunk in chunks]
-    return backend_for(chunks[0].values).lane_weighing, chunks
+    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
+    return backend_for(chunks[0]).lane_weighing, chunks
 
 
 # --- Rows -----------------------------------------------------------------------------------------

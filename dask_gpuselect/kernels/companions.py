@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, namespace
+from dask_gpuselect.arrays import Array, checked, is_cupy, like, namespace, to_host
 
 T = TypeVar("T")
 WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
@@ -125,6 +125,14 @@ def values_of(chunk: Any) -> Array:
     return chunk.values if isinstance(chunk, Accompanied) else chunk
 
 
+def checked_chunk(chunk: Any, dtype: np.dtype[Any]) -> Any:
+    """A chunk whose elements are of a kind and a dtype that kernels take, with its companions if it
+    has some; see `arrays.checked`."""
+    if isinstance(chunk, Accompanied):
+        return replace(chunk, values=checked(chunk.values, dtype))
+    return checked(chunk, dtype)
+
+
 def words_of(
     chunk: Any,
     dtype: np.dtype[Any],
@@ -205,3 +213,29 @@ def _are_same(a: Array, b: Array) -> bool:
     size = a.dtype.itemsize
     word = f"u{size}" if size in WORDS else f"V{size}"  # as strings and records are
     return bool((a.view(word) == b.view(word)).all())
+
+
+# --- Labels ---------------------------------------------------------------------------------------
+
+CodesOf = Callable[[Any], Any]
+"""From labels of elements to the number of the group of each, -1 for none; in kind, or on the
+host."""
+
+
+def group_codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
+    """The number of the group of each element, -1 for those that are left out: where labels and
+    masks are, if that is a CUDA device, else on the host."""
+    labels, keeps = chunk.labels, chunk.keeps
+    assert labels is not None
+    codes = codes_of(labels if is_cupy(labels) else to_host(labels)).reshape(-1)
+    if keeps is None:
+        return codes
+    keeps = keeps if is_cupy(codes) else to_host(keeps)
+    return namespace(codes).where(keeps.reshape(-1), codes, np.int32(-1))
+
+
+def as_codes(codes: Any, values: Any) -> Any:
+    """Codes of the kind of the elements."""
+    if is_cupy(codes):
+        return codes.astype(np.int32, copy=False)
+    return like(np.require(codes, np.int32, ["C", "A"]), values)

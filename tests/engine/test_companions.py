@@ -143,14 +143,14 @@ def test_fingerprints_are_of_values_and_never_of_memory(
 
     def mark(array: Any) -> int:
         chunk = Accompanied(values, **{companion: array})
-        return kernels.fingerprint(chunk, ordered=ordered)
+        return kernels.fingerprints.fingerprint(chunk, ordered=ordered)
 
     view = kind.xp.broadcast_to(kind.asarray(np.ascontiguousarray(own)), shape)
     known = mark(view)
     for how, other in in_another_memory(whole).items():
         assert mark(kind.asarray(other)) == known, how
     sent = pickle.loads(pickle.dumps(Accompanied(values, **{companion: view})))
-    assert kernels.fingerprint(sent, ordered=ordered) == known
+    assert kernels.fingerprints.fingerprint(sent, ordered=ordered) == known
     different = np.array(whole)
     different[1, 3, 3] = SMALL[name](np.arange(3) + 1)[2]
     assert mark(kind.asarray(different)) != known
@@ -166,7 +166,7 @@ def test_bytes_between_long_doubles_have_no_part_in_fingerprints(*, ordered: boo
     assert (weights == other).all()
     x = np.arange(8.0)
     a, b = (
-        kernels.fingerprint(Accompanied(x, weights=each), ordered=ordered)
+        kernels.fingerprints.fingerprint(Accompanied(x, weights=each), ordered=ordered)
         for each in (weights, other)
     )
     assert a == b

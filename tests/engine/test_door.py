@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import median, quantile, sort, sort_by
 from dask_gpuselect.engine import door, source
-from dask_gpuselect.kernels import begun_fingerprint, ended_fingerprints, fingerprint
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.fingerprints import begun_fingerprint, ended_fingerprints, fingerprint
 from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares
 from tests.backends import Backend

@@ -24,6 +24,7 @@ from dask_gpuselect import (
     quantile,
 )
 from dask_gpuselect.engine import lanes, marks
+from dask_gpuselect.kernels import fingerprints
 from tests.backends import CUPY
 from tests.data import FLOATS, INTEGERS, MISSING, make
 from tests.sources import Source
@@ -145,9 +146,9 @@ def test_a_stream_of_a_thread_is_waited_for() -> None:
 
     a = FLOATS["normal"](1_001)
     chunk = CUPY.asarray(a)
-    assert not isinstance(kernels.begun_fingerprint(chunk), int)
+    assert not isinstance(fingerprints.begun_fingerprint(chunk), int)
     with cupy.cuda.Stream(non_blocking=True):
-        assert kernels.begun_fingerprint(chunk) == kernels.fingerprint(chunk)
+        assert fingerprints.begun_fingerprint(chunk) == fingerprints.fingerprint(chunk)
 
 
 @pytest.mark.gpu

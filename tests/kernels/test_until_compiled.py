@@ -121,7 +121,7 @@ def test_fingerprints_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rows += [[days, table], [table.T, days.T], [np.empty(0), np.empty(0, "u1")]]
 
     def marks() -> list[int]:
-        return [kernels.fingerprint_of_rows(columns) for columns in rows]
+        return [kernels.fingerprints.fingerprint_of_rows(columns) for columns in rows]
 
     with new_process(monkeypatch, np.inf, 1e9):
         by_numpy = marks()

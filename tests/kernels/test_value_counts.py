@@ -111,7 +111,7 @@ def test_counts_say_what_loads_would(backend: Backend, dtype: str) -> None:
     kind = np.dtype(dtype)
     for name, values in data(dtype, 5000).items():
         chunks = [backend.asarray(part) for part in np.array_split(values, 7)]
-        counts = ValueCounts.merge([kernels.value_counts(chunk, kind) for chunk in chunks])
+        counts = ValueCounts.merge([kernels.values.value_counts(chunk, kind) for chunk in chunks])
         assert_counts(counts, values)
         some = np.unique(counts.values[:: max(len(counts.values) // 5, 1)])
         ends = np.unique(np.append(some, some + some.dtype.type(1)))
@@ -136,7 +136,7 @@ def test_counts_say_what_loads_would(backend: Backend, dtype: str) -> None:
 
 
 def test_chunks_of_a_narrower_dtype_than_promised() -> None:
-    found = kernels.value_counts(np.array([200, 3], np.uint8), np.dtype(np.int16))
+    found = kernels.values.value_counts(np.array([200, 3], np.uint8), np.dtype(np.int16))
     assert (found.values.tolist(), found.values.dtype) == ([3, 200], np.int16)
 
 
@@ -160,7 +160,7 @@ def test_lanes_are_counted_together(backend: Backend, n_lanes: int, dtype: str) 
         for given, axis in ((chunk, 0), (chunk.T, 1)):
             masked = Accompanied(given, mask if axis == 0 else mask.T)
             for each, takes in ((given, np.ones_like(keeps)), (masked, keeps)):
-                found = kernels.lane_value_counts([each], np.dtype(dtype), (axis,))
+                found = kernels.values.lane_value_counts([each], np.dtype(dtype), (axis,))
                 assert_counts_of_each(found, table.T, takes.T)
 
 
@@ -178,7 +178,7 @@ def test_groups_are_counted(backend: Backend, n_groups: int, dtype: str) -> None
         ]
         chunks[0] = replace(chunks[0], keeps=None)
         about = chunks, np.dtype(dtype), lambda labels: labels, n_groups
-        found = kernels.group_value_counts(*about)
+        found = kernels.values.group_value_counts(*about)
         keeps[:3000] = True
         each = ([some[codes == i] for i in range(n_groups)] for some in (values, keeps))
         assert_counts_of_each(found, *each)

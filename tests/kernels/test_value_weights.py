@@ -85,7 +85,7 @@ def test_groups(dtype: str) -> None:
         for some in ([chunks], [[chunk] for chunk in chunks]):
             found = ValueWeights.merge(
                 [
-                    kernels.group_value_weights(
+                    kernels.values.group_value_weights(
                         each, values.dtype, lambda labels: labels, 4, with_squares=True
                     )
                     for each in some
@@ -124,7 +124,7 @@ def test_scratch_is_two_chunks() -> None:
     chunk = Accompanied(values, None, weights)
 
     def ask() -> ValueWeights:
-        return kernels.lane_value_weights([chunk], values.dtype, (0,), with_squares=True)
+        return kernels.values.lane_value_weights([chunk], values.dtype, (0,), with_squares=True)
 
     ask()
     tracemalloc.start()
