@@ -145,6 +145,27 @@ def test_q_of_many_dimensions(q: Any, shape: str) -> None:
             ask(q)
 
 
+def test_lazy_q_at_all_doors() -> None:
+    q = da.from_array([0.5], chunks=1)
+    named = xr.DataArray(da.ones(4, chunks=2), dims="x")
+    frame = dd.from_pandas(pd.DataFrame({"v": [1.0, 2.0], "k": [1, 1]}), npartitions=1)
+    of_names = xr.DataArray([0, 0, 1, 1], dims="x", name="g")
+    for ask in (
+        named.data.exact.percentile,
+        named.data.exact.explain,
+        groupby(named.data, [0, 0, 1, 1]).quantile,
+        named.exact.quantile,
+        named.to_dataset(name="v").exact.quantile,
+        named.exact.groupby(of_names).quantile,
+        frame.exact.quantile,
+        frame["v"].exact.quantile,
+        frame.exact.groupby("k").quantile,
+        lambda lazy: iqr(named.data, q=lazy),
+    ):
+        with pytest.raises(TypeError, match=r"q must be known .*: compute it first, q\.compute"):
+            ask(q)
+
+
 @pytest.mark.parametrize("name", ["weights", "fill_value", "strategy", "anything"])
 def test_what_a_function_does_not_take_is_no_matter_of_its_value(name: str) -> None:
     """An argument that is lazy and unknown is unknown first of all; the error says who takes it."""

@@ -20,7 +20,7 @@ from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.quantiles.weighted import WEIGHTED
 from dask_gpuselect.robust import iqr, mad
-from tests.backends import Backend
+from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import uniform
 from tests.sources import Source
 
@@ -63,7 +63,14 @@ def lazy(backend: Backend, source: Source, chunks: Any = CHUNKS) -> da.Array:
     return backend.mapped(source.lazy(chunks))
 
 
-@pytest.mark.parametrize("asks", [COUNTED, WEIGHED], ids=["counted", "weighed"])
+@pytest.mark.parametrize(
+    ("backend", "asks"),
+    [
+        param(NUMPY, NUMPY, COUNTED, id="counted"),
+        param(CUPY, CUPY, COUNTED, id="counted on a device"),
+        param(NUMPY, NUMPY, WEIGHED, id="weighed"),
+    ],
+)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
 def test_several_questions_share_the_load(backend: Backend, dtype: str, asks: Any) -> None:
     source = Source(SHAPE, dtype)
