@@ -325,7 +325,6 @@ PROGRAMS: dict[str, tuple[str, Sequence[str], set[str]]] = {
     "distributions": ("ecdf", [*ONE, "--elements", "3000", *POINTS], {"normal"}),
     "isotonic": ("isotonic", [*ONE, "--sizes", "300", "3000"], {*isotonic.DATA}),
     "splines": ("splines", [*ONE, *PLACES], {*splines.FUNCTIONS}),
-    "robust fits": ("robust", [*ONE, "--rows", "4000", "--cases", "2:0.45"], {"4,000"}),
 }  # fmt: skip
 LOADS = [*ONE, "--chunks", "12", "--size", "500"]
 STORES = ["--gigabytes", "0.0001", "--chunk-mb", "0.01"]
@@ -334,6 +333,7 @@ SLOW: dict[str, tuple[str, Sequence[str], set[str]]] = {
     "kinds": ("one_load", ["kinds", *LOADS], {"mixed", "sorted", "clouds"}),
     "questions": ("one_load", ["questions", *LOADS], {"median", "mad", "weights"}),
     "stores": ("one_load", ["stores", *LOADS, *STORES], {"zstd, level 9", "50 ms a chunk"}),
+    "robust fits": ("robust", [*ONE, "--rows", "4000", "--cases", "2:0.45"], {"4,000"}),
     "neighbours": ("neighbors", [*ONE, *ROWS], {"1,000", "0", "1e+06", "1e+08"}),
     "sorting": ("sorting", SOME, {f"`radix_sort(x, bits={n})`" for n in (8, 11, 16)}),
     "axis": (

@@ -26,16 +26,16 @@ PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 # scripts have tests of their own.
 SCRIPTS = {
     "climatology": (["--years", "3", "--size", "3"], "at one pixel equal NumPy's"),
-    "cloud_mask": (
-        ["--dates", "12", "--bands", "2", "--size", "64", "--every", "5"],
-        "answers of ours and of xarray are equal",
-    ),
-    "monthly_medians": (["--small"], "192 medians and the quartiles of 4 boxes are NumPy's"),
     "dataframe_column": (["--months", "3", "--rows", "1500"], "of hours equal those of pandas"),
     "display_stretch": (["--depth", "4", "--size", "64"], "of both channels equal NumPy's"),
     "out_of_core_gpu": (["--gigabytes", "0.01", "--chunks", "20"], "the quartiles are exact"),
     "robust_scaling": (["--rows", "2000"], "the scaled features equal NumPy's"),
     "zonal_statistics": (["--size", "64", "--zones", "5"], "quartiles of 5 districts equal"),
+    "cloud_mask": (
+        ["--dates", "12", "--bands", "2", "--size", "64", "--every", "5"],
+        "answers of ours and of xarray are equal",
+    ),
+    "monthly_medians": (["--small"], "192 medians and the quartiles of 4 boxes are NumPy's"),
 }
 
 

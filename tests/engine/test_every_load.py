@@ -39,15 +39,11 @@ from dask_gpuselect.neighbors import (
     NearestNeighbors,
     kneighbors,
 )
-from dask_gpuselect.robust import (
-    LeastMedianOfSquares,
-    LeastTrimmedSquares,
-    fitting,
-    mad,
-)
+from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting, mad
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import STRATEGIES
+from tests.calls import WITHOUT
 from tests.data import hashed
 from tests.matrix.cases import Counted
 from tests.matrix.cases import _hidden as hidden
@@ -316,7 +312,6 @@ CASES: dict[str, list[Case]] = {
         Case(fitted(LeastTrimmedSquares, is_reweighted=True), -1, (80, 3), is_known=False),
         Case(of_targets, -1, (80,)),
     ],
-    "GroupBy": [Case(lambda x: thirds(x).quantile([0.1, 0.9]), 1, LANES)],
     "groupby": [
         Case(lambda x: thirds(x).median(), 1, LANES),
         Case(lambda x: thirds(x).median(), 3, LANES, PASSES),
@@ -325,38 +320,14 @@ CASES: dict[str, list[Case]] = {
     "LeastMedianOfSquares": [Case(fitted(LeastMedianOfSquares), -1, (80, 3))],
 }
 
-NOT_OF_CHUNKS = {
-    # What is returned, settings, and what says something without a load.
-    "Box",
-    "Boxplot",
-    "ChunksChangedError",
-    "LazyDistribution",
-    "Plan",
-    "Strategy",
-    "disable",
-    "enable",
-    "explain",
-    "show_versions",
-    "warm",
-    # Of plain arrays.
-    "EmpiricalDistribution",
-    "EstimatedDistribution",
-    "MonotoneQuadraticSpline",
-    "MonotoneRationalSpline",
-    "isotonic_regression",
-    # It needs a device; a chunk is loaded once, through the same door.
-    "to_gpu",
-}
-PUBLIC = (
-    "",
-    ".boxplot",
-    ".distribution",
-    ".groups",
-    ".neighbors",
-    ".quantiles",
-    ".robust",
-    ".sorting",
-)
+# What is returned, settings, what says something without a load, and what needs a device.
+NOT_OF_CHUNKS = {name.rpartition(".")[2] for name in WITHOUT} | {"Strategy", "explain"}
+NOT_OF_CHUNKS -= {"groupby", "SplineDerivative"}
+# Of plain arrays.
+NOT_OF_CHUNKS |= {"EmpiricalDistribution", "EstimatedDistribution", "isotonic_regression"}
+NOT_OF_CHUNKS |= {"MonotoneQuadraticSpline", "MonotoneRationalSpline"}
+PUBLIC = ("", ".boxplot", ".distribution", ".groups", ".neighbors", ".quantiles")
+PUBLIC += (".robust", ".sorting")
 
 
 def test_no_function_is_forgotten() -> None:
