@@ -237,4 +237,4 @@ def test_what_other_modules_hold_to_a_reference() -> None:
     test_isotonic.test_lower_sets("cuda", CUPY, "trend", "integers")
     test_pilot.test_pilots(CUPY, "cuda", "normal", "f4", (0.25, 0.5, 0.75))
     test_lane_boxes.test_many_fliers("f4", 365)
-    test_weighing.test_all_at_once(test_weighing.CUDA, "f4", "float32")
+    test_weighing.test_large_chunks(test_weighing.CUDA, "float32", "mixed", "f4")

@@ -23,6 +23,7 @@ WEIGHTS: dict[str, NDArray[Any]] = {
     "floats": UNIT,
     "counts and none": np.floor(UNIT * 4).astype("i2"),
     "every magnitude": np.ldexp(0.5 + UNIT, np.floor(2090 * uniform(N)).astype(int) - 1073),
+    "two magnitudes": np.where(np.arange(N) % 3 == 0, UNIT * 1e-300, UNIT * 1e300),
     "beyond 2**53": np.floor(UNIT * 2.0**61).astype("u8") * 4 + 1,
 }
 DTYPES = ("f2", "u1", "?", "i1", "u2", "i2")
@@ -77,7 +78,7 @@ def assert_lane(found: ValueWeights, lane: int, values: Any, weights: Any) -> No
 def test_groups(dtype: str) -> None:
     values, codes = elements(dtype), np.floor(uniform(N + 9)[9:] * 5).astype("i4") - 1
     keeps = uniform(N + 5)[5:] < 0.7
-    for kind in ("floats", "every magnitude", "counts and none", "beyond 2**53"):
+    for kind in WEIGHTS:
         weights = WEIGHTS[kind].copy()
         weights[codes < 0] = weights[~keeps] = 0 if kind == "beyond 2**53" else -1
         parts = zip(*(np.array_split(a, 3) for a in (values, keeps, weights, codes)), strict=True)

@@ -47,7 +47,6 @@ from tests.kernels.test_weighing import UNIT, exactly
 from tests.oracle import nearest, rounded
 
 Chunk = tuple[NDArray[Any], NDArray[Any]]
-QUANTILES = (0.0, 5e-324, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.75, 1 - 2**-53, 1.0)
 METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 FLOAT = np.dtype(np.float64)
 
