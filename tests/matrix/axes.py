@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,8 +197,20 @@ their tasks with the array beside them, chunks in memory, of unknown sizes, and 
 
 SCHEDULERS = ("sync", "threads")
 
-PARTS: Mapping[str, int] = {"64 MiB": 1 << 26, "1 kB": 1000, "500 B": 500}
-"""How large the parts of data are that a task takes where it groups all elements."""
+
+class Parts(NamedTuple):
+    """How many bytes a task takes that groups all elements, and how many pairs of chunks sorts move
+    pieces between without groups of chunks."""
+
+    task: int
+    pairs: int
+
+
+PARTS: Mapping[str, Parts] = {
+    "64 MiB": Parts(1 << 26, 1 << 16),
+    "1 kB": Parts(1000, 10),
+    "500 B": Parts(500, 0),
+}
 
 KERNELS = ("NumPy", "compiled")
 """What answers about small arrays; compiled kernels of few dtypes, for compiling takes longest."""

@@ -19,11 +19,11 @@ import numpy as np
 from dask.callbacks import Callback
 from numpy.typing import NDArray
 
-from dask_gpuselect.engine import plans
+from dask_gpuselect.engine import exchange, plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from tests.matrix import axes, definitions
-from tests.matrix.questions import QUESTIONS, Question, pick
+from tests.matrix.questions import QUESTIONS, Question, draw_strategy, pick
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -143,7 +143,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "missing": question.missing,
         "mask": tuple(axes.MASKS),
         "dtype": tuple(d for d in axes.DTYPES if np.dtype(d).kind in question.kinds),
-        "shape": tuple(axes.SHAPES),
+        "shape": question.shapes,
         "cuts": tuple(axes.CUTS),
         "companion cuts": ("alike", *axes.CUTS),
         "home": axes.HOMES,
@@ -197,6 +197,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
             row["missing"] = "where"
         if slots.groups or row["shape"] == "0-d":
             row["home"] = "tasks"
+    if row["question"] == "sort_by" and row["home"] in ("unknown sizes", "expression"):
+        row["home"] = "tasks"  # places are of known sizes, and of dask
     return row
 
 
@@ -216,15 +218,18 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     with np.errstate(all="ignore"):
         values = axes.elements(row["data"], row["dtype"], n, random).reshape(shape)
     weighs = row["measure"] != "count"
+    asked = question.draw(random, values.dtype.kind, weighs)
+    if row["question"] == "quantile" and row["slots"] == "all" and not weighs:
+        asked["strategy"] = draw_strategy(random)
+    if row["home"] == "unknown sizes":
+        asked.pop("chunks", None)
     case = Case(
         row,
         values,
         axes.chunks_of(shape, row["cuts"], random),
-        question.draw(random, values.dtype.kind, weighs),
+        asked,
         {},
-        keepdims=question.function is not None
-        and not question.is_box
-        and question.name != "order_statistic"
+        keepdims=question.keeps_dims
         and not axes.SLOTS[row["slots"]].groups
         and random.random() < 0.3,
         seed=(seed, number),
@@ -401,7 +406,7 @@ def ask(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
     if case.slots.groups:
         return getattr(grouped(case, values, beside), case.question.name)(**how)
     assert case.question.function is not None
-    if case.question.name != "order_statistic":
+    if case.question.takes_axis:
         how["axis"] = case.axis
     return case.question.function(values, **how)
 
@@ -411,13 +416,14 @@ def surroundings(case: Case) -> Iterator[None]:
     """Set the limits, the scheduler and the kernels of a case; warnings of what is missing say
     nothing new."""
     large = 0 if case.row["kernels"] == "compiled" else np.inf
-    limits = axes.LIMITS[case.row["limits"]]
+    limits, parts = axes.LIMITS[case.row["limits"]], axes.PARTS[case.row["parts"]]
     config = {f"dask_gpuselect.{name}": value for name, value in limits.items()}
     with (
         warnings.catch_warnings(),
         np.errstate(all="ignore"),
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
-        patch.object(plans, "ONE_TASK", axes.PARTS[case.row["parts"]]),
+        patch.object(plans, "ONE_TASK", parts.task),
+        patch.object(exchange, "PAIRS", parts.pairs),
     ):
         warnings.simplefilter("ignore")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
@@ -544,7 +550,7 @@ def script(case: Case, problem: str) -> str:
         f"# {case.question.name}: " + ", ".join(f"{k}: {v}" for k, v in case.row.items()),
         f"# seed {case.seed[0]}, number {case.seed[1]}: {problem.splitlines()[0]}",
         "import dask, dask.array as da, numpy as np, dask_gpuselect",
-        "from dask_gpuselect import groups, robust",
+        "from dask_gpuselect import distribution, groups, robust",
     ]
     for name, a in shapes.items():
         lines.append(f"{name} = {_code(a)}.reshape({a.shape})")
@@ -559,9 +565,10 @@ def script(case: Case, problem: str) -> str:
         grouped = f"groups.groupby(x, {by}, {case.axis}, groups={case.groups})"
         call = f"{grouped}.{name}({', '.join(how)})"
     else:
-        home = "robust" if name in ("mad", "nanmad", "iqr", "naniqr") else "dask_gpuselect"
-        axis = [] if name == "order_statistic" else [f"axis={case.axis}"]
-        call = f"{home}.{name}(x, {', '.join(axis + how)})"
+        axis = [f"axis={case.axis}"] if case.question.takes_axis else []
+        call = f"{case.question.module}.{name}({', '.join(['x', *axis, *how])})"
+    if name == "sort_by":
+        call = call.replace("(x", "(x, da.arange(x.size, chunks=x.chunks)") + "[1]"
     lines.append(f"with dask.config.set({ {'scheduler': case.row['scheduler'], **limits} }):")
     lines.append(f"    print({call}.compute())")
     try:
