@@ -136,25 +136,6 @@ def test_windows_may_be_slices() -> None:
     np.testing.assert_array_equal(found, [A[:2].mean(axis=0), A[-2:].mean(axis=0)])
 
 
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_groups_that_are_wanted(is_lazy: bool) -> None:
-    a = data()
-    labels: Any = da.from_array(LABELS, chunks=7) if is_lazy else LABELS
-    found = groupby(da.from_array(a, chunks=25), labels, 0, groups=[3, 7, 0])
-    assert found.groups.tolist() == [3, 7, 0]
-    with pytest.warns(RuntimeWarning, match="All-NaN"):
-        medians = found.median().compute(scheduler="sync")
-    np.testing.assert_array_equal(medians[0], np.median(a[LABELS == 3], axis=0))
-    np.testing.assert_array_equal(medians[2], np.median(a[LABELS == 0], axis=0))
-    assert np.isnan(medians[1]).all()
-    counts = found.count().compute()
-    assert (counts[1] == 0).all()
-    assert (counts[0] == (LABELS == 3).sum()).all()
-    integers = groupby(data("i8"), LABELS, 0, groups=[3, 7])
-    with pytest.raises(IndexError, match="int64 has no NaN"):
-        integers.quantile(0.5, method="lower")
-
-
 def test_zones_of_a_map() -> None:
     """Labels of two axes, of each date; lazy ones too, of other chunks."""
     a, zones = data(), np.floor(uniform(30) * 3).astype(int).reshape(5, 6)

@@ -27,13 +27,6 @@ SHAPE = (12, 5, 6)
 MASK = uniform(360).reshape(SHAPE) < 0.7
 WEIGHTS = np.floor(uniform(360)[::-1].reshape(SHAPE) * 4) + 1
 
-LAID: dict[str, tuple[int | tuple[int, ...], tuple[int, ...], Any]] = {
-    "along the first axis": (0, (12,), 5),
-    "along the last axis": (2, (6,), ((1, 0, 5),)),
-    "of two axes": ((0, 1), (12, 5), (4, 3)),
-    "of a map for all dates": ((1, 2), (5, 6), (2, 6)),
-    "of each element": (1, SHAPE, (7, 5, 2)),
-}
 KINDS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "integers": lambda codes: 7 * codes - 3,
     "bools": lambda codes: codes > 0,
@@ -83,22 +76,6 @@ def known(ask: Callable[[GroupBy], Any], a: NDArray[Any], by: Any, axis: Any) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return ask(groupby(a, by, axis))
-
-
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("laid", LAID)
-@pytest.mark.parametrize("name", ASKED)
-def test_as_of_known_labels(name: str, laid: str, plan: str) -> None:
-    axis, shape, chunks = LAID[laid]
-    a, by, ask = data(), labels(shape), ASKED[name]
-    wanted = known(ask, a, by, axis)
-    with limits(plan, axis):
-        x = da.from_array(a, chunks=(5, 2, 4))
-        found = ask(groupby(x, da.from_array(by, chunks=chunks), axis))
-    assert found.dtype == wanted.dtype
-    assert sum(np.isnan(found.shape)) == 1
-    assert all(n == size or np.isnan(n) for n, size in zip(found.shape, wanted.shape, strict=True))
-    np.testing.assert_array_equal(compute(found), wanted)
 
 
 def test_several_kinds_of_labels() -> None:

@@ -16,14 +16,12 @@ from dask_gpuselect import Box, ChunksChangedError, describe_boxplot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.backends import Backend
-from tests.data import INTEGERS, make, normal, uniform
+from tests.data import make, normal, uniform
 from tests.features.test_boxplot import Shaped, cluster_at_the_fence
 from tests.features.test_lane_boxes import assert_same
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
 from tests.sources import Source, changing
-
-DISCRETE = "inverted_cdf"
 
 
 def box_of(
@@ -131,15 +129,6 @@ def test_a_third_load_where_it_is_needed(method: str, monkeypatch: pytest.Monkey
     everything = (slice(None),)
     assert_box(box, box_of(source.values(everything), weights.values(everything), **asked))
     assert {*source.loads.values(), *weights.loads.values()} == {3}
-
-
-def test_boxes_share_loads() -> None:
-    source, weights = Source((60_000,)), Source((60_000,))
-    x, w = source.lazy(7000), weights.lazy(7000)
-    both = describe_boxplot({"x": x, "double": 2 * x}, weights=w).compute()
-    assert max(source.loads.values()) <= 2
-    assert max(weights.loads.values()) <= 2
-    assert both["double"].med == 2 * both["x"].med
 
 
 def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
@@ -282,10 +271,3 @@ def test_it_can_be_read_and_drawn() -> None:
     assert describe_boxplot(values)[0].flier_weights is None
     pieces = dask.compute(found, describe_boxplot(values))
     assert pieces[0][0].n == 251.5
-
-
-def test_all_integers_of_64_bits() -> None:
-    for name in INTEGERS:
-        values = make(name, "i8", 200)
-        (box,) = describe_boxplot(values, weights=np.ones(200), method=DISCRETE)
-        assert_box(box, box_of(values, np.ones(200), DISCRETE))

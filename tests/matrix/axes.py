@@ -131,7 +131,7 @@ class Slots:
     ----------
     axis : callable
         From the number of dimensions to the reduced axes; None for all of them.
-    groups : {"", "labels", "labels along", "lazy labels", "windows"}
+    groups : {"", "labels", "labels along", "lazy labels", "lazy labels along", "windows"}
         Labels of every element, or of the places along the only reduced axis; or windows of places
         along it, which overlap.
     """
@@ -141,7 +141,7 @@ class Slots:
 
     def fits(self, ndim: int) -> bool:
         """Tell whether data of some dimensions have such slots."""
-        if self.groups in ("labels along", "windows"):
+        if "along" in self.groups or self.groups == "windows":
             return ndim >= 1
         return ndim >= (1 if self.groups else 0) and (self.axis(ndim) is None or ndim >= 2)
 
@@ -155,6 +155,7 @@ SLOTS: Mapping[str, Slots] = {
     "groups, lazy labels": Slots(lambda n: None, "lazy labels"),
     "groups along the first axis": Slots(lambda n: 0, "labels along"),
     "groups along the last axis": Slots(lambda n: n - 1, "labels along"),
+    "lazy groups along the first axis": Slots(lambda n: 0, "lazy labels along"),
     "windows along the first axis": Slots(lambda n: 0, "windows"),
     "windows along the last axis": Slots(lambda n: n - 1, "windows"),
     "groups of the last two axes": Slots(lambda n: tuple(range(max(0, n - 2), n)), "labels"),

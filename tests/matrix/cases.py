@@ -178,6 +178,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iuf"])
     if row["dtype"] not in axes.COMPILED:
         row["kernels"] = "NumPy"
+    if row["question"] == "radix_sort" and row["home"] in ("plain", "expression"):
+        row["home"] = "tasks"  # it takes arrays of dask alone
     if row["dtype"] == "?" and "nodata" in row["missing"]:
         row["missing"] = "where"
     slots = axes.SLOTS[row["slots"]]
@@ -185,8 +187,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
     ndims = dict.fromkeys(axes.SHAPES, 0) | axes.DIMENSIONS
     if ndims[row["shape"]] < least:
         row["shape"] = pick(random, [name for name, n in ndims.items() if n >= least])
-    if row["slots"] == "groups, lazy labels" and row["measure"] != "count":
-        # Documented: one task holds all data, which must fit the limit.
+    if "lazy" in slots.groups and (row["measure"] != "count" or "along" in slots.groups):
+        # Documented: one task holds all data, or a lane, which must fit the limit.
         keep("limits", [name for name in axes.LIMITS if "columns" not in name])
     if row["shape"] == "0-d" and row["missing"] == "masked":
         row["missing"] = "where"  # dask does not declare that such an array is masked
@@ -221,6 +223,8 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     asked = question.draw(random, values.dtype.kind, weighs)
     if row["question"] == "quantile" and row["slots"] == "all" and not weighs:
         asked["strategy"] = draw_strategy(random)
+    if question.definition is definitions.quantiles and not weighs and random.random() < 0.2:
+        asked["fill_value"] = np.array(1, row["dtype"])[()]
     if row["home"] == "unknown sizes":
         asked.pop("chunks", None)
     case = Case(
@@ -245,10 +249,10 @@ def _with_companions(case: Case, random: axes.Random) -> Case:
     if case.slots.groups == "windows":
         case = replace(case, windows=_windows(along[0], random))
     elif case.slots.groups:
-        of = along if case.slots.groups == "labels along" else shape
+        of = along if "along" in case.slots.groups else shape
         labels = random.integers(0, pick(random, [1, 3, 9]), int(np.prod(of))).reshape(of)
         beside["labels"] = labels
-        if case.slots.groups != "lazy labels" and random.random() < 0.3:
+        if "lazy" not in case.slots.groups and random.random() < 0.3:
             case = replace(case, groups=[2, 0, 7])
     if row["measure"] != "count":
         weigh = axes.WEIGHTS[row["measure"]]
@@ -366,7 +370,7 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
         is_alike = case.row["companion cuts"] == "alike" and a.shape == case.values.shape
         cuts = case.row["cuts" if case.row["companion cuts"] == "alike" else "companion cuts"]
         chunks = case.chunks if is_alike else axes.chunks_of(a.shape, cuts, random)
-        if name == "labels" and case.slots.groups != "lazy labels":
+        if name == "labels" and "lazy" not in case.slots.groups:
             beside[name] = a
         elif home == "expression":
             beside[name] = made(a, chunks=chunks)

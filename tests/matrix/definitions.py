@@ -117,7 +117,8 @@ def _dtype_of_quantiles(name: str, dtype: Any, how: Mapping[str, Any]) -> np.dty
 
 
 def quantiles(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
-    """Define a quantile function of `numpy` for the elements of a slot."""
+    """Define a quantile function of `numpy` for the elements of a slot; `fill_value` if there is
+    none."""
     answer_dtype = _dtype_of_quantiles(name, dtype, how)
     method = how.get("method", "median")
     share = np.asarray(how.get("q", 0.5), np.float64) / (100 if "percentile" in name else 1)
@@ -125,6 +126,9 @@ def quantiles(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
     is_missing = values != values
     is_lost = is_missing.any() and not oracle.skips_missing(name)
     if len(values) == 0 or is_lost or is_missing.all():
+        takes_part = len(values) if not oracle.skips_missing(name) else (~is_missing).any()
+        if not takes_part and how.get("fill_value") is not None:
+            return np.full(share.shape, how["fill_value"], answer_dtype)
         if answer_dtype.kind not in "fmM":
             raise Refused(IndexError)
         return np.full(share.shape, "NaT" if answer_dtype.kind in "mM" else np.nan, answer_dtype)

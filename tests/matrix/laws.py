@@ -124,7 +124,7 @@ def loads(case: Case, lazy: Lazy) -> None:
         # Labels alone are read for their names, and once more for those of boxes; and with them
         # the chunks that they are made of.
         names_labels = name == "labels" or case.row["home"] == "shared"
-        if n > most + 2 * (names_labels and case.slots.groups == "lazy labels"):
+        if n > most + 2 * (names_labels and "lazy" in case.slots.groups):
             raise Broken(f"{n} loads of {name}, and {most} are stated")
 
 
@@ -384,15 +384,11 @@ def _is_flat(case: Case) -> bool:
 
 
 def _has_stated_loads(case: Case) -> bool:
-    """Tell whether `explain` or a docstring states the loads. `explain` is asked about quantiles
-    that choose elements: others hold more, and may take passes, or windows of weights."""
-    if case.asked.get("strategy"):
-        return False
-    if case.axis is None:
-        # As stated if what a task may hold is enough.
-        return not (case.slots.groups and "columns" in case.row["limits"])
-    chooses = "weights" not in case.beside or case.asked["method"] != "linear"
-    return case.question.definition is definitions.quantiles and chooses
+    """Tell whether `explain` or a docstring states the loads. `explain` is asked about quantiles:
+    deviations and counts along an axis hold more, and may take passes where those take none."""
+    holds_more = case.axis is not None and case.question.name in ("mad", "nanmad", "count")
+    is_small = "columns" in case.row["limits"]
+    return not (case.asked.get("strategy") or (holds_more and is_small))
 
 
 def _keeps_order(case: Case) -> bool:

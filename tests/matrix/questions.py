@@ -13,6 +13,7 @@ from dask.base import is_dask_collection
 
 import dask_gpuselect
 from dask_gpuselect import distribution, robust
+from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.strategies import STRATEGIES
 from tests import oracle
 from tests.matrix import definitions
@@ -163,6 +164,10 @@ def draw_points(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
     return {"points": pick(random, [2, 3, 9, 101, values])}
 
 
+def draw_bits(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+    return {"bits": pick(random, [8, 11, 16])}
+
+
 def sort_by(x: Any, **how: Any) -> Any:
     """Let the places of the elements go along with them."""
     places = np.arange(x.size)
@@ -173,7 +178,9 @@ def sort_by(x: Any, **how: Any) -> Any:
 
 def draw_box(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
     return {
-        "whis": pick(random, [1.5, 1.5, 1.5, 0, 0.3, 3, (5, 95), (0, 100)]),
+        "whis": pick(
+            random, [1.5, 1.5, 1.5, 0, 0.3, 3, (5, 95), (0, 100), (30, 40), (50, 50), (80, 100)]
+        ),
         "method": pick(random, WEIGHTED_METHODS if weighs else ["linear", *oracle.METHODS]),
         "nan_policy": pick(random, ["omit", "omit", "propagate"]),
         "autorange": random.random() < 0.2,
@@ -239,6 +246,7 @@ QUESTIONS: Mapping[str, Question] = {
             )
             for name, function in (("argsort", dask_gpuselect.argsort), ("sort_by", sort_by))
         ),
+        _of_one_axis("radix_sort", radix_sort, definitions.in_order, draw_bits, loads=1),
         _of_one_axis(
             "digitize",
             dask_gpuselect.digitize,
