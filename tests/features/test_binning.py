@@ -88,28 +88,6 @@ def test_dates() -> None:
             digitize(x, edges)
 
 
-@pytest.mark.parametrize("chunks", [(200, 3), (17, 2)])
-def test_bins_of_each_column(chunks: tuple[int, int]) -> None:
-    """As scikit-learn's `KBinsDiscretizer` has them, and with NaN left out."""
-    from sklearn.preprocessing import KBinsDiscretizer
-
-    a = normal(600).reshape(200, 3)
-    x = da.from_array(a, chunks=chunks)
-    edges = quantile_bins(x, 5, axis=0)
-    assert edges.shape == (6, 3)
-    bins = KBinsDiscretizer(5, encode="ordinal")
-    if "quantile_method" in bins.get_params():  # before scikit-learn 1.7 it has this one alone
-        bins.set_params(quantile_method="linear")
-    theirs = bins.fit(a).bin_edges_
-    np.testing.assert_allclose(edges.compute(), np.stack(theirs, axis=1), rtol=1e-15)
-    a[::9, 1] = np.nan
-    for given in (a, da.from_array(a, chunks=chunks)):
-        wanted = np.nanquantile(a, np.arange(6) / 5, axis=0)
-        np.testing.assert_array_equal(quantile_bins(given, 5, axis=0), wanted)
-    of_planes = quantile_bins(x.reshape(20, 10, 3), 4, axis=(0, 1))
-    np.testing.assert_array_equal(of_planes, quantile_bins(x, 4, axis=0))
-
-
 @pytest.mark.usefixtures("nothing_kept")
 def test_loads() -> None:
     source = Source((500,))

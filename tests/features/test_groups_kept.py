@@ -70,6 +70,65 @@ def test_nearly_one_load_of_mixed_data(name: str, groups: Any, scheduler: str) -
     np.testing.assert_array_equal(found, expected)
 
 
+def numbers(n: int, seed: int = 3) -> Any:
+    return np.random.default_rng(seed).random(n)
+
+
+DATA: dict[str, Callable[[int], Any]] = {
+    "mixed": numbers,
+    "sorted": lambda n: np.arange(n, dtype="f8"),
+    "missing": lambda n: np.where(numbers(n, 5) < 0.3, np.nan, numbers(n)),
+    "nearly all missing": lambda n: np.where(numbers(n, 5) < 0.999, np.nan, numbers(n)),
+    "ties": lambda n: np.floor(4 * numbers(n)),
+    "bytes": lambda n: (200 * numbers(n)).astype("u1"),
+    "large integers": lambda n: (1e18 * numbers(n)).astype("u8"),
+    "dates": lambda n: np.where(numbers(n, 5) < 0.1, -(2**63), 1e6 * numbers(n)).astype("M8[s]"),
+}
+LABELS: dict[str, Callable[[int], Any]] = {
+    "anywhere": lambda n: (numbers(n, 7) * 18).astype("i4"),
+    "one late": lambda n: np.where(np.arange(n) == n - 5, 9, (numbers(n, 7) * 3).astype(int)),
+}
+
+
+class Counted:
+    """Chunks of any data, and how often each was loaded."""
+
+    def __init__(self, values: Any, chunk: int) -> None:
+        self.n_loads = np.zeros(-(-len(values) // chunk), np.int64)
+
+        def load(block_id: tuple[int, ...]) -> Any:
+            self.n_loads[block_id] += 1
+            return values[chunk * block_id[0] : chunk * (block_id[0] + 1)]
+
+        sizes = [chunk] * len(self.n_loads)
+        sizes[-1] = len(values) - chunk * (len(sizes) - 1)
+        empty = values[:0]
+        self.lazy = da.map_blocks(load, chunks=(tuple(sizes),), dtype=empty.dtype, meta=empty)
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("of_labels", ["anywhere", "one late"])
+@pytest.mark.parametrize("of_data", DATA)
+def test_any_data_any_labels_in_two_loads_at_most(of_data: str, of_labels: str) -> None:
+    n, chunk = 100_000, 4000
+    values, labels = DATA[of_data](n), LABELS[of_labels](n)
+    q, method = [0.0, 0.3, 0.5, 1.0], "lower"
+    data, by = Counted(values, chunk), Counted(labels, chunk)
+    found = groupby(data.lazy, by.lazy).nanquantile(q, method=method).compute(scheduler="sync")
+    assert data.n_loads.max() <= 2
+    np.testing.assert_array_equal(data.n_loads, by.n_loads)
+    with two_loads():
+        asked = groupby(data.lazy, by.lazy).nanquantile(q, method=method)
+        np.testing.assert_array_equal(asked.compute(scheduler="sync"), found)
+
+    def each(some: Any) -> Any:
+        some = some[~np.isnat(some)] if of_data == "dates" else some[some == some]
+        missing = np.full(len(q), np.nan if of_data != "dates" else np.datetime64("NaT"))
+        return np.quantile(some, q, method=method) if len(some) else missing
+
+    np.testing.assert_array_equal(found, alone(values, labels, each))
+
+
 def test_parts_of_several_chunks_of_uneven_sizes() -> None:
     n, chunk = 1_000_000, 3456
     data, labels = Source((n,)), (np.random.default_rng(7).random(n) * 3).astype(int)

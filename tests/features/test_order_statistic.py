@@ -37,7 +37,7 @@ def right(x: Any, k: Any) -> Any:
     return np.sort(x.astype(x.dtype.newbyteorder("=")), axis=None)[k]
 
 
-@pytest.mark.parametrize("name", [*FLOATS, *MISSING])
+@pytest.mark.parametrize("name", ["lognormal", "tied", "infinite", "some nan"])
 @every_strategy
 def test_adversarial_data(backend: Backend, strategy: str | None, name: str) -> None:
     x = (FLOATS | MISSING)[name](3000)

@@ -14,20 +14,18 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
+from dask_gpuselect.maths.scans import cut_positions
 from dask_gpuselect.sorting import sorted_boxes
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
-from tests.data import FLOATS, INTEGERS, MISSING, hashed, normal, uniform
+from tests.data import INTEGERS, MISSING, hashed, normal, uniform
 from tests.sources import Source
 
-ALL_FLOATS = {**FLOATS, **MISSING}
 # Irregular, with an empty chunk at either end, at two places within, and one of one element.
 UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
 
-every_kind_of_float = pytest.mark.parametrize("kind", ALL_FLOATS)
 every_width = pytest.mark.parametrize("bits", [1, 8, 11, 16])
 
 
@@ -36,11 +34,6 @@ def _one_thread() -> Any:
     """Thousands of small tasks; the schedulers have tests of their own."""
     with dask.config.set(scheduler="sync"):
         yield
-
-
-def floats(kind: str, n: int, dtype: str) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        return ALL_FLOATS[kind](n).astype(dtype)
 
 
 def check_sorted(found: da.Array, values: NDArray[Any], backend: Backend) -> None:
@@ -63,19 +56,6 @@ def test_positions_beyond_32_bits() -> None:
     assert cuts is not None
     # All of the first value go to the first chunk.
     assert cuts.tolist() == [[0, half, 2 * half]] * 2
-
-
-@pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
-        ([], Run(None, None, True)),
-        ([Run(None, None, True), Run(1, 4, True), Run(4, 6, True)], Run(1, 6, True)),
-        ([Run(1, 4, True), Run(None, None, True), Run(3, 6, True)], Run(1, 6, False)),
-        ([Run(1, 4, False), Run(4, 6, True)], Run(1, 6, False)),
-    ],
-)
-def test_runs_are_joined(runs: list[Run], expected: Run) -> None:
-    assert joined_runs(runs) == expected
 
 
 # --- One chunk ------------------------------------------------------------------------------------
@@ -142,19 +122,6 @@ def test_any_shape(backend: Backend, shape: tuple[int, ...], chunks: Any) -> Non
 def test_a_chunk_that_is_a_scalar() -> None:
     """Reductions of dask's make them."""
     assert radix_sort(da.ones(10, chunks=3).sum()).compute().tolist() == [10.0]
-
-
-@pytest.mark.parametrize("dtype", ["f4", "i8", "?"])
-def test_what_is_known_before_computing(backend: Backend, dtype: str) -> None:
-    x = backend.held(np.zeros((5, 4), dtype), (2, 3))
-    found = radix_sort(x)
-    assert found.shape == (20,)
-    assert found.chunks == ((6, 2, 6, 2, 3, 1),)
-    assert found.dtype == dtype
-    assert type(found._meta) is backend.array_type
-    assert found._meta.shape == (0,)
-    assert found.name == radix_sort(x).name
-    assert found.name != radix_sort(x, bits=8).name
 
 
 def test_calling_computes_nothing_and_each_chunk_is_loaded_once() -> None:
@@ -274,14 +241,6 @@ def check_box(ordered: da.Array, values: NDArray[Any], backend: Backend, whis: f
 
 def ordered_array(values: NDArray[Any], chunks: Any, backend: Backend) -> da.Array:
     return backend.held(np.sort(values), chunks)
-
-
-@pytest.mark.any_dask
-@every_kind_of_float
-@pytest.mark.parametrize("dtype", ["f8", "f2"])
-def test_boxes_of_floats(backend: Backend, kind: str, dtype: str) -> None:
-    values = floats(kind, N, dtype)
-    check_box(ordered_array(values, (UNEVEN,), backend), values, backend)
 
 
 @pytest.mark.parametrize("whis", [0.0, 0.5, 3.0, np.inf])

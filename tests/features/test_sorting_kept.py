@@ -14,6 +14,7 @@ import pytest
 
 from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
 from dask_gpuselect.engine import boards
+from tests.features.test_groups_kept import DATA, Counted
 from tests.sources import Source, changing
 
 N, N_CHUNKS = 50_000, 60
@@ -41,6 +42,24 @@ def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
     order = np.argsort(data.whole(), kind="stable")
     has_places = name in ("argsort", "sort_by")
     np.testing.assert_array_equal(found, order if has_places else data.whole()[order])
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("knows_sizes", [True, False])
+def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
+    values, chunk = DATA[name](80_000), 2000
+    data = Counted(values, chunk)
+    x = data.lazy
+    how = {"chunks": 10_001}
+    if not knows_sizes:
+        x, how = x.copy(), {}
+        x._chunks = ((np.nan,) * x.npartitions,)
+    found = sort(x, **how).compute(scheduler="sync")
+    np.testing.assert_array_equal(found, np.sort(values))
+    assert data.n_loads.max() <= 3
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
 
 
 def test_nothing_is_held_behind() -> None:

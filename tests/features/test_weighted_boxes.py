@@ -142,7 +142,6 @@ def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-SHAPE = (90, 4, 5)
 LIMIT = "dask_gpuselect.column-limit"
 PLANS = {"column": "1 GiB", "passes": "9 kB"}
 
@@ -154,28 +153,6 @@ def alone(a: NDArray[Any], w: NDArray[Any], **asked: Any) -> list[Box]:
         describe_boxplot(lane, weights=weight, **asked)[0]
         for lane, weight in zip(lanes, weights, strict=True)
     ]
-
-
-@pytest.mark.few(3)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("method", WEIGHTED)
-@pytest.mark.parametrize("name", ["lognormal", "counts", "one heavy", "every magnitude"])
-def test_lanes_are_as_alone(backend: Backend, name: str, method: str, plan: str) -> None:
-    a = np.round(normal(1800) ** 3, 1).reshape(SHAPE)
-    a[5:9, 1] = np.nan
-    a[3, 2, 2], a[4, 2, 2], a[:, 3, 3] = np.inf, -np.inf, np.nan
-    w = WEIGHTS[name](1800).reshape(SHAPE)
-    asked: dict[str, Any] = {"method": method, "max_fliers": 6, "whis": 0.5}
-    wanted = alone(a, w, **asked)
-    with dask.config.set({LIMIT: PLANS[plan]}):
-        x, v = backend.lazy(a, (31, 3, 4)), backend.lazy(w, (50, 4, 5))
-        lazy = describe_boxplot(x, 0, weights=v, **asked)
-        assert lazy.shape == (4, 5)
-        assert_same(lazy.compute(), wanted)
-    assert_same(
-        describe_boxplot(backend.asarray(a), 0, weights=backend.asarray(w), **asked), wanted
-    )
 
 
 @pytest.mark.parametrize("plan", PLANS)

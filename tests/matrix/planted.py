@@ -242,12 +242,6 @@ MISTAKES = (
         'side = "right"',
     ),
     Mistake(
-        "a strategy takes a probe for the lower of two neighbours",
-        "strategies/known.py",
-        "previous if self.first < below else key, next_",
-        "key, next_",
-    ),
-    Mistake(
         "bins lack their last edge",
         "sorting/binning.py",
         "np.arange(n_bins + 1) / n_bins, axis",
