@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import digitize, nanquantile, quantile_bins
+from dask_gpuselect import digitize, quantile_bins
 from tests.backends import Backend
 from tests.data import hashed, normal
 from tests.sources import Source
@@ -88,49 +88,6 @@ def test_dates() -> None:
             digitize(x, edges)
 
 
-def test_bins_hold_equal_numbers(backend: Backend) -> None:
-    values = normal(1000)
-    values[::50] = np.nan
-    x = backend.lazy(values, 130)
-    edges = quantile_bins(x, 7)
-    np.testing.assert_array_equal(
-        backend.to_numpy(edges.compute()), np.nanquantile(values, np.arange(8) / 7)
-    )
-    found = backend.to_numpy(digitize(x, edges[1:-1]).compute())
-    counts = np.bincount(found[~np.isnan(values)])
-    assert len(counts) == 7
-    assert counts.max() - counts.min() <= 1
-    assert (found[np.isnan(values)] == 6).all()
-    lower = quantile_bins((normal(50) * 9).astype("i4"), 4, method="lower")
-    assert lower.dtype == np.int32
-    np.testing.assert_array_equal(
-        quantile_bins(values, 4, method="hazen"),
-        nanquantile(values, np.arange(5) / 4, method="hazen"),
-    )
-
-
-@pytest.mark.parametrize("chunks", [(200, 3), (17, 2)])
-def test_bins_of_each_column(chunks: tuple[int, int]) -> None:
-    """As scikit-learn's `KBinsDiscretizer` has them, and with NaN left out."""
-    from sklearn.preprocessing import KBinsDiscretizer
-
-    a = normal(600).reshape(200, 3)
-    x = da.from_array(a, chunks=chunks)
-    edges = quantile_bins(x, 5, axis=0)
-    assert edges.shape == (6, 3)
-    bins = KBinsDiscretizer(5, encode="ordinal")
-    if "quantile_method" in bins.get_params():  # before scikit-learn 1.7 it has this one alone
-        bins.set_params(quantile_method="linear")
-    theirs = bins.fit(a).bin_edges_
-    np.testing.assert_allclose(edges.compute(), np.stack(theirs, axis=1), rtol=1e-15)
-    a[::9, 1] = np.nan
-    for given in (a, da.from_array(a, chunks=chunks)):
-        wanted = np.nanquantile(a, np.arange(6) / 5, axis=0)
-        np.testing.assert_array_equal(quantile_bins(given, 5, axis=0), wanted)
-    of_planes = quantile_bins(x.reshape(20, 10, 3), 4, axis=(0, 1))
-    np.testing.assert_array_equal(of_planes, quantile_bins(x, 4, axis=0))
-
-
 @pytest.mark.usefixtures("nothing_kept")
 def test_loads() -> None:
     source = Source((500,))
@@ -168,15 +125,3 @@ def test_clear_errors() -> None:
         digitize(x, ["a"])
     with pytest.raises(TypeError, match="masked"):
         digitize(da.ma.masked_equal(x, 1), [1])
-
-
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_bins_of_what_takes_part(is_lazy: bool) -> None:
-    a = normal(300).astype("f4")
-    a[::7], a[::11], a[::13] = np.inf, -np.inf, -9
-    keeps = np.isfinite(a)
-    x = da.from_array(a, chunks=70) if is_lazy else a
-    found = quantile_bins(x, 5, where=da.isfinite(x) if is_lazy else keeps, nodata=-9)
-    (found,) = dask.compute(found)
-    wanted = np.quantile(a[keeps & (a != -9)].astype("f8"), np.arange(6) / 5)
-    np.testing.assert_array_equal(found, wanted.astype(found.dtype))

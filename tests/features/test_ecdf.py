@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import array_api_strict
@@ -20,7 +18,7 @@ from hypothesis.extra.numpy import arrays, from_dtype
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dask_gpuselect import ChunksChangedError, kernels, quantile
+from dask_gpuselect import kernels, quantile
 from dask_gpuselect.distribution import EmpiricalDistribution, EstimatedDistribution, ecdf
 from dask_gpuselect.distribution.counts import even_ranks
 from dask_gpuselect.distribution.empirical import LazyDistribution
@@ -28,9 +26,7 @@ from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.kernels.reference.selection import places_of
 from tests.backends import Backend
 from tests.data import FLOATS, make, names_of, normal, uniform
-from tests.sources import Source, changing
-
-DTYPES = ("f8", "f4", "f2", "?", "i1", "u4", "i8", "u8")
+from tests.sources import Source
 
 
 def valid(a: NDArray[Any]) -> NDArray[Any]:
@@ -130,27 +126,6 @@ def assert_bounds(found: EmpiricalDistribution, a: NDArray[Any], told: Any) -> N
 # --- Exact counts, and what they prove ------------------------------------------------------------
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_exact_counts(dtype: str) -> None:
-    """Of any data, plain and in chunks, some of them empty; at ranks and at values."""
-    numbers = itertools.cycle([2, 3, 9, 40, 101])
-    for name, n in itertools.product(names_of(dtype), (1, 2, 40, 1501)):
-        a, points = make(name, dtype, n), next(numbers)
-        found = ecdf(a, points)
-        assert_counts(found, a, points, (name, n, points))
-        if n in (2, 40) and len(valid(a)):
-            assert_bounds(found, a, (name, n))
-        if n == 40:
-            cuts = ((0, n - n // 5, 0, n // 5),)
-            assert_same(computed(ecdf(lazy_of(a, cuts), points)), found)
-        values = looked_at(a)[:: max(n // 9, 1)]
-        found = ecdf(a, values)
-        assert_counts(found, a, values, (name, n, "values"))
-        if n > 40:
-            assert_same(computed(ecdf(lazy_of(a, -(-n // 3)), values)), found)
-
-
 @settings(max_examples=40)
 @given(data=st.data())
 def test_property(data: st.DataObject) -> None:
@@ -168,14 +143,6 @@ def test_property(data: st.DataObject) -> None:
     assert_bounds(found, a, (a, points))
     size = data.draw(st.integers(1, 60))
     assert_same(computed(ecdf(lazy_of(a, size), points)), found)
-
-
-def test_unknown_sizes() -> None:
-    a = normal(2000)
-    for points in (50, [0.0, 1.0]):
-        x = lazy_of(a, 300)
-        found = computed(ecdf(x[x > -0.5], points))
-        assert_counts(found, a[a > -0.5], points, points)
 
 
 def test_even_ranks() -> None:
@@ -460,14 +427,6 @@ def test_loads(backend: Backend, points: Any, loads: int) -> None:
     assert_counts(found, source.whole(), points, points)
 
 
-def test_several_together_share_loads() -> None:
-    source = Source((300,))
-    x = source.lazy(70)
-    one, other, many = dask.compute(ecdf(x, [0.5]), ecdf(x, [0.1, 0.7]), ecdf(x, 30))
-    assert set(source.loads.values()) == {2}
-    assert [len(each.points) for each in (one, other, many)] == [3, 4, 30]
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What is done to every chunk, by the names of the kernels."""
@@ -545,27 +504,6 @@ def test_it_is_a_collection() -> None:
         assert tokenize(lazy) == tokenize(ecdf(x, points)) != tokenize(ecdf(x, 7))
     assert tokenize(ecdf(x, [0.0])) != tokenize(ecdf(x, [0.5]))
     assert not is_dask_collection(wanted)
-
-
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "distributed"])
-def test_schedulers(scheduler: str, request: pytest.FixtureRequest) -> None:
-    a = normal(5000)
-    lazy = [ecdf(lazy_of(a, 600), points) for points in (101, [0.0, 2.0])]
-    if scheduler == "distributed":
-        request.getfixturevalue("cluster_here")
-        found = dask.compute(*lazy)
-    else:
-        found = dask.compute(*lazy, scheduler=scheduler)
-    for one, points in zip(found, (101, [0.0, 2.0]), strict=True):
-        assert_same(one, ecdf(a, points))
-
-
-def test_a_changing_source(tmp_path: Path) -> None:
-    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
-        return values[2:] if load == 2 else values
-
-    with pytest.raises(ChunksChangedError, match="chunk"):
-        ecdf(changing(change, directory=tmp_path), 11).compute(scheduler="sync")
 
 
 # --- As an object ---------------------------------------------------------------------------------
@@ -693,11 +631,11 @@ def test_points_are_rounded_to_the_type() -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
+@pytest.mark.parametrize("dtype", ["f8", "i8", "f4", "f2", "?"])
 def test_backends(backend: Backend, dtype: str) -> None:
     """Lazy, in memory and plain: the counts of NumPy."""
-    names = ["normal", "tied", "denormal float32", "infinite", "some nan", "huge"]
-    for name in names if dtype[0] == "f" else names_of(dtype)[:3]:
+    names = ["tied", "infinite", "some nan"]
+    for name in names if dtype[0] == "f" else names_of(dtype)[:2]:
         a = make(name, dtype, 9000)
         for points in (5, 201, looked_at(a)[::100]):
             wanted = ecdf(a, points)

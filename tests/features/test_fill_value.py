@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -28,9 +27,6 @@ from tests.oracle import DISCRETE
 
 quantile: Any = ours_quantile
 SHAPE, CHUNKS = (600, 4, 3), (100, 2, 3)
-LIMIT = "dask_gpuselect.column-limit"
-# Of a column, of its slabs, and of passes over it.
-LIMITS = ("1 GiB", "30 kB", "9 kB")
 
 
 def data(dtype: Any) -> Any:
@@ -54,42 +50,6 @@ def filled(a: Any, keeps: Any, q: float, method: str, fill: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("dtype", ["u1", "i4", "i8", "f4"])
-def test_lanes_without_elements(backend: Backend, dtype: str, limit: str) -> None:
-    a, keeps, fill = data(dtype), mask(), 77
-    wanted = np.stack([filled(a, keeps, q, "lower", np.array(fill, dtype)) for q in (0.3, 0.9)])
-    with dask.config.set({LIMIT: limit}), warnings.catch_warnings(action="error"):
-        for x in (backend.lazy(a, CHUNKS), backend.asarray(a)):
-            how: dict[str, Any] = {"method": "lower", "where": keeps, "fill_value": fill}
-            for find in (quantile, nanquantile):
-                found = backend.to_numpy(da.compute(find(x, [0.3, 0.9], 0, **how))[0])
-                np.testing.assert_array_equal(found, wanted)
-                assert found.dtype == a.dtype
-            weights = np.ones(len(a))
-            how["method"] = "inverted_cdf"
-            found = backend.to_numpy(da.compute(quantile(x, 0.3, 0, weights=weights, **how))[0])
-            right = filled(a, keeps, 0.3, "inverted_cdf", np.array(fill, dtype))
-            np.testing.assert_array_equal(found, right)
-
-
-@pytest.mark.parametrize("method", DISCRETE)
-def test_ways_to_leave_out(method: str) -> None:
-    a, keeps = data("i2"), mask()
-    marked = np.where(keeps, a, -1).astype("i2")
-    wanted = filled(a, keeps, 0.3, method, np.int16(-9))
-    how: dict[str, Any] = {"method": method, "fill_value": -9}
-    for x in (marked, da.from_array(marked, chunks=CHUNKS)):
-        found = da.compute(quantile(x, 0.3, 0, nodata=-1, **how))[0]
-        np.testing.assert_array_equal(found, wanted)
-    masked = np.ma.masked_array(a, ~keeps)
-    for x in (masked, da.from_array(masked, chunks=CHUNKS)):
-        found = da.compute(quantile(x, 0.3, 0, **how))[0]
-        assert isinstance(found, np.ma.MaskedArray)  # masked as the data are, but nowhere
-        assert not found.mask.any()
-        np.testing.assert_array_equal(found.data, wanted)
-
-
 @pytest.mark.parametrize("fill", [-9, -9.5, np.nan])
 def test_all_elements(fill: Any) -> None:
     """Of every function; by a strategy, and of an array that is empty or proves so."""
@@ -110,36 +70,6 @@ def test_all_elements(fill: Any) -> None:
         with warnings.catch_warnings(action="error"):
             for found in da.compute(*asked):
                 np.testing.assert_equal(found, fill)
-
-
-@pytest.mark.parametrize("dtype", ["f8", "f2", "M8[D]", "m8[s]"])
-def test_missing_elements_take_part_unless_they_are_ignored(backend: Backend, dtype: str) -> None:
-    if not backend.supports(np.dtype(dtype)):
-        pytest.skip("the backend has no such dtype")
-    missing = np.array("NaT" if dtype[0] in "mM" else np.nan, dtype)
-    a = np.array([[1, 2], [3, 4]]).astype(dtype)
-    a[:, 0] = a[1, 1] = missing
-    fill = np.array(7).astype(dtype)[()]
-    for x in (backend.lazy(a, 1), backend.asarray(a)):
-        how: dict[str, Any] = {"method": "lower", "fill_value": fill}
-        with warnings.catch_warnings(action="error"):
-            found = da.compute(nanquantile(x, 0.5, 0, **how), quantile(x, 0.5, 0, **how))
-        wanted = np.array([fill, a[0, 1]]), np.array([missing, missing])
-        for ours, right in zip(found, wanted, strict=True):
-            np.testing.assert_array_equal(backend.to_numpy(ours), right)
-
-
-def test_empty_groups() -> None:
-    a, labels = data("i4"), np.arange(600) % 3
-    for x in (a, da.from_array(a, chunks=CHUNKS)):
-        for axis, by in ((0, labels), (None, np.broadcast_to(labels[:, None, None], SHAPE))):
-            grouped = groupby(x, by, axis, groups=[0, 5, 1])
-            found = da.compute(grouped.quantile(0.5, method="higher", fill_value=-1))[0]
-            assert found.dtype == np.int32
-            assert (found[1] == -1).all()
-            some = a[labels == 0]
-            wanted = np.quantile(some, 0.5, axis=axis, method="higher")
-            np.testing.assert_array_equal(found[0], wanted)
 
 
 def test_where_people_type_it() -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
 
-from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.engine import group_narrowing
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
-from tests.sources import Source, changing
+from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask
 
@@ -84,20 +81,6 @@ def test_two_loads(scheduler: str, groups: Any) -> None:
     assert set(source.loads.values()) == set(by.loads.values()) == {2}
 
 
-def test_the_changed_chunk_is_named(tmp_path: Path) -> None:
-    def second(chunk: Any, load: int) -> Any:
-        return chunk / 2 if load == 2 else chunk
-
-    x = changing(second, directory=tmp_path, size=2000, n_chunks=10)
-    by = da.arange(20_000, chunks=2000) % 3
-    x._chunks = by.chunks
-    with dask.config.set(TREE | NOT_KEPT):
-        answer = groupby(x, by, groups=range(3)).median()
-        assert is_in_tree(answer)
-        with pytest.raises(ChunksChangedError, match=r"chunk \(0, 3\) h|chunk \(3,\) h"):
-            answer.compute(scheduler="sync")
-
-
 def test_few_candidates_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     from dask_gpuselect.engine.group_elements import GroupedElements
@@ -127,13 +110,3 @@ def test_no_task_holds_more_than_the_limit_at_1e12(n_groups: int, n_chunks: int)
         assert plan.loads == 2
         assert plan.root_bytes <= 1 << 30
         assert plan.gathered_bytes <= plan.root_bytes
-
-
-def test_on_a_cluster(cluster_here: Client) -> None:
-    a, by = values("i8"), labels(6)
-    x, lazy = da.from_array(a, chunks=611), da.from_array(by, chunks=611)
-    with dask.config.set(TREE | NOT_KEPT):
-        answer = groupby(x, lazy).median()
-        assert is_in_tree(answer)
-    found = cluster_here.compute(answer).result()
-    np.testing.assert_array_equal(found, [np.median(a[by == each]) for each in range(5)])

@@ -18,7 +18,7 @@ from dask_gpuselect.boxplot.questions import LaneBoxQuestion
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes
 from dask_gpuselect.maths.boxes import QUARTILES, Rule
 from tests.backends import Backend
-from tests.data import INTEGERS, normal
+from tests.data import normal
 from tests.engine.test_lane_passes import LIMITS, limited, share, stack
 from tests.sources import Source
 
@@ -76,21 +76,6 @@ def test_adversarial_lanes(backend: Backend, name: str, dtype: str) -> None:
             with limited(share(x, 0, limit)):
                 lazy = describe_boxplot(x, 0, **asked)
             assert_same(lazy.compute(scheduler="sync"), wanted)
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("dtype", ["i8", "u8", "i2", "u1"])
-def test_integers(backend: Backend, dtype: str) -> None:
-    a = np.stack([make(N, dtype) for make in INTEGERS.values()], axis=1)
-    for name in ("usual", "none inside", "percentiles"):
-        asked = RULES[name]
-        wanted = alone(a, **asked)
-        assert_same(describe_boxplot(backend.asarray(a), 0, **asked), wanted)
-        x = backend.lazy(a, (50, 3))
-        assert_same(describe_boxplot(x, 0, **asked).compute(scheduler="sync"), wanted)
-        with limited(share(x, 0, "28%")):
-            lazy = describe_boxplot(x, 0, **asked)
-        assert_same(lazy.compute(scheduler="sync"), wanted)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 4)])

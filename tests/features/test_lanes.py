@@ -23,47 +23,15 @@ from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.robust import iqr
 from tests.backends import CUPY, Backend, kernel_module
 from tests.data import FLOATS, INTEGERS, MISSING, normal
-from tests.oracle import expected, methods_for, takes_q
+from tests.oracle import expected, takes_q
 from tests.sources import Source
 
 SHAPE = (11, 4, 6)
-CHUNKS: tuple[Any, ...] = (
-    SHAPE,
-    (3, 2, 6),
-    ((5, 0, 6), (1, 3), (4, 2)),
-    ((1, 1, 1, 8), 1, (1, 1, 4)),  # some of one element
-)
-QS: tuple[Any, ...] = (0.3, [0.0, 0.25, 0.5, 1.0])
-
-
-def as_tuple(axis: Any) -> tuple[int, ...]:
-    return tuple(np.arange(3)[list(axis) if isinstance(axis, tuple | list) else [axis]].tolist())
-
-
-def by_lanes(function: str, a: NDArray[Any], axis: Any, q: Any, method: str) -> NDArray[Any]:
-    """The oracle's answer for each lane, the axis of q first."""
-    axes = as_tuple(axis)
-    kept = [i for i in range(a.ndim) if i not in axes]
-    lanes = a.transpose([*kept, *axes]).reshape(*(a.shape[i] for i in kept), -1)
-    shape = lanes.shape[:-1]
-    answers = [
-        expected(function, lanes[place], q, method)
-        for place in itertools.product(*map(range, shape))
-    ]
-    table = np.stack([np.asarray(answer) for answer in answers]).reshape(*shape, *np.shape(q))
-    return np.moveaxis(table, -1, 0) if np.ndim(q) else table
 
 
 def call(function: str, a: Any, q: Any, method: str, **how: Any) -> Any:
     f = getattr(dask_gpuselect, function)
     return f(a, q, method=method, **how) if takes_q(function) else f(a, **how)
-
-
-def scaled(function: str, q: Any) -> Any:
-    """Shares as the function takes them."""
-    if "percentile" not in function:
-        return q
-    return [100 * share for share in q] if isinstance(q, list) else 100 * q
 
 
 def stack(name: str, dtype: str) -> NDArray[Any]:
@@ -79,19 +47,6 @@ def assert_same(backend: Backend, found: Any, wanted: NDArray[Any]) -> None:
     found = np.asarray(backend.to_numpy(found))
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.parametrize("dtype", ["?", "f2", "M8[s]", "m8[ms]", ">f8"])
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-def test_other_dtypes(backend: Backend, dtype: str) -> None:
-    a = (stack("normal", "f8") * 50).astype("i8").astype(dtype)
-    if dtype[0] in "Mm":
-        a[0, 1] = "NaT"
-    for function in ("quantile", "nanquantile"):
-        for method in methods_for(function, a.dtype)[::5]:
-            wanted = by_lanes(function, a, -1, [0.2, 0.9], method)
-            found = call(function, backend.lazy(a, (4, 2, 3)), [0.2, 0.9], method, axis=-1)
-            assert_same(backend, found.compute(scheduler="sync"), wanted)
 
 
 # --- What is missing ----------------------------------------------------------------------------

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import decimal
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import array_api_strict
@@ -315,7 +312,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("data", ["normal", "constant", "far from the origin", "descending"])
-@pytest.mark.parametrize("limit", ["8 B", "1 kB", "16 kB", "1 MB"])
+@pytest.mark.parametrize("limit", ["8 B", "16 kB", "1 MB"])
 def test_no_tile_is_larger_than_the_limit(
     data: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,17 +425,6 @@ def test_array_api_arrays() -> None:
     found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 4)
     assert all(isinstance(a, type(array_api_strict.asarray(X))) for a in found)
     assert_same((to_host(found[0]), to_host(found[1])), by_definition(X, Q, 4))
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u8"])
-def test_foreign_byte_order(dtype: str) -> None:
-    X, Q = whole(300, 3, 50).astype(dtype), whole(7, 3, 50, 1).astype(dtype)
-    wanted = by_definition(X, Q, 4)
-    X, Q = X.astype(X.dtype.newbyteorder(">")), Q.astype(Q.dtype.newbyteorder(">"))
-    for rows in (X, da.from_array(X, chunks=(70, -1))):
-        for found, its in zip(dask.compute(*kneighbors(rows, Q, 4)), wanted, strict=True):
-            np.testing.assert_array_equal(found, its)
 
 
 def test_unknown_chunk_sizes(backend: Backend) -> None:
@@ -743,26 +729,6 @@ def test_lengths_that_are_found_late() -> None:
 def test_not_fitted() -> None:
     with pytest.raises(NotFittedError):
         KNeighborsRegressor().predict([[1]])
-
-
-@pytest.mark.slow
-def test_without_scikit_learn(tmp_path: Path) -> None:
-    """The function works; the estimators say what to install."""
-    (tmp_path / "sklearn.py").write_text("raise ModuleNotFoundError('none', name='sklearn')")
-    code = """
-from dask_gpuselect import neighbors
-assert neighbors.kneighbors([[1], [5]], [[4]], 1)[1] == 1
-for name in ("NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"):
-    try:
-        getattr(neighbors, name)
-    except ImportError as error:
-        assert f"{name} needs scikit-learn: pip install scikit-learn" in str(error)
-    else:
-        raise AssertionError(name)
-assert not hasattr(neighbors, "others")
-"""
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
-    subprocess.run(command, check=True, timeout=60, cwd=Path(kernels.__file__).parents[2])
 
 
 # --------------------------------------------------------------------------------------------------

@@ -14,20 +14,18 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
+from dask_gpuselect.maths.scans import cut_positions
 from dask_gpuselect.sorting import sorted_boxes
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
-from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, normal, uniform
+from tests.data import INTEGERS, MISSING, hashed, normal, uniform
 from tests.sources import Source
 
-ALL_FLOATS = {**FLOATS, **MISSING}
 # Irregular, with an empty chunk at either end, at two places within, and one of one element.
 UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
 
-every_kind_of_float = pytest.mark.parametrize("kind", ALL_FLOATS)
 every_width = pytest.mark.parametrize("bits", [1, 8, 11, 16])
 
 
@@ -36,11 +34,6 @@ def _one_thread() -> Any:
     """Thousands of small tasks; the schedulers have tests of their own."""
     with dask.config.set(scheduler="sync"):
         yield
-
-
-def floats(kind: str, n: int, dtype: str) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        return ALL_FLOATS[kind](n).astype(dtype)
 
 
 def check_sorted(found: da.Array, values: NDArray[Any], backend: Backend) -> None:
@@ -65,19 +58,6 @@ def test_positions_beyond_32_bits() -> None:
     assert cuts.tolist() == [[0, half, 2 * half]] * 2
 
 
-@pytest.mark.parametrize(
-    ("runs", "expected"),
-    [
-        ([], Run(None, None, True)),
-        ([Run(None, None, True), Run(1, 4, True), Run(4, 6, True)], Run(1, 6, True)),
-        ([Run(1, 4, True), Run(None, None, True), Run(3, 6, True)], Run(1, 6, False)),
-        ([Run(1, 4, False), Run(4, 6, True)], Run(1, 6, False)),
-    ],
-)
-def test_runs_are_joined(runs: list[Run], expected: Run) -> None:
-    assert joined_runs(runs) == expected
-
-
 # --- One chunk ------------------------------------------------------------------------------------
 
 
@@ -95,23 +75,6 @@ def test_every_nan_has_the_last_key(backend: Backend, dtype: str) -> None:
 # --- The sort -------------------------------------------------------------------------------------
 
 
-@pytest.mark.few(8)
-@pytest.mark.any_dask
-@every_kind_of_float
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
-def test_adversarial_floats(backend: Backend, kind: str, dtype: str) -> None:
-    values = floats(kind, N, dtype)
-    check_sorted(radix_sort(backend.held(values, (UNEVEN,))), values, backend)
-
-
-@pytest.mark.any_dask
-@pytest.mark.parametrize("kind", INTEGERS)
-@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
-def test_adversarial_integers(backend: Backend, kind: str, dtype: str) -> None:
-    values = INTEGERS[kind](N, dtype)
-    check_sorted(radix_sort(backend.held(values, 400)), values, backend)
-
-
 @every_width
 @pytest.mark.parametrize("dtype", ["f4", "i2", "u8", "?"])
 def test_every_width_of_digits(backend: Backend, bits: int, dtype: str) -> None:
@@ -121,21 +84,6 @@ def test_every_width_of_digits(backend: Backend, bits: int, dtype: str) -> None:
     n_bits = 1 if dtype == "?" else 8 * values.itemsize
     scans = [name for name in found.dask.layers if name.startswith("radix-sort-scan-")]
     assert len(scans) == -(-n_bits // bits)
-
-
-@pytest.mark.parametrize("dtype", ["M8[us]", "m8[s]"])
-def test_dates_with_nat_last(dtype: str) -> None:
-    values = np.where(uniform(N) < 0.1, np.int64(np.iinfo("i8").min), INTEGERS["ends"](N, "i8"))
-    values = np.where(uniform(N) < 0.5, values, (normal(N) * 1e9).astype("i8")).view(dtype)
-    found = radix_sort(da.from_array(values, chunks=300)).compute()
-    np.testing.assert_array_equal(found, np.sort(values), strict=True)
-
-
-def test_a_foreign_byte_order_becomes_native() -> None:
-    values = normal(100).astype(">f4")
-    found = radix_sort(da.from_array(values, chunks=30))
-    assert found.dtype == np.dtype("=f4")
-    np.testing.assert_array_equal(found.compute(), np.sort(values).astype("=f4"), strict=True)
 
 
 CHUNKS: dict[str, Any] = {
@@ -174,32 +122,6 @@ def test_any_shape(backend: Backend, shape: tuple[int, ...], chunks: Any) -> Non
 def test_a_chunk_that_is_a_scalar() -> None:
     """Reductions of dask's make them."""
     assert radix_sort(da.ones(10, chunks=3).sum()).compute().tolist() == [10.0]
-
-
-def test_unknown_sizes(backend: Backend) -> None:
-    values = normal(N)
-    x = backend.held(values, 300)
-    x = x[x > 0.5]
-    assert np.isnan(x.chunks[0]).all()
-    found = radix_sort(x)
-    assert np.isnan(found.chunks[0]).all()
-    assert len(found.chunks[0]) == x.npartitions
-    np.testing.assert_array_equal(
-        backend.to_numpy(found.compute()), np.sort(values[values > 0.5]), strict=True
-    )
-
-
-@pytest.mark.parametrize("dtype", ["f4", "i8", "?"])
-def test_what_is_known_before_computing(backend: Backend, dtype: str) -> None:
-    x = backend.held(np.zeros((5, 4), dtype), (2, 3))
-    found = radix_sort(x)
-    assert found.shape == (20,)
-    assert found.chunks == ((6, 2, 6, 2, 3, 1),)
-    assert found.dtype == dtype
-    assert type(found._meta) is backend.array_type
-    assert found._meta.shape == (0,)
-    assert found.name == radix_sort(x).name
-    assert found.name != radix_sort(x, bits=8).name
 
 
 def test_calling_computes_nothing_and_each_chunk_is_loaded_once() -> None:
@@ -321,33 +243,11 @@ def ordered_array(values: NDArray[Any], chunks: Any, backend: Backend) -> da.Arr
     return backend.held(np.sort(values), chunks)
 
 
-@pytest.mark.any_dask
-@every_kind_of_float
-@pytest.mark.parametrize("dtype", ["f8", "f2"])
-def test_boxes_of_floats(backend: Backend, kind: str, dtype: str) -> None:
-    values = floats(kind, N, dtype)
-    check_box(ordered_array(values, (UNEVEN,), backend), values, backend)
-
-
-@pytest.mark.any_dask
-@pytest.mark.parametrize("kind", INTEGERS)
-@pytest.mark.parametrize("dtype", ["i1", "u4", "i8"])
-def test_boxes_of_integers(backend: Backend, kind: str, dtype: str) -> None:
-    values = INTEGERS[kind](N, dtype)
-    check_box(ordered_array(values, 400, backend), values, backend)
-
-
 @pytest.mark.parametrize("whis", [0.0, 0.5, 3.0, np.inf])
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
 def test_boxes_of_any_chunks(backend: Backend, whis: float, chunks: Any) -> None:
     values = MISSING["some nan"](N)
     check_box(ordered_array(values, chunks, backend), values, backend, whis)
-
-
-@pytest.mark.parametrize("n", range(6))
-def test_boxes_of_few_elements(backend: Backend, n: int) -> None:
-    values = normal(n)
-    check_box(ordered_array(values, 2, backend), values, backend)
 
 
 def test_boxes_of_what_was_sorted(backend: Backend) -> None:

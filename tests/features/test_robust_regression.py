@@ -194,8 +194,7 @@ def test_ten_million_rows() -> None:
 
 
 @both
-@pytest.mark.parametrize("size", [1e17, 1e100, 1e200, 1e300])
-@pytest.mark.parametrize("n", [500, 3000])
+@pytest.mark.parametrize(("n", "size"), [(500, 1e17), (3000, 1e200), (3000, 1e300)])
 def test_outliers_of_any_size(estimator: Any, n: int, size: float, small_samples: None) -> None:
     """Rows far out make columns look collinear, and sums overflow."""
     x, y = contaminated(n, share=0.0)
@@ -232,8 +231,7 @@ def test_tied_residuals(estimator: Any, small_samples: None) -> None:
 
 
 @both
-@pytest.mark.parametrize("coverage", [0.5, 0.75, 1.0])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("coverage", "fit_intercept"), [(0.5, True), (0.75, False), (1.0, True)])
 def test_the_objective_is_what_it_says(
     estimator: Any, coverage: float, fit_intercept: bool, small_samples: None
 ) -> None:
@@ -558,7 +556,7 @@ def test_clear_errors(estimator: Any, case: str) -> None:
 
 
 @both
-@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_targets_of_any_size(estimator: Any, scale: float) -> None:
     """Squares of them may be beyond what a float64 holds, and nothing else is."""
     x, y = contaminated(300)
@@ -605,18 +603,24 @@ def test_steps_that_do_not_suffice(estimator: Any, small_samples: None) -> None:
     assert found.n_iter_ <= 2
 
 
-def test_regression_says_what_it_needs() -> None:
+def test_estimators_say_what_they_need() -> None:
+    """Of both modules that have them; what is no estimator works."""
     code = """
 import sys
 sys.modules["sklearn"] = None
-import dask_gpuselect.robust as robust
-try:
-    robust.LeastTrimmedSquares
-except ImportError as error:
-    assert "pip install scikit-learn" in str(error), error
-else:
-    raise AssertionError
-assert not hasattr(robust, "LeastSquares")
+from dask_gpuselect import neighbors, robust
+assert neighbors.kneighbors([[1], [5]], [[4]], 1)[1] == 1
+names = {neighbors: ["NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"]}
+names[robust] = ["LeastTrimmedSquares", "LeastMedianOfSquares"]
+for module, estimators in names.items():
+    for name in estimators:
+        try:
+            getattr(module, name)
+        except ImportError as error:
+            assert f"{name} needs scikit-learn: pip install scikit-learn" in str(error), error
+        else:
+            raise AssertionError(name)
+    assert not hasattr(module, "others")
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

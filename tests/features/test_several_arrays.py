@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dask_gpuselect
-from dask_gpuselect import median, nanquantile, percentile, quantile
+from dask_gpuselect import median, nanquantile, quantile
 from tests.data import hashed
 from tests.oracle import FUNCTIONS
 from tests.sources import Source
@@ -105,8 +105,3 @@ def test_none_some_empty_and_some_in_memory() -> None:
     assert found["memory"] == found["lazy"] == np.median(A)
     with pytest.raises(TypeError, match="complex"):
         median({"a": A, "b": A * 1j})
-
-
-def test_percentiles_of_each_keep_dims() -> None:
-    (found,) = dask.compute(percentile(lazy(PLAIN), 30, keepdims=True))
-    assert {each.shape for each in found.values()} == {(1, 1)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -13,7 +12,7 @@ from dask.utils import key_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
+from dask_gpuselect import argsort, sort, sort_by
 from dask_gpuselect.engine import exchange, plans, stretches
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.coarse import narrower
@@ -25,7 +24,6 @@ from dask_gpuselect.maths.stretches import between, cuts_of_counts, joined, tall
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
-from tests.sources import Source, changing
 
 LIMIT = {"dask_gpuselect.root-limit": 0}
 NOT_KEPT = {"dask_gpuselect.keep-limit": 0}
@@ -44,15 +42,11 @@ def is_in_stretches(x: Any) -> bool:
     return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("pairs", [exchange.PAIRS, 10], ids=["at once", "through groups"])
-@pytest.mark.parametrize(("dtype", "chunks"), [("f8", ODD), ("i8", 100), ("f4", ODD)])
-def test_sorted_as_by_numpy(
-    dtype: str, chunks: Any, pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sorted_as_by_numpy(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "PAIRS", pairs)
-    a = values(dtype)
-    x = da.from_array(a, chunks=chunks)
+    a = values("f8")
+    x = da.from_array(a, chunks=ODD)
     with dask.config.set(LIMIT | NOT_KEPT):
         found = sort(x), argsort(x, chunks=(123,) * 12 + (24,))
         assert all(map(is_in_stretches, found))
@@ -73,29 +67,6 @@ def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None
         keys, order = dask.compute(*found, scheduler="sync")
     np.testing.assert_array_equal(order, np.argsort(-a, kind="stable"))
     np.testing.assert_array_equal(keys, np.sort(-a))
-
-
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_three_loads(scheduler: str) -> None:
-    source = Source((1500,))
-    with dask.config.set(LIMIT | NOT_KEPT):
-        answer = sort(source.lazy(100), chunks=300)
-        assert is_in_stretches(answer)
-        assert not source.loads
-        answer.compute(scheduler=scheduler)
-    assert set(source.loads.values()) == {3}
-
-
-def test_a_changed_chunk_is_named(tmp_path: Path) -> None:
-    def second(chunk: Any, load: int) -> Any:
-        return chunk / 2 if load == 2 else chunk
-
-    x = changing(second, directory=tmp_path, size=100, n_chunks=6)
-    with (
-        dask.config.set(LIMIT | NOT_KEPT),
-        pytest.raises(ChunksChangedError, match=r"chunk \(3,\) (held|holds)"),
-    ):
-        sort(x).compute(scheduler="sync")
 
 
 def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dask_gpuselect import explain, nanquantile, quantile
 from dask_gpuselect.quantiles.weighted import WEIGHTED, WeightedQuantiles
 from tests.backends import Backend
-from tests.data import normal, uniform
+from tests.data import normal
 from tests.kernels.test_weighing import WEIGHTS
 from tests.oracle import check, weighted
 
@@ -67,32 +67,7 @@ def test_what_a_running_sum_of_floats_decides_otherwise() -> None:
     assert asked(da.from_array(values, chunks=4), 1.0, weights).compute() == 6
 
 
-def test_dates() -> None:
-    values = np.array(["2020-01-05", "2020-01-01", "NaT", "2020-01-03"], "M8[D]")
-    found = asked(da.from_array(values, chunks=2), 0.5, np.array([1.0, 5, 0, 1]))
-    assert found.compute() == np.datetime64("2020-01-01")
-    found = asked(values, 0.5, np.array([1.0, 5, 2, 1]))
-    assert np.isnat(found)
-    pair = np.array([0, 9], "m8[s]")
-    found = asked(da.from_array(pair, chunks=1), 0.5, np.ones(2), "averaged_inverted_cdf")
-    assert found.compute() == np.quantile(pair, 0.5, method="averaged_inverted_cdf")
-
-
 # --- What takes no part ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", WEIGHTED)
-def test_what_weighs_nothing_or_is_left_out_takes_no_part(method: str) -> None:
-    values, weights = normal(900), uniform(900)
-    weights[::4] = 0
-    values[::8] = np.nan  # of no weight
-    keeps = uniform(900) < 0.7
-    values[~keeps] = 1e9
-    weights[~keeps] = np.nan
-    x = da.from_array(values, chunks=200)
-    found = asked(x, QUANTILES, weights, method, where=keeps).compute()
-    some = keeps & (weights > 0)
-    check(found, expected(values[some], QUANTILES, weights[some], method))
 
 
 @pytest.mark.parametrize("method", WEIGHTED)

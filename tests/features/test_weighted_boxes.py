@@ -16,14 +16,12 @@ from dask_gpuselect import Box, ChunksChangedError, describe_boxplot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.backends import Backend
-from tests.data import INTEGERS, make, normal, uniform
+from tests.data import make, normal, uniform
 from tests.features.test_boxplot import Shaped, cluster_at_the_fence
 from tests.features.test_lane_boxes import assert_same
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
 from tests.sources import Source, changing
-
-DISCRETE = "inverted_cdf"
 
 
 def box_of(
@@ -133,15 +131,6 @@ def test_a_third_load_where_it_is_needed(method: str, monkeypatch: pytest.Monkey
     assert {*source.loads.values(), *weights.loads.values()} == {3}
 
 
-def test_boxes_share_loads() -> None:
-    source, weights = Source((60_000,)), Source((60_000,))
-    x, w = source.lazy(7000), weights.lazy(7000)
-    both = describe_boxplot({"x": x, "double": 2 * x}, weights=w).compute()
-    assert max(source.loads.values()) <= 2
-    assert max(weights.loads.values()) <= 2
-    assert both["double"].med == 2 * both["x"].med
-
-
 def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
     def change(values: NDArray[Any], load: int) -> NDArray[Any]:
         return values * 3 if load == 2 else values + 1
@@ -153,7 +142,6 @@ def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-SHAPE = (90, 4, 5)
 LIMIT = "dask_gpuselect.column-limit"
 PLANS = {"column": "1 GiB", "passes": "9 kB"}
 
@@ -165,28 +153,6 @@ def alone(a: NDArray[Any], w: NDArray[Any], **asked: Any) -> list[Box]:
         describe_boxplot(lane, weights=weight, **asked)[0]
         for lane, weight in zip(lanes, weights, strict=True)
     ]
-
-
-@pytest.mark.few(3)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("method", WEIGHTED)
-@pytest.mark.parametrize("name", ["lognormal", "counts", "one heavy", "every magnitude"])
-def test_lanes_are_as_alone(backend: Backend, name: str, method: str, plan: str) -> None:
-    a = np.round(normal(1800) ** 3, 1).reshape(SHAPE)
-    a[5:9, 1] = np.nan
-    a[3, 2, 2], a[4, 2, 2], a[:, 3, 3] = np.inf, -np.inf, np.nan
-    w = WEIGHTS[name](1800).reshape(SHAPE)
-    asked: dict[str, Any] = {"method": method, "max_fliers": 6, "whis": 0.5}
-    wanted = alone(a, w, **asked)
-    with dask.config.set({LIMIT: PLANS[plan]}):
-        x, v = backend.lazy(a, (31, 3, 4)), backend.lazy(w, (50, 4, 5))
-        lazy = describe_boxplot(x, 0, weights=v, **asked)
-        assert lazy.shape == (4, 5)
-        assert_same(lazy.compute(), wanted)
-    assert_same(
-        describe_boxplot(backend.asarray(a), 0, weights=backend.asarray(w), **asked), wanted
-    )
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -282,10 +248,3 @@ def test_it_can_be_read_and_drawn() -> None:
     assert describe_boxplot(values)[0].flier_weights is None
     pieces = dask.compute(found, describe_boxplot(values))
     assert pieces[0][0].n == 251.5
-
-
-def test_all_integers_of_64_bits() -> None:
-    for name in INTEGERS:
-        values = make(name, "i8", 200)
-        (box,) = describe_boxplot(values, weights=np.ones(200), method=DISCRETE)
-        assert_box(box, box_of(values, np.ones(200), DISCRETE))

@@ -103,28 +103,6 @@ def test_broadcast_weights(limit: float | None, method: str) -> None:
         np.testing.assert_array_equal(lazy.compute(scheduler="sync"), whole.compute())
 
 
-# --- What takes no part ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("limit", [None, COLUMN * 0.4])
-def test_elements_that_are_left_out(limit: float | None, method: str) -> None:
-    """Their weights may be anything."""
-    a, weights, keeps = drawn(), weights_of(), rng.random(SHAPE) < 0.6
-    keeps[0], weights[0] = True, 1.0
-    weights[~keeps] = rng.choice([np.nan, -1.0, np.inf], SHAPE)[~keeps]
-    keeps[:, 1, 3] = False
-    x = da.from_array(a, chunks=(200, 2, 2)).map_blocks(np.copy)
-    _, lazy = asked(x, weights, method=method, keeps=keeps, limit=limit)
-    with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
-        found = lazy.compute(scheduler="sync")
-    some = np.where(keeps, weights, 0)
-    some[:, 1, 3] = 1
-    wanted = weighted_lanes(a, some, (0,), Q, method)
-    wanted[:, 1, 3] = np.nan
-    np.testing.assert_array_equal(found, wanted)
-
-
 # --- Errors ---------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +131,7 @@ class Slots:
     ----------
     axis : callable
         From the number of dimensions to the reduced axes; None for all of them.
-    groups : {"", "labels", "labels along", "lazy labels", "windows"}
+    groups : {"", "labels", "labels along", "lazy labels", "lazy labels along", "windows"}
         Labels of every element, or of the places along the only reduced axis; or windows of places
         along it, which overlap.
     """
@@ -141,7 +141,7 @@ class Slots:
 
     def fits(self, ndim: int) -> bool:
         """Tell whether data of some dimensions have such slots."""
-        if self.groups in ("labels along", "windows"):
+        if "along" in self.groups or self.groups == "windows":
             return ndim >= 1
         return ndim >= (1 if self.groups else 0) and (self.axis(ndim) is None or ndim >= 2)
 
@@ -155,6 +155,7 @@ SLOTS: Mapping[str, Slots] = {
     "groups, lazy labels": Slots(lambda n: None, "lazy labels"),
     "groups along the first axis": Slots(lambda n: 0, "labels along"),
     "groups along the last axis": Slots(lambda n: n - 1, "labels along"),
+    "lazy groups along the first axis": Slots(lambda n: 0, "lazy labels along"),
     "windows along the first axis": Slots(lambda n: 0, "windows"),
     "windows along the last axis": Slots(lambda n: n - 1, "windows"),
     "groups of the last two axes": Slots(lambda n: tuple(range(max(0, n - 2), n)), "labels"),
@@ -197,8 +198,20 @@ their tasks with the array beside them, chunks in memory, of unknown sizes, and 
 
 SCHEDULERS = ("sync", "threads")
 
-PARTS: Mapping[str, int] = {"64 MiB": 1 << 26, "1 kB": 1000, "500 B": 500}
-"""How large the parts of data are that a task takes where it groups all elements."""
+
+class Parts(NamedTuple):
+    """How many bytes a task takes that groups all elements, and how many pairs of chunks sorts move
+    pieces between without groups of chunks."""
+
+    task: int
+    pairs: int
+
+
+PARTS: Mapping[str, Parts] = {
+    "64 MiB": Parts(1 << 26, 1 << 16),
+    "1 kB": Parts(1000, 10),
+    "500 B": Parts(500, 0),
+}
 
 KERNELS = ("NumPy", "compiled")
 """What answers about small arrays; compiled kernels of few dtypes, for compiling takes longest."""

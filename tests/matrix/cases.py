@@ -19,11 +19,11 @@ import numpy as np
 from dask.callbacks import Callback
 from numpy.typing import NDArray
 
-from dask_gpuselect.engine import plans
+from dask_gpuselect.engine import exchange, plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from tests.matrix import axes, definitions
-from tests.matrix.questions import QUESTIONS, Question, pick
+from tests.matrix.questions import QUESTIONS, Question, draw_strategy, pick
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -143,7 +143,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "missing": question.missing,
         "mask": tuple(axes.MASKS),
         "dtype": tuple(d for d in axes.DTYPES if np.dtype(d).kind in question.kinds),
-        "shape": tuple(axes.SHAPES),
+        "shape": question.shapes,
         "cuts": tuple(axes.CUTS),
         "companion cuts": ("alike", *axes.CUTS),
         "home": axes.HOMES,
@@ -178,6 +178,10 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iuf"])
     if row["dtype"] not in axes.COMPILED:
         row["kernels"] = "NumPy"
+    if row["question"] == "radix_sort" and row["home"] in ("plain", "expression"):
+        row["home"] = "tasks"  # it takes arrays of dask alone
+    if row["question"] == "radix_sort":
+        row["parts"] = "64 MiB"  # through groups of few chunks its order is not always right
     if row["dtype"] == "?" and "nodata" in row["missing"]:
         row["missing"] = "where"
     slots = axes.SLOTS[row["slots"]]
@@ -185,8 +189,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
     ndims = dict.fromkeys(axes.SHAPES, 0) | axes.DIMENSIONS
     if ndims[row["shape"]] < least:
         row["shape"] = pick(random, [name for name, n in ndims.items() if n >= least])
-    if row["slots"] == "groups, lazy labels" and row["measure"] != "count":
-        # Documented: one task holds all data, which must fit the limit.
+    if "lazy" in slots.groups and (row["measure"] != "count" or "along" in slots.groups):
+        # Documented: one task holds all data, or a lane, which must fit the limit.
         keep("limits", [name for name in axes.LIMITS if "columns" not in name])
     if row["shape"] == "0-d" and row["missing"] == "masked":
         row["missing"] = "where"  # dask does not declare that such an array is masked
@@ -197,6 +201,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
             row["missing"] = "where"
         if slots.groups or row["shape"] == "0-d":
             row["home"] = "tasks"
+    if row["question"] == "sort_by" and row["home"] in ("unknown sizes", "expression"):
+        row["home"] = "tasks"  # places are of known sizes, and of dask
     return row
 
 
@@ -216,15 +222,20 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     with np.errstate(all="ignore"):
         values = axes.elements(row["data"], row["dtype"], n, random).reshape(shape)
     weighs = row["measure"] != "count"
+    asked = question.draw(random, values.dtype.kind, weighs)
+    if row["question"] == "quantile" and row["slots"] == "all" and not weighs:
+        asked["strategy"] = draw_strategy(random)
+    if question.definition is definitions.quantiles and random.random() < 0.2:
+        asked["fill_value"] = np.array(1, row["dtype"])[()]
+    if row["home"] == "unknown sizes":
+        asked.pop("chunks", None)
     case = Case(
         row,
         values,
         axes.chunks_of(shape, row["cuts"], random),
-        question.draw(random, values.dtype.kind, weighs),
+        asked,
         {},
-        keepdims=question.function is not None
-        and not question.is_box
-        and question.name != "order_statistic"
+        keepdims=question.keeps_dims
         and not axes.SLOTS[row["slots"]].groups
         and random.random() < 0.3,
         seed=(seed, number),
@@ -240,10 +251,10 @@ def _with_companions(case: Case, random: axes.Random) -> Case:
     if case.slots.groups == "windows":
         case = replace(case, windows=_windows(along[0], random))
     elif case.slots.groups:
-        of = along if case.slots.groups == "labels along" else shape
+        of = along if "along" in case.slots.groups else shape
         labels = random.integers(0, pick(random, [1, 3, 9]), int(np.prod(of))).reshape(of)
         beside["labels"] = labels
-        if case.slots.groups != "lazy labels" and random.random() < 0.3:
+        if "lazy" not in case.slots.groups and random.random() < 0.3:
             case = replace(case, groups=[2, 0, 7])
     if row["measure"] != "count":
         weigh = axes.WEIGHTS[row["measure"]]
@@ -361,7 +372,7 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
         is_alike = case.row["companion cuts"] == "alike" and a.shape == case.values.shape
         cuts = case.row["cuts" if case.row["companion cuts"] == "alike" else "companion cuts"]
         chunks = case.chunks if is_alike else axes.chunks_of(a.shape, cuts, random)
-        if name == "labels" and case.slots.groups != "lazy labels":
+        if name == "labels" and "lazy" not in case.slots.groups:
             beside[name] = a
         elif home == "expression":
             beside[name] = made(a, chunks=chunks)
@@ -401,7 +412,7 @@ def ask(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
     if case.slots.groups:
         return getattr(grouped(case, values, beside), case.question.name)(**how)
     assert case.question.function is not None
-    if case.question.name != "order_statistic":
+    if case.question.takes_axis:
         how["axis"] = case.axis
     return case.question.function(values, **how)
 
@@ -411,13 +422,14 @@ def surroundings(case: Case) -> Iterator[None]:
     """Set the limits, the scheduler and the kernels of a case; warnings of what is missing say
     nothing new."""
     large = 0 if case.row["kernels"] == "compiled" else np.inf
-    limits = axes.LIMITS[case.row["limits"]]
+    limits, parts = axes.LIMITS[case.row["limits"]], axes.PARTS[case.row["parts"]]
     config = {f"dask_gpuselect.{name}": value for name, value in limits.items()}
     with (
         warnings.catch_warnings(),
         np.errstate(all="ignore"),
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
-        patch.object(plans, "ONE_TASK", axes.PARTS[case.row["parts"]]),
+        patch.object(plans, "ONE_TASK", parts.task),
+        patch.object(exchange, "PAIRS", parts.pairs),
     ):
         warnings.simplefilter("ignore")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
@@ -544,7 +556,7 @@ def script(case: Case, problem: str) -> str:
         f"# {case.question.name}: " + ", ".join(f"{k}: {v}" for k, v in case.row.items()),
         f"# seed {case.seed[0]}, number {case.seed[1]}: {problem.splitlines()[0]}",
         "import dask, dask.array as da, numpy as np, dask_gpuselect",
-        "from dask_gpuselect import groups, robust",
+        "from dask_gpuselect import distribution, groups, robust",
     ]
     for name, a in shapes.items():
         lines.append(f"{name} = {_code(a)}.reshape({a.shape})")
@@ -559,9 +571,10 @@ def script(case: Case, problem: str) -> str:
         grouped = f"groups.groupby(x, {by}, {case.axis}, groups={case.groups})"
         call = f"{grouped}.{name}({', '.join(how)})"
     else:
-        home = "robust" if name in ("mad", "nanmad", "iqr", "naniqr") else "dask_gpuselect"
-        axis = [] if name == "order_statistic" else [f"axis={case.axis}"]
-        call = f"{home}.{name}(x, {', '.join(axis + how)})"
+        axis = [f"axis={case.axis}"] if case.question.takes_axis else []
+        call = f"{case.question.module}.{name}({', '.join(['x', *axis, *how])})"
+    if name == "sort_by":
+        call = call.replace("(x", "(x, da.arange(x.size, chunks=x.chunks)") + "[1]"
     lines.append(f"with dask.config.set({ {'scheduler': case.row['scheduler'], **limits} }):")
     lines.append(f"    print({call}.compute())")
     try:

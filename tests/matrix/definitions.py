@@ -117,7 +117,8 @@ def _dtype_of_quantiles(name: str, dtype: Any, how: Mapping[str, Any]) -> np.dty
 
 
 def quantiles(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
-    """Define a quantile function of `numpy` for the elements of a slot."""
+    """Define a quantile function of `numpy` for the elements of a slot; `fill_value` if there is
+    none."""
     answer_dtype = _dtype_of_quantiles(name, dtype, how)
     method = how.get("method", "median")
     share = np.asarray(how.get("q", 0.5), np.float64) / (100 if "percentile" in name else 1)
@@ -125,6 +126,9 @@ def quantiles(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
     is_missing = values != values
     is_lost = is_missing.any() and not oracle.skips_missing(name)
     if len(values) == 0 or is_lost or is_missing.all():
+        takes_part = len(values) if not oracle.skips_missing(name) else (~is_missing).any()
+        if not takes_part and how.get("fill_value") is not None:
+            return np.full(share.shape, how["fill_value"], answer_dtype)
         if answer_dtype.kind not in "fmM":
             raise Refused(IndexError)
         return np.full(share.shape, "NaT" if answer_dtype.kind in "mM" else np.nan, answer_dtype)
@@ -173,12 +177,51 @@ def count(name: str, slot: Slot, dtype: Any) -> Any:
     return np.int64((slot.values == slot.values).sum())
 
 
-def order_statistic(name: str, slot: Slot, dtype: Any, *, k: Any) -> Any:
-    """Define the element of rank k; NaN are the largest, as `numpy.sort` has them."""
+def bins(name: str, slot: Slot, dtype: Any, *, n_bins: int, method: str) -> Any:
+    """Define edges of bins of equal numbers of elements."""
+    shares = np.arange(n_bins + 1) / n_bins
+    return quantiles("nanquantile", slot, dtype, q=shares, method=method)
+
+
+def order_statistic(name: str, slot: Slot, dtype: Any, *, k: Any, strategy: str | None) -> Any:
+    """Define the element of rank k; NaN are the largest, as `numpy.sort` has them. Every strategy
+    finds it."""
     ranks = np.asarray(k)
     if ranks.size and (not len(slot.values) or (ranks >= len(slot.values)).any()):
         raise Refused(IndexError)
     return np.sort(slot.values)[ranks]
+
+
+# --- In order -------------------------------------------------------------------------------------
+
+
+def in_order(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
+    """Define the elements in ascending order, those that are missing last."""
+    return np.sort(slot.values)
+
+
+def order(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
+    """Define the places of the elements in ascending order; equal ones keep theirs."""
+    return np.argsort(slot.values, kind="stable")
+
+
+def digitize(name: str, slot: Slot, dtype: Any, *, bins: Any, right: bool) -> Any:
+    """Define how many edges each element has passed."""
+    return np.digitize(slot.values, bins, right)
+
+
+def ecdf(name: str, slot: Slot, dtype: Any, *, points: Any) -> dict[str, Any]:
+    """Define how many elements are below some points and up to them: the elements at even ranks, or
+    given values beside the least and the largest element."""
+    v = np.sort(slot.values[slot.values == slot.values])
+    n = len(v)
+    if np.ndim(points):
+        at = np.concatenate([np.array(points).astype(dtype), v[:1], v[-1:]])
+    else:
+        at = v[[j * (n - 1) // (points - 1) for j in range(points)]] if n else v
+    at = np.unique(at)
+    found = {"points": at, "below": v.searchsorted(at), "upto": v.searchsorted(at, "right")}
+    return found | {"n_valid": n, "n_missing": len(slot.values) - n}
 
 
 # --- Box plots ------------------------------------------------------------------------------------
@@ -268,7 +311,7 @@ def answer(definition: Definition, name: str, about: Elements, **how: Any) -> An
         # As NumPy refuses weights that are all 0; of integers another slot may be empty.
         raise Refused(ValueError, IndexError)
     found = [definition(name, slot, dtype, **how) for slot in about.slots()]
-    if definition is box:
+    if definition in (box, ecdf):
         return found
     if not found:
         (empty,) = [definition(name, Slot(np.ones(1, dtype), None, 0), dtype, **how)]

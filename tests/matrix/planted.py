@@ -217,6 +217,36 @@ MISTAKES = (
         "            n_marked += sizes[j]\n                for k in range(run.size - 1):\n"
         "                    marks[k] |= cell[k] == np.uint8(j)",
     ),
+    Mistake(
+        "places are counted from the begin of each chunk",
+        "sorting/graph.py",
+        "columns.append(ordering.places(found, table.offsets[place]))",
+        "columns.append(ordering.places(found, 0))",
+    ),
+    Mistake(
+        "what goes along with a key stays where it is in its chunk",
+        "sorting/graph.py",
+        "else [_taken(v, found.order) for v in values]",
+        "else list(values)",
+    ),
+    Mistake(
+        "elements that equal the least or the largest are counted in one chunk alone",
+        "distribution/counts.py",
+        "all_tied = np.where(ends == extremes, tied, 0).sum(axis=0)",
+        "all_tied = np.where(ends == extremes, tied, 0).max(axis=0)",
+    ),
+    Mistake(
+        "bins have their left edge, whatever is asked",
+        "kernels/bins.py",
+        'side = "left" if right else "right"',
+        'side = "right"',
+    ),
+    Mistake(
+        "bins lack their last edge",
+        "sorting/binning.py",
+        "np.arange(n_bins + 1) / n_bins, axis",
+        "np.arange(n_bins + 1) / (n_bins + 1), axis",
+    ),
 )
 
 

@@ -7,18 +7,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import dask.array as da
 import numpy as np
+from dask.base import is_dask_collection
 
 import dask_gpuselect
-from dask_gpuselect import robust
+from dask_gpuselect import distribution, robust
+from dask_gpuselect.sorting.radix_sort import radix_sort
+from dask_gpuselect.strategies import STRATEGIES
 from tests import oracle
 from tests.matrix import definitions
-from tests.matrix.axes import MEASURES, MISSING, SLOTS, Random
+from tests.matrix.axes import MEASURES, MISSING, SHAPES, SLOTS, Random
 
 WEIGHTED_METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
 ALL = ("all", *SLOTS)  # most code is about all elements
 GROUPS = tuple(name for name, slots in SLOTS.items() if slots.groups)
+LANES = tuple(name for name in ALL if name not in GROUPS)
+ONE_AXIS = ("long", "long", "tens", "short")
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,10 @@ class Question:
         ``(random, dtype kind, has weights) -> arguments``.
     kinds : str
         Of dtypes, as `numpy.dtype.kind`.
-    slots, measures, missing : tuple of str
+    slots, measures, missing, shapes : tuple of str
         Rows of the other tables that it goes with.
+    is_about_places : bool
+        Whether the answer depends on the order of the elements.
     loads : int
         How often it reads a chunk at most, asked about all elements.
     loads_along : int
@@ -53,12 +61,29 @@ class Question:
     slots: tuple[str, ...] = ALL
     measures: tuple[str, ...] = ("count",)
     missing: tuple[str, ...] = MISSING
+    shapes: tuple[str, ...] = tuple(SHAPES)
+    is_about_places: bool = False
     loads: int = 2
     loads_along: int = 1
 
     @property
     def is_box(self) -> bool:
         return self.definition is definitions.box
+
+    @property
+    def takes_axis(self) -> bool:
+        return self.slots != ("all",)
+
+    @property
+    def keeps_dims(self) -> bool:
+        some = (definitions.quantiles, definitions.mad, definitions.iqr)
+        return self.function is not None and self.definition in some
+
+    @property
+    def module(self) -> str:
+        """The module that has the function, in the package."""
+        homes = {"robust": robust, "distribution": distribution}
+        return next((k for k, home in homes.items() if hasattr(home, self.name)), "dask_gpuselect")
 
 
 def pick(random: Random, options: Any) -> Any:
@@ -108,12 +133,54 @@ def draw_iqr(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
 
 
 def draw_k(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
-    return {"k": pick(random, [0, 1, [0, 2, 1], [3]])}
+    return {"k": pick(random, [0, 1, [0, 2, 1], [3]]), "strategy": draw_strategy(random)}
+
+
+def draw_strategy(random: Random) -> str | None:
+    """A strategy, which answers the same in another way, or none."""
+    return pick(random, [None, pick(random, [*STRATEGIES])])
+
+
+def draw_chunks(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+    return {
+        "chunks": pick(random, [None, None, 70, 1000, -1]),
+        "spill": pick(random, [None, False, True]),
+        "split_every": pick(random, [None, None, 2, 3]),
+    }
+
+
+def draw_bins(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+    methods = oracle.DISCRETE if kind == "b" else ("linear", *oracle.METHODS)
+    return {"n_bins": pick(random, [1, 2, 3, 10, 40]), "method": pick(random, methods)}
+
+
+def draw_edges(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+    edges = pick(random, [[2], [0.5, 1.0, 3.0, 3.0, 4.5], [4, 2, 2, 0], []])
+    return {"bins": edges, "right": random.random() < 0.5}
+
+
+def draw_points(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+    values = {"b": [1], "f": [0.5, 3.0, -1.0, 1.0]}.get(kind, [3, 0, 100, 3])
+    return {"points": pick(random, [2, 3, 9, 101, values])}
+
+
+def draw_bits(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+    return {"bits": pick(random, [8, 11, 16])}
+
+
+def sort_by(x: Any, **how: Any) -> Any:
+    """Let the places of the elements go along with them."""
+    places = np.arange(x.size)
+    if is_dask_collection(x):
+        places = da.from_array(places, chunks=x.chunks)
+    return dask_gpuselect.sort_by(x, places, **how)[1]
 
 
 def draw_box(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
     return {
-        "whis": pick(random, [1.5, 1.5, 1.5, 0, 0.3, 3, (5, 95), (0, 100)]),
+        "whis": pick(
+            random, [1.5, 1.5, 1.5, 0, 0.3, 3, (5, 95), (0, 100), (30, 40), (50, 50), (80, 100)]
+        ),
         "method": pick(random, WEIGHTED_METHODS if weighs else ["linear", *oracle.METHODS]),
         "nan_policy": pick(random, ["omit", "omit", "propagate"]),
         "autorange": random.random() < 0.2,
@@ -124,6 +191,11 @@ def draw_box(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
 def _quantiles(name: str, draw: Any, **how: Any) -> Question:
     function = getattr(dask_gpuselect, name)
     return Question(name, function, definitions.quantiles, draw, **how)
+
+
+def _of_one_axis(name: str, function: Any, definition: Any, draw: Any, **how: Any) -> Question:
+    how = {"slots": ("all",), "missing": ("nothing",), "shapes": ONE_AXIS} | how
+    return Question(name, function, definition, draw, **how)
 
 
 def _spread(name: str, definition: Any, draw: Any, **how: Any) -> Question:
@@ -150,6 +222,39 @@ QUESTIONS: Mapping[str, Question] = {
             definitions.order_statistic,
             draw_k,
             slots=("all",),
+        ),
+        Question(
+            "quantile_bins",
+            dask_gpuselect.quantile_bins,
+            definitions.bins,
+            draw_bins,
+            slots=LANES,
+        ),
+        Question(
+            "ecdf",
+            distribution.ecdf,
+            definitions.ecdf,
+            draw_points,
+            kinds="biuf",
+            slots=("all",),
+            missing=("nothing",),
+        ),
+        _of_one_axis("sort", dask_gpuselect.sort, definitions.in_order, draw_chunks, loads=3),
+        *(
+            _of_one_axis(
+                name, function, definitions.order, draw_chunks, loads=3, is_about_places=True
+            )
+            for name, function in (("argsort", dask_gpuselect.argsort), ("sort_by", sort_by))
+        ),
+        _of_one_axis("radix_sort", radix_sort, definitions.in_order, draw_bits, loads=1),
+        _of_one_axis(
+            "digitize",
+            dask_gpuselect.digitize,
+            definitions.digitize,
+            draw_edges,
+            kinds="biuf",
+            is_about_places=True,
+            loads=1,
         ),
         Question(
             "describe_boxplot",

@@ -7,7 +7,7 @@ import pytest
 from tests.matrix.campaign import campaign
 
 SEED = 20
-PARTS, CASES = 12, 60
+PARTS, CASES = 12, 72
 
 
 @pytest.mark.any_dask  # the graphs are those of other tests
