@@ -229,18 +229,23 @@ def _exchange(
         _place,
         shift,
         bits,
+        not stages.n_batches,
         regroup=_regroup,
         cuts=TaskRef((cuts.name,)),
         grouping=stages,
     )
 
 
-def _place(pieces: list[Any], shift: int, bits: int) -> Any:
-    """The keys of all pieces of a chunk, in the order of the digit; equal ones stay in order."""
+def _place(pieces: list[Any], shift: int, bits: int, are_ordered: bool) -> Any:  # noqa: FBT001
+    """The keys of all pieces of a chunk, in the order of the digit; equal ones stay in order.
+
+    Each piece is in that order by itself if `are_ordered`: it comes from one chunk, and not through
+    groups, where it is put together of those of several.
+    """
     given = [piece for piece in pieces if piece is not None]
-    if len(given) < len(pieces) or len(given) == 1:
-        (whole,) = given  # nothing was moved, or there is one chunk or batch
-        return whole if len(given) < len(pieces) else radix.by_digit(whole, shift, bits)
+    if len(given) < len(pieces):
+        (whole,) = given  # nothing was moved
+        return whole
     filled = [piece for piece in given if piece.shape[0]]
     keys = radix.joined(filled or given[:1])
-    return keys if len(filled) <= 1 else radix.by_digit(keys, shift, bits)
+    return keys if are_ordered and len(filled) <= 1 else radix.by_digit(keys, shift, bits)

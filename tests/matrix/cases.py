@@ -180,8 +180,6 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         row["kernels"] = "NumPy"
     if row["question"] == "radix_sort" and row["home"] in ("plain", "expression"):
         row["home"] = "tasks"  # it takes arrays of dask alone
-    if row["question"] == "radix_sort":
-        row["parts"] = "64 MiB"  # through groups of few chunks its order is not always right
     if row["dtype"] == "?" and "nodata" in row["missing"]:
         row["missing"] = "where"
     slots = axes.SLOTS[row["slots"]]
