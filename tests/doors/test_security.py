@@ -51,7 +51,7 @@ REACHING = {
     ("sys", "engine/shuffles.py"): "sys.modules: whether what shuffles is imported",
     ("sys", "groups/labels.py"): "sys.modules: whether pandas is imported",
     ("sys", "optional.py"): "sys.modules and sys.meta_path: what is imported, and will be",
-    ("sys", "engine/boards.py"): "sys.modules: whether distributed is imported",
+    ("sys", "engine/graphs.py"): "sys.modules: whether distributed is imported",
     ("sys", "engine/expressions.py"): "sys.modules: whether dask_array is imported",
     ("importlib.metadata", "versions.py"): "the versions of packages, by constant names",
     ("platform", "versions.py"): "the versions of Python and of the system",

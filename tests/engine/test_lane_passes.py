@@ -18,7 +18,6 @@ from dask_gpuselect import (
     ChunksChangedError,
     describe_boxplot,
     explain,
-    kernels,
     median,
     nanquantile,
     quantile,
@@ -217,7 +216,7 @@ def test_slabs_of_what_is_in_memory_are_no_copies(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("looked at")
 
     monkeypatch.setattr(marks, "begun_fingerprint", refused)
-    monkeypatch.setattr(kernels, "begun_fingerprint", refused)
+    monkeypatch.setattr(fingerprints, "begun_fingerprint", refused)
     monkeypatch.setattr(lanes, "copied", refused)
     a = FLOATS["normal"](N * 10_000).astype("f4").reshape(N, 10_000)
     x = da.from_array(a, chunks=(100, 10_000))
