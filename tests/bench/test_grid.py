@@ -15,7 +15,14 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(ROOT / "asv_bench"))
     grid = importlib.import_module("grid")
 
-FAST = ["--elements", "4000", "--repeat", "1", "--only", "median, axis of 24, count, none"]
+FAST = [
+    "--elements",
+    "4000",
+    "--repeat",
+    "1",
+    "--only",
+    "median, axis of 24, count, none, held, f4",
+]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -203,11 +203,10 @@ MISTAKES = (
     Mistake(
         "a chunk is copied four times",
         "kernels/__init__.py",
-        "    chunk = checked(chunk, dtype)\n    return backend_for(chunk).selection.elements_of",
-        "    chunk = checked(chunk, dtype)\n"
-        "    copies = [chunk.copy() for _ in range(6)]\n"
-        "    chunk = copies[2]\n"
-        "    return backend_for(chunk).selection.elements_of",
+        "    chunk = checked_chunk(chunk, dtype)\n    selection = backend_for(chunk).selection",
+        "    chunk = checked_chunk(chunk, dtype)\n"
+        "    copies = [values_of(chunk).copy() for _ in range(6)]\n"
+        "    selection = backend_for(copies[2]).selection",
     ),
     Mistake(
         "the compiled tally takes an element above a bar for one below",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.matrix.campaign import campaign
+from tests.matrix.planted import MISTAKES, PACKAGE, ROOT
 
 SEED = 20
 PARTS, CASES = 12, 72
@@ -16,3 +17,10 @@ def test_laws_hold(part: int) -> None:
     """A failure shows a script that fails by itself."""
     failures = list(campaign(SEED, most=CASES, part=part, of=PARTS))
     assert not failures, "\n\n".join(failure.script for failure in failures)
+
+
+def test_mistakes_can_be_planted() -> None:
+    """Each replaces a text that is there once."""
+    for mistake in MISTAKES:
+        text = (ROOT / PACKAGE / mistake.path).read_text()
+        assert text.count(mistake.right) == 1, mistake.name
