@@ -13,7 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import COLUMNS, Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
-from dask_gpuselect.kernels.reference.selection import valid_in
+from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
     BoxGuess,

@@ -61,7 +61,7 @@ from dask_gpuselect.engine.source import (
     is_in_process,
     is_on_one_device,
 )
-from dask_gpuselect.kernels.cuda.source import MOST_PARTS
+from dask_gpuselect.kernels.protocols import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
@@ -518,7 +518,7 @@ def _is_taken_in_place(
     may_copy |= question.further is not None and n * itemsize > BOXED_IN_PLACE
     is_adjacent = axes[-1] - axes[0] < len(axes)
     n_chunks = math.prod(x.numblocks[axis] for axis in axes)
-    is_in_place = is_plain and not may_copy and is_adjacent and n_chunks <= MOST_PARTS
+    is_in_place = is_plain and not may_copy and is_adjacent and n_chunks <= MOST_STACKED
     return is_in_place and is_in_process(x)
 
 

@@ -19,7 +19,7 @@ from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.by_value import COUNTS, ByValue
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.kernels import elements_at
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally

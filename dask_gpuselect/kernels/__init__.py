@@ -40,7 +40,12 @@ from dask_gpuselect.kernels.protocols import (
     LaneWeighing,
     Weighing,
 )
+from dask_gpuselect.kernels.reference.lower_sets import exponent_of as exponent_of
+from dask_gpuselect.kernels.reference.lower_sets import running_minimum as running_minimum
+from dask_gpuselect.kernels.reference.lower_sets import scaled as scaled
+from dask_gpuselect.kernels.reference.selection import elements_at as elements_at
 from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
+from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths import group_cuts as group_cuts_

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import Array, checked, namespace
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.radix import check_kind
-from dask_gpuselect.kernels.reference.ordering import Dealt
+from dask_gpuselect.kernels.reference.ordering import Dealt as Dealt
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import IntArray
 

@@ -47,6 +47,9 @@ from dask_gpuselect.maths.weights import ExactSums as WeightSums
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
 from dask_gpuselect.strategies.probes import Measure, Report
 
+MOST_STACKED = 64
+"""Chunks of a column that a device takes as they lie, at most; more are joined by a copy."""
+
 Chunk = Any
 """A chunk as it comes, of any shape, once `arrays.checked` has seen it."""
 Values = Any

@@ -21,8 +21,8 @@ from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
 from dask_gpuselect.engine.questions import Block, LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
+from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.reference.selection import valid_in
 from dask_gpuselect.maths.boxes import rungs_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.finish import order_statistics

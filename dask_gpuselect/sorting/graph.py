@@ -51,7 +51,7 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
 from dask_gpuselect.engine.stretches import found_in_stretches
 from dask_gpuselect.kernels import ordering, radix
-from dask_gpuselect.kernels.reference.ordering import Dealt
+from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, Brackets, ChunksChangedError, IntArray
 from dask_gpuselect.maths.partition import Division, Edges, SortedChunks, Splitters, Table

@@ -26,7 +26,7 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended
-from dask_gpuselect.kernels.reference.selection import elements_at
+from dask_gpuselect.kernels import elements_at
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate, result_dtype

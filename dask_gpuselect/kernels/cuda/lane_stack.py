@@ -12,6 +12,7 @@ import numpy as np
 
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.launch import Array, most_shared
+from dask_gpuselect.kernels.protocols import MOST_STACKED
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
 MOST_BLOCKS = (1 << 31) - 1  # of a grid
@@ -63,7 +64,7 @@ def parts_in_three(chunks: Sequence[Array], axes: tuple[int, ...]) -> list[Part]
         kept = [axis for axis in range(ndim) if axis not in axes]
         chunks = [cupy.ascontiguousarray(chunk.transpose(*kept, *axes)) for chunk in chunks]
         axes = tuple(range(len(kept), ndim))
-    if len(chunks) > source.MOST_PARTS:
+    if len(chunks) > MOST_STACKED:
         # Joined along the first of the axes: with the others of one chunk each, that is all of it.
         joined = [_as_rows(chunk, axes) for chunk in chunks]
         chunks, axes = [cupy.concatenate(joined, axis=1)], (1,)

@@ -15,7 +15,7 @@ struct Part {
 };
 
 struct Stack {
-    Part parts[MOST_PARTS];
+    Part parts[MOST_STACKED];
     i64 n_parts, n, n_inner, n_lanes;
     i64 one;  // 1
 };

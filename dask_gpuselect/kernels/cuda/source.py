@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.kernels.protocols import MOST_STACKED
 from dask_gpuselect.maths import moments
 from dask_gpuselect.maths.keys import selection_dtype
 
@@ -60,7 +61,6 @@ COUNTERS = 8192  # of bins, in shared memory: several for each bin if there are 
 MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
 MOST_SELECTED = 8  # where a block can have 64 KiB for them
 MOST_SURVEYS = 4  # intervals of candidates that are looked at together
-MOST_PARTS = 64  # of a column of chunks
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name.isupper()}
 OF_SUMS = ("OFFSET", "TOTAL_POINT", "SQUARE_POINT", "TOTAL_DIGITS", "SQUARE_DIGITS")
@@ -392,7 +392,7 @@ def row_sums(p: int) -> int:
 PART = np.dtype([("data", "u8"), ("stop", "i8"), ("outer", "i8"), ("row", "i8"), ("inner", "i8")])
 STACK = np.dtype(
     [
-        ("parts", PART, MOST_PARTS),
+        ("parts", PART, MOST_STACKED),
         ("n_parts", "i8"),
         ("n", "i8"),
         ("n_inner", "i8"),
