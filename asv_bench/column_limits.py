@@ -83,8 +83,9 @@ def measured(name: str, question: str, ratio: float, *, held: bool, repeat: int)
     x = lazy(shape, chunks, held=held)
     column = shape[0] * int(np.prod(chunks[1:])) * x.dtype.itemsize
     limit = int(column / ratio)
-    small = lazy((400, *(4 for _ in shape[1:])), (20, *(4 for _ in shape[1:])), held=held)
-    for few in (3000, 1 << 30):  # compile everything
+    # So many elements that kernels answer, which are compiled here.
+    small = lazy((shape[0] // 4, *shape[1:]), chunks, held=held)
+    for few in (column // 8, 1 << 30):
         with dask.config.set({"dask_gpuselect.column-limit": few}):
             compute(ask(small))
     with dask.config.set({"dask_gpuselect.column-limit": limit}):
