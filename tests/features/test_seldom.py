@@ -53,7 +53,7 @@ def some_weights(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def wide_weights(values: NDArray[Any]) -> NDArray[Any]:
-    return np.exp2(np.arange(values.size).reshape(values.shape) % 5 * 250 - 500.0)
+    return np.exp2(np.arange(values.size).reshape(values.shape) % 5 * 500 - 1000.0)
 
 
 def unused_weights(values: NDArray[Any]) -> NDArray[Any]:
@@ -61,7 +61,7 @@ def unused_weights(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def few_labels(values: NDArray[Any]) -> NDArray[Any]:
-    return (np.arange(values.size) % 3).astype("u1").reshape(values.shape)
+    return (np.arange(values.size) // 700).astype("u1").reshape(values.shape)
 
 
 def weighed(**how: Any) -> Callable[[Any, Any], Any]:
@@ -83,6 +83,12 @@ WAYS = {
         lambda x, w: describe_boxplot(x, weights=w), some_weights, (4000,), (200,)
     ),
     "a mask beside groups of lanes": Way(boxes_of_groups, lambda v: v > -1),
+    "a mask beside groups of elements of lanes": Way(
+        lambda x, mask: groupby(x, np.arange(2000).reshape(1000, 2) % 3, 0).describe_boxplot(
+            where=mask
+        ),
+        lambda v: v > -1,
+    ),
     "cuts in a tree": Way(
         lambda x, w: quantile(x, Q3), some_weights, **LONG, limits={"root-limit": "2 kiB"}
     ),  # fmt: skip
@@ -100,6 +106,15 @@ WAYS = {
     ),
     "labels of a byte that nobody knows": Way(
         lambda x, labels: groupby(x, labels).median(), few_labels, (3000,), (200,), "u1"
+    ),
+    "labels of a byte that weigh": Way(
+        lambda x, labels: groupby(x, labels).quantile(
+            0.5, weights=labels + 1, method="inverted_cdf"
+        ),
+        few_labels,
+        (3000,),
+        (200,),
+        "u1",
     ),
     "weights of all magnitudes": Way(weighed(axis=0, method="linear"), wide_weights),
     "weights that are wrong where nothing takes part": Way(of_used, unused_weights),
