@@ -12,9 +12,9 @@ where NumPy or CuPy has a function for the same, the ratio to its time follows. 
 first. Two cells are neighbours if they differ in one row; a cell that takes more than three times
 as long as a neighbour is a finding.
 
-Each checkout answers in a process of its own, after a first call that is not counted. On a GPU that
-call is about a sixteenth of the elements; where it says that a cell would take seconds, the cell is
-timed at that size, beside reads of that size.
+Each checkout answers in a process of its own, by kernels, after a first call that is not counted.
+Before it a sixteenth of the elements are asked about; where that says that a cell would take
+seconds, the cell is timed at that size, beside reads of that size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FINDING = 3.0
 LONG = 0.5  # seconds: a call that takes longer is timed once
-TOO_LONG = 4.0  # seconds: on a GPU, a call that would take longer is timed with fewer elements
+TOO_LONG = 4.0  # seconds: a call that would take longer is timed with fewer elements
 FEWER = 16
 
 # --- The tables -----------------------------------------------------------------------------------
@@ -330,13 +330,11 @@ def timed(run: Callable[[], Any], repeat: int) -> float:
 
 def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Time a cell with the first bench, or with the second one where that takes too long."""
-    bench = benches[0]
-    if len(benches) > 1:
-        fewer = benches[1]
-        run = fewer.call(cell)
-        run()  # it may compile
-        if timed(run, 1) * FEWER > TOO_LONG:
-            bench = fewer
+    bench, fewer = benches
+    run = fewer.call(cell)
+    run()  # it may compile
+    if timed(run, 1) * FEWER > TOO_LONG:
+        bench = fewer
     run = bench.call(cell)
     run()
     told: dict[str, Any] = {"ours": timed(run, asked["repeat"]), "elements": bench.elements}
@@ -353,8 +351,11 @@ def serve(elements: int, *, gpu: bool) -> None:
     """Time the cells that come in, a line each, until there are no more."""
     import warnings
 
+    from dask_gpuselect.kernels import compiling
+
     warnings.simplefilter("ignore")
-    benches = [Bench(n, gpu=gpu) for n in ([elements, elements // FEWER] if gpu else [elements])]
+    compiling.LARGE = 0
+    benches = [Bench(n, gpu=gpu) for n in (elements, elements // FEWER)]
     for line in sys.stdin:
         asked = json.loads(line)
         try:
