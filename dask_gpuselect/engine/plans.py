@@ -244,7 +244,7 @@ def plan_together(arrays: Sequence[DaskArray], questions: Sequence[Question]) ->
 
 
 def _plan_one_load(x: DaskArray, question: Question) -> ElementPlan:
-    gathered = gathered_bytes(x, question, max(_sizes(x), default=0))
+    gathered = gathered_bytes(x, question, _most_elements(x))
     return ElementPlan("counts", 1, _chunk_bytes(x), gathered, why=question.by_value.why)
 
 
@@ -278,8 +278,14 @@ def _sizes(x: DaskArray) -> list[float]:
     return [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
 
 
+def _most_elements(x: DaskArray) -> float:
+    """The number of elements of the largest chunk, by the largest sizes along each axis."""
+    found: float = math.prod(max(sizes, default=0) for sizes in x.chunks)
+    return found
+
+
 def _chunk_bytes(x: DaskArray) -> int:
-    return known_bytes(max(_sizes(x), default=0) * element_bytes(x))
+    return known_bytes(_most_elements(x) * element_bytes(x))
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:

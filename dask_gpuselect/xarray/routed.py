@@ -40,8 +40,12 @@ def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(self.obj, xr.Dataset):
             if not any(is_dask_collection(each) for each in (self.obj, self.weights)):
                 return original(self, q, **asked)
-            each_asked = lambda array: quantile(array.weighted(self.weights), q, **asked)  # noqa: E731
-            return self.obj.map(each_asked, keep_attrs=keep_attrs)
+
+            def of_variable(array: xr.DataArray) -> xr.DataArray:
+                found: xr.DataArray = quantile(array.weighted(self.weights), q, **asked)
+                return found
+
+            return self.obj.map(of_variable, keep_attrs=keep_attrs)
         is_lazy = any(is_dask_collection(each.data) for each in (self.obj, self.weights))
         if not is_lazy or self.obj.dtype.kind not in "iuf":
             return original(self, q, **asked)
