@@ -142,8 +142,9 @@ def test_guesses(dtype: str, n_groups: int, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(group_guess, "WIDTH", -3)  # nothing but the wrong elements
         assert cuda._by_guess(some, n_groups, three) is None
         assert_same_lanes(cuda.elements(some, n_groups, three), wanted)
-    monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 10))  # no room
-    assert cuda._by_guess(some, n_groups, three) is None
+    if dtype != "i2":  # brackets of ties may need no room
+        monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 10))  # no room
+        assert cuda._by_guess(some, n_groups, three) is None
 
 
 @pytest.mark.gpu
