@@ -13,8 +13,8 @@ first. Two cells are neighbours if they differ in one row; a cell that takes mor
 as long as a neighbour is a finding.
 
 Each checkout answers in a process of its own, by kernels, after a first call that is not counted.
-Before it a sixteenth of the elements are asked about; where that says that a cell would take
-seconds, the cell is timed at that size, beside reads of that size.
+Before it fewer elements are asked about; where these say that a cell would take seconds (on a GPU
+0.25), the cell is timed at their size, beside reads of that size.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FINDING = 3.0
 LONG = 0.5  # seconds: a call that takes longer is timed once
-TOO_LONG = 4.0  # seconds: a call that would take longer is timed with fewer elements
-FEWER = 16
+# Seconds: a call that would take longer is timed with fewer elements. A device has less time.
+TOO_LONG = {False: 4.0, True: 0.25}
+FEWER = 16, 256
 
 # --- The tables -----------------------------------------------------------------------------------
 
@@ -329,15 +330,17 @@ def timed(run: Callable[[], Any], repeat: int) -> float:
 
 
 def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Time a cell with the first bench, or with the second one where that takes too long."""
-    bench, fewer = benches
-    run = fewer.call(cell)
-    run()  # it may compile
-    if timed(run, 1) * FEWER > TOO_LONG:
-        bench = fewer
-    run = bench.call(cell)
-    run()
-    told: dict[str, Any] = {"ours": timed(run, asked["repeat"]), "elements": bench.elements}
+    """Time a cell with the most elements that it does not take too long for.
+
+    `benches` have ever more elements. The first call with each is not counted: it may compile.
+    """
+    for bench, larger in zip(benches, [*benches[1:], None], strict=True):
+        run = bench.call(cell)
+        run()
+        ours = timed(run, asked["repeat"] if larger is None else 1)
+        if larger and ours * larger.elements / bench.elements > TOO_LONG[bench.gpu]:
+            break
+    told: dict[str, Any] = {"ours": ours, "elements": bench.elements}
     if asked["beside"]:
         told["read"] = bench.read_seconds(cell, asked["repeat"])
         peer = bench.peer(cell)
@@ -355,7 +358,7 @@ def serve(elements: int, *, gpu: bool) -> None:
 
     warnings.simplefilter("ignore")
     compiling.LARGE = 0
-    benches = [Bench(n, gpu=gpu) for n in (elements, elements // FEWER)]
+    benches = [Bench(elements // fewer, gpu=gpu) for fewer in (*FEWER[::-1], 1)]
     for line in sys.stdin:
         asked = json.loads(line)
         try:
@@ -414,7 +417,7 @@ def show(known: Mapping[Cell, float], others: Mapping[Cell, dict[str, Any]], uni
         peer = f"{told['ours'] / told['peer']:.2f}" if "peer" in told else ""
         is_small = told["elements"] < max(each.get("elements", 0) for each in others.values())
         print(row([cell, f"{known[cell]:.1f}{'*' * is_small}", peer]))
-    print(f"\n*: with one of {FEWER} elements, and reads of as many.")
+    print(f"\n*: with one of {FEWER[0]} or of {FEWER[1]} elements, and reads of as many.")
     print(f"\nFindings: cells of more than {FINDING:g} times a neighbour.\n")
     print(row(["cell", "times", "neighbour"]))
     print(row(["---"] * 3))

@@ -13,8 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.questions import BoxQuestion, LaneEndsLoad, bounds_of
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.by_value import WEIGHTS, WEIGHTS_AND_SQUARES, ByValue
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
 from dask_gpuselect.maths.boxes import Found, Rule, room_for
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
@@ -25,7 +24,6 @@ from dask_gpuselect.maths.lane_weights import Numbers, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.seen import most_kept
-from dask_gpuselect.maths.value_weights import ValueWeights
 from dask_gpuselect.maths.weight_boxes import (
     WeightedBoxBrackets,
     WeightedFound,
@@ -55,6 +53,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
     has_guess = False
     weighs: ClassVar[bool] = True
+    counts_values: ClassVar[bool] = False
 
     @property
     def lanes(self) -> LaneQuestion:
@@ -70,14 +69,6 @@ class WeightedBoxQuestion(BoxQuestion):
     def keep(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)
         return bracket_from_weights(cuts, self.rule, most_kept(cuts))
-
-    @property
-    def by_value(self) -> ByValue:
-        return WEIGHTS_AND_SQUARES if self.rule.method == "linear" else WEIGHTS
-
-    def brackets_by(self, report: ValueWeights) -> Brackets:
-        none = report.values[:0]
-        return WeightedBoxBrackets.without_cells(report.values, (none, none))
 
     @property
     def n_ranges(self) -> int:
@@ -169,13 +160,6 @@ class WeightedLaneBoxQuestion(WeightedLaneQuantiles):
         about = (self.wanted, fences_of, self.rule.max_fliers)
         found, ends = kernels.weighed_lanes_and_ends(chunks, dtype, shape.axes, *about)
         return self.boxes(self.q_of(found), ends, chunks[0].shape, dtype, shape)
-
-    def counted(
-        self, report: ValueWeights, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Boxes:
-        q = self.q_of(report.found(self.wanted))
-        bounds = bounds_of(self.rule, q, dtype)
-        return self.boxes(q, report.ends(bounds, self.rule.max_fliers), block, dtype, shape)
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
         return Boxes.concatenated(blocks, axis)

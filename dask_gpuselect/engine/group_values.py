@@ -1,5 +1,4 @@
-"""Groups of all elements of few values: how often each value occurs in every group, or what all of
-it weighs there.
+"""Groups of all elements of few values: how often each value occurs in every group.
 
 Reports are about the groups that a part of the data has, with what these are called where that is
 not known before.
@@ -16,12 +15,13 @@ import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.by_value import ByValue
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf
+from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays
 from dask_gpuselect.maths.labels import Labels, codes_among, union
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +63,9 @@ class CountedGroups(GroupedLanes):
         return self.grouping.number if names is None else len(names)
 
     @property
-    def by_value(self) -> ByValue | None:
+    def counts_values(self) -> bool:  # type: ignore[override]
         # Those of windows may have elements in common.
-        return self.of_group.by_value if self.grouping.windows is None else None
+        return self.of_group.counts_values and self.grouping.windows is None
 
     @property
     def lanes_counted(self) -> float:
@@ -78,14 +78,12 @@ class CountedGroups(GroupedLanes):
         axes: tuple[int, ...],
         known: None,
     ) -> Named:
-        assert self.by_value is not None
         names, codes_of = self.names_in(chunks)
         n_groups = self.n_groups_of(names)
-        return Named(names, self.by_value.of_groups(chunks, dtype, codes_of, n_groups))
+        return Named(names, group_value_counts(chunks, dtype, codes_of, n_groups))
 
     def merge_value_reports(self, reports: Sequence[Named]) -> Named:
-        assert self.by_value is not None
-        merge, values = self.by_value.merge_lanes, [report.value for report in reports]
+        merge, values = LaneValueCounts.merge, [report.value for report in reports]
         if not self.grouping.is_lazy:
             return Named(None, merge(values))
         names = union([report.names for report in reports])

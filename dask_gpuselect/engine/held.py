@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Proven, merge_cuts, sums_of, who_sums
-from dask_gpuselect.kernels.companions import parts_of, values_of
+from dask_gpuselect.kernels.companions import parts_of
+from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.sizes import pilot_room
+from dask_gpuselect.maths.value_counts import is_countable
 
 
 def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
@@ -26,17 +27,14 @@ def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> A
     these are best, else in place."""
     if not is_best_counted(values, dtype, question):
         return answer_in_place(values, dtype, question)
-    return answer_by_values(question.by_value.of_chunk(values, dtype), question)
+    return answer_by_values(value_counts(values, dtype), question)
 
 
 def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
-    """Whether an array in memory had best be counted value by value. One whose elements weigh is
-    not: it is read in place. So are `Several`: on an H100 a box of 2^28 uint16 in 8 chunks took 10
+    """Whether an array in memory had best be counted value by value. `Several`
+    are read in place: on an H100 a box of 2^28 uint16 in 8 chunks took 10
     ms more by counts, each of which is waited for."""
-    on_device = is_cupy(values_of(values))
-    if len(parts_of(values)) > 1 or question.weighs:
-        return False
-    if not question.by_value.takes(dtype, is_on_device=on_device):
+    if len(parts_of(values)) > 1 or not (question.counts_values and is_countable(dtype)):
         return False
     is_about_ranks = question.ranks_of_sample(math.prod(values.shape)) is not None
     return not is_about_ranks or kernels.is_best_counted(values)

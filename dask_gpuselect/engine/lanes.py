@@ -256,12 +256,11 @@ def _by_counts(
     *,
     seen: bool,
 ) -> DaskArray:
-    """One load of a part at a time, which counts or weighs all values. Questions about the same
+    """One load of a part at a time, which counts all values. Questions about the same
     lanes, or the same groups, share the reports."""
     columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
-    assert question.by_value is not None  # as when it was planned
-    about = f"{question.by_value.name}-{question.lanes_counted:.0f}"
+    about = f"value-counts-{question.lanes_counted:.0f}"
     reports = columns.report(question.value_report, about, 1, None)
     reports = columns.merge(question.merge_value_reports, reports, TALLIES_EVERY)
     counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)

@@ -82,6 +82,7 @@ from dask_gpuselect.maths.sizes import (
     plan_passes,
     waiting_reports,
 )
+from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
 
 T = TypeVar("T")
 
@@ -231,7 +232,7 @@ def plan_together(arrays: Sequence[DaskArray], questions: Sequence[Question]) ->
     of all can be counted."""
     pairs = list(zip(arrays, questions, strict=True))
     if all(takes_counts(*pair) for pair in pairs):
-        return [_plan_one_load(*pair) for pair in pairs]
+        return [_plan_one_load(x) for x in arrays]
     narrowings = [narrowing_of(*pair, among=len(pairs)) for pair in pairs]
     reads = Reads(*arrays)
     why, keeping = why_twice(reads, questions), None
@@ -243,9 +244,12 @@ def plan_together(arrays: Sequence[DaskArray], questions: Sequence[Question]) ->
     ]
 
 
-def _plan_one_load(x: DaskArray, question: Question) -> ElementPlan:
-    gathered = gathered_bytes(x, question, _most_elements(x))
-    return ElementPlan("counts", 1, _chunk_bytes(x), gathered, why=question.by_value.why)
+COUNTED = "values are few, and all are counted"
+
+
+def _plan_one_load(x: DaskArray) -> ElementPlan:
+    gathered = gathered_bytes(x, _most_elements(x))
+    return ElementPlan("counts", 1, _chunk_bytes(x), gathered, why=COUNTED)
 
 
 def _plan_two_loads(
@@ -601,10 +605,10 @@ def _plan_counts_of_groups(
 ) -> LanePlan | None:
     """The plan that counts all values of every group of all elements, if there is one: in parts
     that are well larger than their reports, as far as they fit."""
-    if question.by_value is None or not math.isfinite(question.lanes_counted):
+    if not question.counts_values or not math.isfinite(question.lanes_counted):
         return None
     itemsize, total = element_bytes(x), sum(chunks)
-    of_report = question.lanes_counted * question.by_value.report_bytes(x.dtype)
+    of_report = question.lanes_counted * counts_bytes(x.dtype)
     worth = COUNTED_ON_DEVICE if is_cupy(x._meta) else COUNTED_AT_ONCE
     most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
     parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
@@ -631,12 +635,11 @@ def _plan_counts(
     Of each lane there are as many counts as values, at most, in a part and in all. `TALLIES_EVERY`
     of these reports come to one place, as far as `root-limit` lets them.
     """
-    by_value = question.by_value
-    if by_value is None or not by_value.takes(x.dtype, is_on_device=is_cupy(x._meta)):
+    if not (question.counts_values and is_countable(x.dtype)):
         return None
     itemsize, n_counted = element_bytes(x), n_lanes * question.lanes_counted
-    of_report = n_counted * by_value.report_bytes(x.dtype)
-    gathered = min(len(parts), TALLIES_EVERY) * n_counted * by_value.most_report_bytes(x.dtype)
+    of_report = n_counted * counts_bytes(x.dtype)
+    gathered = min(len(parts), TALLIES_EVERY) * of_report
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
     is_little = of_report <= share * part_bytes  # not if that is not known
     if not (is_little and gathered <= settings.n_bytes("root-limit")):
@@ -644,7 +647,7 @@ def _plan_counts(
     task_bytes = max(sizes) * n_lanes * itemsize
     passes = Passes((), TALLIES_EVERY, int(gathered))
     about = task_bytes, int(gathered), 1, tuple(parts), passes
-    return LanePlan("counts", 1, *about, why=by_value.why)
+    return LanePlan("counts", 1, *about, why=COUNTED)
 
 
 def _plan_tails(

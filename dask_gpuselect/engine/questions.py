@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.by_value import COUNTS, ByValue
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.kernels import elements_at
+from dask_gpuselect.kernels import elements_at, values
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
@@ -27,6 +26,7 @@ from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, join, lanes_between
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
@@ -72,10 +72,8 @@ class Question(ABC):
         """How many numbers answer."""
         return 1
 
-    @property
-    def by_value(self) -> ByValue:
-        """What answers it in one load, of data of few values; see `brackets_by`."""
-        return COUNTS
+    counts_values: ClassVar[bool] = True
+    """Whether counts of every value answer it, of data that have few; see `brackets_by`."""
 
     @property
     def share(self) -> int:
@@ -103,7 +101,7 @@ class Question(ABC):
         return self.sums_all or not self.wants_sums
 
     def brackets_by(self, report: Any) -> Brackets:
-        """The brackets at which a report of `by_value` is to be looked at."""
+        """The brackets at which counts of every value are looked at."""
         return self.bracket(report.cuts())
 
     def keep(self, cuts: Cuts) -> Brackets:
@@ -399,11 +397,8 @@ class LaneQuestion(ABC):
         """A load of passes after those that find the order statistics."""
         return None
 
-    @property
-    def by_value(self) -> ByValue | None:
-        """What answers it in one load, of lanes of few values: see `counted`. None if that does
-        not."""
-        return None
+    counts_values: ClassVar[bool] = False
+    """Whether counts of every value answer it, of lanes that have few: see `counted`."""
 
     @property
     def lanes_counted(self) -> float:
@@ -413,14 +408,12 @@ class LaneQuestion(ABC):
     def value_report(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
     ) -> Any:
-        """The report of some chunks of a column, by value."""
-        assert self.by_value is not None
-        return self.by_value.of_lanes(chunks, dtype, axes)
+        """The counts of every value in some chunks of a column."""
+        return values.lane_value_counts(chunks, dtype, axes)
 
     def merge_value_reports(self, reports: Sequence[Any]) -> Any:
-        """That of several parts of a column together."""
-        assert self.by_value is not None
-        return self.by_value.merge_lanes(reports)
+        """Merge those of several parts of a column."""
+        return LaneValueCounts.merge(reports)
 
     def counted(self, report: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         """A block of the answer, by that of all of them, for a block of the data of that shape."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
-from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.questions import LaneQuestion, Steps
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
@@ -21,7 +20,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 class LaneCounts(LaneQuestion):
     """The number of elements of every lane that take part and are not NaN or NaT."""
 
-    by_value = COUNTS
+    counts_values = True
 
     @property
     def lanes(self) -> LaneCounts:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.reference.groups import WeighedWords
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.boxes import BoxGuess, Rule
@@ -41,7 +40,6 @@ from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
-from dask_gpuselect.maths.value_weights import WordWeights
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import ExactSums as WeightSums
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
@@ -278,14 +276,6 @@ class Groups(Protocol):
     ) -> IntArray: ...
 
     def lane_counts(self, rows: Values, keeps: Values | None, n_words: int) -> IntArray | None: ...
-
-    def value_weights(
-        self,
-        parts: Iterable[WeighedWords],
-        n_groups: int,
-        n_words: int,
-        squared: NDArray[np.bool_] | None,
-    ) -> Iterator[WordWeights]: ...
 
     def places_in_groups(self, codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]: ...
 

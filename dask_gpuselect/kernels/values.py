@@ -1,5 +1,4 @@
-"""What is counted and weighed value by value, of elements of one or two bytes: reports are on the
-host."""
+"""Count every value of elements of one or two bytes. Reports are on the host."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import checked, is_cupy, namespace, to_host
 from dask_gpuselect.kernels.companions import (
@@ -21,13 +19,10 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.reference.groups import WeighedWords
 from dask_gpuselect.kernels.reference.lanes import lanes_last
-from dask_gpuselect.kernels.reference.weighing import WHOLE, as_weights
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.value_counts import ValueCounts
-from dask_gpuselect.maths.value_weights import ValueWeights, valid_words
 
 
 @one_way
@@ -61,45 +56,6 @@ def _counts_of_chunk(chunk: Any, dtype: np.dtype[Any], axes: tuple[int, ...]) ->
             n_left_out = rows.shape[1] - table.sum(axis=1)
             return LaneValueCounts.of_words(table, dtype, n_left_out)
     return LaneValueCounts.of_lanes(tuple(_counts_of_lanes(rows, keeps, dtype)), dtype)
-
-
-@one_way
-def lane_value_weights(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    *,
-    with_squares: bool,
-) -> ValueWeights:
-    """What all elements of each value weigh in every lane along `axes`, of all chunks together, of
-    a countable dtype; all elements are a lane along all axes. Scratch: a chunk with its weights as
-    float64, where lanes are side by side, and 48 bytes for each value that there can be, of each
-    lane."""
-    n_lanes = math.prod(n for axis, n in enumerate(chunks[0].shape) if axis not in axes)
-
-    def parts() -> Iterator[WeighedWords]:
-        for chunk in chunks:
-            values = _rows_of_lanes(_words_on_host(chunk.values, dtype), axes)
-            lane = np.arange(n_lanes, dtype=np.int32)
-            if n_lanes == 1:
-                codes = np.broadcast_to(lane, values.size)  # of one number
-            else:
-                codes = np.repeat(lane, values.shape[-1])
-            flat = _flat_lanes(chunk, axes)
-            yield values.reshape(-1), _weights_on_host(flat), flat.keeps, codes
-
-    return _value_weights(parts(), dtype, n_lanes, with_squares=with_squares)
-
-
-def _flat_lanes(chunk: Accompanied, axes: tuple[int, ...]) -> Accompanied:
-    """What goes with the elements of a chunk, lane by lane, on the host."""
-    arrays = {"keeps": chunk.keeps, "weights": chunk.weights}
-    turned = {
-        name: _rows_of_lanes(to_host(array), axes).reshape(-1)
-        for name, array in arrays.items()
-        if array is not None
-    }
-    return Accompanied(turned["weights"], **turned)
 
 
 def _counts_of_lanes(rows: Any, keeps: Any, dtype: np.dtype[Any]) -> Iterator[ValueCounts]:
@@ -160,56 +116,3 @@ def _words(values: Any, dtype: np.dtype[Any]) -> Any:
     values = values if is_cupy(values) else to_host(values)
     native = values.astype(dtype.newbyteorder("="), copy=False)
     return native.view(np.dtype(f"u{dtype.itemsize}"))
-
-
-@one_way
-def group_value_weights(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    codes_of: CodesOf,
-    n_groups: int,
-    *,
-    with_squares: bool,
-) -> ValueWeights:
-    """What all elements of each value weigh in every group of all chunks, of a countable dtype: on
-    the host.
-
-    Scratch: the codes of a chunk and its weights as float64, and 48 bytes for each value that there
-    can be, of each group.
-    """
-
-    def parts() -> Iterator[WeighedWords]:
-        for chunk in chunks:
-            keeps = None if chunk.keeps is None else to_host(chunk.keeps).reshape(-1)
-            words = _words_on_host(chunk.values, dtype).reshape(-1)
-            codes = group_codes(replace(chunk, keeps=None), codes_of)
-            codes = as_codes(to_host(codes), words)
-            takes = codes >= 0
-            yield words, _weights_on_host(chunk, takes), keeps, codes
-
-    return _value_weights(parts(), dtype, n_groups, with_squares=with_squares)
-
-
-def _value_weights(
-    parts: Iterator[WeighedWords], dtype: np.dtype[Any], n_groups: int, *, with_squares: bool
-) -> ValueWeights:
-    kernel = backend_for(np.empty(0)).groups.value_weights
-    n_words = 1 << 8 * dtype.itemsize
-    found = kernel(parts, n_groups, n_words, valid_words(dtype) if with_squares else None)
-    return ValueWeights.merge([ValueWeights.of_words(each, dtype) for each in found])
-
-
-def _words_on_host(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    return np.asarray(_words(to_host(checked(values, dtype)), dtype))
-
-
-def _weights_on_host(chunk: Accompanied, takes: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-    """The weights of a chunk, of one dimension, as kernels add them up: integers beyond 2**53 are
-    checked, where those are that are taken and kept."""
-    weights = np.asarray(to_host(chunk.weights))
-    if weights.dtype.kind in "iu" and int(weights.max(initial=0)) > WHOLE:
-        flat = weights.reshape(-1)
-        for mask in (takes, None if chunk.keeps is None else to_host(chunk.keeps).reshape(-1)):
-            flat = flat if mask is None else np.where(mask, flat, flat.dtype.type(0))
-        return np.asarray(as_weights(flat))
-    return np.require(weights, np.float64, ["C", "A"]).reshape(-1)

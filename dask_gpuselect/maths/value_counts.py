@@ -6,6 +6,7 @@ they are the tally of any brackets too, and the sums of anything: one load answe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -38,6 +39,13 @@ def is_countable(dtype: np.dtype[Any]) -> bool:
 def most_values(dtype: np.dtype[Any]) -> int:
     """How many values elements of a countable dtype, or of its `selection_dtype`, can have."""
     return 256 if dtype.itemsize == 1 else 1 << 16
+
+
+def counts_bytes(dtype: np.dtype[Any], n: float = math.inf) -> int:
+    """Return the most bytes that the counts of a lane of n elements take, with their values; NaN
+    where n is not known."""
+    n = most_values(dtype) if math.isnan(n) else min(n, most_values(dtype))
+    return int(n) * (selection_dtype(dtype).itemsize + np.dtype(np.int64).itemsize)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -204,12 +204,6 @@ class WeightedBrackets(Brackets):
     def asked(self) -> NDArray[np.bool_]:
         return self.wanted | self.summed
 
-    @classmethod
-    def without_cells(cls, values: NDArray[Any], *others: Any) -> Self:
-        """Those with these ends between which nothing is wanted; and with other fields."""
-        nothing = np.zeros(len(values) + 1, np.bool_)
-        return cls(values, nothing, nothing, *others)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedTally(Tally):

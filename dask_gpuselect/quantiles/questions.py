@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype, masked
-from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.questions import ElementQuestion, LaneQuestion, Tails
 from dask_gpuselect.maths.cuts import IntArray, RanksOf
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -71,7 +70,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     dtype: np.dtype[Any]
     if_none: str | Filled = field(default="empty", kw_only=True)
 
-    by_value = COUNTS
+    counts_values = True
     nearest: ClassVar[bool] = False  # of dates: see `interpolate`
 
     @property

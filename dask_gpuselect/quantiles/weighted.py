@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine.by_value import WEIGHTS, WEIGHTS_AND_SQUARES, ByValue
 from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
 from dask_gpuselect.maths.coarse import narrower, narrower_weighted
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
@@ -19,7 +18,6 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.sizes import pivot_share
-from dask_gpuselect.maths.value_weights import ValueWeights
 from dask_gpuselect.maths.weight_brackets import (
     find_share_brackets,
     find_window_brackets,
@@ -110,6 +108,7 @@ class WeightedQuantiles(Question):
 
     guesses_chunks: ClassVar[bool] = False
     weighs: ClassVar[bool] = True
+    counts_values: ClassVar[bool] = False
 
     q: tuple[float, ...]
     method: str
@@ -173,13 +172,6 @@ class WeightedQuantiles(Question):
         if self.method == "linear":
             return window_ranges(cuts, self.q)
         return share_ranges(cuts, self.q, with_next=self._averages)
-
-    @property
-    def by_value(self) -> ByValue:
-        return WEIGHTS_AND_SQUARES if self.method == "linear" else WEIGHTS
-
-    def brackets_by(self, report: ValueWeights) -> Brackets:
-        return WeightedBrackets.without_cells(report.values)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         found = self.bracket(cuts)

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype, in_kind
-from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.by_value import WEIGHTS, WEIGHTS_AND_SQUARES, ByValue
-from dask_gpuselect.engine.questions import Block, LaneQuestion, Steps
+from dask_gpuselect.engine.questions import LaneQuestion, Steps
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
@@ -22,7 +20,6 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.maths.value_weights import ValueWeights
 from dask_gpuselect.maths.weights import WEIGHT_BYTES
 from dask_gpuselect.quantiles.questions import Filled, Quantiles
 
@@ -62,15 +59,6 @@ class WeightedLaneQuantiles(LaneQuestion):
     @property
     def n_answers(self) -> int:
         return len(self.q)
-
-    @property
-    def by_value(self) -> ByValue | None:
-        return WEIGHTS_AND_SQUARES if self.method == "linear" else WEIGHTS
-
-    def counted(
-        self, report: ValueWeights, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Any:
-        return self.restored(report.found(self.wanted), block, shape)
 
     @property
     def wanted(self) -> Wanted:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import masked, namespace
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.by_value import COUNTS
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
@@ -173,7 +172,7 @@ class LaneDeviationQuestion(LaneQuestion):
     by_order: ClassVar[bool] = False
     has_steps: ClassVar[bool] = False
     composes_groups: ClassVar[bool] = True
-    by_value = COUNTS
+    counts_values = True
 
     @property
     def order(self) -> Quantiles:

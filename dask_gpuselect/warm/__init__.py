@@ -20,7 +20,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "quantiles": frozenset({*_ELEMENTS, "groups"}),
     "axis": frozenset({*_LANES, "fingerprints", "moments"}),
     "boxes": frozenset({*_ELEMENTS, *_LANES, "groups"}),
-    "weights": frozenset({*_ELEMENTS, "weighing", "value_weights", "lane_weight_ends"}),
+    "weights": frozenset({*_ELEMENTS, "weighing", "lane_weight_ends"}),
     "groups": frozenset({*_ELEMENTS, *_LANES, "groups"}),
     "sorting": frozenset({"ordering", "fingerprints"}),
     "strategies": frozenset({"measures", *_ELEMENTS}),
@@ -112,7 +112,7 @@ def _kernels(
     return found
 
 
-_WORDS = frozenset({"groups", "narrow", "ordering", "selection", "value_weights"})
+_WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
 _SORTING = frozenset({"ordering"})
 _OF_DEVIATIONS = frozenset(
     {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}

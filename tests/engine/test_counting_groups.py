@@ -1,4 +1,4 @@
-"""Groups of data of one and two bytes take one load of data and weights, while groups are few."""
+"""Groups of data of one and two bytes take one load, while groups are few."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, quantile
 from dask_gpuselect.engine import plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.backends import Backend
 from tests.data import uniform
 from tests.sources import Source
@@ -58,9 +56,6 @@ def zones(shape: tuple[int, ...] = SHAPE, dtype: str = "i4") -> NDArray[Any]:
 def elements(dtype: str) -> tuple[Source, Any, NDArray[Any]]:
     """A source, a lazy array of it, and all of that: with NaN, infinities and zeros of both
     signs."""
-    if dtype == "?":
-        source = Source(SHAPE, "u1")
-        return source, source.lazy(CHUNKS) > 40, source.whole() > 40
     source = Source(SHAPE, dtype)
     if dtype != "f2":
         return source, source.lazy(CHUNKS), source.whole()
@@ -93,63 +88,36 @@ UNIT = uniform(N)[::-1].reshape(SHAPE)
 HOW: dict[str, dict[str, Any]] = {
     "counts": {},
     "masks": {"where": (UNIT < 0.7) & (zones() != 2), "nodata": 3},
-    "floats": {"weights": UNIT},
-    "float32": {"weights": UNIT.astype("f4")},
-    "whole weights": {"weights": np.floor(UNIT * 4).astype("i2")},
-    "every magnitude": {
-        "weights": np.ldexp(
-            0.5 + UNIT, np.floor(2000 * uniform(N)).astype(int).reshape(SHAPE) - 1000
-        )
-    },
-    "beyond 2**53": {"weights": np.floor(UNIT * 2.0**61).astype("i8") * 4 + 1},
-}
-WEIGHED: dict[str, Callable[..., Any]] = {
-    **{
-        method: lambda groups, method=method, **how: groups.nanquantile(Q, method=method, **how)
-        for method in WEIGHTED
-    },
-    "with NaN": lambda groups, **how: groups.quantile(0.3, method="inverted_cdf", **how),
-    "box": lambda groups, **how: groups.describe_boxplot(
-        method="inverted_cdf", max_fliers=7, **how
-    ),
-    "box of windows": lambda groups, **how: groups.describe_boxplot(method="linear", **how),
 }
 
-
-FIRST = [("u1", "counts"), ("f2", "masks"), ("i2", "floats"), ("?", "whole weights")]
+FIRST = [("u1", "counts"), ("f2", "masks")]
 OTHERS = set(itertools.product(["u1", "i1", "u2", "i2", "f2"], HOW)) - set(FIRST)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("dtype", "kind"), [*FIRST, *sorted(OTHERS)])
 def test_one_load(dtype: str, kind: str) -> None:
     """The answers about all elements in memory, which sort them, to the last bit."""
     (source, x, values), how = elements(dtype), HOW[kind]
     lazy = {k: da.from_array(a, (13, 500)) if k != "nodata" else a for k, a in how.items()}
-    asks = WEIGHED if "weights" in how else QUESTIONS
-    if dtype == "?":  # which can only be chosen
-        asks = {name: WEIGHED[name] for name in ("inverted_cdf", "with NaN")}
     missing = np.where(UNIT < 0.1, np.nan, zones())
     small = da.from_array(zones().astype("u1"), chunks=(11, 400))
     for labels, by, groups in (
         (missing, missing, None),
         (small, zones(), range(N_GROUPS)),
-        (small, zones(), None),
     ):
-        if groups is None and labels is small and (x.dtype.itemsize == 2 or asks is QUESTIONS):
-            continue  # there may be 256 groups, or a load for their names
         grouped = groupby(x, labels, groups=groups)
         plan = grouped.explain(**lazy)
         assert (plan.name, plan.loads) == ("counts", 1)
         assert len(plan.parts) > 2
-        answers = [ask(grouped, **lazy) for ask in asks.values()]
+        answers = [ask(grouped, **lazy) for ask in QUESTIONS.values()]
         source.counts.clear()
         found = compute(*answers, scheduler="sync" if groups is None else "threads")
         assert set(source.counts.values()) == {1}  # of all questions together
         assert len(source.counts) == x.npartitions
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            for one, ask in zip(found, asks.values(), strict=True):
+            for one, ask in zip(found, QUESTIONS.values(), strict=True):
                 assert_same(one, ask(groupby(values, by), **how))
 
 
@@ -176,36 +144,6 @@ def test_data_of_nothing_but_nan() -> None:
     with pytest.warns(RuntimeWarning, match="All-NaN"):
         assert np.isnan(grouped.nanmedian().compute(scheduler="sync")).all()
     assert np.isnan(grouped.median().compute(scheduler="sync")).all()
-
-
-def test_a_group_is_all() -> None:
-    """One group is asked as all elements are, and a box of it is."""
-    source, weights = Source(SHAPE, "i2"), HOW["float32"]["weights"]
-    grouped = groupby(source.lazy(CHUNKS), np.zeros(SHAPE, "i4"))
-    lazy = da.from_array(weights, chunks=CHUNKS)
-    for method in WEIGHTED:
-        how: dict[str, Any] = {"weights": lazy, "method": method}
-        found, box = compute(grouped.quantile(Q, **how), grouped.describe_boxplot(**how))
-        how["weights"] = weights
-        np.testing.assert_array_equal(found[:, 0], quantile(source.whole(), Q, **how))
-        assert_same(box, describe_boxplot(source.whole(), **how, labels=["0"]))
-
-
-def test_weights_that_are_none() -> None:
-    x, by = Source(SHAPE, "i2").lazy(CHUNKS), zones()
-    for weight, message in ((-1.0, "non-negative"), (np.nan, "NaN, inf or were all zero")):
-        weights = np.ones(SHAPE)
-        weights[33, 33] = weight
-        lazy = da.from_array(weights, chunks=CHUNKS)
-        grouped = groupby(x, by)
-        with pytest.raises(ValueError, match=message):
-            compute(grouped.quantile(0.5, weights=lazy, method="inverted_cdf"))
-        others = groupby(x, by, groups=[g for g in range(N_GROUPS) if g != by[33, 33]])
-        compute(others.quantile(0.5, weights=lazy, method="inverted_cdf"))
-    lazy = da.from_array((by != 2).astype("f8"), chunks=CHUNKS)
-    for ask in WEIGHED.values():
-        with pytest.raises(ValueError, match="all zero"):
-            compute(ask(groupby(x, by), weights=lazy))
 
 
 # --- Where counts are too many --------------------------------------------------------------------
@@ -250,24 +188,3 @@ def test_reports_take_what_explain_says(monkeypatch: pytest.MonkeyPatch) -> None
     grouped = groupby(x, np.arange(1 << 20) % 3)
     compute(grouped.median())
     assert 0 < max(sizes) <= grouped.explain().gathered_bytes
-
-
-def test_sums_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    n = 1 << 27
-
-    def plan_of(dtype: str, n_groups: int) -> Any:
-        x, by = (da.zeros(n, chunks=1 << 22, dtype=each) for each in (dtype, "i8"))
-        grouped = groupby(x, by, groups=range(n_groups))
-        with dask.config.set({"dask_gpuselect.column-limit": "1 GiB"}):
-            return grouped.explain(weights=da.ones(n, chunks=1 << 22))
-
-    # As many as fit `root-limit`, whatever the weights are.
-    for dtype, most in (("u1", 3500), ("i2", 14), ("f2", 14)):
-        for n_groups, is_few in ((most, True), (most + 250, False)):
-            plan = plan_of(dtype, n_groups)
-            assert (plan.name == "counts") == is_few, (dtype, n_groups)
-            if is_few:
-                assert plan.gathered_bytes <= 1 << 30
-                assert plan.task_bytes <= 1 << 26
-    assert plan_of("i4", 2).name != "counts"

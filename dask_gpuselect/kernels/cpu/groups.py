@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
-from dask_gpuselect.kernels.cpu.value_weights import value_weights
 from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
 from dask_gpuselect.kernels.cpu.word_counts import is_word
 from dask_gpuselect.kernels.reference import groups as reference
@@ -38,7 +37,6 @@ __all__ = [
     "sorted_in_groups",
     "tally",
     "value_counts",
-    "value_weights",
     "window_lanes",
 ]
 

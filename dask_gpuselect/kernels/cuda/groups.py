@@ -28,7 +28,6 @@ from dask_gpuselect.kernels.reference.groups import (
     places_in_groups,
     places_of_ranks,
     sorted_in_groups,
-    value_weights,
     window_lanes,
 )
 from dask_gpuselect.maths.cuts import IntArray
@@ -52,7 +51,6 @@ __all__ = [
     "sorted_in_groups",
     "tally",
     "value_counts",
-    "value_weights",
     "window_lanes",
 ]
 

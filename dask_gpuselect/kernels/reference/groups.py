@@ -6,7 +6,7 @@ their codes: those of chunks, as `Selection.elements_of` gives them. All reports
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,16 +23,8 @@ from dask_gpuselect.maths.group_cuts import (
     pivot_counts,
 )
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
-from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products
-from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS
-from dask_gpuselect.maths.value_weights import WordWeights
-from dask_gpuselect.maths.weights import AT_ONCE, NEGATIVE, NOT_FINITE
 
 Parts = Sequence[tuple[Any, Any]]
-
-WeighedWords = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None, NDArray[np.int32]]
-"""Words of elements, weights of float64 or int64, which of the elements take part if not all do,
-and the code of the group of each, -1 for none. On the host, of one dimension."""
 
 
 def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
@@ -134,47 +126,6 @@ def lane_counts(rows: Any, keeps: Any, n_words: int) -> IntArray | None:
     maybe a mask of their shape; None where it is as fast to count one lane after the other."""
     del rows, keeps, n_words
     return None
-
-
-def value_weights(
-    parts: Iterable[WeighedWords],
-    n_groups: int,
-    n_words: int,
-    squared: NDArray[np.bool_] | None,
-) -> Iterator[WordWeights]:
-    """What all elements of each word weigh in every group, of each part, or of several together;
-    and the sums of the squares of the weights of the words that are `squared`.
-
-    Raises
-    ------
-    ValueError
-        If a weight of an element that is in a group and not left out is negative, NaN or infinite.
-    """
-    for words, weights, keeps, codes in parts:
-        is_in = codes >= 0
-        takes = is_in if keeps is None else is_in & keeps
-        n_left_out: IntArray = np.bincount(codes[is_in & ~takes], minlength=n_groups)
-        words, weights, group = words[takes], weights[takes], codes[takes].astype(np.int64)
-        if (weights < 0).any():
-            raise ValueError(NEGATIVE)
-        if not np.isfinite(weights).all():
-            raise ValueError(NOT_FINITE)
-        weighs = weights > 0
-        n_idle: IntArray = np.bincount(group[~weighs], minlength=n_groups)
-        words, weights, group = words[weighs], weights[weighs], group[weighs]
-        rows, place = np.unique(group * n_words + words, return_inverse=True)
-        digits = np.zeros((len(rows), TOTAL_DIGITS), np.int64)
-        squares = np.zeros((n_groups, SQUARE_DIGITS), np.int64) if squared is not None else None
-        for begin in range(0, len(weights), AT_ONCE):
-            some = slice(begin, begin + AT_ONCE)
-            numbers = Halves.of(weights[some])
-            add_numbers(digits, place[some], numbers)
-            if squared is not None and squares is not None:
-                sizes = np.where(squared[words[some]], weights[some], 0)
-                own = Halves.of(sizes)
-                add_products(squares, group[some], own, own)
-        counts = np.bincount(place, minlength=len(rows))
-        yield WordWeights(rows, counts, digits, 0, squares, n_idle, n_left_out)
 
 
 def elements_of_sorted(
