@@ -14,7 +14,7 @@ as long as a neighbour is a finding.
 
 Each checkout answers in a process of its own, by kernels, after a first call that is not counted.
 Before it fewer elements are asked about; where these say that a cell would take seconds (on a GPU
-0.25), the cell is timed at their size, beside reads of that size.
+0.5), the cell is timed at their size, beside reads of that size.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FINDING = 3.0
 LONG = 0.5  # seconds: a call that takes longer is timed once
-# Seconds: a call that would take longer is timed with fewer elements. A device has less time.
-TOO_LONG = {False: 4.0, True: 0.25}
-FEWER = 16, 256
+# Seconds: a call that would take longer is timed with fewer elements, one of so many.
+TOO_LONG, FEWER = 4.0, (16,)
+TOO_LONG_ON_GPU, FEWER_ON_GPU = 0.5, (16, 256)
 
 # --- The tables -----------------------------------------------------------------------------------
 
@@ -334,11 +334,12 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
 
     `benches` have ever more elements. The first call with each is not counted: it may compile.
     """
+    too_long = TOO_LONG_ON_GPU if benches[0].gpu else TOO_LONG
     for bench, larger in zip(benches, [*benches[1:], None], strict=True):
         run = bench.call(cell)
         run()
         ours = timed(run, asked["repeat"] if larger is None else 1)
-        if larger and ours * larger.elements / bench.elements > TOO_LONG[bench.gpu]:
+        if larger and ours * larger.elements / bench.elements > too_long:
             break
     told: dict[str, Any] = {"ours": ours, "elements": bench.elements}
     if asked["beside"]:
@@ -358,7 +359,8 @@ def serve(elements: int, *, gpu: bool) -> None:
 
     warnings.simplefilter("ignore")
     compiling.LARGE = 0
-    benches = [Bench(elements // fewer, gpu=gpu) for fewer in (*FEWER[::-1], 1)]
+    fewer = FEWER_ON_GPU if gpu else FEWER
+    benches = [Bench(elements // each, gpu=gpu) for each in (*fewer[::-1], 1)]
     for line in sys.stdin:
         asked = json.loads(line)
         try:
@@ -417,7 +419,7 @@ def show(known: Mapping[Cell, float], others: Mapping[Cell, dict[str, Any]], uni
         peer = f"{told['ours'] / told['peer']:.2f}" if "peer" in told else ""
         is_small = told["elements"] < max(each.get("elements", 0) for each in others.values())
         print(row([cell, f"{known[cell]:.1f}{'*' * is_small}", peer]))
-    print(f"\n*: with one of {FEWER[0]} or of {FEWER[1]} elements, and reads of as many.")
+    print("\n*: with fewer elements, and reads of as many.")
     print(f"\nFindings: cells of more than {FINDING:g} times a neighbour.\n")
     print(row(["cell", "times", "neighbour"]))
     print(row(["---"] * 3))
