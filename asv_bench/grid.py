@@ -12,9 +12,9 @@ where NumPy or CuPy has a function for the same, the ratio to its time follows. 
 first. Two cells are neighbours if they differ in one row; a cell that takes more than three times
 as long as a neighbour is a finding.
 
-Each checkout answers in a process of its own, on a CPU by kernels, after a first call that is not counted.
-Before it fewer elements are asked about; where these say that a cell would take seconds (on a GPU
-0.5), the cell is timed at their size, beside reads of that size.
+Each checkout answers in a process of its own, on a CPU by kernels, after a first call that is not
+counted. Before it fewer elements are asked about; where these say that a cell would take seconds
+(on a GPU 0.5), the cell is timed at their size, beside reads of that size.
 """
 
 from __future__ import annotations
@@ -493,8 +493,8 @@ def main() -> None:
         return serve(elements, gpu=asked.gpu)
     parts = [part.strip() for part in asked.only.split(",") if part.strip()]
     some = [cell for cell in cells(gpu=asked.gpu) if all(part in str(cell) for part in parts)]
-    end = begin + 60 * (asked.minutes or (6 if asked.gpu else 12))
     begin = time.monotonic()
+    end = begin + 60 * (asked.minutes or (6 if asked.gpu else 12))
     if asked.gpu:
         for checkout in (ROOT, asked.against):
             if checkout:
