@@ -75,22 +75,22 @@ class ExactSums(Arrays):
     def of_table(cls, table: IntArray, point: int) -> Self:
         """Read sums from what kernels have added up: rows of digits, of which so many are behind
         the binary point, and which may be negative and larger than 32 bits."""
-        some = np.flatnonzero(table.any(axis=tuple(range(table.ndim - 1))))
+        some = np.flatnonzero(table.reshape(-1, table.shape[-1]).any(axis=0))
         if not len(some):
             return cls.zeros(table.shape[:-1])
         start, stop = int(some[0]), int(some[-1]) + 1
-        return cls.carried(start - point, np.moveaxis(table[..., start:stop], -1, 0)).packed()
+        digits = table[..., start:stop].transpose(-1, *range(table.ndim - 1))
+        return cls.carried(start - point, digits).packed()
 
     @classmethod
     def carried(cls, first: int, digits: IntArray) -> Self:
         """Make numbers of digits of any size; they have one more."""
-        found = np.empty((len(digits) + 1, *digits.shape[1:]), np.int64)
-        carry: Any = np.int64(0)
-        for i, digit in enumerate(digits):
-            whole = digit + carry
-            found[i] = whole & MASK
-            carry = whole >> DIGIT
-        found[-1] = carry
+        found = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
+        found[:-1] = digits
+        columns = found.reshape(len(found), -1)
+        for low, high in zip(columns[:-1], columns[1:], strict=True):
+            high += low >> DIGIT
+            low &= MASK
         return cls(first, found)
 
     @classmethod
@@ -499,12 +499,12 @@ class Running:
     def pair(self, n: IntArray) -> tuple[FloatArray, FloatArray]:
         """The sums of the first `n` weights of each row, in units of ``2**exponent``, as two floats
         of 106 bits together, or some less."""
-        first, second = np.zeros((2, *n.shape))
-        for limb in reversed(self.limbs):
-            found = np.where(n > 0, taken(limb, n - 1), 0)
-            whole = found.astype(np.float64)
-            first, rest = two_sum(first * 2.0**DIGIT, whole)
-            second = second * 2.0**DIGIT + (rest + (found - whole.astype(np.int64)))
+        *others, last = (np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs)
+        first = last.astype(np.float64)
+        second = (last - first.astype(np.int64)).astype(np.float64)
+        for limb in reversed(others):
+            first, rest = two_sum(first * 2.0**DIGIT, limb.astype(np.float64))
+            second = second * 2.0**DIGIT + rest
         return two_sum(first, second)
 
     def some(self, rows: IntArray) -> Self:
