@@ -658,24 +658,15 @@ def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:
     return np.take_along_axis(table, flat, axis=1).reshape(at.shape)
 
 
-def integers_of(values: NDArray[Any]) -> tuple[int, NDArray[np.object_]]:
-    """An exponent e, and Python's integers that times ``2**e`` are the values, all finite."""
-    if values.dtype.kind in "iu":
-        return 0, values.astype(object)
-    fractions, exponents = np.frexp(values.astype(np.float64))
-    whole = np.ldexp(fractions, 53).astype(np.int64)
-    least = max(int(exponents.min(initial=1 << 20, where=whole != 0)) - 53, LEAST)
-    shifts = np.where(whole != 0, exponents.astype(np.int64) - 53 - least, 0)
-    whole >>= np.maximum(-shifts, 0)
-    return least, whole.astype(object) << np.maximum(shifts, 0).astype(object)
-
-
-def quotient(numerator: int, denominator: int, exponent: int, *, to_odd: bool) -> float:
-    """``numerator / denominator * 2**exponent``, rounded once; or, if it is to be rounded again to
-    fewer bits, to an odd last one, so that nothing is lost."""
-    if to_odd:
-        shift = 52 - abs(numerator).bit_length() + denominator.bit_length()
-        whole, rest = divmod(abs(numerator) << max(shift, 0), denominator << max(-shift, 0))
-        found = math.ldexp(whole | (rest != 0), exponent - shift)
-        return -found if numerator < 0 else found
-    return (numerator << max(exponent, 0)) / (denominator << max(-exponent, 0))
+def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
+    """Round a fraction of a positive denominator once to a floating-point dtype."""
+    found = numerator / denominator
+    if dtype.itemsize < 8 and np.float64(found).view(np.uint64) % 2 == 0:
+        # Of the two float64 beside the fraction the odd one: it is never halfway between two of the
+        # smaller dtype.
+        top, bottom = found.as_integer_ratio()
+        rest = numerator * bottom - top * denominator
+        if rest:
+            found = np.nextafter(found, np.inf if rest > 0 else -np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.float64(found).astype(dtype)

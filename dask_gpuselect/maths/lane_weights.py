@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
-    LEAST,
+    TOTAL_POINT,
     ExactSums,
     Need,
     Running,
     Wholes,
-    integers_of,
     needs,
     quotient,
     squares_of,
@@ -465,16 +464,18 @@ class Items:
 
         values = self.values[rows[:, None], np.minimum(place, n - 1)]
         is_infinite = np.isinf(values) if values.dtype.kind == "f" else np.zeros(1, np.bool_)
-        exponent, whole = integers_of(np.where(is_infinite, values.dtype.type(0), values))
-        numerator = (overlap * whole).sum(axis=1)
+        finite = np.where(is_infinite, values.dtype.type(0), values)
+        exact = ExactSums.of(np.arange(finite.size), finite.size, finite.ravel())
+        exponent = DIGIT * exact.first
+        numerator = (overlap * exact.integers(exact.first).reshape(finite.shape)).sum(axis=1)
         if product is not None:
             # No weight is finer than the unit, and no element than the smallest float.
-            between = product.shifted(-LEAST).integers(unit)
-            numerator = (numerator << (exponent - LEAST)) + between * scale
-            exponent = LEAST
-        round_ = np.frompyfunc(
-            lambda a, b: quotient(a, b, exponent, to_odd=dtype.itemsize < 8), 2, 1
-        )
+            point = DIGIT * TOTAL_POINT
+            between = product.shifted(point).integers(unit)
+            numerator = (numerator << exponent + point) + between * scale
+            exponent = -point
+        up, down = max(exponent, 0), max(-exponent, 0)
+        round_ = np.frompyfunc(lambda a, b: quotient(a << up, b << down, dtype), 2, 1)
         found = round_(numerator, square * parts).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             found += np.where(is_infinite & (overlap > 0), values, 0).sum(axis=1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
-from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.exact_sums import ExactSums, quotient
 from dask_gpuselect.maths.weights import (
     POINT,
     PRODUCT_UNIT,
@@ -363,20 +363,6 @@ def whole(number: float) -> int:
     """A finite number in units of ``2**-POINT``."""
     numerator, denominator = number.as_integer_ratio()
     return numerator << (POINT + 1 - denominator.bit_length())
-
-
-def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
-    """A fraction of a positive denominator, rounded once to a floating-point dtype."""
-    found = numerator / denominator
-    if dtype.itemsize < 8 and np.float64(found).view(np.uint64) % 2 == 0:
-        # Of the two float64 beside the fraction the odd one: it is never halfway between two of the
-        # smaller dtype.
-        top, bottom = found.as_integer_ratio()
-        rest = numerator * bottom - top * denominator
-        if rest:
-            found = np.nextafter(found, np.inf if rest > 0 else -np.inf)
-    with np.errstate(over="ignore", under="ignore"):
-        return np.float64(found).astype(dtype)
 
 
 def _interleaved(cells: list[int], ends: list[int]) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -261,21 +261,8 @@ class WeightedTally(Tally):
         weights = [part.weights for part in parts]
         if len({each.dtype for each in weights}) > 1:  # integers, of which some are beyond 2**53
             weights = [each.astype(np.int64) for each in weights]
-        return cls(
-            total("below"),
-            total("upto"),
-            HostCandidates(candidates),
-            total("n_valid"),
-            total("n_missing"),
-            total("weight_below"),
-            total("weight_upto"),
-            total("weight"),
-            np.concatenate(weights),
-            n_left_out=total("n_left_out"),
-            n_idle=total("n_idle"),
-            square=total("square"),
-            products=total("products"),
-        )
+        found = {each.name: total(each.name) for each in fields(cls) if each.name not in GATHERED}
+        return cls(candidates=HostCandidates(candidates), weights=np.concatenate(weights), **found)
 
     def columns(self) -> list[NDArray[Any]]:
         return [*Tally.columns(self), self.weights]
@@ -290,6 +277,7 @@ class WeightedTally(Tally):
         return elements + int(self.weights.nbytes)
 
 
+GATHERED = "candidates", "weights"
 UNIT_BITS = 61  # of a sum of weights in int64, at most
 
 

@@ -19,7 +19,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import (
     find_share_brackets,
@@ -27,7 +27,6 @@ from dask_gpuselect.maths.weight_brackets import (
 )
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
-    quotient,
     reached_and_passed,
     shares,
     window_means,
