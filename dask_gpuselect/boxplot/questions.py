@@ -131,7 +131,7 @@ class BoxQuestion(Question):
     ) -> Boxes:
         """The box of what was found, with these numbers, and with these fliers below and above."""
         low, high = (np.nan if value is None else value for value in found.whiskers)
-        mean, std = sums.mean_and_std()
+        (mean,), (std,) = sums.mean_and_std()
         kept_low, kept_high = (np.array(len(side), np.int64) for side in fliers)
         boxes = Boxes(
             **{name: np.array(count) for name, count in counts.items()},

@@ -19,7 +19,6 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_boxes import LaneBoxes, in_order
 from dask_gpuselect.maths.lane_ends import LaneEnds
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
-from dask_gpuselect.maths.weights import rounded_sums
 from dask_gpuselect.quiet import quiet
 
 
@@ -152,7 +151,7 @@ class Boxes(Arrays):
             "n_low": ends.beyond_low.n,
             "n_high": ends.beyond_high.n,
         }
-        return cls._of_ends(q, ends, ends.moments.mean_and_std(), counts, shape, rule)
+        return cls._of_ends(q, ends, counts, shape, rule)
 
     @classmethod
     def finished(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
@@ -167,16 +166,14 @@ class Boxes(Arrays):
         """The same of lanes whose elements weigh."""
         numbers, low, high = ends.numbers, ends.beyond_low, ends.beyond_high
         counts = {
-            "n": rounded_sums(ends.weight),
+            "n": ends.weight.rounded(),
             "n_nan": numbers.missing,
             "n_left_out": numbers.left_out + numbers.idle,
-            "n_low": rounded_sums(low.weight),
-            "n_high": rounded_sums(high.weight),
+            "n_low": low.weight.rounded(),
+            "n_high": high.weight.rounded(),
         }
-        boxes = cls._of_ends(q, ends, ends.mean_and_std(), counts, shape, rule)
-        weights = _lane_by_lane(
-            low.kept, high.kept, *map(rounded_sums, (low.weights, high.weights))
-        )
+        boxes = cls._of_ends(q, ends, counts, shape, rule)
+        weights = _lane_by_lane(low.kept, high.kept, low.weights.rounded(), high.weights.rounded())
         return replace(boxes, flier_weights=weights)
 
     @classmethod
@@ -184,12 +181,11 @@ class Boxes(Arrays):
         cls,
         q: FloatArray,
         ends: LaneEnds | WeightedLaneEnds,
-        mean_and_std: tuple[FloatArray, FloatArray],
         counts: dict[str, Any],
         shape: tuple[int, ...],
         rule: Rule,
     ) -> Boxes:
-        mean, std = mean_and_std
+        mean, std = ends.moments.mean_and_std()
         low, high = ends.beyond_low, ends.beyond_high
         inside = [ends.low, ends.high]
         if ends.low.dtype.kind == "f":  # nothing is inside a fence of infinite quartiles

@@ -17,6 +17,7 @@ from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
 from dask_gpuselect.maths.boxes import Found, Rule, room_for
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_ends import Bounds
 from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
@@ -38,9 +39,9 @@ from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
     WEIGHT_BYTES,
+    WEIGHT_UNIT,
     WeightedCuts,
     WeightedTally,
-    rounded_sums,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import quantiles_of
@@ -110,13 +111,16 @@ class WeightedBoxQuestion(BoxQuestion):
         assert found.weight_below is not None
         assert found.weight_above is not None
         names = "n", "n_low", "n_high"
-        numbers = rounded_sums([found.weight, found.weight_below, found.weight_above])
+        own = found.weight, found.weight_below, found.weight_above
+        numbers = ExactSums.of_integers(own, WEIGHT_UNIT).rounded()
         low, high = map(np.unique, found.fliers(self.rule.max_fliers))
-        weights = [*found.low_weights[: len(low)], *found.high_weights[: len(high)]]
+        weights = ExactSums.joined(
+            [found.low_weights[: len(low)], found.high_weights[: len(high)]]
+        ).rounded()
         counts: dict[str, Any] = dict(zip(names, numbers, strict=True))
         box = self.box_of(found, sums, counts, (low, high[::-1]))
         # Without NaN that make all missing there are as many fliers as before.
-        return replace(box, flier_weights=rounded_sums(weights)[: len(box.fliers)])
+        return replace(box, flier_weights=weights[: len(box.fliers)])
 
     def without_elements(self, found: Tally) -> Boxes:
         none = np.zeros((), np.float64)

@@ -18,6 +18,7 @@ from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, RanksOf, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
@@ -41,7 +42,6 @@ from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import ExactSums as WeightSums
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
 from dask_gpuselect.strategies.probes import Measure, Report
 
@@ -100,7 +100,7 @@ class Weighing(Protocol):
 
     def products(
         self, values: Values, weights: Values, ends: NDArray[Any], summed: NDArray[np.bool_]
-    ) -> WeightSums: ...
+    ) -> ExactSums: ...
 
     def moments(self, values: Values, weights: Values) -> Moments: ...
 
@@ -134,7 +134,7 @@ class Sampling(Protocol):
     def whole(self, values: Values, ranks: RanksOf) -> Tally: ...
 
 
-class ExactSums(Protocol):
+class AddsUp(Protocol):
     """Sums of elements and of their squares."""
 
     def moments(self, values: Values, near: NDArray[Any]) -> Moments: ...
@@ -458,7 +458,7 @@ class Backend:
     selection: Selection
     weighing: Weighing
     sampling: Sampling
-    moments: ExactSums
+    moments: AddsUp
     measures: Measures
     bitonic: Bitonic
     lanes: LaneKernels

@@ -237,7 +237,7 @@ def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> Wei
         np.array([tally.n_missing]),
         weight_below,
         weight_upto,
-        in_units(tally, np.array([tally.weight], object)),
+        in_units(tally, tally.weight),
         np.array([unit_of(tally)]),
         np.array([square_in_units(tally)]),
     )

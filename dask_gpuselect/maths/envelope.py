@@ -197,7 +197,7 @@ def brackets_at(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sums:
+class KnownAtPivots:
     """What each chunk knows, at its own pivots, of a sum that grows with every element: their
     number, or what they weigh.
 
@@ -278,7 +278,7 @@ class Envelope:
         is_last = np.append(ordered[1:] != ordered[:-1], np.True_)  # of its value
         values = ordered[is_last]
         del ordered
-        counts = Sums(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
+        counts = KnownAtPivots(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
         lower, upper, ties = counts.bounds(cuts, order, is_last)
         doubt = ceil(cuts.doubt * cuts.n_valid.sum())
         lower -= doubt
@@ -289,8 +289,8 @@ class Envelope:
         inside = cuts.below - _previous(cuts, cuts.upto, 0)
         return cls(values, lower, upper, ties, position, inside)
 
-    def bounds(self, cuts: Cuts, sums: Sums) -> tuple[IntArray, IntArray, IntArray]:
-        """As `Sums.bounds`, of other sums than the counts and of the same cuts."""
+    def bounds(self, cuts: Cuts, sums: KnownAtPivots) -> tuple[IntArray, IntArray, IntArray]:
+        """As `KnownAtPivots.bounds`, of other sums than the counts and of the same cuts."""
         order = np.argsort(self.position, kind="stable")
         group = self.position[order]
         return sums.bounds(cuts, order, np.append(group[1:] != group[:-1], np.True_))

@@ -1,7 +1,9 @@
-"""Exact sums of weights in the rows of tables, and what is compared with them.
+"""Exact sums, the same to the last bit under any chunking, and what is compared with them.
 
-A float64 is a whole number of small units, so sums of floats are integers: too large for int64,
-as a rule, and so kept in digits. Nothing here rounds.
+A finite float is a whole number of small units, and so are its square and its products with others.
+So their sums are integers (Kulisch's accumulator; Neal 2015): too large for int64, and kept in
+digits of 32 bits. Whatever the order, the magnitudes or the cancellation, nothing is rounded before
+the end.
 """
 
 from __future__ import annotations
@@ -9,30 +11,37 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import reduce
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.maths.lane_moments import Halves, add_products, two_sum
-from dask_gpuselect.maths.moments import SQUARE_DIGITS, SQUARE_POINT
 
-DIGIT = 16  # bits
+DIGIT = 32  # bits
 MASK = (1 << DIGIT) - 1
 LEAST = -1074  # the exponent of the last bit of the smallest float64
 
+# Kernels add up rows of digits: of elements, of products of two, and of three. So many of these
+# digits are behind the binary point, and so many hold sums of 2**63 elements of any magnitude.
+TOTAL_POINT, TOTAL_DIGITS = 34, 68
+SQUARE_POINT, SQUARE_DIGITS = 2 * TOTAL_POINT, 2 * TOTAL_DIGITS
+CUBE_POINT, CUBE_DIGITS = 3 * TOTAL_POINT, 3 * TOTAL_DIGITS
+# Where the bits of a float64 begin: this more than its biased exponent, and twice it in squares.
+OFFSET = DIGIT * TOTAL_POINT - 1075
 
-@dataclass(frozen=True, eq=False)
-class Sums(Arrays):
-    """A table of exact numbers, whole multiples of ``2**(16 * first)``.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactSums(Arrays):
+    """A table of exact numbers, whole multiples of ``2**(32 * first)``.
 
     Parameters
     ----------
     first : int
         The place of the lowest digit.
-    digits : ndarray of uint16 or int64, shape (n_digits, *table)
-        The lowest first, each of 16 bits; of a negative number, the highest is negative.
+    digits : ndarray of uint32 or int64, shape (n_digits, *table)
+        The lowest first, each of 32 bits; of a negative number, the highest is negative.
     """
 
     first: int
@@ -40,104 +49,172 @@ class Sums(Arrays):
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...]) -> Self:
-        return cls(0, np.zeros((0, *shape), np.int64))
+        """Make a table of zeros."""
+        return cls(0, np.zeros((0, *shape), np.uint32))
+
+    @classmethod
+    def of(cls, group: IntArray, n_groups: int, *factors: NDArray[Any]) -> Self:
+        """Add up the products of finite numbers, each to the sum of its group."""
+        if not len(group):
+            return cls.zeros((n_groups,))
+        lowest, highest = np.sum([_begins(factor) for factor in factors], axis=0).tolist()
+        first, last = lowest // DIGIT, highest // DIGIT
+        n_digits = last - first + 2 * len(factors) + 1
+        table = np.zeros((n_groups, n_digits), np.int64)
+        flat = table.reshape(-1)
+        for start in range(0, len(group), AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            number = reduce(Wide.times, [Wide.of(factor[some]) for factor in factors])
+            # Zeros, whose place may be any, begin anywhere.
+            place = np.clip(number.begin // DIGIT, first, last) - first + group[some] * n_digits
+            for i, part in enumerate(number.parts()):
+                np.add.at(flat, place + i, part)
+        return cls.of_table(table, -first)
+
+    @classmethod
+    def of_table(cls, table: IntArray, point: int) -> Self:
+        """Read sums from what kernels have added up: rows of digits, of which so many are behind
+        the binary point, and which may be negative and larger than 32 bits."""
+        some = np.flatnonzero(table.reshape(-1, table.shape[-1]).any(axis=0))
+        if not len(some):
+            return cls.zeros(table.shape[:-1])
+        start, stop = int(some[0]), int(some[-1]) + 1
+        digits = table[..., start:stop].transpose(-1, *range(table.ndim - 1))
+        return cls.carried(start - point, digits).packed()
 
     @classmethod
     def carried(cls, first: int, digits: IntArray) -> Self:
-        """The numbers that digits of any size make, but for the highest: it takes what is left."""
-        for low, high in zip(digits[:-1], digits[1:], strict=True):
+        """Make numbers of digits of any size; they have one more."""
+        found = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
+        found[:-1] = digits
+        columns = found.reshape(len(found), -1)
+        for low, high in zip(columns[:-1], columns[1:], strict=True):
             high += low >> DIGIT
             low &= MASK
-        return cls(first, digits)
+        return cls(first, found)
 
     @classmethod
-    def of_integers(cls, numbers: NDArray[np.object_], unit: int) -> Self:
-        """Python's integers, none negative, in units of ``2**(16 * unit)``; shape ``(n,)``."""
+    def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
+        """Read Python's integers, in units of ``2**(32 * unit)``."""
         size = max((int(each).bit_length() for each in numbers), default=0) // DIGIT + 1
-        text = b"".join(int(each).to_bytes(2 * size, "little") for each in numbers)
-        return cls(unit, np.frombuffer(text, "<u2").reshape(-1, size).T.astype(np.int64))
+        text = b"".join(int(each).to_bytes(4 * size, "little", signed=True) for each in numbers)
+        words = np.frombuffer(text, "<u4").reshape(-1, size).T.astype(np.int64)
+        words[-1] = words[-1].astype(np.uint32).view(np.int32)
+        return cls(unit, words).packed()
 
     @classmethod
     def sum(cls, parts: Sequence[Self]) -> Self:
-        """The sums of the numbers at each place."""
+        """Add up the numbers at each place of several tables."""
         first, n = _span(parts)
-        total = np.zeros((n, *parts[0].digits.shape[1:]), np.int64)
+        total = np.zeros((n, *parts[0].shape), np.int64)
         for part in parts:
             total[part._places(first)] += part.digits
         return cls.carried(first, total).packed()
 
     @classmethod
-    def stacked(cls, parts: Sequence[Self], axis: int, *, join: bool = False) -> Self:
-        """Tables side by side: along a new axis, or joined along one that they have."""
-        first, n = _span(parts)
-        tables = [part.aligned(first, n) for part in parts]
-        axis += axis >= 0
-        return cls(first, np.concatenate(tables, axis) if join else np.stack(tables, axis))
+    def joined(cls, pieces: Sequence[Self]) -> Self:
+        """Put tables behind one another, along their first axis."""
+        first, n = _span(pieces)
+        return cls(first, np.concatenate([piece.aligned(first, n) for piece in pieces], 1)).packed()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.digits.shape[1:]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Self:
+        """Take some of the table."""
+        index = index if isinstance(index, tuple) else (index,)
+        return type(self)(self.first, self.digits[:, *index])
+
+    def __add__(self, other: Self) -> Self:
+        return self.sum([self, other])
+
+    def __sub__(self, other: Self) -> Self:
+        if not len(other.digits):
+            return self
+        first, n = _span([self, other])
+        return self.carried(first, self.aligned(first, n) - other.aligned(first, n)).trimmed()
+
+    def where(self, mask: NDArray[np.bool_]) -> Self:
+        """Take the numbers at some places, and zeros at others."""
+        return type(self)(self.first, np.where(mask, self.digits, self.digits.dtype.type(0)))
+
+    def running(self) -> Self:
+        """Add up the numbers before each place of one axis; and behind the last."""
+        digits = np.zeros((len(self.digits), len(self) + 1), np.int64)
+        np.cumsum(self.digits, axis=1, out=digits[:, 1:])
+        return self.carried(self.first, digits).packed()
+
+    def of_runs(self, begins: IntArray) -> Self:
+        """Add up neighbouring numbers of one axis, from each of some places to the next."""
+        if not len(begins):
+            return self.zeros((0,))
+        digits = np.add.reduceat(self.digits.astype(np.int64), begins, axis=1)
+        return self.carried(self.first, digits).packed()
 
     def aligned(self, first: int, n_digits: int) -> IntArray:
-        """The digits from another place on, which has to be before these."""
-        digits = np.zeros((n_digits, *self.digits.shape[1:]), np.int64)
+        """Give the digits from another place on, which has to be before these."""
+        digits = np.zeros((n_digits, *self.shape), np.int64)
         digits[self._places(first)] = self.digits
         return digits
 
     def _places(self, first: int) -> slice:
-        return slice(self.first - first, self.first - first + len(self.digits))
-
-    def __getitem__(self, index: Any) -> Self:
-        """Some of the table."""
-        index = index if isinstance(index, tuple) else (index,)
-        return type(self)(self.first, self.digits[:, *index])
+        start = self.first - first if len(self.digits) else 0
+        return slice(start, start + len(self.digits))
 
     def trimmed(self) -> Self:
-        """The same numbers without digits that are zero in all."""
-        some = np.flatnonzero(self.digits.any(axis=tuple(range(1, self.digits.ndim))))
-        if not len(some):
-            return type(self)(0, self.digits[:0])
-        start, stop = int(some[0]), int(some[-1]) + 1
-        return type(self)(self.first + start, self.digits[start:stop])
+        """Leave out digits that are zero in all numbers, at both ends."""
+        start, stop = 0, len(self.digits)
+        while start < stop and not self.digits[stop - 1].any():
+            stop -= 1
+        while start < stop and not self.digits[start].any():
+            start += 1
+        return type(self)(self.first + start if start < stop else 0, self.digits[start:stop])
 
     def packed(self) -> Self:
-        """The same numbers, none negative, in less memory."""
+        """Give the same numbers in less memory."""
         found = self.trimmed()
-        return type(self)(found.first, found.digits.astype(np.uint16))
-
-    def minus(self, other: Self) -> Self:
-        """The differences."""
-        if not len(other.digits):
-            return self
-        first, n = _span([self, other])
-        return self.carried(first, self.aligned(first, n) - other.aligned(first, n))
+        kind = np.int64 if found.is_negative.any() else np.uint32
+        return type(self)(found.first, found.digits.astype(kind))
 
     def times(self, q: float) -> Self:
-        """The exact products with a float64, from 0 to 1."""
+        """Multiply exactly with a float64, from 0 to 1."""
         p, denominator = q.as_integer_ratio()
         places, shift = divmod(1 - denominator.bit_length(), DIGIT)
-        return self._times([(p << shift) >> DIGIT * i & MASK for i in range(6)], places)
+        return self._times([(p << shift) >> HALF * i & HALF_MASK for i in range(6)], places)
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
-        """The products with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""
+        """Multiply with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""
         whole = np.rint(shares * 2.0**48).astype(np.int64)
-        return self._times([whole >> DIGIT * i & MASK for i in range(4)], -3)
+        return self._times([0, *(whole >> HALF * i & HALF_MASK for i in range(4))], -2)
+
+    def _times(self, factors: Sequence[Any], places: int) -> Self:
+        """Multiply with whole numbers, in pieces of 16 bits, and with ``2**(32 * places)``."""
+        n = len(self.digits)
+        digits = np.zeros((n + len(factors) // 2 + 2, *self.shape), np.int64)
+        for i, factor in enumerate(factors):
+            if np.any(factor):
+                product, at = self.digits.astype(np.int64) * factor, i // 2
+                if i % 2:
+                    digits[at + 1 : at + 1 + n] += product >> HALF
+                    product = (product & HALF_MASK) << HALF
+                digits[at : at + n] += product
+        return self.carried(self.first + places, digits)
 
     def shifted(self, bits: int) -> Self:
-        """The products with ``2**bits``."""
+        """Multiply with ``2**bits``."""
         places, shift = divmod(bits, DIGIT)
         if not shift:
             return type(self)(self.first + places, self.digits)
-        return self._times([1 << shift], places)
-
-    def _times(self, factors: Sequence[Any], places: int) -> Self:
-        n = len(self.digits)
-        digits = np.zeros((n + len(factors) + 1, *self.digits.shape[1:]), np.int64)
-        for i, factor in enumerate(factors):
-            if np.any(factor):
-                digits[i : i + n] += self.digits.astype(np.int64) * factor
-        return self.carried(self.first + places, digits)
+        return self.carried(self.first + places, self.digits.astype(np.int64) << shift)
 
     @property
     def is_negative(self) -> NDArray[np.bool_]:
         if not len(self.digits):
-            return np.zeros(self.digits.shape[1:], np.bool_)
+            return np.zeros(self.shape, np.bool_)
         return np.asarray(self.digits[-1] < 0)
 
     @property
@@ -145,112 +222,218 @@ class Sums(Arrays):
         return np.asarray(~self.digits.any(axis=0))
 
     def whole(self, more: NDArray[np.bool_]) -> Self:
-        """The least integers that are no less; or, where `more`, that are larger. Of numbers that
-        are not negative."""
-        one = np.zeros((1, *self.digits.shape[1:]), np.int64)
+        """Find the least integers that are no less; or, where `more`, that are larger. Of numbers
+        that are not negative."""
+        one = np.zeros((1, *self.shape), np.int64)
         first, n = _span([self, type(self)(0, one)])
-        digits = self.aligned(first, n + 1)
+        digits = self.aligned(first, n)
         low, high = digits[:-first], digits[-first:]
         high[0] += more | low.any(axis=0)
         return self.carried(0, high)
 
     def plus_bit(self, place: IntArray, number: IntArray) -> Self:
-        """The sums with small numbers times ``2**place``, counted from the lowest bit."""
+        """Add small numbers times ``2**place``, counted from the lowest bit."""
         place = np.maximum(place, 0)
         at = DIGIT * np.arange(len(self.digits)).reshape(-1, *(1,) * place.ndim)
         added = np.where(place // DIGIT * DIGIT == at, number, 0) << (place % DIGIT)
         return self.carried(self.first, self.digits + added)
 
     def has_bit(self, place: IntArray) -> NDArray[np.bool_]:
-        """Whether a bit is set, counted from the lowest."""
+        """Tell whether a bit is set, counted from the lowest."""
         place = np.maximum(place, 0)
         digit = np.take_along_axis(self.digits, (place // DIGIT)[None], axis=0)[0]
         return np.asarray((digit >> place % DIGIT & 1) != 0)
 
     def last_bit(self) -> IntArray:
-        """The place of the last of the 53 bits that the numbers have as floats; 0 for zero."""
-        top = np.maximum(len(self.digits) - 1 - np.argmax(self.digits[::-1] != 0, axis=0), 0)
-        highest = np.take_along_axis(self.digits, top[None], axis=0)[0]
+        """Find the place of the last of the 53 bits that the numbers have as floats; 0 for zero."""
+        (highest,), top, _ = self.leading_digits(1)
         found = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
         return np.asarray(np.maximum(found, 0))
 
-    def integers(self, unit: int) -> NDArray[np.object_]:
-        """Python's integers, in units of ``2**(16 * unit)``, of which all are whole multiples."""
-        if len(self.digits) > WIDE:
-            return self._wide_integers(unit)
-        total = np.zeros(self.digits.shape[1:], object)
-        for i in range(0, len(self.digits), 3):  # 48 bits at once
-            part = np.zeros(total.shape, np.int64)
-            for j, digit in enumerate(self.digits[i : i + 3]):
-                part += digit.astype(np.int64) << DIGIT * j
-            total += part.astype(object) << DIGIT * (self.first + i - unit)
-        return total
-
-    def _wide_integers(self, unit: int) -> NDArray[np.object_]:
-        """The same, read as bytes: of 135 digits in a twentieth of the time."""
-        *_, highest = self.digits.reshape(len(self.digits), -1)
-        words = np.ascontiguousarray(self.digits[:-1].reshape(len(self.digits) - 1, -1).T, "<u2")
-        text, size = words.tobytes(), 2 * words.shape[1]
-        found = np.empty(len(words), object)
-        found[:] = [
-            int.from_bytes(text[size * i : size * (i + 1)], "little") + (last << 8 * size)
-            for i, last in enumerate(highest.tolist())
+    def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
+        """Give the highest n digits of each number, the highest first; the place of that among the
+        digits, 0 for zero; and whether all others are zero."""
+        digits = self.digits if len(self.digits) else np.zeros((1, *self.shape), np.int64)
+        some = digits != 0
+        top = np.maximum(len(digits) - 1 - np.argmax(some[::-1], axis=0), 0)
+        found = [
+            np.take_along_axis(digits, np.maximum(top - i, 0)[None], axis=0)[0] for i in range(n)
         ]
-        whole = np.left_shift(found, DIGIT * (self.first - unit))
-        return np.asarray(whole, object).reshape(self.digits.shape[1:])
+        found = [np.where(top >= i, digit, 0).astype(np.int64) for i, digit in enumerate(found)]
+        return found, top, ~some.any(axis=0) | (np.argmax(some, axis=0) > top - n)
+
+    def magnitude(self) -> Self:
+        """Leave out the signs."""
+        if not self.is_negative.any():
+            return self
+        times = np.where(self.is_negative, -1, 1)
+        return self.carried(self.first, self.digits * times).trimmed()
+
+    def integers(self, unit: int) -> NDArray[np.object_]:
+        """Give Python's integers, in units of ``2**(32 * unit)``, of which all are multiples.
+
+        Digits are read as bytes: of 135 of them in a twentieth of the time of adding them up.
+        """
+        found = np.zeros(math.prod(self.shape), object)
+        if len(self.digits):
+            *lower, highest = self.digits.reshape(len(self.digits), -1)
+            text, size = np.array(lower, "<u4").T.tobytes(), 4 * len(lower)
+            found[:] = [
+                int.from_bytes(text[size * i : size * (i + 1)], "little") + (last << 8 * size)
+                for i, last in enumerate(highest.tolist())
+            ]
+            found <<= DIGIT * (self.first - unit)
+        return found.reshape(self.shape)
+
+    def rounded(self) -> FloatArray:
+        """Round each number once to float64; inf beyond the largest. Of multiples of the smallest
+        float64 that are not negative."""
+        (a, b, c), top, is_all = self.leading_digits(3)
+        bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
+        shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
+        whole = (a << DIGIT | b).astype(np.uint64) << shift | (c >> bits).astype(np.uint64)
+        # The last of 64 bits says whether there are more, so the next rounding is as of all.
+        is_more = ~is_all | ((c & (1 << bits) - 1) != 0)
+        whole |= is_more.astype(np.uint64)
+        exponent = DIGIT * (self.first + top - 1) - shift.astype(np.int64)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.ldexp(whole.astype(np.float64), exponent))
 
     def pair(self, exponent: int) -> tuple[FloatArray, FloatArray]:
-        """The numbers in units of ``2**exponent``, which leave them below 2**300, as two floats of
-        106 bits together, or some less."""
-        first, second = np.zeros((2, *self.digits.shape[1:]))
+        """Give the numbers in units of ``2**exponent``, which leave them below 2**300, as two
+        floats of 106 bits together, or some less."""
+        first, second = np.zeros((2, *self.shape))
         for i in reversed(range(len(self.digits))):
             digit = np.ldexp(self.digits[i].astype(np.float64), DIGIT * (i + self.first) - exponent)
             first, rest = two_sum(first, digit)
             second += rest
         return two_sum(first, second)
 
-    def leading(self) -> tuple[NDArray[np.float64], IntArray]:
-        """The numbers as floats times ``2**(16 * place)``, to 64 bits and more; 0 for zero."""
-        shape = self.digits.shape[1:]
-        if not len(self.digits):
-            return np.zeros(shape), np.zeros(shape, np.int64)
-        top = len(self.digits) - 1 - np.argmax(self.digits[::-1] != 0, axis=0)
-        found = np.zeros(shape)
-        for i in range(min(5, len(self.digits))):
-            digit = np.take_along_axis(self.digits, np.maximum(top - i, 0)[None], axis=0)[0]
-            found += np.where(top >= i, np.ldexp(digit.astype(np.float64), -DIGIT * i), 0)
+    def leading(self) -> tuple[FloatArray, IntArray]:
+        """Give the numbers as floats times ``2**(32 * place)``, to 64 bits and more; 0 for zero."""
+        digits, top, _ = self.leading_digits(3)
+        scales = 2.0 ** (-DIGIT * np.arange(3))
+        found: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
         return found, top + self.first
 
 
-WIDE = 9  # digits: of more Python's integers are made of bytes
+HALF = DIGIT // 2
+HALF_MASK = (1 << HALF) - 1
+AT_ONCE = 1 << 14  # numbers whose digits are looked at together
 
 
-def _span(parts: Sequence[Sums]) -> tuple[int, int]:
-    """The lowest place of all numbers, and how many digits they have, with one for carries."""
-    some = [part for part in parts if len(part.digits)] or list(parts[:1])
-    first = min(part.first for part in some)
-    return first, max(part.first + len(part.digits) for part in some) - first + 1
+def _span(parts: Sequence[ExactSums]) -> tuple[int, int]:
+    """Find the lowest place of all numbers, and how many digits they have together."""
+    some = [part for part in parts if len(part.digits)]
+    first = min((part.first for part in some), default=0)
+    return first, max((part.first + len(part.digits) for part in some), default=0) - first
+
+
+def _begins(values: NDArray[Any]) -> tuple[int, int]:
+    """Find the lowest and the highest place where the bits of some numbers begin; see `Wide`."""
+    if values.dtype.kind != "f":
+        return 0, 0
+    sizes = np.abs(values)
+    largest = float(sizes.max())
+    least = float(sizes.min(initial=largest, where=sizes > 0))
+    first, last = (max(math.frexp(each)[1] - 53, LEAST) for each in (least, largest))
+    return first, last
+
+
+class Wide(NamedTuple):
+    """Finite numbers: ``sign * 2**begin`` times what limbs of 32 bits make, the lowest first."""
+
+    sign: IntArray
+    begin: IntArray
+    limbs: list[NDArray[np.uint64]]
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Self:
+        if values.dtype.kind == "f":
+            bits = values.astype(np.float64).view(np.uint64)
+            is_negative = (bits >> np.uint64(63)) != 0
+            exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
+            one = (exponent > 0).astype(np.uint64) << np.uint64(52)
+            whole = bits & np.uint64((1 << 52) - 1) | one
+            begin = np.maximum(exponent.view(np.int64), 1) - 1075
+        else:
+            is_negative = values < 0
+            whole = values.astype(np.uint64)
+            whole = np.where(is_negative, np.uint64(0) - whole, whole)
+            begin = np.zeros(len(values), np.int64)
+        sign = np.where(is_negative, np.int64(-1), np.int64(1))
+        return cls(sign, begin, [whole & U_MASK, whole >> U_DIGIT])
+
+    def times(self, other: Self) -> Self:
+        """Multiply number by number."""
+        n = len(self.limbs)
+        limbs = [np.zeros(len(self.sign), np.uint64) for _ in range(n + len(other.limbs))]
+        for j, right in enumerate(other.limbs):
+            carry: Any = np.uint64(0)
+            for i, left in enumerate(self.limbs):
+                whole = left * right + limbs[i + j] + carry
+                limbs[i + j], carry = whole & U_MASK, whole >> U_DIGIT
+            limbs[n + j] = carry
+        return type(self)(self.sign * other.sign, self.begin + other.begin, limbs)
+
+    def parts(self) -> list[IntArray]:
+        """Give what each number has in the digit where it begins, and in each of the next ones: 33
+        bits at most."""
+        shift = (self.begin % DIGIT).astype(np.uint64)
+        found, carry = [], np.zeros_like(shift)
+        for limb in self.limbs:
+            whole = limb << shift
+            found.append((whole & U_MASK) + carry)
+            carry = whole >> U_DIGIT
+        return [self.sign * part.view(np.int64) for part in (*found, carry)]
+
+
+U_MASK, U_DIGIT = np.uint64(MASK), np.uint64(DIGIT)
+
+
+def two_sum(a: FloatArray, b: Any) -> tuple[FloatArray, FloatArray]:
+    """Give sums and their rounding errors (Knuth, volume 2, 4.2.2)."""
+    total = a + b
+    rest = total - a
+    return total, (a - (total - rest)) + (b - rest)
+
+
+def product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Products and their rounding errors (Dekker 1971; Veltkamp's splitting)."""
+    found = a * b
+    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
+    error = ((a_high * b_high - found) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return found, error
+
+
+def _split(a: FloatArray) -> tuple[FloatArray, FloatArray]:
+    wide = 134217729.0 * a  # 2**27 + 1
+    high = wide - (wide - a)
+    return high, a - high
+
+
+# --- What sums are compared with ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Need:
     """Sums that others have to reach, or to pass where `passes`."""
 
-    sums: Sums
+    sums: ExactSums
     passes: NDArray[np.bool_]
 
     @classmethod
-    def reached(cls, sums: Sums) -> Self:
-        return cls(sums, np.zeros(sums.digits.shape[1:], np.bool_))
+    def reached(cls, sums: ExactSums) -> Self:
+        return cls(sums, np.zeros(sums.shape, np.bool_))
 
     def repeated(self, n: int) -> Self:
         """The same for `n` rows, of one."""
         digits = np.broadcast_to(self.sums.digits, (len(self.sums.digits), n))
-        return type(self)(Sums(self.sums.first, digits), np.broadcast_to(self.passes, n))
+        return type(self)(ExactSums(self.sums.first, digits), np.broadcast_to(self.passes, n))
 
-    def minus(self, sums: Sums) -> Self:
+    def minus(self, sums: ExactSums) -> Self:
         """What is needed beside other sums."""
-        return type(self)(self.sums.minus(sums), self.passes)
+        return type(self)(self.sums - sums, self.passes)
 
     @property
     def is_met(self) -> NDArray[np.bool_]:
@@ -258,7 +441,7 @@ class Need:
         return self.sums.is_negative | (self.sums.is_zero & ~self.passes)
 
 
-def needs(weight: Sums, q: float) -> tuple[Need, Need]:
+def needs(weight: ExactSums, q: float) -> tuple[Need, Need]:
     """What sums need to reach the share q of all weights, and to pass it.
 
     Share and sums are exact, and compared when each is rounded to 53 bits: the 0.1 of a user is a
@@ -268,20 +451,19 @@ def needs(weight: Sums, q: float) -> tuple[Need, Need]:
     """
     if q == 1:
         return Need.reached(weight), Need.reached(weight)
-    if weight.digits.shape[1] > 1 and (weight.digits == weight.digits[:, :1]).all():
-        n_rows = weight.digits.shape[1]
-        reached, passed = (need.repeated(n_rows) for need in needs(weight[:1], q))
+    if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all():
+        reached, passed = (need.repeated(len(weight)) for need in needs(weight[:1], q))
         return reached, passed
     product = weight.times(q).trimmed()
     if q == 0:
-        return Need.reached(product), Need(product, np.ones(product.digits.shape[1:], np.bool_))
-    # With four digits more, for what is less than the last bit.
-    n = len(product.digits) + 5
-    share = Sums(product.first - 4, product.aligned(product.first - 4, n))
+        return Need.reached(product), Need(product, np.ones(product.shape, np.bool_))
+    # With two digits more, for what is less than the last bit.
+    n = len(product.digits) + 3
+    share = ExactSums(product.first - 2, product.aligned(product.first - 2, n))
     last, one = share.last_bit(), np.where(share.is_zero, 0, 1)
     bits = np.clip(last - DIGIT * np.arange(n).reshape(-1, *(1,) * last.ndim), 0, DIGIT)
-    lost = Sums(share.first, share.digits & ((1 << bits) - 1))  # of each digit
-    share = Sums(share.first, share.digits - lost.digits)
+    lost = ExactSums(share.first, share.digits & ((1 << bits) - 1))  # of each digit
+    share = ExactSums(share.first, share.digits - lost.digits)
     is_half = lost.has_bit(last - 1)
     is_up = is_half & (~lost.plus_bit(last - 1, -one).is_zero | share.has_bit(last))
     share = share.plus_bit(last, np.where(is_up, one, 0))
@@ -302,48 +484,39 @@ class Running:
     ----------
     exponent : int
         They are whole multiples of ``2**exponent``.
-    bits : int
-        Of each limb but the highest, a multiple of 16.
     limbs : list of ndarray of int64, shape (n_rows, n)
-        The lowest first. Mostly one or two.
+        Digits, the lowest first, of which the highest takes what is left. Mostly one or two.
     """
 
     exponent: int
-    bits: int
     limbs: list[IntArray]
 
-    def at(self, n: IntArray) -> Sums:
+    def at(self, n: IntArray) -> ExactSums:
         """The sums of the first `n` weights of each row; shape ``(n_rows,)`` or more axes."""
-        pieces, step = 4, self.bits // DIGIT
-        digits = np.zeros((step * (len(self.limbs) - 1) + pieces, *n.shape), np.int64)
-        for i, limb in enumerate(self.limbs):
-            found = np.where(n > 0, taken(limb, n - 1), 0)
-            for j in range(pieces):
-                digits[step * i + j] += (found >> DIGIT * j) & MASK
-        return Sums.carried(0, digits).shifted(self.exponent).trimmed()
+        digits = np.array([np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs])
+        return ExactSums.carried(0, digits).shifted(self.exponent).trimmed()
 
     def pair(self, n: IntArray) -> tuple[FloatArray, FloatArray]:
         """The sums of the first `n` weights of each row, in units of ``2**exponent``, as two floats
-        of 106 bits together. Of two limbs at most."""
-        found = [np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs]
-        first = found[-1].astype(np.float64)
-        second = (found[-1] - first.astype(np.int64)).astype(np.float64)
-        if len(found) == 1:
-            return first, second
-        scale = 2.0**self.bits
-        second, _ = two_sum(second * scale, found[0].astype(np.float64))
-        return two_sum(first * scale, second)
+        of 106 bits together, or some less."""
+        *others, last = (np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs)
+        first = last.astype(np.float64)
+        second = (last - first.astype(np.int64)).astype(np.float64)
+        for limb in reversed(others):
+            first, rest = two_sum(first * 2.0**DIGIT, limb.astype(np.float64))
+            second = second * 2.0**DIGIT + rest
+        return two_sum(first, second)
 
     def some(self, rows: IntArray) -> Self:
         """Those of some rows."""
-        return type(self)(self.exponent, self.bits, [limb[rows] for limb in self.limbs])
+        return type(self)(self.exponent, [limb[rows] for limb in self.limbs])
 
     def reach(self, need: Need) -> IntArray:
         """How many weights of each row have sums that are not enough: so the next has. Shape
         ``(n_rows,)``."""
         is_met, sums = need.is_met, need.sums.trimmed()
         if is_met.any():
-            sums = Sums(sums.first, np.where(is_met, 0, sums.digits))
+            sums = sums.where(~is_met)
         wanted = self._limbs_of(sums.shifted(-self.exponent).whole(need.passes))
         n = self.limbs[0].shape[1]
         if len(wanted) == 1 and n <= COUNTED:
@@ -363,21 +536,14 @@ class Running:
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
         return np.where(is_met, 0, low)
 
-    def _limbs_of(self, sums: Sums) -> list[IntArray]:
-        """Whole numbers of units, in limbs as these; the largest limb where there are too many."""
-        step, last = self.bits // DIGIT, len(self.limbs) - 1
-        limbs = []
-        for i in range(last + 1):
-            digits = sums.digits[step * i : step * (i + 1) if i < last else step * i + 4]
-            limb = np.zeros(sums.digits.shape[1:], np.int64)
-            for j, digit in enumerate(digits):
-                limb |= digit.astype(np.int64) << DIGIT * j
-            limbs.append(limb)
-        is_beyond = limbs[-1] < 0  # the sign bit
-        if len(sums.digits) > step * last + 4:
-            is_beyond |= sums.digits[step * last + 4 :].any(axis=0)
-        limbs[-1][is_beyond] = np.iinfo(np.int64).max
-        return limbs
+    def _limbs_of(self, sums: ExactSums) -> list[IntArray]:
+        """Give whole numbers of units, in limbs as these; the largest limb where there are too
+        many."""
+        last = len(self.limbs) - 1
+        limbs = [*sums.aligned(0, max(len(sums.digits), last + 2))]
+        highest, beyond = limbs[last] | limbs[last + 1] << DIGIT, limbs[last + 2 :]
+        is_beyond = (highest < 0) | (limbs[last + 1] > MASK // 2) | np.any(beyond, axis=0)
+        return [*limbs[:last], np.where(is_beyond, np.iinfo(np.int64).max, highest)]
 
 
 COUNTED = 256  # of fewer sums, all are compared: bisection takes longer
@@ -391,103 +557,87 @@ class Wholes:
     ----------
     exponent : int
         The unit is ``2**exponent``.
-    bits : int
-        Of each limb but the highest, a multiple of 16; sums of the limbs of a row fit int64.
     limbs : list of ndarray of int64, shape (n_rows, n)
-        The lowest first. Mostly one or two.
+        Digits, the lowest first, of which the highest takes what is left; their sums in a row fit
+        int64. Mostly one or two.
     """
 
     exponent: int
-    bits: int
     limbs: list[IntArray]
 
     @classmethod
     def of(cls, weights: NDArray[Any]) -> Self:
         """Of a table of float64 or int64, none negative."""
         carry = weights.shape[1].bit_length()
-        bits = 48 if carry <= 15 else 32
         largest = weights.max(initial=0)
         if weights.dtype.kind == "i":
             if int(largest) << carry < 1 << 62:
-                return cls(0, bits, [weights])
-            return cls(0, bits, [weights & ((1 << bits) - 1), weights >> bits])
+                return cls(0, [weights])
+            return cls(0, [weights & MASK, weights >> DIGIT])
         top = math.frexp(largest)[1]
         exponent = max(top + carry - 62, LEAST)
         found = _scaled(weights, -exponent)
         whole = found.astype(np.int64)
         # What is so small that scaling makes it 0 is no whole number.
         if (whole == found).all() and np.count_nonzero(whole) == np.count_nonzero(weights):
-            return cls(exponent, bits, [whole])
+            return cls(exponent, [whole])
         least = weights.min(initial=largest, where=weights > 0)
         exponent = max(math.frexp(least)[1] - 53, LEAST)
         limbs, rest = [], weights
-        for low in reversed(range(exponent, top, bits)):
+        for low in reversed(range(exponent, top, DIGIT)):
             part = np.floor(_scaled(rest, -low))
             limbs.append(part.astype(np.int64))
             rest = rest - _scaled(part, low)
-        return cls(exponent, bits, limbs[::-1])
+        return cls(exponent, limbs[::-1])
 
     def running(self) -> Running:
         """The running sums of each row."""
         limbs = [limb.cumsum(axis=1) for limb in self.limbs]
         for low, high in zip(limbs[:-1], limbs[1:], strict=True):
-            high += low >> self.bits
-            low &= (1 << self.bits) - 1
-        return Running(self.exponent, self.bits, limbs)
+            high += low >> DIGIT
+            low &= MASK
+        return Running(self.exponent, limbs)
 
-    def squares(self) -> Sums:
+    def squares(self) -> ExactSums:
         """The sums of the squares of each row."""
-        bits, limbs = self.bits, self.limbs
-        n = limbs[0].shape[1]
+        n_rows, n = self.limbs[0].shape
         # In pieces, whose products have sums that are exact as float64.
-        size, at_once = (21, 1 << 11) if n <= 1 << 11 else (16, 1 << 20)
-        held = bits if len(limbs) > 1 else 64
+        held = 64 if len(self.limbs) == 1 else DIGIT
+        size, at_once = (21, 1 << 11) if held == 64 and n <= 1 << 11 else (HALF, 1 << 20)
         pieces = [
             (
-                bits * i + shift,
+                DIGIT * i + shift,
                 (limb >> shift & ((1 << min(size, held - shift)) - 1)).astype(np.float64),
             )
-            for i, limb in enumerate(limbs)
+            for i, limb in enumerate(self.limbs)
             for shift in range(0, held, size)
         ]
         pieces = [(place, piece) for place, piece in pieces if piece.any()]
-        digits = np.zeros((2 * bits * len(limbs) // DIGIT + 16, len(limbs[0])), np.int64)
+        digits = np.zeros((2 * len(self.limbs) + 6, n_rows), np.int64)
         for upto, (i, one) in enumerate(pieces, 1):
             for j, other in pieces[:upto]:
-                place, shift = divmod(i + j, DIGIT)
+                place, shift = divmod(i + j + (i != j), DIGIT)
                 for start in range(0, n, at_once):
                     some = slice(start, start + at_once)
                     found = np.einsum("ij,ij->i", one[:, some], other[:, some]).astype(np.int64)
-                    for k in range(4):
-                        digits[place + k] += (found >> DIGIT * k & MASK) << (shift + (i != j))
-        return Sums.carried(0, digits).shifted(2 * self.exponent).trimmed()
+                    low, high = (found & MASK) << shift, (found >> DIGIT) << shift
+                    digits[place] += low & MASK
+                    digits[place + 1] += (low >> DIGIT) + high
+        return ExactSums.carried(0, digits).shifted(2 * self.exponent).trimmed()
 
 
-def squares_of(weights: NDArray[Any], wholes: Wholes) -> Sums:
+def squares_of(weights: NDArray[Any], wholes: Wholes) -> ExactSums:
     """The sums of the squares of each row of a table of weights, which are these whole numbers."""
-    return wholes.squares() if len(wholes.limbs) <= NARROW else _squares_apart(weights)
+    if len(wholes.limbs) <= NARROW:
+        return wholes.squares()
+    row, place = np.nonzero(weights)
+    some = weights[row, place]
+    return ExactSums.of(row, len(weights), some, some)
 
 
-NARROW = 6
+NARROW = 9
 """Limbs whose pieces are multiplied by each other. Of more most pieces are zero: of 2.6e5 weights
 of all magnitudes 8,000 products took 2.4 s, and each weight by itself takes 0.06."""
-
-AT_ONCE = 1 << 16  # weights
-
-
-def _squares_apart(weights: NDArray[np.float64]) -> Sums:
-    """The same, by the square of each weight."""
-    n_rows, n = weights.shape
-    columns = np.zeros((n_rows, SQUARE_DIGITS), np.int64)
-    step = max(AT_ONCE // max(n_rows, 1), 1)
-    for start in range(0, n, step):
-        some = weights[:, start : start + step]
-        row, place = np.nonzero(some)
-        parts = Halves.of(some[row, place])
-        add_products(columns, row, parts, parts)
-    digits = np.zeros((2 * SQUARE_DIGITS + 2, n_rows), np.int64)
-    digits[:-2:2], digits[1:-2:2] = columns.T & MASK, columns.T >> DIGIT
-    return Sums.carried(-2 * SQUARE_POINT, digits).trimmed()
 
 
 def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
@@ -508,24 +658,15 @@ def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:
     return np.take_along_axis(table, flat, axis=1).reshape(at.shape)
 
 
-def integers_of(values: NDArray[Any]) -> tuple[int, NDArray[np.object_]]:
-    """An exponent e, and Python's integers that times ``2**e`` are the values, all finite."""
-    if values.dtype.kind in "iu":
-        return 0, values.astype(object)
-    fractions, exponents = np.frexp(values.astype(np.float64))
-    whole = np.ldexp(fractions, 53).astype(np.int64)
-    least = max(int(exponents.min(initial=1 << 20, where=whole != 0)) - 53, LEAST)
-    shifts = np.where(whole != 0, exponents.astype(np.int64) - 53 - least, 0)
-    whole >>= np.maximum(-shifts, 0)
-    return least, whole.astype(object) << np.maximum(shifts, 0).astype(object)
-
-
-def quotient(numerator: int, denominator: int, exponent: int, *, to_odd: bool) -> float:
-    """``numerator / denominator * 2**exponent``, rounded once; or, if it is to be rounded again to
-    fewer bits, to an odd last one, so that nothing is lost."""
-    if to_odd:
-        shift = 52 - abs(numerator).bit_length() + denominator.bit_length()
-        whole, rest = divmod(abs(numerator) << max(shift, 0), denominator << max(-shift, 0))
-        found = math.ldexp(whole | (rest != 0), exponent - shift)
-        return -found if numerator < 0 else found
-    return (numerator << max(exponent, 0)) / (denominator << max(-exponent, 0))
+def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
+    """Round a fraction of a positive denominator once to a floating-point dtype."""
+    found = numerator / denominator
+    if dtype.itemsize < 8 and np.float64(found).view(np.uint64) % 2 == 0:
+        # Of the two float64 beside the fraction the odd one: it is never halfway between two of the
+        # smaller dtype.
+        top, bottom = found.as_integer_ratio()
+        rest = numerator * bottom - top * denominator
+        if rest:
+            found = np.nextafter(found, np.inf if rest > 0 else -np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.float64(found).astype(dtype)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 
-Sums = Callable[[NDArray[Any], Literal["left", "right"]], NDArray[Any]]
+SumsBefore = Callable[[NDArray[Any], Literal["left", "right"]], NDArray[Any]]
 """From values to a sum of all candidates that are < or <= each."""
 Places = Callable[[NDArray[Any], Literal["left", "right"]], IntArray]
 """From values to how many candidates are < or <= each."""
@@ -85,7 +85,7 @@ def sums_at(
     ends: NDArray[Any],
     at_ends: tuple[NDArray[Any], NDArray[Any]],
     values: NDArray[Any],
-    places: Sums,
+    places: SumsBefore,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """As `counts_at`, of elements or of what they weigh, by the sums below and up to each end."""
     below_ends, upto_ends = at_ends

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
 from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
-    ExactSums,
+    PRODUCT_UNIT,
+    WEIGHT_UNIT,
     WeightedBrackets,
     WeightedTally,
-    exact_products,
-    exact_sums,
 )
 
 
@@ -101,10 +101,12 @@ def weights_at(
     """What the valid elements < and <= some values weigh, as of `finish.counts_at`, by candidates
     that are `in_order`."""
 
-    def weight(values: NDArray[Any], side: Literal["left", "right"]) -> ExactSums:
-        return _sums_before(weights, elements.searchsorted(values, side))
+    def weight(values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.object_]:
+        return _sums_before(weights, elements.searchsorted(values, side)).integers(WEIGHT_UNIT)
 
-    return sums_at(kept.ends, (tally.weight_below, tally.weight_upto), values, weight)
+    below, upto = (each.integers(WEIGHT_UNIT) for each in (tally.weight_below, tally.weight_upto))
+    below, upto = sums_at(kept.ends, (below, upto), values, weight)
+    return ExactSums.of_integers(below, WEIGHT_UNIT), ExactSums.of_integers(upto, WEIGHT_UNIT)
 
 
 def _products_by(
@@ -117,29 +119,28 @@ def _products_by(
     """The exact sums of element times weight in the cells that are summed: of what was kept there,
     of what was counted, and of what was summed before."""
     if not isinstance(wanted, WeightedBrackets):
-        return np.empty(0, object)
+        return ExactSums.zeros((0,))
     n_cells = len(wanted.wanted)
     cell, is_end = places_among(wanted.ends, elements)
     some = wanted.summed[cell] & ~is_end
-    found = exact_products(elements[some], weights[some], cell[some], n_cells)
+    found = ExactSums.of(cell[some], n_cells, elements[some], weights[some]).integers(PRODUCT_UNIT)
     cell, is_end = places_among(wanted.ends, kept.ends)
-    at_ends = tally.weight_upto - tally.weight_below
+    at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
     for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
         found[cell[end]] += at_ends[end] * whole(kept.ends[end].item())
     if isinstance(kept, WeightedBrackets):
         # Such a cell is between two ends, and no end of those that are wanted is inside.
         for old in np.flatnonzero(kept.summed):
             if wanted.summed[cell[old]]:
-                found[cell[old]] += tally.products[old]
-    return found
+                found[cell[old]] += tally.products[old].integers(PRODUCT_UNIT).item()
+    return ExactSums.of_integers(found, PRODUCT_UNIT)
 
 
 def _sums_before(weights: NDArray[Any], places: IntArray) -> ExactSums:
     """The exact sums of the weights before some places."""
     distinct, place = np.unique(places, return_inverse=True)
     group = distinct.searchsorted(np.arange(len(weights)), "right")
-    sums: ExactSums = np.cumsum(exact_sums(weights, group, len(distinct) + 1))
-    return sums[place]
+    return ExactSums.of(group, len(distinct) + 1, weights).running()[1:][place]
 
 
 def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:

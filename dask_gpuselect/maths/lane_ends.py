@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.lane_moments import LANES, Digits, LaneMoments, RoundedMoments
+from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments
 
 BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """From the answers for some lanes, shape ``(n_answers, n_lanes)``, to the lower and the upper bound
@@ -109,7 +110,7 @@ class LaneEnds(Arrays):
     low, high : ndarray, shape (n_lanes,)
         The nearest elements inside the bounds, or as above where there is none.
     beyond_low, beyond_high : Outermost
-    moments : LaneMoments or RoundedMoments
+    moments : Moments or RoundedMoments
         Rounded where they are of whole lanes.
     """
 
@@ -122,7 +123,7 @@ class LaneEnds(Arrays):
     high: NDArray[Any]
     beyond_low: Outermost
     beyond_high: Outermost
-    moments: LaneMoments | RoundedMoments
+    moments: Moments | RoundedMoments
 
     @classmethod
     def merge(cls, parts: Sequence[LaneEnds], most: int) -> LaneEnds:
@@ -142,7 +143,7 @@ class LaneEnds(Arrays):
             np.max(columns["high"], axis=0),
             Outermost.merge(columns["beyond_low"], most, is_high=False),
             Outermost.merge(columns["beyond_high"], most, is_high=True),
-            LaneMoments.merge(columns["moments"]),
+            Moments.merge(columns["moments"]),
         )
 
     def less_left_out(self, n: IntArray) -> Self:
@@ -151,8 +152,8 @@ class LaneEnds(Arrays):
     @classmethod
     def joined(cls, pieces: Sequence[LaneEnds]) -> LaneEnds:
         """The ends of some lanes, and of the next, as one."""
-        joined: LaneEnds = _joined(pieces)
-        return joined
+        found: LaneEnds = joined(pieces)
+        return found
 
     @classmethod
     def of_whole_lanes(cls, pieces: Iterable[LaneEnds]) -> LaneEnds:
@@ -176,12 +177,13 @@ class LaneEnds(Arrays):
         return replace(ends, moments=RoundedMoments(*ends.moments.mean_and_std()))
 
 
-def _joined(pieces: Sequence[Any]) -> Any:
+def joined(pieces: Sequence[Any]) -> Any:
+    """Put what is known of some lanes, and of the next, behind one another."""
     if len(pieces) == 1:
         return pieces[0]
     if isinstance(pieces[0], np.ndarray):
         return np.concatenate(pieces)
-    if isinstance(pieces[0], Digits):
-        return Digits.joined(pieces)
-    columns = (_joined([getattr(p, field.name) for p in pieces]) for field in fields(pieces[0]))
+    if isinstance(pieces[0], ExactSums):
+        return ExactSums.joined(pieces)
+    columns = (joined([getattr(p, field.name) for p in pieces]) for field in fields(pieces[0]))
     return type(pieces[0])(*columns)

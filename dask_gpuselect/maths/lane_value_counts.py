@@ -18,16 +18,13 @@ from dask_gpuselect.maths.group_cuts import packed
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
-from dask_gpuselect.maths.lane_moments import Digits, Halves, LaneMoments, add_products
-from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.value_counts import (
     ValueCounts,
     every_value,
     most_values,
     places_of_values,
 )
-
-AT_ONCE = 1 << 16  # values whose digits are looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +194,7 @@ class LaneValueCounts(Arrays):
             nearest(wide <= high, least, np.maximum),
             beyond_low,
             beyond_high,
-            self._moments(wide, lanes),
+            Moments.of(values, lanes, self.n_lanes, counts=self.counts),
         )
 
     def _outermost(self, beyond: NDArray[np.bool_], most: int, *, is_high: bool) -> Outermost:
@@ -219,28 +216,6 @@ class LaneValueCounts(Arrays):
             again = np.argsort(of_lane, kind="stable")
             values, taken = values[again], taken[again]
         return Outermost(n, kept, np.repeat(values, taken))
-
-    def _moments(self, wide: NDArray[np.float64], lanes: IntArray) -> LaneMoments:
-        """The exact sums of every lane."""
-        counts = self.counts.astype(np.int64)
-        is_finite = np.isfinite(wide)
-        n, n_high, n_low = (
-            _sums_of_lanes(np.where(some, counts, 0), lanes, self.n_lanes)
-            for some in (is_finite, wide == np.inf, wide == -np.inf)
-        )
-        total, square = (
-            np.zeros((self.n_lanes, n_digits), np.int64)
-            for n_digits in (TOTAL_DIGITS, SQUARE_DIGITS)
-        )
-        finite = np.flatnonzero(is_finite)
-        for begin in range(0, len(finite), AT_ONCE):
-            some = finite[begin : begin + AT_ONCE]
-            numbers, times = wide[some], counts[some]
-            whole = Halves.positive(times.astype(np.uint64), np.zeros_like(times))
-            add_products(total, lanes[some], Halves.of(numbers), whole)
-            # float64 has all bits of a square of two bytes.
-            add_products(square, lanes[some], Halves.of(numbers * numbers), Halves.of(times))
-        return LaneMoments(n, n_high, n_low, Digits.trimmed(0, total), Digits.trimmed(0, square))
 
 
 MINUS_ZERO = 1 << 15  # the word of float16

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.maths.exact_sums import LEAST, Sums, Wholes, integers_of, squares_of, taken
+from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, squares_of, taken
 from dask_gpuselect.maths.lane_cuts import even_ranks, last_of, table_tiles, total
+from dask_gpuselect.maths.lane_ends import joined
 from dask_gpuselect.maths.lane_weights import (
     DOUBT,
-    FINEST,
     TYPE_7,
     Items,
     Middle,
@@ -120,31 +120,31 @@ class WeightTally(Arrays):
 
     Parameters
     ----------
-    below, before, upto : Sums, shape (n_lanes, n_questions)
+    below, before, upto : ExactSums, shape (n_lanes, n_questions)
         Of the elements below the lower end, up to it, and up to the upper end.
     n_inside : ndarray of int64, shape (n_lanes, n_questions)
         How many candidates there are.
     candidates, weights : ndarray, shape (n_inside.sum(),)
         One bracket after the other.
-    middle : Sums, shape (n_lanes, n_questions)
+    middle : ExactSums, shape (n_lanes, n_questions)
         What the elements weigh that lie between the two ends of a window, and are no candidates.
-    product : ndarray of Python's integers, shape (n_lanes, n_questions)
+    product : ExactSums, shape (n_lanes, n_questions)
         See `Middle`.
-    weight, square : Sums, shape (n_lanes,)
+    weight, square : ExactSums, shape (n_lanes,)
         Of all elements. The latter of the estimator of type 7 alone.
     numbers : Numbers
     """
 
-    below: Sums
-    before: Sums
-    upto: Sums
+    below: ExactSums
+    before: ExactSums
+    upto: ExactSums
     n_inside: IntArray
     candidates: NDArray[Any]
     weights: NDArray[Any]
-    middle: Sums
-    product: NDArray[np.object_]
-    weight: Sums
-    square: Sums
+    middle: ExactSums
+    product: ExactSums
+    weight: ExactSums
+    square: ExactSums
     numbers: Numbers
 
     def less_left_out(self, n: IntArray) -> Self:
@@ -156,16 +156,8 @@ Table = TypeVar("Table", WeighedLanes, WeightCuts, WeightTally)
 
 def join(pieces: Sequence[Table]) -> Table:
     """What is known of some lanes, and of the next, as one."""
-    found: dict[str, Any] = {}
-    for each in fields(pieces[0]):
-        column = [getattr(piece, each.name) for piece in pieces]
-        if isinstance(column[0], Sums):
-            found[each.name] = Sums.stacked(column, 0, join=True).packed()
-        elif isinstance(column[0], Numbers):
-            found[each.name] = Numbers.joined(column)
-        else:
-            found[each.name] = np.concatenate(column)
-    return type(pieces[0])(**found)
+    found: Table = joined(pieces)
+    return found
 
 
 def lanes_between(brackets: WeightBrackets, start: int, stop: int) -> WeightBrackets:
@@ -428,12 +420,9 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
     is_inside = (place >= first_) & (place < stop_) & ((place < start_) | (place >= end_))
     wholes = Wholes.of(lanes.weights)
     running = wholes.running()
-    product = np.zeros(first.shape, object)
-    for lane, i in zip(*np.nonzero(end > start), strict=True):
-        some = slice(start[lane, i], end[lane, i])
-        weight_exponent, weights = integers_of(lanes.weights[lane, some])
-        exponent, values = integers_of(lanes.values[lane, some])
-        product[lane, i] = (weights * values).sum() << weight_exponent + exponent - LEAST - FINEST
+    lane, i, at = np.nonzero((place >= start_) & (place < end_))
+    some = lanes.values[lane, at], lanes.weights[lane, at]
+    product = ExactSums.of(lane * first.shape[1] + i, first.size, *some)
     is_type_7 = brackets.wanted.method == TYPE_7
     return WeightTally(
         running.at(lanes.places(low, upto=False)).packed(),
@@ -442,10 +431,10 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
         np.count_nonzero(is_inside, axis=-1).astype(np.int64),
         np.broadcast_to(lanes.values[:, None], is_inside.shape)[is_inside],
         np.broadcast_to(lanes.weights[:, None], is_inside.shape)[is_inside],
-        running.at(end).minus(running.at(start)).packed(),
-        product,
+        (running.at(end) - running.at(start)).packed(),
+        ExactSums(product.first, product.digits.reshape(-1, *first.shape)),
         running.at(lanes.numbers.valid).packed(),
-        squares_of(lanes.weights, wholes).packed() if is_type_7 else Sums.zeros((len(first),)),
+        squares_of(lanes.weights, wholes).packed() if is_type_7 else ExactSums.zeros((len(first),)),
         lanes.numbers,
     )
 
@@ -455,8 +444,8 @@ def merge_tallies(parts: Sequence[WeightTally]) -> WeightTally:
     if len(parts) == 1:
         return parts[0]
     sums = {
-        name: Sums.sum([getattr(part, name) for part in parts])
-        for name in ("below", "before", "upto", "middle", "weight", "square")
+        name: ExactSums.sum([getattr(part, name) for part in parts])
+        for name in ("below", "before", "upto", "middle", "product", "weight", "square")
     }
     sizes = [part.n_inside.reshape(-1) for part in parts]
     bracket = np.concatenate([np.repeat(np.arange(len(size)), size) for size in sizes])
@@ -466,7 +455,6 @@ def merge_tallies(parts: Sequence[WeightTally]) -> WeightTally:
         n_inside=total("n_inside", parts),
         candidates=np.concatenate([part.candidates for part in parts])[order],
         weights=np.concatenate([part.weights.astype(exact) for part in parts])[order],
-        product=sum((part.product for part in parts[1:]), parts[0].product),
         numbers=Numbers.sum([part.numbers for part in parts]),
         **sums,
     )

@@ -1,8 +1,5 @@
 """The ends of many lanes whose elements weigh: what is beyond two bounds of each, and what all of
-them sum up to, exactly. See `lane_ends`.
-
-Sums are Python's integers, as those of `weights`: a few for each lane.
-"""
+them sum up to, exactly. See `lane_ends`."""
 
 from __future__ import annotations
 
@@ -13,11 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import Arrays, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.lane_ends import joined
 from dask_gpuselect.maths.lane_weights import Numbers
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.weights import ExactSums, exact_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +24,13 @@ class HeavyEnds(Arrays):
 
     Parameters
     ----------
-    weight : ndarray of Python's integers, shape (n_lanes,)
+    weight : ExactSums, shape (n_lanes,)
         What all of it weighs.
     kept : ndarray of int64, shape (n_lanes,)
         How many distinct values are here: those of the most extreme elements.
     elements : ndarray, shape (kept.sum(),)
         Lane by lane, the most extreme first.
-    counts, weights : ndarray of int64, and of Python's integers, of the same shape
+    counts, weights : ndarray of int64, and ExactSums, of the same shape
         How many elements equal each, and what they weigh.
     """
 
@@ -50,7 +48,7 @@ class HeavyEnds(Arrays):
         group, first = _runs(lane, elements)
         counts = np.bincount(group, minlength=len(first))
         kept = np.bincount(lane[first], minlength=len(weight))
-        sums = exact_sums(weights, group, len(first))
+        sums = ExactSums.of(group, len(first), weights)
         return cls(weight, kept, unsigned_zero(elements[first]), counts, sums)
 
     @classmethod
@@ -61,12 +59,13 @@ class HeavyEnds(Arrays):
         Each part has all of its elements that equal a value, or are more extreme, so the counts and
         weights of what is left are those of all parts.
         """
-        weight = np.sum([part.weight for part in parts], axis=0)
+        weight = ExactSums.sum([part.weight for part in parts])
         lane = np.concatenate([np.repeat(np.arange(len(part.kept)), part.kept) for part in parts])
-        elements, counts, weights = (
+        elements, counts = (
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("elements", "counts", "weights")
+            for name in ("elements", "counts")
         )
+        weights = ExactSums.joined([part.weights for part in parts])
         order = np.lexsort((elements, lane))
         if is_high:
             order = order[::-1][np.argsort(lane[order[::-1]], kind="stable")]
@@ -74,7 +73,7 @@ class HeavyEnds(Arrays):
         _, first = _runs(lane, elements)
         if len(first):
             counts = np.add.reduceat(counts[order], first)
-            weights = np.add.reduceat(weights[order], first)
+            weights = weights[order].of_runs(first)
         lane, elements = lane[first], elements[first]
         # As long as fewer elements of the lane are more extreme.
         before = np.cumsum(counts) - counts
@@ -101,13 +100,10 @@ class WeightedLaneEnds(Arrays):
     numbers : Numbers
     least, most, low, high : ndarray, shape (n_lanes,)
         As of `LaneEnds`.
-    weight : ndarray of Python's integers, shape (n_lanes,)
+    weight : ExactSums, shape (n_lanes,)
         Of all elements.
     beyond_low, beyond_high : HeavyEnds
-    n_high, n_low : ndarray of int64, shape (n_lanes,)
-        Elements that are inf and -inf.
-    finite, total, square : ndarray of Python's integers, shape (n_lanes,)
-        The sums of `Moments`, of finite elements.
+    moments : Moments
     """
 
     numbers: Numbers
@@ -118,18 +114,13 @@ class WeightedLaneEnds(Arrays):
     weight: ExactSums
     beyond_low: HeavyEnds
     beyond_high: HeavyEnds
-    n_high: IntArray
-    n_low: IntArray
-    finite: ExactSums
-    total: ExactSums
-    square: ExactSums
+    moments: Moments
 
     @classmethod
     def merge(cls, parts: Sequence[Self], most: int) -> Self:
         """The ends of several parts of the same lanes, with values of so many elements of each
         side."""
         columns = {each.name: [getattr(part, each.name) for part in parts] for each in fields(cls)}
-        found = {name: sum(columns[name]) for name in SUMMED}
         return cls(
             numbers=Numbers.sum(columns["numbers"]),
             least=np.min(columns["least"], axis=0),
@@ -138,7 +129,8 @@ class WeightedLaneEnds(Arrays):
             high=np.max(columns["high"], axis=0),
             beyond_low=HeavyEnds.merge(columns["beyond_low"], most, is_high=False),
             beyond_high=HeavyEnds.merge(columns["beyond_high"], most, is_high=True),
-            **found,
+            weight=ExactSums.sum(columns["weight"]),
+            moments=Moments.merge(columns["moments"]),
         )
 
     def less_left_out(self, n: IntArray) -> Self:
@@ -147,25 +139,5 @@ class WeightedLaneEnds(Arrays):
     @classmethod
     def joined(cls, pieces: Sequence[Self]) -> Self:
         """The ends of some lanes, and of the next, as one."""
-        joined: Self = _joined(pieces)
-        return joined
-
-    def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and deviation of each lane, each rounded once; see `Moments.mean_and_std`."""
-        columns = (self.finite, self.n_high, self.n_low, self.total, self.square)
-        found = [
-            Moments(*numbers).mean_and_std()
-            for numbers in zip(*(column.tolist() for column in columns), strict=True)
-        ]
-        mean, std = np.array(found, np.float64).reshape(-1, 2).T
-        return mean, std
-
-
-SUMMED = ("weight", "n_high", "n_low", "finite", "total", "square")
-
-
-def _joined(pieces: Sequence[Any]) -> Any:
-    if isinstance(pieces[0], np.ndarray):
-        return np.concatenate(pieces)
-    columns = (_joined([getattr(p, each.name) for p in pieces]) for each in fields(pieces[0]))
-    return type(pieces[0])(*columns)
+        found: Self = joined(pieces)
+        return found

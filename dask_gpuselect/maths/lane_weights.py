@@ -20,23 +20,19 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
-    AT_ONCE,
     DIGIT,
-    LEAST,
+    TOTAL_POINT,
+    ExactSums,
     Need,
     Running,
-    Sums,
     Wholes,
-    integers_of,
     needs,
     quotient,
     squares_of,
     taken,
 )
 from dask_gpuselect.maths.lane_cuts import total
-from dask_gpuselect.maths.lane_moments import Halves, add_products
 from dask_gpuselect.maths.lane_windows import window_means
-from dask_gpuselect.maths.moments import SQUARE_DIGITS, SQUARE_POINT, integers
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
 
@@ -64,11 +60,6 @@ class Numbers(Arrays):
     @classmethod
     def sum(cls, parts: Sequence[Self]) -> Self:
         return cls(*(total(each.name, parts) for each in fields(cls)))
-
-    @classmethod
-    def joined(cls, pieces: Sequence[Self]) -> Self:
-        columns = ([getattr(piece, each.name) for piece in pieces] for each in fields(cls))
-        return cls(*map(np.concatenate, columns))
 
     def __getitem__(self, lanes: Any) -> Self:
         return type(self)(*(getattr(self, each.name)[lanes] for each in fields(self)))
@@ -266,16 +257,16 @@ class Middle(Arrays):
 
     Parameters
     ----------
-    weight : Sums, shape (n_rows,)
+    weight : ExactSums, shape (n_rows,)
         What they weigh.
-    product : ndarray of Python's integers, shape (n_rows,)
-        The sums of weight times element, in units of ``2**(LEAST + FINEST)``.
+    product : ExactSums, shape (n_rows,)
+        The sums of weight times element.
     place : ndarray of int64, shape (n_rows,)
         How many items are before.
     """
 
-    weight: Sums
-    product: NDArray[np.object_]
+    weight: ExactSums
+    product: ExactSums
     place: IntArray
 
 
@@ -291,10 +282,10 @@ class Items:
     values : ndarray, shape (n_rows, n)
         Ascending.
     running : Running
-    base : Sums, shape (n_rows,)
+    base : ExactSums, shape (n_rows,)
     n : ndarray of int64, shape (n_rows,)
         How many items there are.
-    weight, square : Sums, shape (n_rows,)
+    weight, square : ExactSums, shape (n_rows,)
         Of the lane: the sum of its weights, and of their squares.
     middle : Middle, optional
     weights : ndarray, shape (n_rows, n), optional
@@ -303,10 +294,10 @@ class Items:
 
     values: NDArray[Any]
     running: Running
-    base: Sums
+    base: ExactSums
     n: IntArray
-    weight: Sums
-    square: Sums
+    weight: ExactSums
+    square: ExactSums
     middle: Middle | None = None
     weights: NDArray[Any] | None = None
 
@@ -314,7 +305,7 @@ class Items:
     def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
         """All elements of lanes."""
         n = lanes.numbers.valid
-        wholes, none = Wholes.of(lanes.weights), Sums.zeros(n.shape)
+        wholes, none = Wholes.of(lanes.weights), ExactSums.zeros(n.shape)
         running = wholes.running()
         square = squares_of(lanes.weights, wholes) if wanted.method == TYPE_7 else none
         about = lanes.values, running, none, n, running.at(n), square
@@ -337,7 +328,7 @@ class Items:
     def _some_item(self, places: IntArray) -> IntArray:
         return np.minimum(places, np.maximum(self.n - 1, 0))
 
-    def check(self, q: float, wanted: Wanted, below: Sums, upto: Sums) -> None:
+    def check(self, q: float, wanted: Wanted, below: ExactSums, upto: ExactSums) -> None:
         """Raise unless the answers are among the items: if more is wanted than the weight `below`
         the first, and less than the weight `upto` the last."""
         first, last = needs(self.weight, q)
@@ -345,7 +336,7 @@ class Items:
             ends = window(q, _width(self.weight, self.square), DOUBT / 2)
             first, last = (Need.reached(self.weight.share_of(end)) for end in ends)
         is_first = below.is_zero | ~first.minus(below).is_met
-        is_last = self.weight.minus(upto).is_zero | last.minus(upto).is_met
+        is_last = (self.weight - upto).is_zero | last.minus(upto).is_met
         if not (is_first & is_last)[self.n > 0].all():
             raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
 
@@ -357,14 +348,14 @@ class Items:
         behind = self.base
         if self.middle is not None:
             start = np.minimum(start, self.middle.place)
-            behind = Sums.sum([self.base, self.middle.weight])
+            behind = ExactSums.sum([self.base, self.middle.weight])
         stop = np.maximum(self._some_item(self.running.reach(high.minus(behind))), start)
         first = taken(self.values, start[:, None])[:, 0]
         last = taken(self.values, stop[:, None])[:, 0]
         with np.errstate(over="ignore"):
             found = first.astype(dtype)
         rows = np.flatnonzero((first != last) & (self.n > 0))
-        if self.middle is None and not len(self.base.digits) and len(self.running.limbs) <= 2:
+        if self.middle is None and not len(self.base.digits) and len(self.running.limbs) <= 3:
             few = rows[(stop - start)[rows] < FEW]
             if len(few):
                 found[few], is_sure = self._by_pairs(q, few, start[few], stop[few], dtype)
@@ -406,7 +397,9 @@ class Items:
         running, scale = self.running.some(rows), weight * parts
         # Sums are whole numbers of the unit: those beyond an end are at least the next such number.
         ends = low // scale + 1, -(-(low + square * parts) // scale)
-        start, stop = (running.reach(Need.reached(Sums.of_integers(end, unit))) for end in ends)
+        start, stop = (
+            running.reach(Need.reached(ExactSums.of_integers(end, unit))) for end in ends
+        )
         last = self.n[rows] - 1
         return np.minimum(start, last), np.minimum(np.maximum(start, stop), last)
 
@@ -450,7 +443,7 @@ class Items:
 
         running = self.running.some(rows)
         before, after = (running.at(place + i).integers(unit) + base[:, None] for i in (0, 1))
-        product: Any = None
+        product: ExactSums | None = None
         if self.middle is not None:
             is_behind = place >= self.middle.place[rows, None]
             between = is_behind * self.middle.weight[rows].integers(unit)[:, None]
@@ -471,44 +464,36 @@ class Items:
 
         values = self.values[rows[:, None], np.minimum(place, n - 1)]
         is_infinite = np.isinf(values) if values.dtype.kind == "f" else np.zeros(1, np.bool_)
-        exponent, whole = integers_of(np.where(is_infinite, values.dtype.type(0), values))
-        numerator = (overlap * whole).sum(axis=1)
+        finite = np.where(is_infinite, values.dtype.type(0), values)
+        exact = ExactSums.of(np.arange(finite.size), finite.size, finite.ravel())
+        exponent = DIGIT * exact.first
+        numerator = (overlap * exact.integers(exact.first).reshape(finite.shape)).sum(axis=1)
         if product is not None:
             # No weight is finer than the unit, and no element than the smallest float.
-            product = np.right_shift(product, DIGIT * unit - FINEST)
-            numerator = (numerator << (exponent - LEAST)) + product * scale
-            exponent = LEAST
-        round_ = np.frompyfunc(
-            lambda a, b: quotient(a, b, exponent, to_odd=dtype.itemsize < 8), 2, 1
-        )
+            point = DIGIT * TOTAL_POINT
+            between = product.shifted(point).integers(unit)
+            numerator = (numerator << exponent + point) + between * scale
+            exponent = -point
+        up, down = max(exponent, 0), max(-exponent, 0)
+        round_ = np.frompyfunc(lambda a, b: quotient(a << up, b << down, dtype), 2, 1)
         found = round_(numerator, square * parts).astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             found += np.where(is_infinite & (overlap > 0), values, 0).sum(axis=1)
             return np.asarray(found.astype(dtype))
 
-    def _products(self, rows: IntArray, first: IntArray, behind: IntArray) -> NDArray[np.object_]:
+    def _products(self, rows: IntArray, first: IntArray, behind: IntArray) -> ExactSums:
         """The sums of weight times element of some items of each row, the first and those up to the
-        one behind: Python's integers, in units as of `Middle`."""
+        one behind."""
         assert self.weights is not None
-        columns = np.zeros((len(rows), SQUARE_DIGITS), np.int64)
-        begin, end = int(first.min()), int(behind.max())
-        step = max(AT_ONCE // len(rows), 1)
-        for start in range(begin, end, step):
-            some = slice(start, min(start + step, end))
-            place = np.arange(some.start, some.stop)
-            values = self.values[rows, some]
-            takes = (place >= first[:, None]) & (place < behind[:, None])
-            if values.dtype.kind == "f":
-                takes &= np.isfinite(values)
-            row, at = np.nonzero(takes)
-            weights = self.weights[rows, some][row, at]
-            add_products(columns, row, Halves.of(weights), Halves.of(values[row, at]))
-        found = np.empty(len(rows), object)
-        found[:] = integers(columns)
-        return np.right_shift(found, LEAST + FINEST + 32 * SQUARE_POINT)
+        place = np.arange(self.values.shape[1])
+        row, at = np.nonzero((place >= first[:, None]) & (place < behind[:, None]))
+        values, weights = self.values[rows[row], at], self.weights[rows[row], at]
+        is_finite = np.isfinite(values)
+        some = (each[is_finite] for each in (row, values, weights))
+        row, values, weights = some
+        return ExactSums.of(row, len(rows), values, weights)
 
 
-FINEST = LEAST // DIGIT * DIGIT
 FEW = 8  # items that are averaged by pairs of floats, mostly two
 OBJECTS = 1 << 14  # Python's integers that are in one table
 
@@ -524,11 +509,11 @@ def window(q: float, width: FloatArray, doubt: float) -> tuple[FloatArray, Float
     return np.maximum(low - doubt, 0), np.minimum(low + width + doubt, 1)
 
 
-def _width(weight: Sums, square: Sums) -> NDArray[np.float64]:
+def _width(weight: ExactSums, square: ExactSums) -> NDArray[np.float64]:
     total, place = weight.leading()
     squares_, place_of_square = square.leading()
     total = np.where(total > 0, total, 1)
     found: NDArray[np.float64] = np.ldexp(
-        squares_ / total**2, DIGIT * (place_of_square - 2 * place).clip(-99, 99)
+        squares_ / total**2, DIGIT * (place_of_square - 2 * place).clip(-50, 50)
     )
     return np.minimum(found, 1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import FloatArray
-from dask_gpuselect.maths.lane_moments import product, two_sum
+from dask_gpuselect.maths.exact_sums import product, two_sum
 
 Pair = tuple[FloatArray, FloatArray]
 

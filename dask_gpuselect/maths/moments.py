@@ -1,11 +1,6 @@
-"""Mean and standard deviation from exact sums, the same to the last bit under any chunking.
+"""Means and standard deviations from exact sums, of one lane or many, each rounded once.
 
-The sum of the elements and that of their squares are integers, in units so small that every float64
-and its square is a whole number of them (Kulisch's accumulator; Neal 2015). Integers are added
-without rounding, whatever the order, the magnitudes or the cancellation. Only at the end the mean
-and the root of the variance are rounded, once and correctly.
-
-Kernels add up digits of 32 bits, each in an int64, so that carries can wait.
+Two float64 hold what nearly all of them are rounded from; where these cannot tell, integers do.
 """
 
 from __future__ import annotations
@@ -13,80 +8,128 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, IntArray
+from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.exact_sums import (
+    DIGIT,
+    MASK,
+    SQUARE_POINT,
+    TOTAL_POINT,
+    ExactSums,
+    product,
+    two_sum,
+)
 
-DIGIT = 32  # bits
-TOTAL_POINT = 34  # digits behind the binary point of a sum: a unit is 2**-1088
-SQUARE_POINT = 2 * TOTAL_POINT  # of a sum of squares
-TOTAL_DIGITS, SQUARE_DIGITS = 68, 136  # of 2**63 elements, of any magnitude
-CUBE_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS  # of squares times weights
-MASK, SIGN = (1 << DIGIT) - 1, 1 << DIGIT - 1
-# Where the bits of a float64 begin: this more than its biased exponent, and twice it in squares.
-OFFSET = DIGIT * TOTAL_POINT - 1075
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Moments(Arrays):
-    """Sums of one chunk, or of several.
+    """Sums of the elements of some lanes, or of parts of them. All elements are one lane.
 
     Parameters
     ----------
-    n : int
-        Finite elements.
-    n_high, n_low : int
+    n : ndarray of int64, or ExactSums; shape (n_lanes,)
+        Finite elements; where elements weigh, what these weigh.
+    n_high, n_low : ndarray of int64, shape (n_lanes,)
         Elements that are inf and -inf.
-    total, square : int
-        The exact sums of the finite elements and of their squares, in units of ``2**-1088`` and
-        ``2**-2176``.
-
-    Notes
-    -----
-    Of elements that weigh, each counts as often as it weighs: `n` is the sum of the weights, and
-    all three sums are in units that are ``2**-1088`` of these, so mean and deviation are found
-    alike.
+    total, square : ExactSums, shape (n_lanes,)
+        The sums of the finite elements and of their squares; where elements weigh, of these times
+        the weights.
     """
 
-    n: int
-    n_high: int
-    n_low: int
-    total: int
-    square: int
+    n: IntArray | ExactSums
+    n_high: IntArray
+    n_low: IntArray
+    total: ExactSums
+    square: ExactSums
 
     @classmethod
-    def of_digits(cls, n: int, n_high: int, n_low: int, total: IntArray, square: IntArray) -> Self:
-        """The moments whose sums have these digits, the lowest first."""
-        return cls(n, n_high, n_low, integer(total), integer(square))
+    def of(
+        cls,
+        values: NDArray[Any],
+        lane: IntArray,
+        n_lanes: int,
+        *,
+        counts: NDArray[Any] | None = None,
+        weights: NDArray[Any] | None = None,
+    ) -> Self:
+        """Add up elements in the lanes where they are; each as often as it is there, if these are
+        values whose squares are float64, or as it weighs."""
+        found = np.zeros((3, n_lanes), np.int64)
+        is_finite = np.isfinite(values)
+        for row, some in zip(found, (is_finite, values == np.inf, values == -np.inf), strict=True):
+            np.add.at(row, lane[some], 1 if counts is None else counts[some].astype(np.int64))
+        n, n_high, n_low = found
+        lane, values = lane[is_finite], values[is_finite]
+        times = [each[is_finite] for each in (counts, weights) if each is not None]
+        squared = [values, values] if counts is None else [np.square(values, dtype=np.float64)]
+        total, square = (
+            ExactSums.of(lane, n_lanes, *factors, *times) for factors in ([values], squared)
+        )
+        weight = n if weights is None else ExactSums.of(lane, n_lanes, *times)
+        return cls(weight, n_high, n_low, total, square)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The moments of the elements of all parts."""
-        return cls(*(sum(getattr(part, field.name) for part in parts) for field in fields(cls)))
+        """Add up several parts of the same lanes."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*map(_sum, columns))
 
-    def mean_and_std(self) -> tuple[float, float]:
-        """Mean and deviation of all elements, each rounded once: NaN without elements, and as
-        NumPy has it where some are infinite."""
-        if self.n_high or self.n_low:
-            both = self.n_high and self.n_low
-            return math.nan if both else math.inf if self.n_high else -math.inf, math.nan
-        if self.n == 0:
-            return math.nan, math.nan
-        return rounded(self.n, self.total, self.square)
+    def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
+        """Round mean and deviation of each lane once: NaN without elements, and as NumPy has it
+        where some are infinite."""
+        found = np.zeros((2, len(self.n)))
+        for start in range(0, len(self.n), LANES):
+            lanes = slice(start, start + LANES)
+            found[:, lanes] = _rounded_lanes(self.n[lanes], self.total[lanes], self.square[lanes])
+        infinite = np.where(self.n_high > 0, np.inf, 0.0)
+        with np.errstate(invalid="ignore"):
+            infinite = infinite + np.where(self.n_low > 0, -np.inf, 0.0)
+        is_infinite = (self.n_high > 0) | (self.n_low > 0)
+        means = np.where(is_infinite, infinite, found[0])
+        return means, np.where(is_infinite, np.nan, found[1])
 
-    def sample_std(self) -> float:
-        """The standard deviation with n - 1 degrees of freedom, rounded once; NaN of fewer than two
-        elements, or where some are infinite."""
-        if self.n_high or self.n_low or self.n < 2:
-            return math.nan
-        variance = self.n * self.square - self.total * self.total
-        return rounded_root(variance, self.n * (self.n - 1) << DIGIT * SQUARE_POINT)
+    def sample_std(self) -> list[float]:
+        """Round the standard deviation with n - 1 degrees of freedom of each lane of elements that
+        are counted; NaN of fewer than two elements, or where some are infinite."""
+        assert isinstance(self.n, np.ndarray)
+        is_some = (self.n > 1) & (self.n_high == 0) & (self.n_low == 0)
+        totals, squares = self.total.integers(-TOTAL_POINT), self.square.integers(-SQUARE_POINT)
+        return [
+            rounded_root(n * square - total * total, n * (n - 1) << DIGIT * SQUARE_POINT)
+            if is_one
+            else math.nan
+            for is_one, n, total, square in zip(
+                is_some, self.n.tolist(), totals, squares, strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundedMoments(Arrays):
+    """Means and standard deviations of whole lanes: 16 bytes a lane, where `Moments` may take
+    1,600."""
+
+    mean: FloatArray
+    std: FloatArray
+
+    def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
+        return self.mean, self.std
+
+
+def _sum(parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    return first.sum(parts) if isinstance(first, ExactSums) else np.sum(parts, axis=0)
 
 
 def rounded(n: int, total: int, square: int) -> tuple[float, float]:
-    """The mean and the standard deviation of n elements from their exact sums."""
+    """Round the mean and the standard deviation of n elements, of sums in units of ``2**-1088`` and
+    of ``2**-2176``: or of all three in units that are ``2**-1088`` of these."""
+    if n == 0:
+        return math.nan, math.nan
     variance = n * square - total * total
     return (
         total / (n << DIGIT * TOTAL_POINT),
@@ -95,7 +138,7 @@ def rounded(n: int, total: int, square: int) -> tuple[float, float]:
 
 
 def rounded_root(numerator: int, denominator: int) -> float:
-    """The square root of a fraction, rounded once.
+    """Round the square root of a fraction once.
 
     From an integer root of 54 bits or more whose last bit says whether it is exact: the division
     by a power of two then rounds as if all bits were there.
@@ -111,27 +154,169 @@ def _root_to_odd(numerator: int, denominator: int) -> int:
     return root | (root * root * denominator != numerator)
 
 
-def integer(digits: IntArray) -> int:
-    """The number that some digits make, the lowest first; they may be negative, and large."""
-    return sum(digit << DIGIT * i for i, digit in enumerate(digits.tolist()) if digit)
+# --- From the sums of many lanes to what is rounded -----------------------------------------------
+
+LANES = 1 << 12  # that are rounded together: their digits stay in the cache
+MANY = 1 << 31  # elements of a lane from which on a digit times them is too large
 
 
-def integers(table: IntArray) -> list[int]:
-    """The number that the digits of each row make.
+def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums) -> FloatArray:
+    """Mean and deviation of some lanes, ``(2, n_lanes)``: by floats, and by integers where these
+    may round wrongly or take longer."""
+    found, unsure = np.empty((2, len(n))), np.arange(len(n))
+    if isinstance(n, np.ndarray) and not _are_integers_faster(len(n), len(total.digits)):
+        found, is_sure = _rounded_by_floats(n, total, square)
+        unsure = np.flatnonzero(~is_sure)
+    more = 0 if isinstance(n, np.ndarray) else TOTAL_POINT
+    numbers = [
+        each[unsure].tolist() if isinstance(each, np.ndarray) else each[unsure].integers(-point)
+        for each, point in ((n, more), (total, more + TOTAL_POINT), (square, more + SQUARE_POINT))
+    ]
+    for i, lane in zip(unsure.tolist(), zip(*numbers, strict=True), strict=True):
+        found[:, i] = rounded(*lane)
+    return found
 
-    Words are read as bytes: of 1,000 rows of 68 digits 3 microseconds each, where adding up digits
-    takes 34. Upper words are signed: each is read as ``2**31`` more, which is taken off again.
-    """
-    words = np.ascontiguousarray(table, "<i8").view("<u4").reshape(*table.shape, 2)
-    size = 4 * table.shape[1]
-    lower, upper = words[..., 0].tobytes(), (words[..., 1] ^ np.uint32(SIGN)).tobytes()
-    more = int.from_bytes(SIGN.to_bytes(4, "little") * table.shape[1], "little")
-    return (
-        [
-            int.from_bytes(lower[start : start + size], "little")
-            + (int.from_bytes(upper[start : start + size], "little") - more << DIGIT)
-            for start in range(0, size * len(table), size)
-        ]
-        if size
-        else [0] * len(table)
-    )
+
+def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
+    """Whether Python's integers take less time than arrays: 5 microseconds for a lane and a twelfth
+    for each digit, where arrays take 400 for all lanes, and 10 for each pair of digits."""
+    return n_lanes * (5 + n_digits / 12) < 400 + 10 * (n_digits * (n_digits + 1) // 2)
+
+
+def _rounded_by_floats(
+    n: IntArray, total: ExactSums, square: ExactSums
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Means and deviations, ``(2, n_lanes)``, and of which lanes both are certainly right."""
+    sizes, by = total.magnitude(), np.maximum(n, 1)
+    with np.errstate(all="ignore"):
+        mean, is_known = _quotient(_leading(sizes), by)
+        mean = np.where(total.is_negative, -mean, mean)
+        deviation, is_sure = _root_over(_leading(_spread(by, sizes, square)), by)
+    found = np.where(n > 0, np.stack([mean, deviation]), np.nan)
+    return found, is_sure & is_known & (n < MANY)
+
+
+def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
+    """n times the sum of squares less the square of the sum: n squared times the variance."""
+    products = [np.zeros(len(n), np.uint64) for _ in range(2 * len(sizes.digits) + 1)]
+    words = [digit.astype(np.uint64) for digit in sizes.digits]
+    shift, mask = np.uint64(DIGIT), np.uint64(MASK)
+
+    def add_product(one: NDArray[np.uint64], other: NDArray[np.uint64], place: int) -> None:
+        whole = one * other
+        products[place] += whole & mask
+        products[place + 1] += whole >> shift
+
+    for i, one in enumerate(words):
+        for j, other in enumerate(words[:i]):
+            add_product(one, other, i + j)
+    for digit in products:
+        digit *= np.uint64(2)
+    for i, one in enumerate(words):
+        add_product(one, one, 2 * i)
+    # Of as many digits as the sum of squares, each times n, less than 2**63: see MANY.
+    squared = ExactSums(2 * sizes.first, np.array(products).view(np.int64))
+    times_n = np.zeros((len(square.digits) + 1, len(n)), np.int64)
+    for i, digit in enumerate(square.digits):
+        whole = digit * n
+        times_n[i] += whole & MASK
+        times_n[i + 1] += whole >> DIGIT
+    return ExactSums(square.first, times_n) - squared
+
+
+class Leading(NamedTuple):
+    """Numbers by their leading bits: ``(high + middle + low) * 2**exponent``, of which the parts do
+    not overlap, to 2**-120 of the number, and whether that is all."""
+
+    high: FloatArray
+    middle: FloatArray
+    low: FloatArray
+    exponent: IntArray
+    is_all: NDArray[np.bool_]
+
+
+TAKEN = 5  # digits: 129 bits or more
+ERROR = 2.0**-96  # of what is found in two float64, at most
+
+
+def _leading(numbers: ExactSums) -> Leading:
+    """The leading bits of numbers that are not negative; an even exponent."""
+    digits, top, is_whole = numbers.leading_digits(TAKEN)
+    a, b, c, d, e = np.array(digits, np.float64) * 2.0 ** (-DIGIT * np.arange(TAKEN)[:, None])
+    high, middle = two_sum(a, b)
+    middle, low = two_sum(middle, c)
+    high, middle = two_sum(high, middle)
+    middle, low = two_sum(middle, low)
+    low, rest = two_sum(low, d)
+    low, lost = two_sum(low, e)
+    is_all = (rest == 0) & (lost == 0) & is_whole
+    return Leading(high, middle, low, DIGIT * (top + numbers.first), is_all)
+
+
+def _quotient(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Numbers by others, and whether they are certainly rounded correctly."""
+    by = n.astype(np.float64)
+    first = number.high / by
+    whole, error = product(first, by)
+    rest, more = two_sum((number.high - whole) - error, number.middle)
+    more = more + number.low
+    second = (rest + more) / by
+    # Of ties, which are common where n is 2 or 4, all bits are known.
+    again, lost = product(second, by)
+    is_exact = number.is_all & (more == 0) & (again == rest) & (lost == 0)
+    return _rounded_sum(first, second, is_exact, number.exponent)
+
+
+def _root_over(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """The square roots of numbers with an even exponent, by others, and whether they are certainly
+    rounded correctly."""
+    by = n.astype(np.float64)
+    root = np.sqrt(number.high)
+    whole, error = product(root, root)
+    rest, more = two_sum((number.high - whole) - error, number.middle)
+    second = np.where(root > 0, (rest + (more + number.low)) / (2 * root), 0.0)
+    twice, lost = product(2 * root, second)
+    own, lost_own = product(second, second)
+    left, lost_left = two_sum(rest - twice, more)
+    left, lost_more = two_sum(left, number.low - own)
+    lost = np.abs(lost) + np.abs(lost_own) + np.abs(lost_left) + np.abs(lost_more)
+    is_root = number.is_all & (left == 0) & (lost == 0)
+    first = root / by
+    whole, error = product(first, by)
+    rest = (root - whole) - error
+    is_exact = is_root & ((n & (n - 1)) == 0) | (number.high == 0)
+    return _rounded_sum(first, (rest + second) / by, is_exact, number.exponent // 2)
+
+
+def _rounded_sum(
+    first: FloatArray, second: FloatArray, is_exact: NDArray[np.bool_], exponent: IntArray
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """The sums of two numbers, known to `ERROR` or exactly, and whether their rounding is sure.
+    None is negative."""
+    first, second = two_sum(first, second)
+    error = np.where(is_exact, 0.0, np.abs(first) * ERROR)
+    low, high = first + (second - error), first + (second + error)
+    found = np.ldexp(low, exponent)
+    is_sure = (low == high) & np.isfinite(found)
+    small = np.flatnonzero((found <= LEAST_NORMAL) & (first != 0))
+    if len(small):
+        found[small], is_sure[small] = _rounded_to_subnormal(
+            first[small], second[small], error[small], exponent[small]
+        )
+    return found, is_sure
+
+
+LEAST_NORMAL, LEAST_EXPONENT = 2.0**-1022, -1074
+
+
+def _rounded_to_subnormal(
+    first: FloatArray, second: FloatArray, error: FloatArray, exponent: IntArray
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Sums of two numbers likewise, which have fewer bits than others: rounded once, at the unit of
+    subnormal numbers."""
+    unit = np.ldexp(1.0, LEAST_EXPONENT - exponent)
+    whole = (first + 2.0**52 * unit) - 2.0**52 * unit
+    rest = np.abs((first - whole) + second)
+    is_tie = (error == 0) & (second == 0)  # if anything; it went to the even one
+    is_sure = np.isfinite(unit) & ((rest + error < unit / 2) | is_tie)
+    return np.ldexp(whole, exponent), is_sure

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
-from dask_gpuselect.maths.moments import DIGIT, SQUARE_POINT, TOTAL_POINT, Moments
+from dask_gpuselect.maths.moments import Moments
 
 MOST_BYTES = 2
 """Of an element, for its values to be counted."""
@@ -151,18 +152,17 @@ class ValueCounts(Arrays):
         numbers = np.ldexp(self.values[is_finite].astype(np.float64), point).astype(np.int64)
         sizes = np.abs(numbers)
         low, high = sizes & PART_MASK, sizes >> PART
-        square = sum(
+        squares = sum(
             exact_dot(product, counts) << shift
             for product, shift in ((low * low, 0), (low * high, PART + 1), (high * high, 2 * PART))
         )
-        infinite = self.values[~is_finite], self.counts[~is_finite]
-        return Moments(
-            int(counts.sum()),
-            int(infinite[1][infinite[0] > 0].sum()),
-            int(infinite[1][infinite[0] < 0].sum()),
-            exact_dot(numbers, counts) << DIGIT * TOTAL_POINT - point,
-            square << DIGIT * SQUARE_POINT - 2 * point,
+        n, n_high, n_low = (
+            np.array([self.counts[some].sum()])
+            for some in (is_finite, self.values == np.inf, self.values == -np.inf)
         )
+        total = ExactSums.of_integers([exact_dot(numbers, counts)], 0).shifted(-point)
+        square = ExactSums.of_integers([squares], 0).shifted(-2 * point)
+        return Moments(n, n_high, n_low, total.packed(), square.packed())
 
 
 def exact_dot(one: IntArray, other: IntArray) -> int:

@@ -25,10 +25,10 @@ from dask_gpuselect.maths.boxes import (
 from dask_gpuselect.maths.coarse import narrower_weighted
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.weight_brackets import Reach, WeightEnvelope, summed_between
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
-    ExactSums,
     WeightedBrackets,
     WeightedCuts,
     WeightedTally,
@@ -137,8 +137,8 @@ class WeightedFound(Found):
     Parameters
     ----------
     weight : int
-        Of all elements; an exact sum, in the units of `WeightedTally`, as those below.
-    low_weights, high_weights : ndarray of Python's integers
+        Of all elements, in units of ``2**-1088``, as those below.
+    low_weights, high_weights : ExactSums
         What the elements weigh that equal each of the distinct ones of `low` and of `high`, the
         most extreme first.
     weight_below, weight_above : int or None
@@ -161,7 +161,7 @@ def look_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Weighte
     low, high = np.unique(found.low), np.unique(found.high)
     return WeightedFound(
         **{each.name: getattr(found, each.name) for each in fields(Found)},
-        weight=order.tally.weight,
+        weight=order.weight,
         low_weights=order.at(low),
         high_weights=order.at(high)[::-1],
         weight_below=None if found.below is None else _below(order, found),
@@ -188,7 +188,7 @@ def _below(order: InOrder, found: Found) -> int:
     if not found.below:
         return 0
     first = smallest_from(found.fences[0], order.brackets.ends.dtype)
-    return order.tally.weight if first is None else order.below(first)
+    return order.weight if first is None else order.below(first)
 
 
 def _above(order: InOrder, found: Found) -> int:
@@ -196,4 +196,4 @@ def _above(order: InOrder, found: Found) -> int:
     if not found.above:
         return 0
     last = largest_to(found.fences[1], order.brackets.ends.dtype)
-    return order.tally.weight - (0 if last is None else order.upto(last))
+    return order.weight - (0 if last is None else order.upto(last))

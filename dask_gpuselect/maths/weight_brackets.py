@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, IntArray, covered
-from dask_gpuselect.maths.envelope import Envelope, Ranges, Sums, cells_between, most_inside
+from dask_gpuselect.maths.envelope import (
+    Envelope,
+    KnownAtPivots,
+    Ranges,
+    cells_between,
+    most_inside,
+)
 from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedBrackets, WeightedCuts
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; a unit more for each chunk
@@ -89,7 +95,7 @@ class WeightEnvelope:
         unit = common_unit(cuts)
         shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
         at_pivots = np.repeat(shift, cuts.sizes)
-        sums = Sums(
+        sums = KnownAtPivots(
             _in_units(cuts.least_weight_upto, at_pivots),
             -_in_units(-cuts.most_weight_below, at_pivots),
             -_in_units(-cuts.most_weight_upto, at_pivots),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, Self
@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums, quotient
 from dask_gpuselect.maths.weights import (
-    DIGITS,
     POINT,
-    ExactSums,
-    RunningSums,
+    PRODUCT_UNIT,
+    WEIGHT_UNIT,
     WeightedBrackets,
     WeightedTally,
-    exact_products,
-    exact_sums,
-    exact_sums_of_runs,
 )
+
+DIGITS = 53  # of a float64, in bits
 
 # The candidates' sums are known exactly behind every so many of them; between, they are added up
 # where they are wanted. A thousand quantiles of 1e6 candidates take 1.0 s, five take 0.4.
@@ -123,9 +122,11 @@ class InOrder:
         if not (elements[1:] >= elements[:-1]).all():
             order = np.argsort(elements, kind="stable")
             elements, weights = elements[order], weights[order]
-        blocks = exact_sums_of_runs(weights, BLOCK)
-        cells = [*tally.weight_below.tolist(), tally.weight]
-        borders = _interleaved(cells, tally.weight_upto.tolist())
+        block = np.arange(len(weights)) // BLOCK
+        blocks = ExactSums.of(block, -(-len(weights) // BLOCK), weights).running()[1:]
+        below = ExactSums.joined([tally.weight_below, tally.weight])
+        cells = below.integers(WEIGHT_UNIT).tolist()
+        borders = _interleaved(cells, tally.weight_upto.integers(WEIGHT_UNIT).tolist())
         cells = [upto - begin for begin, upto in zip([0, *borders[1::2]], cells, strict=True)]
         gathered = accumulate(np.where(brackets.wanted, np.array(cells, object), 0).tolist())
         return cls(
@@ -136,8 +137,13 @@ class InOrder:
             held.cumsum() - held,
             borders,
             [0, *gathered],
-            [*accumulate(blocks.tolist())],
+            blocks.integers(WEIGHT_UNIT).tolist(),
         )
+
+    @property
+    def weight(self) -> int:
+        """What all elements weigh."""
+        return self.borders[-1]
 
     def reaching(self, weights: Sequence[int]) -> list[Found]:
         """The first elements up to which the elements weigh at least so much, each weight at least
@@ -149,8 +155,7 @@ class InOrder:
             If one of them is not among the candidates: load 2 read other data than load 1.
         """
         found: dict[int, Found] = {}
-        sums: Sequence[int] = []  # within the block that was last looked at
-        at = -1
+        at = -1  # the block that was last looked at
         for weight in sorted(set(weights)):
             segment = bisect_left(self.borders, weight)
             begin = self.borders[segment - 1] if segment else 0
@@ -165,32 +170,32 @@ class InOrder:
             beside = self.candidates_before[cell] - begin
             block = bisect_left(self.blocks, weight + beside)
             if block != at:
-                sums, at = self._sums_in(block), block
-            i = bisect_left(sums, weight + beside, 1)
+                before, at = self._sums_in(block), block
+            size = min(BLOCK, len(self.weights) - block * BLOCK)
+            i = bisect_left(range(size + 1), weight + beside, 1, key=before)
             place = block * BLOCK + i - 1
-            found[weight] = Found(
-                self.elements[place], segment, place, sums[i - 1] - beside, sums[i] - beside
-            )
+            ends = before(i - 1) - beside, before(i) - beside
+            found[weight] = Found(self.elements[place], segment, place, *ends)
         return [found[weight] for weight in weights]
 
     def below(self, value: Any) -> int:
         """What the elements below a value weigh, which is an end or in a cell that was gathered or
         is empty."""
-        return self._before(value, self.tally.weight_below, "left")
+        return self._before(value, 0, "left")
 
     def upto(self, value: Any) -> int:
         """What the elements up to such a value weigh."""
-        return self._before(value, self.tally.weight_upto, "right")
+        return self._before(value, 1, "right")
 
-    def _before(self, value: Any, at_ends: ExactSums, side: Literal["left", "right"]) -> int:
+    def _before(self, value: Any, upto: int, side: Literal["left", "right"]) -> int:
         ends = self.brackets.ends
         cell = int(ends.searchsorted(value))
         if cell < len(ends) and ends[cell] == value:
-            return int(at_ends[cell])
-        begin = int(self.tally.weight_upto[cell - 1]) if cell else 0
+            return self.borders[2 * cell + upto]
+        begin = self.borders[2 * cell - 1] if cell else 0
         place = int(self.elements.searchsorted(value, side))
         block, rest = divmod(place, BLOCK)
-        before = self._sums_in(block)[rest]
+        before = self._sums_in(block)(rest)
         # Nothing of an empty cell is among the candidates.
         return begin + (before - self.candidates_before[cell] if self.brackets.wanted[cell] else 0)
 
@@ -204,17 +209,19 @@ class InOrder:
         some, weights = self.elements[held], self.weights[held]
         place = values.searchsorted(some)
         is_one = values[place] == some
-        found = exact_sums(weights[is_one], place[is_one], len(values))
+        found = ExactSums.of(place[is_one], len(values), weights[is_one])
         end = np.minimum(ends.searchsorted(values), max(len(ends) - 1, 0))
         if len(ends):
-            at_ends = tally.weight_upto - tally.weight_below
-            found += np.where(ends[end] == values, at_ends[end], 0)
+            at_ends = (tally.weight_upto - tally.weight_below)[end]
+            found += at_ends.where(ends[end] == values)
         return found
 
-    def _sums_in(self, block: int) -> Sequence[int]:
-        """What the candidates before a block weigh, and up to each one of it."""
+    def _sums_in(self, block: int) -> Callable[[int], int]:
+        """What the candidates before a block weigh, with so many of it."""
         some = self.weights[block * BLOCK : (block + 1) * BLOCK]
-        return RunningSums.of(some, self.blocks[block - 1] if block else 0)
+        start = self.blocks[block - 1] if block else 0
+        sums = ExactSums.of(np.arange(len(some)), len(some), some).running()
+        return lambda n: start + sums[n].integers(WEIGHT_UNIT).item()
 
 
 def shares(
@@ -222,7 +229,7 @@ def shares(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The first elements up to which shares q of all weights are reached; and if they are wanted,
     those up to which they are passed: the next larger ones where the first weigh exactly that."""
-    needs, later = zip(*(reached_and_passed(each, order.tally.weight) for each in q), strict=True)
+    needs, later = zip(*(reached_and_passed(each, order.weight) for each in q), strict=True)
 
     def values(weights: Sequence[int]) -> NDArray[Any]:
         return np.array([each.value for each in order.reaching(weights)], order.brackets.ends.dtype)
@@ -247,7 +254,7 @@ def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> ND
     ----------
     A. Akinshin, "Weighted quantile estimators", arXiv:2304.07265, 2023.
     """
-    weight, square = order.tally.weight, order.tally.square
+    weight, square = order.weight, order.tally.square.integers(PRODUCT_UNIT).item()
     # In units of a unit of weight by W and the denominator of q.
     scales, lows, highs = [], [], []
     for each in q:
@@ -309,16 +316,18 @@ class Products:
         finite = np.flatnonzero(np.isfinite(order.elements))
         group = places.searchsorted(finite, side="right")
         some = order.elements[finite], order.weights[finite]
-        candidates = [*accumulate(exact_products(*some, group, len(places) + 1).tolist())]
+        sums = ExactSums.of(group, len(places) + 1, *some).running()[1:]
+        candidates = sums.integers(PRODUCT_UNIT).tolist()
 
         n_cells = len(brackets.wanted)
         stops = [*order.starts[1:], len(order.elements)]
         known = np.array(candidates, object)
         at_cells = known[places.searchsorted(stops)] - known[places.searchsorted(order.starts)]
-        at_cells += tally.products
+        at_cells += tally.products.integers(PRODUCT_UNIT)
         # What is infinite is an end of a window, and never between two.
         values = np.where(np.isfinite(brackets.ends), brackets.ends, 0).tolist()
-        at_ends = (tally.weight_upto - tally.weight_below) * [whole(value) for value in values]
+        at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
+        at_ends *= [whole(value) for value in values]
         is_unknown = (inside(tally) > 0) & ~(brackets.wanted | brackets.summed)
         unknown = np.zeros(2 * n_cells, np.int64)
         unknown[1::2] = is_unknown.cumsum()
@@ -354,20 +363,6 @@ def whole(number: float) -> int:
     """A finite number in units of ``2**-POINT``."""
     numerator, denominator = number.as_integer_ratio()
     return numerator << (POINT + 1 - denominator.bit_length())
-
-
-def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
-    """A fraction of a positive denominator, rounded once to a floating-point dtype."""
-    found = numerator / denominator
-    if dtype.itemsize < 8 and np.float64(found).view(np.uint64) % 2 == 0:
-        # Of the two float64 beside the fraction the odd one: it is never halfway between two of the
-        # smaller dtype.
-        top, bottom = found.as_integer_ratio()
-        rest = numerator * bottom - top * denominator
-        if rest:
-            found = np.nextafter(found, np.inf if rest > 0 else -np.inf)
-    with np.errstate(over="ignore", under="ignore"):
-        return np.float64(found).astype(dtype)
 
 
 def _interleaved(cells: list[int], ends: list[int]) -> list[int]:

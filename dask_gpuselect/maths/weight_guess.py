@@ -14,13 +14,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, FloatArray
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, FloatArray, IntArray
 from dask_gpuselect.maths.envelope import brackets_at
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import inside
-from dask_gpuselect.maths.weights import ExactSums, WeightedTally
-
-NOTHING = np.array([0], object)  # an exact sum
+from dask_gpuselect.maths.weights import WEIGHT_UNIT, WeightedTally
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,13 +88,12 @@ def shares_inside(
     ChunksChangedError
         If one of them is neither among the candidates nor at an end.
     """
-    before, total = _gathered_before(brackets, tally)
-    starts = np.append(NOTHING, tally.weight_upto)
-    stops = np.append(tally.weight_below, np.array([tally.weight], object))
+    sums, total = _gathered_before(brackets, tally)
+    starts, stops, before = (each.integers(WEIGHT_UNIT) for each in (*_of_cells(tally), sums))
     found: list[list[float]] = [[], []]
     for pair in needs:
         for need, shares in zip(pair, found, strict=True):
-            cell = int(np.searchsorted(tally.weight_upto, need))
+            cell = int(np.searchsorted(starts[1:], need))
             is_inside = need <= stops[cell]
             if is_inside and not brackets.wanted[cell]:
                 raise ChunksChangedError(f"the guessed brackets do not hold. {ADVICE}")
@@ -129,30 +127,44 @@ def refined(
     # All that is between the beginning of a gathered cell and an end inside of it are candidates.
     held = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (held.cumsum() - held)
-    other_weights = np.append(NOTHING, tally.weight_upto) - _gathered_before(brackets, tally)[0]
+    starts, _ = _of_cells(tally)
+    other_weights = starts - _gathered_before(brackets, tally)[0]
 
-    def merged(name: str, others: Any) -> Any:
+    def merged(name: str) -> IntArray:
         was, new = getattr(tally, name), getattr(found, name)
-        both = np.empty(len(ends), was.dtype)
+        both = np.empty(len(ends), np.int64)
         both[is_old] = was[cell[is_old]]
         both[~is_old] = others[cell[~is_old]] + new[at[~is_old]]
         return both
 
+    def merged_weights(name: str) -> ExactSums:
+        was, new = getattr(tally, name), getattr(found, name)
+        at_new = other_weights[cell] + new[np.minimum(at, last[1] - 1)] if last[1] else was[:0]
+        places = np.where(is_old, cell, last[0] + np.arange(len(ends)))
+        return ExactSums.joined([was, at_new])[places].packed()
+
     return Brackets(ends, wanted), replace(
         tally,
-        below=merged("below", others),
-        upto=merged("upto", others),
+        below=merged("below"),
+        upto=merged("upto"),
         candidates=found.candidates,
-        weight_below=merged("weight_below", other_weights),
-        weight_upto=merged("weight_upto", other_weights),
+        weight_below=merged_weights("weight_below"),
+        weight_upto=merged_weights("weight_upto"),
         weights=found.weights,
+    )
+
+
+def _of_cells(tally: WeightedTally) -> tuple[ExactSums, ExactSums]:
+    """What is before each cell weighs, and what is up to its end."""
+    nothing = ExactSums.zeros((1,))
+    return (
+        ExactSums.joined([nothing, tally.weight_upto]),
+        ExactSums.joined([tally.weight_below, tally.weight]),
     )
 
 
 def _gathered_before(brackets: Brackets, tally: WeightedTally) -> tuple[ExactSums, int]:
     """What the candidates before each cell weigh, and what all weigh."""
-    starts = np.append(NOTHING, tally.weight_upto)
-    stops = np.append(tally.weight_below, np.array([tally.weight], object))
-    held = np.where(brackets.wanted, stops - starts, 0)
-    upto = np.cumsum(held)
-    return upto - held, int(upto[-1])
+    starts, stops = _of_cells(tally)
+    sums = (stops - starts).where(brackets.wanted).running()
+    return sums[:-1], sums[-1].integers(WEIGHT_UNIT).item()

@@ -8,17 +8,15 @@ bound what is lost; and the second load adds up without rounding at all.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 from dask_gpuselect.maths.cuts import (
     Brackets,
     Cuts,
@@ -27,24 +25,12 @@ from dask_gpuselect.maths.cuts import (
     Tally,
     multiplied,
 )
-from dask_gpuselect.maths.exact_sums import integers_of
-from dask_gpuselect.maths.lane_moments import Halves, add_numbers, add_products, digits_of
-from dask_gpuselect.maths.moments import (
-    CUBE_DIGITS,
-    DIGIT,
-    SQUARE_DIGITS,
-    TOTAL_DIGITS,
-    TOTAL_POINT,
-    integer,
-    integers,
-)
+from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, TOTAL_POINT, ExactSums
 
-FLOAT64 = np.finfo(np.float64)
-
-ExactSums = NDArray[np.object_]
-"""Python's integers, in units of ``2**-1088`` as those of `maths.moments`: exact, whatever is
-added."""
-
+# Where sums of weights, and those of products with them, become Python's integers, these are in
+# units of ``2**(32 * unit)``.
+WEIGHT_UNIT, PRODUCT_UNIT = -TOTAL_POINT, -SQUARE_POINT
+POINT = DIGIT * TOTAL_POINT
 
 SQUARE_ROUNDINGS = 16
 """Of a sum of squares, beside one for each element."""
@@ -211,30 +197,55 @@ class WeightedTally(Tally):
 
     Parameters
     ----------
-    weight_below, weight_upto : ndarray of Python's integers, shape (E,)
-        Exact sums of the weights of the valid elements < and <= each end.
-    weight : int
-        The exact sum of the weights of all valid elements, in the same units.
+    weight_below, weight_upto : ExactSums, shape (E,)
+        Of the weights of the valid elements < and <= each end.
+    weight : ExactSums, shape (1,)
+        Of the weights of all valid elements.
     weights : array of float64 or int64, shape (C,)
         Of the candidates, in their order; where these are. What is merged or finished has
         both on the host.
     n_idle : int
         Number of elements that are not left out and weigh nothing.
-    square : int
-        The exact sum of the squares of the weights, in units of ``2**-2176``; 0 at brackets that
-        are not `WeightedBrackets`.
-    products : ndarray of Python's integers, shape (E + 1,)
-        The exact sums of element times weight in the cells that are `WeightedBrackets.summed`, in
-        the same units; empty at other brackets.
+    square : ExactSums, shape (1,)
+        Of the squares of the weights; 0 at brackets that are not `WeightedBrackets`.
+    products : ExactSums, shape (E + 1,)
+        Of element times weight in the cells that are `WeightedBrackets.summed`; empty at other
+        brackets.
     """
 
     weight_below: ExactSums
     weight_upto: ExactSums
-    weight: int
+    weight: ExactSums
     weights: Any
     n_idle: int = field(default=0, kw_only=True)
-    square: int = field(default=0, kw_only=True)
-    products: ExactSums = field(default_factory=lambda: np.empty(0, object), kw_only=True)
+    square: ExactSums = field(default_factory=lambda: ExactSums.zeros((1,)), kw_only=True)
+    products: ExactSums = field(default_factory=lambda: ExactSums.zeros((0,)), kw_only=True)
+
+    @classmethod
+    def of_segments(
+        cls,
+        counts: IntArray,
+        sums: ExactSums,
+        candidates: Candidates,
+        weights: Any,
+        n_missing: int = 0,
+        **others: Any,
+    ) -> Self:
+        """Say by how many elements are in each segment, and what these weigh, how many are at the
+        ends. Segments are cells, and the ends between them."""
+        upto, weight_upto = counts.cumsum(), sums.running()[1:]
+        return cls(
+            upto[:-1:2],
+            upto[1::2],
+            candidates,
+            int(upto[-1]),
+            n_missing,
+            weight_upto[:-1:2],
+            weight_upto[1::2],
+            weight_upto[-1:],
+            weights,
+            **others,
+        )
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
@@ -243,27 +254,15 @@ class WeightedTally(Tally):
             return parts[0]
 
         def total(name: str) -> Any:
-            return sum(getattr(part, name) for part in parts)
+            columns = [getattr(part, name) for part in parts]
+            return ExactSums.sum(columns) if isinstance(columns[0], ExactSums) else sum(columns)
 
         candidates = np.concatenate([part.candidates.on_host() for part in parts])
         weights = [part.weights for part in parts]
         if len({each.dtype for each in weights}) > 1:  # integers, of which some are beyond 2**53
             weights = [each.astype(np.int64) for each in weights]
-        return cls(
-            total("below"),
-            total("upto"),
-            HostCandidates(candidates),
-            total("n_valid"),
-            total("n_missing"),
-            total("weight_below"),
-            total("weight_upto"),
-            total("weight"),
-            np.concatenate(weights),
-            n_left_out=total("n_left_out"),
-            n_idle=total("n_idle"),
-            square=total("square"),
-            products=total("products"),
-        )
+        found = {each.name: total(each.name) for each in fields(cls) if each.name not in GATHERED}
+        return cls(candidates=HostCandidates(candidates), weights=np.concatenate(weights), **found)
 
     def columns(self) -> list[NDArray[Any]]:
         return [*Tally.columns(self), self.weights]
@@ -278,200 +277,24 @@ class WeightedTally(Tally):
         return elements + int(self.weights.nbytes)
 
 
-# --- Exact sums -----------------------------------------------------------------------------------
-
-AT_ONCE = 1 << 16  # numbers whose digits are looked at together
-MOST_BINS = 4 * AT_ONCE  # in which their digits are counted
-DIGITS = 53  # of a float64, in bits
-NORMAL = 1000  # powers of two up to here, and as small ones, scale numbers without rounding them
-POINT = DIGIT * TOTAL_POINT  # bits behind the binary point of a sum of weights
-
-
-def exact_sums(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums:
-    """The sums of the weights in each group, in units of ``2**-1088``."""
-    if n_groups == len(weights) and np.array_equal(group, np.arange(n_groups)):  # one in each
-        exponent, whole = integers_of(weights)
-        return np.asarray(whole << POINT + exponent, object)
-    table = np.zeros((n_groups, TOTAL_DIGITS), np.int64)
-    alike: ExactSums = np.zeros(n_groups, object)
-    for begin in range(0, len(weights), AT_ONCE):
-        some = weights[begin : begin + AT_ONCE]
-        their_group = group[begin : begin + AT_ONCE]
-        found = _sums_of_few_digits(some, their_group, n_groups) if n_groups < len(some) else None
-        if found is None:
-            _add_counted(table, their_group, some)
-        else:
-            alike += found
-    return np.asarray(_integers(table) + alike, object)
-
-
-def exact_sums_of_runs(weights: NDArray[Any], length: int) -> ExactSums:
-    """The sums of so many neighbouring weights each, the last of the rest."""
-    found = _in_one_unit(weights, length)
-    if found is None:
-        return exact_sums(weights, np.arange(len(weights)) // length, -(-len(weights) // length))
-    whole, unit = found
-    sums: FloatArray = np.add.reduceat(whole, np.arange(0, len(weights), length))
-    return _shifted(sums, unit)
-
-
-# NumPy counts in bins, whose sums are float64: the two ways below take sums of which these are
-# exact. 45,000 float32 in 90 groups take 0.4 ms by the first and 1.5 by the second, and 8 by
-# `add_numbers`.
-
-
-def _sums_of_few_digits(weights: NDArray[Any], group: IntArray, n_groups: int) -> ExactSums | None:
-    """The sums of at most `AT_ONCE` floats in each group, if one unit lets each be a float64."""
-    found = _in_one_unit(weights, int(np.bincount(group).max()))
-    if found is None:
-        return None
-    whole, unit = found
-    return _shifted(np.bincount(group, whole, n_groups), unit)
-
-
-def _in_one_unit(weights: NDArray[Any], n: int) -> tuple[FloatArray, int] | None:
-    """Floats in whole units, and the exponent of the unit, if the sum of any n of them is a float64
-    then."""
-    if weights.dtype.kind != "f" or not len(weights):
-        return None
-    unit = math.frexp(float(weights.max()))[1] + n.bit_length() - DIGITS
-    if not -NORMAL <= unit <= NORMAL:
-        return None
-    whole = np.trunc(weights * 2.0**-unit)
-    return (whole, unit) if np.array_equal(whole * 2.0**unit, weights) else None
-
-
-def _shifted(sums: NDArray[Any], unit: int) -> ExactSums:
-    """Sums of whole units as exact ones."""
-    return np.asarray(sums.astype(np.int64).astype(object) << (unit + POINT), object)
-
-
-def _add_counted(table: IntArray, group: IntArray, weights: NDArray[Any]) -> None:
-    """Add at most `AT_ONCE` weights to the digits of their groups."""
-    numbers = Halves.of(weights)
-    digit, parts = digits_of(numbers)
-    first = int(digit.min())
-    n_digits = int(digit.max()) + 1 - first
-    if len(table) * n_digits > MOST_BINS:
-        add_numbers(table, group, numbers)
-        return
-    bins = group * n_digits + (digit - first)
-    for i, part in enumerate(parts):
-        found = np.bincount(bins, part, len(table) * n_digits).reshape(len(table), n_digits)
-        table[:, first + i : first + i + n_digits] += found.astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunningSums(Sequence[int]):
-    """What some weights before each of them and behind the last weigh together, in units of
-    ``2**-1088``. Few of these sums are asked for, so they become Python's integers then.
-
-    Parameters
-    ----------
-    table : ndarray of int64, shape (n + 1, D)
-        Digits of the sums.
-    first : int
-        Which of all digits is the first in the table.
-    start : int
-        What is added to each.
-    """
-
-    table: IntArray
-    first: int
-    start: int
-
-    @classmethod
-    def of(cls, weights: NDArray[Any], start: int) -> Self:
-        if not len(weights):
-            return cls(np.zeros((1, 1), np.int64), 0, start)
-        digit, parts = digits_of(Halves.of(weights))
-        first = int(digit.min())
-        table = np.zeros((len(weights) + 1, int(digit.max()) - first + len(parts)), np.int64)
-        behind = np.arange(1, len(table))
-        for i, part in enumerate(parts):
-            table[behind, digit - first + i] = part
-        return cls(table.cumsum(axis=0), first, start)
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __getitem__(self, at: Any) -> Any:
-        return self.start + (integer(self.table[at]) << DIGIT * self.first)
-
-
-def exact_products(
-    values: NDArray[Any], weights: NDArray[Any], group: IntArray, n_groups: int
-) -> ExactSums:
-    """The sums of weights times finite elements in each group, in units of ``2**-2176``."""
-    table = np.zeros((n_groups, SQUARE_DIGITS), np.int64)
-    for begin in range(0, len(weights), AT_ONCE):
-        some = slice(begin, begin + AT_ONCE)
-        numbers = Halves.of(values[some]), Halves.of(weights[some])
-        add_products(table, group[some], *numbers)
-    return _integers(table)
-
-
-def exact_squares(values: NDArray[Any], weights: NDArray[Any]) -> int:
-    """The sum of weights times the squares of finite elements, in units of ``2**-3264``."""
-    table = np.zeros((1, CUBE_DIGITS), np.int64)
-    for begin in range(0, len(weights), AT_ONCE):
-        some = slice(begin, begin + AT_ONCE)
-        number, weight = Halves.of(values[some]), Halves.of(weights[some])
-        lane, low, high = np.zeros_like(number.begin), number.low, number.high
-        for shift, term in ((0, low * low), (DIGIT + 1, low * high), (2 * DIGIT, high * high)):
-            add_products(table, lane, Halves.positive(term, 2 * number.begin + shift), weight)
-    return integer(table[0])
-
-
+GATHERED = "candidates", "weights"
 UNIT_BITS = 61  # of a sum of weights in int64, at most
 
 
 def in_units(tally: WeightedTally, sums: ExactSums) -> IntArray:
     """Exact sums, of at most all weights of a tally, in whole units of `unit_of`, rounded down."""
     shift = unit_of(tally) + POINT
-    return np.array([int(each) >> shift for each in sums], np.int64)
+    return np.array([each >> shift for each in sums.integers(WEIGHT_UNIT)], np.int64)
 
 
 def unit_of(tally: WeightedTally) -> int:
     """The exponent of a unit in which the sum of all weights of a tally fits int64."""
-    return max(int(tally.weight).bit_length() - UNIT_BITS, 0) - POINT
+    (weight,) = tally.weight.integers(WEIGHT_UNIT)
+    return max(int(weight).bit_length() - UNIT_BITS, 0) - POINT
 
 
 def square_in_units(tally: WeightedTally) -> float:
     """The sum of the squares of the weights of a tally: `WeightedCuts.square`."""
-    shift = max(int(tally.square).bit_length() - UNIT_BITS, 0)
-    return math.ldexp(int(tally.square) >> shift, shift - 2 * (unit_of(tally) + POINT))
-
-
-def _integers(table: IntArray) -> ExactSums:
-    found = np.zeros(len(table), object)
-    places = np.flatnonzero(table.any(axis=0)).tolist()
-    if len(places) > WIDE:
-        found[:] = integers(table[:, places[0] : places[-1] + 1])
-        return np.asarray(found << DIGIT * places[0], object)
-    for place in places:
-        found += table[:, place].astype(object) << (DIGIT * place)
-    return found
-
-
-WIDE = 10
-"""Digits. More are read as bytes: 68 of 2.4e5 sums in a fifth of the time."""
-
-
-def rounded_sums(weights: Iterable[int]) -> NDArray[np.float64]:
-    """Exact sums as float64, each rounded once; inf beyond the largest."""
-    whole = list(weights)
-    bits = functools.reduce(operator.or_, whole, 0)
-    shift = max((bits & -bits).bit_length() - 1, 0)  # to the last bit that some have
-    if bits.bit_length() - shift < FLOAT64.maxexp and shift - POINT >= FLOAT64.minexp:
-        # No sum overflows before it is scaled, or loses bits then: 0.4 of the time.
-        with np.errstate(over="ignore"):
-            return np.ldexp(np.array([each >> shift for each in whole], np.float64), shift - POINT)
-    return np.array([_rounded(weight) for weight in whole], np.float64)
-
-
-def _rounded(weight: int) -> float:
-    try:
-        return weight / (1 << POINT)
-    except OverflowError:
-        return math.inf
+    (square,) = tally.square.integers(PRODUCT_UNIT)
+    shift = max(int(square).bit_length() - UNIT_BITS, 0)
+    return math.ldexp(square >> shift, shift - 2 * (unit_of(tally) + POINT))

@@ -82,4 +82,5 @@ class Description(ColumnQuantiles):
     ) -> Described:
         assert sums is not None
         n, values = found
-        return Described(n, sums.mean_and_std()[0], sums.sample_std(), values)
+        (mean,), (std,) = sums.mean_and_std()[0], sums.sample_std()
+        return Described(n, mean, std, values)

@@ -35,6 +35,7 @@ from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
     WEIGHT_BYTES,
+    WEIGHT_UNIT,
     WeightedBrackets,
     WeightedCuts,
     WeightedTally,
@@ -153,7 +154,8 @@ class WeightedQuantiles(Question):
         assert isinstance(tally, WeightedTally)
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
-        needs = [reached_and_passed(each, tally.weight) for each in self.q]
+        (weight,) = tally.weight.integers(WEIGHT_UNIT)
+        needs = [reached_and_passed(each, weight) for each in self.q]
         first, last = shares_inside(brackets, tally, needs)
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 

@@ -19,11 +19,18 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.spans import FEW_ENDS
 from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.weight_guess import guess_share_brackets
-from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedCuts, WeightedTally
+from dask_gpuselect.maths.weights import (
+    PRODUCT_UNIT,
+    SQUARE_ROUNDINGS,
+    WEIGHT_UNIT,
+    WeightedCuts,
+    WeightedTally,
+)
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, uniform
 
@@ -161,26 +168,30 @@ def check_tally(tally: WeightedTally | None, brackets: Brackets, exact: Exact) -
     below, upto = exact.at(brackets.ends)
     np.testing.assert_array_equal(tally.below, below)
     np.testing.assert_array_equal(tally.upto, upto)
-    assert (tally.n_valid, tally.weight) == (n, exact.sums[n])
-    assert tally.weight_below.tolist() == exact.sums[below].tolist()
-    assert tally.weight_upto.tolist() == exact.sums[upto].tolist()
-    assert all(isinstance(sum_, int) for sum_ in [tally.weight, *tally.weight_upto])
+    assert tally.n_valid == n
+    sums = tally.weight_below, tally.weight_upto, tally.weight
+    for found, wanted in zip(sums, (below, upto, [n]), strict=True):
+        assert found.integers(WEIGHT_UNIT).tolist() == exact.sums[wanted].tolist()
     left, right = (np.searchsorted(brackets.ends, exact.values, side) for side in ("left", "right"))
     takes = np.flatnonzero(brackets.wanted[left] & (left == right))
     candidates, weights = tally.candidates.on_host(), to_host(tally.weights)
     assert candidates.dtype == exact.values.dtype
-    found = sorted(zip(candidates.tolist(), exactly(weights), strict=True))
-    assert found == sorted((exact.values[i].item(), exact.units[i]) for i in takes)
-    return len(found)
+    pairs = sorted(zip(candidates.tolist(), exactly(weights), strict=True))
+    assert pairs == sorted((exact.values[i].item(), exact.units[i]) for i in takes)
+    return len(pairs)
 
 
 def check_moments(found: Moments, exact: Exact) -> None:
     is_finite = np.isfinite(exact.values)
     weights = [exact.units[i] for i in np.flatnonzero(is_finite)]
     pairs = [*zip(exactly(exact.values[is_finite]), weights, strict=True)]
-    assert found.n == sum(weights)
-    assert found.total == sum(x * weight for x, weight in pairs)
-    assert found.square == sum(x * x * weight for x, weight in pairs)
+    assert isinstance(found.n, ExactSums)
+    sums = (
+        each.integers(i * WEIGHT_UNIT)
+        for i, each in enumerate((found.n, found.total, found.square), 1)
+    )
+    for i, sum_ in enumerate(sums):
+        assert sum_.tolist() == [sum(x**i * weight for x, weight in pairs)]
     assert found.n_high == np.count_nonzero(exact.values == np.inf)
     assert found.n_low == np.count_nonzero(exact.values == -np.inf)
 
@@ -195,7 +206,7 @@ def check_products(products: Any, ends: NDArray[Any], exact: Exact) -> None:
         own = slice(upto[i - 1], below[i])
         pairs = zip(exactly(exact.values[own]), exact.units[own], strict=True)
         wanted[i] = sum(a * b for a, b in pairs)
-    assert products(ends, summed).tolist() == wanted
+    assert products(ends, summed).integers(PRODUCT_UNIT).tolist() == wanted
 
 
 def check(

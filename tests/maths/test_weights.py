@@ -19,6 +19,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import (
     find_share_brackets,
@@ -26,21 +27,17 @@ from dask_gpuselect.maths.weight_brackets import (
 )
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
-    quotient,
     reached_and_passed,
     shares,
     window_means,
 )
 from dask_gpuselect.maths.weights import (
     POINT,
-    RunningSums,
+    PRODUCT_UNIT,
+    WEIGHT_UNIT,
     WeightedBrackets,
     WeightedCuts,
     WeightedTally,
-    exact_products,
-    exact_sums,
-    exact_sums_of_runs,
-    rounded_sums,
 )
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import UNIT, exactly
@@ -117,22 +114,23 @@ def test_integers_beyond_2_to_the_53_stay_exact_beside_smaller_ones() -> None:
     chunks = [(np.zeros(1), np.array([2**62 + 1])), (np.ones(1), np.array([3.0]))]
     merged = tally_of(chunks, brackets)
     assert merged.weights.tolist() == [2**62 + 1, 3]
-    assert merged.weight == (2**62 + 4) * UNIT
+    assert merged.weight.integers(WEIGHT_UNIT) == [(2**62 + 4) * UNIT]
 
 
 @given(arrays(np.float64, 40, elements=some_weights), st.integers(1, 6))
 def test_sums_of_groups_are_exact(weights: NDArray[np.float64], n_groups: int) -> None:
     values = weights[::-1] * np.where(np.arange(40) % 2, -1, 1)
     group = np.arange(40) % n_groups
-    sums = exact_sums(weights, group, n_groups)
-    products = exact_products(values, weights, group, n_groups)
+    sums = ExactSums.of(group, n_groups, weights).integers(WEIGHT_UNIT)
+    products = ExactSums.of(group, n_groups, values, weights).integers(PRODUCT_UNIT)
+    cubes = ExactSums.of(group, n_groups, values, values, weights).integers(3 * WEIGHT_UNIT)
     for i in range(n_groups):
         w, x = (exactly(each[group == i]) for each in (weights, values))
         assert sums[i] == sum(w)
         assert products[i] == sum(a * b for a, b in zip(w, x, strict=True))
+        assert cubes[i] == sum(a * b * b for a, b in zip(w, x, strict=True))
 
 
-# In one unit all of the digits are a float64, or not; and scaled down the least would be lost.
 RUNS = {
     "alike": uniform(1500).astype(np.float32).astype(np.float64),
     "float64": uniform(1500),
@@ -149,9 +147,12 @@ def test_sums_of_runs_and_within_them_are_exact(name: str, n: int) -> None:
     weights = RUNS[name][:n]
     whole = exactly(weights)
     sums = [sum(whole[i : i + 512]) for i in range(0, n, 512)]
-    assert exact_sums_of_runs(weights, 512).tolist() == sums
-    assert exact_sums(weights, np.arange(n) // 512, len(sums)).tolist() == sums
-    assert list(RunningSums.of(weights, 7)) == [*accumulate(whole, initial=7)]
+    runs = ExactSums.of(np.arange(n) // 512, len(sums), weights)
+    assert runs.integers(WEIGHT_UNIT).tolist() == sums
+    each = ExactSums.of(np.arange(n), n, weights)
+    assert each.running().integers(WEIGHT_UNIT).tolist() == [*accumulate(whole, initial=0)]
+    again = each.of_runs(np.arange(0, n, 512)).integers(WEIGHT_UNIT)
+    assert again.tolist() == sums
 
 
 @given(st.floats(0, 1), st.integers(1, 2**70), st.integers(0, 60))
@@ -194,9 +195,10 @@ def test_a_share_that_is_rounded_to_a_power_of_two() -> None:
         [0, 0],
         [1 << POINT, 3 << POINT - 60, 0],
         [(1 << 53) + 1 << POINT, (1 << 53) + 3 << POINT, 1 << POINT],  # halfway, to even
-        [(1 << 80) + 1, 1 << 60],  # subnormal
+        [(1 << 80) + (1 << 14), 1 << 60],  # subnormal
         [(2**54 - 1) << POINT + 970, 1 << POINT + 1030],  # rounded to the largest, or beyond
-        [1, 1 << 2 * POINT],
+        [1 << 14, 1 << 2 * POINT],
+        [(1 << 120) + (1 << 67) + (1 << 14), (1 << 120) + (1 << 67)],  # halfway, and a bit
         [int(x) << POINT - 40 for x in np.random.default_rng(0).integers(0, 2**62, 50)],
     ],
 )
@@ -207,4 +209,6 @@ def test_sums_of_weights_are_rounded_once(weights: list[int]) -> None:
             expected.append(weight / (1 << POINT))
         except OverflowError:
             expected.append(math.inf)
-    np.testing.assert_array_equal(rounded_sums(weights), np.array(expected, np.float64))
+    found = ExactSums.of_integers(weights, WEIGHT_UNIT).rounded()
+    np.testing.assert_array_equal(found, np.array(expected, np.float64))
+    assert DIGIT * WEIGHT_UNIT == -POINT

@@ -160,8 +160,8 @@ MISTAKES = (
     Mistake(
         "the moments of the last chunk are lost",
         "maths/moments.py",
-        "sum(getattr(part, field.name) for part in parts)",
-        "sum(getattr(part, field.name) for part in [*parts][: max(1, len(parts) - 1)])",
+        "[getattr(part, field.name) for part in parts]",
+        "[getattr(part, field.name) for part in [*parts][: max(1, len(parts) - 1)]]",
     ),
     Mistake(
         "brackets of lanes in parts end one rank too early",

@@ -14,7 +14,7 @@ from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost
-from dask_gpuselect.maths.lane_moments import LaneMoments
+from dask_gpuselect.maths.moments import Moments
 
 
 def _ends_by_kernels(
@@ -33,7 +33,7 @@ def _ends_by_kernels(
     _compiled(_look_at_sorted, rows.dtype)(rows, sizes, bounds.low, bounds.high, counts, ends)
     n_valid, n_low, n_high, n_above, n_below = counts
     sums = sums_of_sorted(rows, n_below, n_valid - n_above)
-    moments = LaneMoments(n_valid - n_above - n_below, n_above, n_below, *sums)
+    moments = Moments(n_valid - n_above - n_below, n_above, n_below, *sums)
     kept = np.minimum(n_low, most), np.minimum(n_high, most)
     found = [np.empty(int(each.sum()), rows.dtype) for each in kept]
     _compiled(_take_ends, rows.dtype)(rows, *kept, n_valid, *found)

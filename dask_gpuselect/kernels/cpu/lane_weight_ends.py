@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types
 from dask_gpuselect.kernels.cpu.moments import add_at
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
-from dask_gpuselect.kernels.cpu.weighing import add_moment, whole_number
-from dask_gpuselect.kernels.reference import weighing as reference
+from dask_gpuselect.kernels.cpu.weighing import add_moment, moments_of_tables, whole_number
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
+from dask_gpuselect.maths.exact_sums import (
+    CUBE_DIGITS,
+    SQUARE_DIGITS,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+    ExactSums,
+)
 from dask_gpuselect.maths.lane_ends import Bounds
 from dask_gpuselect.maths.lane_weight_ends import HeavyEnds, WeightedLaneEnds
 from dask_gpuselect.maths.lane_weights import SortedLanes
-from dask_gpuselect.maths.moments import CUBE_DIGITS, DIGIT, SQUARE_DIGITS, TOTAL_DIGITS, integers
-from dask_gpuselect.maths.weights import ExactSums, exact_sums
+from dask_gpuselect.maths.moments import Moments
 
 
 def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> WeightedLaneEnds:
@@ -30,16 +33,15 @@ def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> WeightedLan
     ends = np.empty((4, n_lanes), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
     _compiled(_look_at_sorted, rows.dtype)(rows, valid, bounds.low, bounds.high, most, counts, ends)
-    n_low, n_high, n_above, n_below, kept_low, kept_high = counts
-    below, inside, above, *sums = _sums(lanes, n_low, n_high)
+    n_low, n_high, _, _, kept_low, kept_high = counts
+    parts, moments = _sums(lanes, n_low, n_high, counts[2:4])
     low, high = (
         HeavyEnds.of(weight, lane, rows[lane, place], lanes.weights[lane, place])
         for weight, (lane, place) in (
-            (below, _outermost(kept_low, np.zeros_like(valid), 1)),
-            (above, _outermost(kept_high, valid - 1, -1)),
+            (parts[:, 0], _outermost(kept_low, np.zeros_like(valid), 1)),
+            (parts[:, 2], _outermost(kept_high, valid - 1, -1)),
         )
     )
-    finite, total, square = sums
     least, largest, first, last = ends
     return WeightedLaneEnds(
         numbers=lanes.numbers,
@@ -47,14 +49,10 @@ def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> WeightedLan
         most=largest,
         low=first,
         high=last,
-        weight=below + inside + above,
+        weight=ExactSums.sum([parts[:, i] for i in range(3)]),
         beyond_low=low,
         beyond_high=high,
-        n_high=n_above,
-        n_low=n_below,
-        finite=finite,
-        total=total,
-        square=square,
+        moments=moments,
     )
 
 
@@ -99,18 +97,19 @@ def _look_at_sorted(
 # --- Exact sums -----------------------------------------------------------------------------------
 
 
-def _sums(lanes: SortedLanes, n_low: IntArray, n_high: IntArray) -> Iterator[ExactSums]:
-    """What weighs below the bounds, inside and above, of each lane; then the sums of `Moments`."""
+def _sums(
+    lanes: SortedLanes, n_low: IntArray, n_high: IntArray, infinite: IntArray
+) -> tuple[ExactSums, Moments]:
+    """What weighs below the bounds, inside and above, shape ``(n_lanes, 3)``; and the moments of
+    each lane, which has so many elements that are inf and -inf."""
     rows, weights, valid = lanes.values, lanes.weights, lanes.numbers.valid
     if weights.dtype != np.float64:
-        yield from _sums_of_integers(lanes, n_low, n_high)
-        return
+        return _sums_of_integers(lanes, n_low, n_high)
     sizes = (3 * TOTAL_DIGITS, TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)
-    tables = [np.zeros((len(rows), size), np.int64) for size in sizes]
-    _compiled(_add_rows, rows.dtype)(rows, weights, valid, n_low, n_high, *tables)
-    thirds = tables[0].reshape(len(rows), 3, TOTAL_DIGITS)
-    for table in (*thirds.transpose(1, 0, 2), *tables[1:]):
-        yield _integers(table)
+    parts, *tables = (np.zeros((len(rows), size), np.int64) for size in sizes)
+    _compiled(_add_rows, rows.dtype)(rows, weights, valid, n_low, n_high, parts, *tables)
+    thirds = parts.reshape(len(rows), 3, TOTAL_DIGITS)
+    return ExactSums.of_table(thirds, TOTAL_POINT), moments_of_tables(infinite, *tables)
 
 
 def _add_rows(
@@ -136,32 +135,17 @@ def _add_rows(
                 add_moment(rows[i, j], weight, begin, held, finite[i], total[i], square[i])
 
 
-def _sums_of_integers(lanes: SortedLanes, n_low: IntArray, n_high: IntArray) -> Iterator[ExactSums]:
+def _sums_of_integers(
+    lanes: SortedLanes, n_low: IntArray, n_high: IntArray
+) -> tuple[ExactSums, Moments]:
     """The same, of weights beyond 2**53: by NumPy."""
-    valid = lanes.numbers.valid
-    n_lanes, n = lanes.values.shape
-    place = np.arange(n)
-    is_valid = place < valid[:, None]
-    part = (place >= n_low[:, None]).astype(np.int64) + (place >= (valid - n_high)[:, None])
-    lane = np.broadcast_to(np.arange(n_lanes)[:, None], (n_lanes, n))[is_valid]
-    values, weights = lanes.values[is_valid], lanes.weights[is_valid]
-    yield from exact_sums(weights, 3 * lane + part[is_valid], 3 * n_lanes).reshape(-1, 3).T
-    found = [reference.moments(values[lane == i], weights[lane == i]) for i in range(n_lanes)]
-    for name in ("n", "total", "square"):
-        column = np.empty(n_lanes, object)
-        column[:] = [getattr(each, name) for each in found]
-        yield column
-
-
-def _integers(table: NDArray[np.int64]) -> ExactSums:
-    """The numbers whose digits are in the rows, most of which are zero."""
-    some = np.flatnonzero(table.any(axis=0))
-    found = np.zeros(len(table), object)
-    if len(some):
-        first, stop = int(some[0]), int(some[-1]) + 1
-        found[:] = integers(table[:, first:stop])
-        found <<= DIGIT * first
-    return found
+    n_lanes, valid = len(lanes.values), lanes.numbers.valid
+    lane, place = np.nonzero(np.arange(lanes.values.shape[1]) < valid[:, None])
+    values, weights = lanes.values[lane, place], lanes.weights[lane, place]
+    part = (place >= n_low[lane]).astype(np.int64) + (place >= (valid - n_high)[lane])
+    sums = ExactSums.of(3 * lane + part, 3 * n_lanes, weights)
+    parts = ExactSums(sums.first, sums.digits.reshape(-1, n_lanes, 3))
+    return parts, Moments.of(values, lane, n_lanes, weights=weights)
 
 
 @compiles

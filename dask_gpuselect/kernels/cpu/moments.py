@@ -29,16 +29,16 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu import plain_moments
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_moments import Digits, sums_of_rows
-from dask_gpuselect.maths.moments import (
+from dask_gpuselect.maths.exact_sums import (
     DIGIT,
     OFFSET,
     SQUARE_DIGITS,
     SQUARE_POINT,
     TOTAL_DIGITS,
     TOTAL_POINT,
-    Moments,
+    ExactSums,
 )
+from dask_gpuselect.maths.moments import Moments
 
 # Elements: so many products of two pieces, each of at most 2**44 units, make at most 2**53. With
 # 2,048 and a bit less in a piece, most blocks of normal data have elements that do not fit: 1.5
@@ -69,16 +69,22 @@ ZEROTH, ONE, TWO, THREE, FOUR = (np.uint64(i) for i in range(5))
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
     """Sums of a chunk; see `reference.moments.moments`. Reads it once."""
     del near
-    total, square = np.zeros(TOTAL_DIGITS, np.int64), np.zeros(SQUARE_DIGITS, np.int64)
+    total, square = np.zeros((1, TOTAL_DIGITS), np.int64), np.zeros((1, SQUARE_DIGITS), np.int64)
+    others = np.zeros(3, np.int64)
     if values.dtype.kind != "f":
         kernel = _add_integers if values.dtype.itemsize < 8 else _add_long_integers
-        _compiled(kernel, values.dtype)(values, total, TOTAL_POINT, square, SQUARE_POINT)
-        return Moments.of_digits(values.size, 0, 0, total, square)
-    others = np.zeros(3, np.int64)
-    least = 2 if values.dtype.itemsize < 8 else 3
-    _compiled(_add_floats, values.dtype)(values, total, square, others, least)
-    n_high, n_low, _ = others.tolist()
-    return Moments.of_digits(values.size - int(others.sum()), n_high, n_low, total, square)
+        _compiled(kernel, values.dtype)(values, total[0], TOTAL_POINT, square[0], SQUARE_POINT)
+    else:
+        least = 2 if values.dtype.itemsize < 8 else 3
+        _compiled(_add_floats, values.dtype)(values, total[0], square[0], others, least)
+    return moments_of(values.size, others, total, square)
+
+
+def moments_of(n: int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
+    """The moments of n elements, of which so many are inf, -inf and NaN, by the digits of their
+    sums: tables of one row."""
+    sums = ExactSums.of_table(total, TOTAL_POINT), ExactSums.of_table(square, SQUARE_POINT)
+    return Moments(np.array([n - others.sum()]), others[:1], others[1:2], *sums)
 
 
 # --- Floats: blocks -------------------------------------------------------------------------------
@@ -509,13 +515,19 @@ def _sum_and_size(value: Any) -> Any:
 # --- Lanes ----------------------------------------------------------------------------------------
 
 
-def _sums_by_numpy(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple[Digits, Digits]:
+def _sums_by_numpy(
+    rows: NDArray[Any], first: IntArray, stop: IntArray
+) -> tuple[ExactSums, ExactSums]:
     place = np.arange(rows.shape[1])
-    return sums_of_rows(rows, (place >= first[:, None]) & (place < stop[:, None]))
+    lane, at = np.nonzero((place >= first[:, None]) & (place < stop[:, None]))
+    found = Moments.of(rows[lane, at], lane, len(rows))
+    return found.total, found.square
 
 
 @until_compiled(_sums_by_numpy)
-def sums_of_sorted(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple[Digits, Digits]:
+def sums_of_sorted(
+    rows: NDArray[Any], first: IntArray, stop: IntArray
+) -> tuple[ExactSums, ExactSums]:
     """The sums of the finite elements of sorted rows, which lie from `first` to `stop`, and of
     their squares."""
     dtype = rows.dtype
@@ -523,7 +535,7 @@ def sums_of_sorted(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple
         total, square = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 6), np.int64)
         kernel = _add_integer_rows if dtype.itemsize < 8 else _add_long_integer_rows
         _compiled(kernel, dtype)(rows, first, stop, total, square)
-        return Digits.trimmed(TOTAL_POINT, total), Digits.trimmed(SQUARE_POINT, square)
+        return ExactSums.of_table(total, 0), ExactSums.of_table(square, 0)
     low, high = _compiled(_exponents, dtype)(rows, first, stop)
     # From the lowest unit of a piece, and up to the highest digit that is touched.
     lowest = max(low - 1022 + 1 - MOST_PIECES * WIDTH + DIGIT * TOTAL_POINT, 0)
@@ -537,7 +549,10 @@ def sums_of_sorted(rows: NDArray[Any], first: IntArray, stop: IntArray) -> tuple
     _compiled(_add_float_rows, dtype)(
         rows, first, stop, total, first_total, square, first_square, least
     )
-    return Digits.trimmed(first_total, total), Digits.trimmed(first_square, square)
+    return (
+        ExactSums.of_table(total, TOTAL_POINT - first_total),
+        ExactSums.of_table(square, SQUARE_POINT - first_square),
+    )
 
 
 def _exponents(rows: Any, first: Any, stop: Any) -> Any:

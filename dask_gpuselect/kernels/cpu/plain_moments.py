@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import FloatArray
-from dask_gpuselect.maths.moments import DIGIT, SQUARE_POINT, TOTAL_POINT, Moments
+from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, ExactSums
+from dask_gpuselect.maths.moments import Moments
 
 BLOCK = 1 << 15  # elements: so many products of two pieces make at most 2**49
 WIDTH = 17  # bits of a piece
@@ -26,7 +27,7 @@ REACH = N_PIECES * WIDTH - 53  # binades: elements that much smaller are cut at 
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
     """Sums of a chunk; see `reference.moments.moments`. Scratch: a few blocks."""
     del near
-    found = [_of_block(values[i : i + BLOCK]) for i in range(0, values.size, BLOCK)]
+    found = [_of_block(values[i : i + BLOCK]) for i in range(0, max(values.size, 1), BLOCK)]
     return Moments.merge(found)
 
 
@@ -42,10 +43,12 @@ def _of_block(values: NDArray[Any]) -> Moments:
         sums = pieces.sum(axis=1).tolist()
         products = (pieces @ pieces.T).tolist()
         for i, (one, row) in enumerate(zip(sums, products, strict=True)):
-            total += _shifted(int(one), DIGIT * TOTAL_POINT + unit[i])
+            total += _shifted(int(one), DIGIT * SQUARE_POINT + unit[i])
             for j, other in enumerate(row):
                 square += _shifted(int(other), DIGIT * SQUARE_POINT + unit[i] + unit[j])
-    return Moments(values.size, n_high, n_low, total, square)
+    n, above, below = (np.array([count], np.int64) for count in (values.size, n_high, n_low))
+    sums = (ExactSums.of_integers([each], -SQUARE_POINT) for each in (total, square))
+    return Moments(n, above, below, *sums)
 
 
 def _cut(values: NDArray[Any]) -> Iterator[tuple[FloatArray, list[int]]]:

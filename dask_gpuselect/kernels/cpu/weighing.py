@@ -51,19 +51,20 @@ from dask_gpuselect.kernels.reference.selection import HEAVY
 from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
-from dask_gpuselect.maths.moments import (
+from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
+    CUBE_POINT,
     DIGIT,
     SQUARE_DIGITS,
+    SQUARE_POINT,
     TOTAL_DIGITS,
     TOTAL_POINT,
-    Moments,
-    integer,
+    ExactSums,
 )
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
-    ExactSums,
     WeightedCuts,
     WeightedTally,
 )
@@ -330,7 +331,7 @@ def tally(
     out, out_weights = np.empty(most + RUN, values.dtype), np.empty(most + RUN)
     ends, wanted = brackets.ends, brackets.wanted
     counts = np.zeros(2 * len(ends) + 1, np.int64)
-    sums = _exact_sums(len(counts))
+    sums = _digits_and_room(len(counts))
     room = wanted, most, out, out_weights, counts, sums
     if len(ends) <= FEW_ENDS:
         found = _compiled(_tally_few, values.dtype)(
@@ -342,19 +343,14 @@ def tally(
         )
     if found < 0:
         return None
-    exact = _integers(sums[0])
-    below, upto = _at_ends(counts, len(ends))
-    weight_below, weight_upto = _at_ends(exact, len(ends))
-    return WeightedTally(
-        below=below,
-        upto=upto,
-        candidates=HostCandidates(out[:found].copy()),
-        n_valid=len(values),
-        n_missing=0,
-        weight_below=weight_below,
-        weight_upto=weight_upto,
-        weight=exact.sum(),
-        weights=out_weights[:found].copy(),
+    # Behind all cells are the ends.
+    order = np.arange(len(counts)) // 2
+    order[1::2] += len(ends) + 1
+    return WeightedTally.of_segments(
+        counts[order],
+        ExactSums.of_table(sums[0], TOTAL_POINT)[order],
+        HostCandidates(out[:found].copy()),
+        out_weights[:found].copy(),
     )
 
 
@@ -368,14 +364,6 @@ def tally_in_place(
 
 
 sorted_sample = reference.sorted_sample
-
-
-def _at_ends(sums: NDArray[Any], n_ends: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What is below and up to each end, from what is in each open cell and, behind those, what is
-    equal to each end."""
-    equal = sums[n_ends + 1 :]
-    upto = np.cumsum(sums[:n_ends] + equal)
-    return upto - equal, upto
 
 
 def _tally_few(
@@ -506,7 +494,7 @@ ABOVE = 24  # bits that a piece has above that median
 LARGEST = 950  # power of two, and as a negative one the smallest, that blocks are cut at
 
 
-def _exact_sums(n_places: int) -> tuple[NDArray[Any], ...]:
+def _digits_and_room(n_places: int) -> tuple[NDArray[Any], ...]:
     """The digits of the sum at every place; and of a block the sums of both pieces there, how many
     elements had been counted before, what is added to cut a weight and is the largest one that is
     cut, the units of the pieces, and those of one run."""
@@ -611,11 +599,11 @@ def products(
     if weights.dtype != np.float64:
         return reference.products(values, weights, ends, summed)
     if not summed.any():
-        return np.zeros(len(summed), np.object_)
+        return ExactSums.zeros((len(summed),))
     digits = _compiled(_add_products, values.dtype)(
         values, weights, *tree_of(ends), len(ends), summed
     )
-    return _integers(digits)
+    return ExactSums.of_table(digits, SQUARE_POINT)
 
 
 @until_compiled(reference.moments)
@@ -624,14 +612,24 @@ def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
     `reference.weighing.moments`."""
     if weights.dtype != np.float64:
         return reference.moments(values, weights)
-    sums = [np.zeros(n, np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
-    n_high, n_low = _compiled(_add_moments, values.dtype)(values, weights, *sums)
-    weight, total, square = map(integer, sums)
-    return Moments(weight, n_high, n_low, total, square)
+    tables = [np.zeros((1, n), np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
+    infinite = _compiled(_add_moments, values.dtype)(values, weights, *(row for (row,) in tables))
+    return moments_of_tables(np.array(infinite)[:, None], *tables)
 
 
-def _integers(digits: IntArray) -> ExactSums:
-    return np.array([integer(row) for row in digits], np.object_)
+def moments_of_tables(
+    infinite: IntArray, weight: IntArray, total: IntArray, square: IntArray
+) -> Moments:
+    """The moments of lanes with so many elements that are inf and -inf, by rows of the digits of
+    weights, and of weights times elements and times their squares."""
+    n_high, n_low = infinite
+    return Moments(
+        ExactSums.of_table(weight, TOTAL_POINT),
+        n_high,
+        n_low,
+        ExactSums.of_table(total, SQUARE_POINT),
+        ExactSums.of_table(square, CUBE_POINT),
+    )
 
 
 def _add_products(

@@ -1,5 +1,5 @@
 // Sums of the elements of a lane and of their squares, exactly, and what follows from them, each rounded
-// once. Float64 by error-free transformations; as `maths.lane_moments` rounds them. What cannot be told
+// once. Float64 by error-free transformations; as `maths.moments` rounds them. What cannot be told
 // so is told to be unsure: the caller then finds it by integers.
 
 constexpr double ERROR = 0x1p-96;  // of what is found in two float64, at most: as in Python
@@ -54,7 +54,7 @@ struct Exact {
     }
 };
 
-// A number by its leading bits, and whether these are all; see `lane_moments.Leading`.
+// A number by its leading bits, and whether these are all; see `moments.Leading`.
 struct Leading {
     double high, middle, low;
     bool is_all, is_known;
@@ -81,7 +81,7 @@ __device__ __forceinline__ Leading leading(const Exact<LEVELS>& exact) {
     return found;
 }
 
-// As `lane_moments._rounded_sum`, of numbers that are not scaled.
+// As `moments._rounded_sum`, of numbers that are not scaled.
 __device__ __forceinline__ double rounded_sum(double first, double second, bool is_exact, bool& sure) {
     first = two_sum(first, second, second);
     double error = is_exact ? 0.0 : __dmul_rn(fabs(first), ERROR);
@@ -92,7 +92,7 @@ __device__ __forceinline__ double rounded_sum(double first, double second, bool 
     return low;
 }
 
-// As `lane_moments._quotient`.
+// As `moments._quotient`.
 __device__ __forceinline__ double quotient(const Leading& number, double by, bool& sure) {
     double first = __ddiv_rn(number.high, by), error, more, lost;
     double whole = product_of(first, by, error);
@@ -105,7 +105,7 @@ __device__ __forceinline__ double quotient(const Leading& number, double by, boo
     return rounded_sum(first, second, is_exact, sure);
 }
 
-// As `lane_moments._root_over`; n is `by`.
+// As `moments._root_over`; n is `by`.
 __device__ __forceinline__ double root_over(const Leading& number, double by, u32 n, bool& sure) {
     double root = __dsqrt_rn(number.high), error, more;
     double whole = product_of(root, root, error);

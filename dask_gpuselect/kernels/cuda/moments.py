@@ -21,8 +21,14 @@ from dask_gpuselect.kernels.cuda.chunk import (
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_moments import Digits, LaneMoments
-from dask_gpuselect.maths.moments import SQUARE_DIGITS, TOTAL_DIGITS, Moments
+from dask_gpuselect.maths.exact_sums import (
+    SQUARE_DIGITS,
+    SQUARE_POINT,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+    ExactSums,
+)
+from dask_gpuselect.maths.moments import Moments
 
 N_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS
 N_SUMS = N_DIGITS + 3  # and how many elements are inf, -inf and NaN
@@ -45,11 +51,10 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
 def moments_of(sums: IntArray, size: int) -> Moments:
     """The moments of so many elements from what a kernel has found: `N_SUMS` numbers."""
     total, square, others = np.split(sums, [TOTAL_DIGITS, N_DIGITS])
-    n_high, n_low, _ = others.tolist()
-    return Moments.of_digits(size - int(others.sum()), n_high, n_low, total, square)
+    return cpu.moments_of(size, others, total[None], square[None])
 
 
-def moments_of_rows(rows: Array) -> LaneMoments:
+def moments_of_rows(rows: Array) -> Moments:
     """Exact sums of each row of a table."""
     n_rows, n = rows.shape
     dtype = np.dtype(rows.dtype)
@@ -83,5 +88,11 @@ def moments_of_rows(rows: Array) -> LaneMoments:
             np.int32(n_square),
         )
         launch(dtype, "sum_rows", MOMENTS_THREADS, arguments)
-    sums = Digits.trimmed(first_total, total.get()), Digits.trimmed(first_square, square.get())
-    return LaneMoments(n_finite, n_high, n_low, *sums)
+    sums = (
+        ExactSums.of_table(table.get(), point - first)
+        for table, point, first in (
+            (total, TOTAL_POINT, first_total),
+            (square, SQUARE_POINT, first_square),
+        )
+    )
+    return Moments(n_finite, n_high, n_low, *sums)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.protocols import MOST_STACKED
-from dask_gpuselect.maths import moments
+from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.keys import selection_dtype
 
 # What host and kernels agree on; the sources have them by the same names.
@@ -64,7 +64,7 @@ MOST_SURVEYS = 4  # intervals of candidates that are looked at together
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
 AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name.isupper()}
 OF_SUMS = ("OFFSET", "TOTAL_POINT", "SQUARE_POINT", "TOTAL_DIGITS", "SQUARE_DIGITS")
-AGREED |= {name: getattr(moments, name) for name in OF_SUMS}
+AGREED |= {name: getattr(exact_sums, name) for name in OF_SUMS}
 """All of these, and those of the exact sums."""
 
 NEAR_ROWS, NEAR_QUERIES = 64, 128
@@ -366,12 +366,12 @@ def digits_for(
         The smallest magnitude of floats but 0, and the largest. Not of integers.
     """
     if extent is None:
-        return (moments.TOTAL_POINT, 3), (moments.SQUARE_POINT, 5)
+        return (exact_sums.TOTAL_POINT, 3), (exact_sums.SQUARE_POINT, 5)
     least, largest = extent
     if not 0 < least <= largest:
-        return (moments.TOTAL_POINT, 3), (moments.SQUARE_POINT, 5)
+        return (exact_sums.TOTAL_POINT, 3), (exact_sums.SQUARE_POINT, 5)
     low, high = (
-        max(int(np.frexp(size)[1]) + 1022, 1) + moments.OFFSET for size in (least, largest)
+        max(int(np.frexp(size)[1]) + 1022, 1) + exact_sums.OFFSET for size in (least, largest)
     )
     first, first_square = low // 32, 2 * low // 32
     return (first, high // 32 + 3 - first), (first_square, 2 * high // 32 + 5 - first_square)

@@ -35,17 +35,14 @@ from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.exact_sums import TOTAL_DIGITS, TOTAL_POINT, ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.moments import DIGIT, TOTAL_DIGITS
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
-    POINT,
-    ExactSums,
     WeightedCuts,
     WeightedTally,
-    exact_products,
 )
 
 SAMPLED = 1 << 16  # elements by which pivots are chosen
@@ -235,27 +232,16 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
         return reference.tally(values, weights, brackets, most)
     last = _reduced(_last_digit, np.min, [weights])
     top = math.frexp(float(weights.max()))[1]
-    exact = np.zeros(2 * len(ends) + 1, object)
+    exact = ExactSums.zeros((2 * len(ends) + 1,))
     counts = np.zeros(2 * len(ends) + 1, np.int64)
     for unit in range(last, max(top, last + 1), WINDOW):
         counts, sums = _segments(values, weights, ends, unit, (1 << WINDOW) - 1)
-        exact += sums.astype(object) * (1 << (unit + POINT))
+        exact += ExactSums.of_table(sums[:, None], 0).shifted(unit)
     size = int(counts[::2][brackets.wanted].sum())
     if size > most:
         return None
     taken, their_weights = _taken(values, weights, ends, brackets.wanted, size)
-    upto, weight_upto = np.cumsum(counts), np.cumsum(exact)
-    return WeightedTally(
-        upto[:-1:2],
-        upto[1::2],
-        HostCandidates(taken),
-        int(values.size),
-        0,
-        weight_upto[:-1:2],
-        weight_upto[1::2],
-        weight_upto[-1],
-        their_weights,
-    )
+    return WeightedTally.of_segments(counts, exact, HostCandidates(taken), their_weights)
 
 
 @advised
@@ -301,20 +287,18 @@ def tally_in_place(
         raise ValueError(NOT_FINITE)
     if n_found > most:
         return None
-    counts, sums = _sums_of(sheet[4:].reshape(n_segments, -1), unit)
     n_left_out = 0
     if chunk.keeps is not None:
         n_left_out = chunk.size - int(cupy.count_nonzero(chunk.keeps))
-    return WeightedTally(
-        counts[:-1:2],
-        counts[1::2],
+    # The digits of units are the low and high halves of the low and of the high 64 bits.
+    counts, units, others = np.split(sheet[4:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
+    sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
+    return WeightedTally.of_segments(
+        counts[:, 0],
+        sums,
         DeviceCandidates(taken[:n_found]),
-        int(counts[-1]),
-        n_missing,
-        sums[:-1:2],
-        sums[1::2],
-        sums[-1],
         their_weights[:n_found],
+        n_missing,
         n_left_out=n_left_out,
         n_idle=n_idle - n_left_out,
     )
@@ -371,20 +355,6 @@ def _held(chunk: Accompanied) -> Array | None:
     return weights.ravel()
 
 
-def _sums_of(found: NDArray[np.uint64], unit: int) -> tuple[IntArray, ExactSums]:
-    """How many elements are up to each segment, and what these weigh, by what `weigh_once` has
-    found in each segment."""
-    sums = np.empty(len(found), object)
-    total = 0
-    for i, (_, *digits) in enumerate(found.tolist()):
-        # The digits of units are the low and high halves of the low and of the high 64 bits.
-        units = sum(digit << (32 * place) for place, digit in enumerate(digits[:4]))
-        others = sum(digit << (DIGIT * place) for place, digit in enumerate(digits[4:]) if digit)
-        total += (units << (unit + POINT)) + others
-        sums[i] = total
-    return np.cumsum(found[:, 0].astype(np.int64)), sums
-
-
 @lru_cache
 def _told_once(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
     """What `weigh_once` is told, and what it sums in behind that."""
@@ -410,11 +380,11 @@ def products(
     if values.size <= FEW or len(ends) > _most_ends(values):
         return reference.products(values, weights, ends, summed)
     if not summed.any():
-        return np.zeros(len(summed), object)
+        return ExactSums.zeros((len(summed),))
     counts, _ = _segments(values, weights, ends, 0)
     size = int(counts[::2][summed].sum())
     taken, their_weights = _taken(values, weights, ends, summed, size)
-    return exact_products(taken, their_weights, np.searchsorted(ends, taken), len(summed))
+    return ExactSums.of(np.searchsorted(ends, taken), len(summed), taken, their_weights)
 
 
 # On the host: digit by digit, for all elements.

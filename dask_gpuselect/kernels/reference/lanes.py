@@ -28,7 +28,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, pick
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
-from dask_gpuselect.maths.lane_moments import LaneMoments
+from dask_gpuselect.maths.moments import Moments
 
 TILE = 1 << 22  # elements that are looked at together, each as some fifteen float64
 
@@ -203,7 +203,7 @@ def lane_ends(
     bounds: Bounds,
     most: int,
     widened: Callable[[Array], Array] = as_float64,
-    moments_of: Callable[[Array], LaneMoments] = moments_of_rows,
+    moments_of: Callable[[Array], Moments] = moments_of_rows,
 ) -> LaneEnds:
     """What is beyond the bounds of every lane.
 
@@ -248,7 +248,7 @@ def _ends_of_rows(
     bounds: Bounds,
     most: int,
     widened: Callable[[Array], Array],
-    moments_of: Callable[[Array], LaneMoments],
+    moments_of: Callable[[Array], Moments],
 ) -> LaneEnds:
     xp = namespace(rows)
     values = widened(rows)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_gpuselect.arrays import Array, as_type, concatenate, namespace
-from dask_gpuselect.maths.lane_moments import two_sum
+from dask_gpuselect.maths.exact_sums import two_sum
 
 BEST_UPTO = 0  # pooling violators on the host is faster
 TILE = 512  # rows and columns of averages that are looked at together
@@ -40,11 +40,11 @@ def lower_sets(y: Array, weights: Array | None = None) -> Array:
     """
     if y.shape[0] == 0:
         return y
-    sums = Sums.of(y, weights)
+    sums = PrefixSums.of(y, weights)
     return sums.in_units(running_maximum(_smallest_averages(sums)))
 
 
-class Sums(NamedTuple):
+class PrefixSums(NamedTuple):
     """Prefix sums, of n + 1 numbers the first of which is 0: high parts, and low parts.
 
     Parameters
@@ -61,7 +61,7 @@ class Sums(NamedTuple):
     exponent: int
 
     @classmethod
-    def of(cls, y: Array, weights: Array | None) -> Sums:
+    def of(cls, y: Array, weights: Array | None) -> PrefixSums:
         exponent = exponent_of(y)
         y = scaled(y, -exponent)
         zero = 0 * y
@@ -92,7 +92,7 @@ def running_minimum(values: Array) -> Array:
     return -running_maximum(-values)
 
 
-def _smallest_averages(sums: Sums) -> Array:
+def _smallest_averages(sums: PrefixSums) -> Array:
     xp = namespace(sums.total[0])
     n = sums.total[0].shape[0] - 1
     found = []
@@ -106,7 +106,7 @@ def _smallest_averages(sums: Sums) -> Array:
     return concatenate(found, axis=0)
 
 
-def _averages(sums: Sums, starts: slice, ends: slice) -> Array:
+def _averages(sums: PrefixSums, starts: slice, ends: slice) -> Array:
     """From every start to every end, both included; infinite where that is in front."""
     xp = namespace(sums.total[0])
     start = xp.arange(starts.start, starts.stop)[:, None]

@@ -17,18 +17,14 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
-    AT_ONCE,
     NEGATIVE,
     NOT_FINITE,
-    ExactSums,
     WeightedCuts,
     WeightedTally,
-    exact_products,
-    exact_squares,
-    exact_sums,
 )
 
 WHOLE = 2**53  # integers up to here are float64 numbers
@@ -198,17 +194,10 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
     if np.count_nonzero(takes) > most:
         return None
     n_segments = 2 * len(brackets.ends) + 1
-    counts = np.cumsum(np.bincount(segment, minlength=n_segments))
-    sums = np.cumsum(exact_sums(weights, segment, n_segments))
-    return WeightedTally(
-        counts[:-1:2],
-        counts[1::2],
+    return WeightedTally.of_segments(
+        np.bincount(segment, minlength=n_segments),
+        ExactSums.of(segment, n_segments, weights),
         HostCandidates(values[takes]),
-        len(values),
-        0,
-        sums[:-1:2],
-        sums[1::2],
-        sums[-1],
         weights[takes],
     )
 
@@ -273,13 +262,13 @@ def products(
 
     Returns
     -------
-    ndarray of Python's integers, shape (E + 1,)
-        In units of ``2**-2176``; 0 for other cells.
+    ExactSums, shape (E + 1,)
+        0 for other cells.
     """
     values, weights = to_host(values), to_host(weights)
     segment, is_inside = places(values, ends)
     takes = is_inside & summed[segment // 2]
-    return exact_products(values[takes], weights[takes], segment[takes] // 2, len(summed))
+    return ExactSums.of(segment[takes] // 2, len(summed), values[takes], weights[takes])
 
 
 def moments(values: Array, weights: Array) -> Moments:
@@ -291,12 +280,7 @@ def moments(values: Array, weights: Array) -> Moments:
         As `weighed` gives them.
     """
     values, weights = to_host(values), to_host(weights)
-    is_finite = np.isfinite(values)
-    n_high, n_low = (int(np.count_nonzero(values == each)) for each in (math.inf, -math.inf))
-    values, weights = values[is_finite], weights[is_finite]
-    whole = np.zeros(len(values), np.int64)
-    (n,), (total,) = exact_sums(weights, whole, 1), exact_products(values, weights, whole, 1)
-    return Moments(n, n_high, n_low, total, exact_squares(values, weights))
+    return Moments.of(values, np.zeros(len(values), np.int64), 1, weights=weights)
 
 
 def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
