@@ -16,13 +16,12 @@ from typing import Any
 
 from dask.base import tokenize
 
-from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.by_value import COUNTS, ByValue
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.reports import Gathered
-from dask_gpuselect.engine.source import DaskArray, private_copy
+from dask_gpuselect.engine.source import DaskArray, Source, private_copy
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.value_weights import ValueWeights
@@ -35,7 +34,7 @@ def takes_counts(x: DaskArray, question: Question) -> bool:
     On two threads, 4e7 uint8 in ten chunks took 18 ms in memory, for 44 by a guess, and 22 ms where
     they had to be made, for 192 in two loads; uint16 28 and 62, 25 and 188.
     """
-    return question.by_value.takes(x.dtype, is_on_device=is_cupy(x._meta))
+    return question.by_value.takes(x.dtype, is_on_device=Source.of(x).is_on_device)
 
 
 def gathered_bytes(x: DaskArray, question: Question, most: float) -> int:

@@ -59,6 +59,7 @@ from dask_gpuselect.engine.source import (
     aligned,
     extended,
     merged,
+    nothing,
     private_copy,
 )
 from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
@@ -402,7 +403,7 @@ def _after_all(brackets: Sequence[DaskArray], label: str) -> DaskArray:
     """A task that waits for the brackets of all arrays."""
     names = sorted({bracket.name for bracket in brackets})
     name = f"{label}-turn-{tokenize(names)}"
-    tasks = {(name,): Task((name,), graphs.nothing, List(*(TaskRef((n,)) for n in names)))}
+    tasks = {(name,): Task((name,), nothing, List(*(TaskRef((n,)) for n in names)))}
     return graphs.objects(extended(merged(*brackets), name, tasks, set(names)), name, ())
 
 

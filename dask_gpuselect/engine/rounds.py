@@ -31,7 +31,7 @@ from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.reports import Proven, merge_cuts, merge_tallies
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
-from dask_gpuselect.engine.source import DaskArray, TaskRef, is_in_memory, private_copy
+from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics
@@ -141,7 +141,7 @@ def ask_rounds(
     opening = strategy.opening or Extent(VALUE)
     first = private_copy(x, f"load 1 of {x.name}")
     name = f"{label}-opening-{tokenize(first.name, opening)}"
-    how: dict[str, Any] = {"probe": opening, "is_marked": not is_in_memory(x)}
+    how: dict[str, Any] = {"probe": opening, "is_marked": not Source.of(x).is_in_memory}
     opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
     progress = reduced(
         opened,

@@ -232,7 +232,8 @@ class _Supervised(_Neighbors):
         check_not_masked(getattr(y, "_meta", y), FILL_ROWS)
         if isinstance(y, DaskArray):
             with outside():
-                y = entered(y, "y", FILL_ROWS).compute()
+                checked: DaskArray = entered(y, "y", FILL_ROWS)
+                y = checked.compute()
         if is_cupy(y):
             y = to_host(y)
         found: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)

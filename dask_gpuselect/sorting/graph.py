@@ -42,10 +42,10 @@ from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import (
     Alias,
     DaskArray,
+    Source,
     Task,
     TaskRef,
     extended,
-    is_in_memory,
     private_copy,
 )
 from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
@@ -137,7 +137,7 @@ def _sorted_chunks(x: DaskArray, chunks: Chunks) -> SortedChunks:
 
 def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
     arrays = (key, *payload)
-    if all(is_in_memory(x) for x in arrays):
+    if all(Source.of(x).is_in_memory for x in arrays):
         return False
     limit = settings.n_bytes("spill-limit")
     return not sum(x.nbytes for x in arrays) <= limit  # unknown sizes are not
