@@ -18,7 +18,7 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import is_array, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import is_array, like, namespace, to_host, usual
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import in_one_place, places_of, tasks_of_each
 from dask_gpuselect.engine.source import (
@@ -160,8 +160,7 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
                 f"the data have chunks of unknown sizes, and {name} is no dask array: "
                 "x.compute_chunk_sizes() finds them"
             )
-        array = array if is_cupy(array) else to_host(array)  # dask knows the dtypes of these
-        return entered(from_array(array, chunks=wanted), name)
+        return entered(from_array(usual(array), chunks=wanted), name)
     found = entered(_rechunked(array, wanted, name), name)
     return _read_once(found) if _is_shared(found, x) else found
 
@@ -239,7 +238,7 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
     # A peer-to-peer shuffle takes NumPy chunks alone.
-    method = "tasks" if is_cupy(array._meta) else None
+    method = "tasks" if Source.of(array).is_on_device else None
     result: DaskArray = array.rechunk(known, method=method)
     return result
 
@@ -303,8 +302,7 @@ def _differs(values: Any, nodata: NDArray[Any]) -> Any:
     """Which elements equal none of some values; NaN and NaT equal themselves here."""
     every: Any = None
     # The standard compares arrays with Python's numbers, NumPy dates with its own.
-    is_numpys = isinstance(values, np.ndarray) or is_cupy(values)
-    for value in nodata if is_numpys else nodata.tolist():
+    for value in nodata if isinstance(values.dtype, np.dtype) else nodata.tolist():
         is_other = values == values if value != value else values != value
         every = is_other if every is None else every & is_other
     return every

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import is_cupy
+from dask_gpuselect.arrays import gpu_of
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
@@ -33,7 +33,7 @@ def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bo
     """Whether an array in memory had best be counted value by value. One whose elements weigh is
     not: it is read in place. So are `Several`: on an H100 a box of 2^28 uint16 in 8 chunks took 10
     ms more by counts, each of which is waited for."""
-    on_device = is_cupy(values_of(values))
+    on_device = gpu_of(values_of(values)) is not None
     if len(parts_of(values)) > 1 or question.weighs:
         return False
     if not question.by_value.takes(dtype, is_on_device=on_device):

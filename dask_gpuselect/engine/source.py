@@ -43,7 +43,7 @@ from dask.blockwise import Blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
-from dask_gpuselect.arrays import is_cupy
+from dask_gpuselect.arrays import gpu_of
 
 Key = Any
 Seed = Hashable
@@ -337,7 +337,7 @@ class Source(DaskArray):
     @cached_property
     def is_on_device(self) -> bool:
         """Whether its chunks are CuPy arrays."""
-        return is_cupy(self._meta)
+        return gpu_of(self._meta) is not None
 
     @cached_property
     def is_staged(self) -> bool:
@@ -375,11 +375,7 @@ def _devices_of(name: str, graph: Graph) -> Iterator[int | None]:
         held = [getattr(value, "value", value) for value in _data(layer).values()]
     else:
         held = [None if layer is None else _viewed(layer, graph.layers)]
-    yield from map(_device_of, held)
-
-
-def _device_of(array: Any) -> int | None:
-    return int(array.device.id) if is_cupy(array) else None
+    yield from map(gpu_of, held)
 
 
 def futures_of(x: DaskArray) -> set[Key]:
@@ -416,7 +412,7 @@ def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:
     """Whether a layer takes chunks of an array in memory, as that of
     ``da.from_array(cupy_array, asarray=False)`` does."""
     source = _viewed(layer, layers)
-    return is_cupy(source) or _is_plain(source)
+    return gpu_of(source) is not None or _is_plain(source)
 
 
 def _viewed(layer: Any, layers: Mapping[str, Layer]) -> Any:

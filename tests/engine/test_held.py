@@ -162,7 +162,7 @@ def test_what_is_not_held() -> None:
 def test_chunks_on_two_devices_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     x = CUPY.held(normal(N), 15_000)
     found = iter([0, 1])
-    monkeypatch.setattr(source, "_device_of", lambda array: next(found))
+    monkeypatch.setattr(source, "gpu_of", lambda array: next(found))
     assert not Source.of(x).is_on_one_device
 
 
