@@ -303,21 +303,14 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         found = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
         gathered, work, waiting = (found * for_pivot // PIVOT_BYTES).tolist()
         return gathered, work, waiting
-    pivots = sum(n * pivot_count(size, question.share) for size, n in _sizes(x).items())
+    pivots = 0
+    for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
+        size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
+        pivots += n * pivot_count(size, question.share)
     candidates = pivots * -(-question.n_answers // question.share)
     work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
-
-
-def _sizes(x: DaskArray) -> Counter[int]:
-    """How many chunks there are of each number of elements: of few, for most chunks are alike."""
-    found = Counter({1: 1})
-    for sizes in x.chunks:
-        before, found = found, Counter()
-        for (size, n), (own, m) in itertools.product(before.items(), Counter(sizes).items()):
-            found[size * own] += n * m
-    return found
 
 
 def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowing | None:

@@ -349,7 +349,7 @@ class Source(DaskArray):
     def is_in_memory(self) -> bool:
         """Whether all chunks are read at no cost: they are data nodes or futures, or views of a
         NumPy or CuPy array in memory; or chunks of several such arrays, one behind the other."""
-        return _is_read_at_no_cost(self.name, self.dask)
+        return all(each is not None for each in _held(self.name, self.dask))
 
     @cached_property
     def is_in_process(self) -> bool:
@@ -360,37 +360,30 @@ class Source(DaskArray):
     def is_on_one_device(self) -> bool:
         """Whether all chunks, and what goes with them, are CuPy arrays that the graph holds on one
         device, or views of one."""
-        devices = set(_devices_of(self.name, self.dask))
+        devices = set(map(gpu_of, _held(self.name, self.dask)))
         return len(devices) == 1 and None not in devices
 
 
-def _devices_of(name: str, graph: Graph) -> Iterator[int | None]:
-    """The number of the device of each chunk that a layer has; None of what is elsewhere."""
+def _held(name: str, graph: Graph) -> Iterator[Any]:
+    """What is in memory already of what the chunks of a layer are: arrays and futures, or an array
+    that they are views of; None for what tasks make."""
     layer = graph.layers.get(name)
-    if layer is not None and _hands_on(layer):
+    if layer is None:
+        yield None
+    elif _hands_on(layer):
         for each in graph.dependencies[name]:
-            yield from _devices_of(each, graph)
-        return
-    if layer is not None and _is_in_memory(layer):
-        held = [getattr(value, "value", value) for value in _data(layer).values()]
+            yield from _held(each, graph)
+    elif _is_in_memory(layer):
+        yield from (getattr(value, "value", value) for value in _data(layer).values())
     else:
-        held = [None if layer is None else _viewed(layer, graph.layers)]
-    yield from map(gpu_of, held)
+        source = _viewed(layer, graph.layers)
+        yield source if gpu_of(source) is not None or _is_plain(source) else None
 
 
 def futures_of(x: DaskArray) -> set[Key]:
     """The keys of what a cluster holds among the tasks of an array."""
     layers = [each for each in x.dask.layers.values() if isinstance(each, MaterializedLayer)]
     return {key for each in layers for key, value in each.items() if is_future(value)}
-
-
-def _is_read_at_no_cost(name: str, graph: Graph) -> bool:
-    layers = graph.layers
-    if name not in layers:
-        return False
-    if _hands_on(layers[name]):
-        return all(_is_read_at_no_cost(each, graph) for each in graph.dependencies[name])
-    return _is_in_memory(layers[name]) or _is_view(layers[name], layers)
 
 
 def _hands_on(layer: Layer) -> bool:
@@ -408,15 +401,9 @@ def _is_key(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], str)
 
 
-def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:
-    """Whether a layer takes chunks of an array in memory, as that of
-    ``da.from_array(cupy_array, asarray=False)`` does."""
-    source = _viewed(layer, layers)
-    return gpu_of(source) is not None or _is_plain(source)
-
-
 def _viewed(layer: Any, layers: Mapping[str, Layer]) -> Any:
-    """The array-like that a layer takes chunks of; None if that is not all it does."""
+    """The array-like that a layer takes chunks of, as that of ``da.from_array(cupy_array,
+    asarray=False)`` does; None if that is not all it does."""
     is_blockwise = isinstance(layer, Blockwise)
     tasks = [layer.task] if is_blockwise else [*layer.values()]
     if not tasks or not all(calls(task, GETTERS) for task in tasks):

@@ -16,15 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_gpuselect.arguments import check_most, check_real, check_table, public
-from dask_gpuselect.arrays import (
-    FILL_ROWS,
-    as_type,
-    check_not_masked,
-    gpu_of,
-    in_kind,
-    like,
-    namespace,
-)
+from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, gpu_of, like, namespace
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import DaskArray, from_array, map_blocks
 from dask_gpuselect.kernels.registry import backend_for
@@ -258,7 +250,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             check_real(X, "X")
             check_real(y, "y")
             self.n_features_in_ = X.shape[1]
-            return PlainRows(X, y if gpu_of(y) is not None else in_kind(np.asarray(y), X))
+            return PlainRows(X, y if gpu_of(y) is not None else like(np.asarray(y), X))
         checked = validate_data(
             self, X, y, y_numeric=True, dtype=(np.float64, np.float32), ensure_min_samples=2
         )
