@@ -18,11 +18,13 @@ from dask_gpuselect import (
     describe_boxplot,
     explain,
     median,
+    order_statistic,
     quantile,
 )
 from dask_gpuselect.engine import loads, narrowing, plans
 from dask_gpuselect.maths import sizes
 from dask_gpuselect.robust import mad
+from dask_gpuselect.strategies import Kelley
 from tests.data import normal
 from tests.sources import Source
 
@@ -78,20 +80,30 @@ def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., 
     return measured
 
 
+OF_400: dict[str, Callable[[Any], Any]] = {
+    "quartiles": lambda x: quantile(x, [0.25, 0.5, 0.75]),
+    "mad": mad,
+    "strategy": lambda x: order_statistic(x, [10**6, 7 * 10**6], strategy=Kelley(iterations=1)),
+}
+
+
 @pytest.mark.slow
-def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", OF_400)
+def test_one_place_holds_no_more_than_the_limit(
+    how: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peaks: dict[str, int] = {}
     measured = partial(measuring, peaks)
-    x = lazy(400)
+    x, ask = lazy(400), OF_400[asked]
     limit = 4_000_000
     with monkeypatch.context() as patch:
         patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
-        plain = quantile(x, [0.25, 0.5, 0.75]).compute(scheduler="sync")
+        plain = ask(x).compute(scheduler="sync")
     assert peaks.pop("_find_brackets") > 1.2 * limit
     monkeypatch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
     monkeypatch.setattr(narrowing, "_ranges_of_each", measured(narrowing._ranges_of_each))
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
-        answer = quantile(x, [0.25, 0.5, 0.75])
+        answer = ask(x)
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
     assert peaks.keys() == {"_find_brackets", "_ranges_of_each"}
     assert max(peaks.values()) <= limit
