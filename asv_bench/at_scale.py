@@ -158,7 +158,7 @@ def questions() -> dict[str, Question]:
 
 def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
     """Bytes that are gathered, that the root holds, and that wait."""
-    return plans._at_root(x, question, list(map(float, x.chunks[0])))
+    return plans._at_root(x, question, plans.narrowing_of(x, question))
 
 
 def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:

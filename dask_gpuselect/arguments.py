@@ -27,8 +27,6 @@ from dask_gpuselect.arrays import (
     check_no_unit,
     check_not_masked,
     is_array,
-    is_cupy,
-    namespace,
     numpy_dtype,
     to_host,
     transposed,
@@ -525,11 +523,6 @@ def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
         raise TypeError(
             f"axis must be None, an integer or a tuple of integers, not {axis!r}"
         ) from None
-
-
-def namespace_of(*given: Any) -> Any:
-    """CuPy if any of these is one of its arrays, else NumPy."""
-    return namespace(next(filter(is_cupy, given), np.empty(0)))
 
 
 def real(xp: Any, values: Any, name: str) -> Array:

@@ -32,6 +32,21 @@ def is_cupy(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "cupy"
 
 
+def gpu_of(array: object) -> int | None:
+    """The number of the GPU that an array is on; None if it is on none."""
+    return int(array.device.id) if is_cupy(array) else None  # type: ignore[attr-defined]
+
+
+def namespace_of(*given: Any) -> Any:
+    """CuPy if any of these is one of its arrays, else NumPy."""
+    return namespace(next(filter(is_cupy, given), np.empty(0)))
+
+
+def usual(array: Array) -> Array:
+    """An array as dask and pandas know it: CuPy's as it is, all others as NumPy's."""
+    return array if is_cupy(array) else to_host(array)
+
+
 def is_kind(array: Array, kind: str) -> bool:
     """Whether an array is of a kind of dtype that the standard names, ``"real floating"`` or
     ``"bool"``."""

@@ -37,7 +37,7 @@ from dask_gpuselect.arrays import check_not_masked
 from dask_gpuselect.devices import check_device, import_cupy
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.settings import n_bytes, number
-from dask_gpuselect.engine.source import STAGED, DaskArray, map_blocks
+from dask_gpuselect.engine.source import DaskArray, Step, map_blocks
 from dask_gpuselect.engine.threads import Threads
 
 BUFFER = 8 << 20  # bytes; with 32 MiB the copies were slower
@@ -130,8 +130,8 @@ def to_gpu(x: DaskArray) -> DaskArray:
     check_device()
     x = entered(x)
     meta = cupy.empty((0,) * x.ndim, dtype)
-    name = f"{STAGED}{tokenize(x)}"
-    moved: DaskArray = map_blocks(_stage, x, name=name, dtype=dtype, meta=meta)
+    name = f"to-gpu-{tokenize(x)}"
+    moved: DaskArray = map_blocks(Step("stage", _stage), x, name=name, dtype=dtype, meta=meta)
     return moved
 
 

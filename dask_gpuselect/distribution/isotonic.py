@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arguments import namespace_of, public, real
-from dask_gpuselect.arrays import Array, like, namespace, to_host
+from dask_gpuselect.arguments import public, real
+from dask_gpuselect.arrays import Array, like, namespace, namespace_of, to_host
 from dask_gpuselect.kernels import exponent_of, running_minimum, scaled
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.optional import needs

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_gpuselect.arguments import namespace_of, public, real
-from dask_gpuselect.arrays import Array, is_cupy, namespace
+from dask_gpuselect.arguments import public, real
+from dask_gpuselect.arrays import Array, namespace, namespace_of
 
 evaluates = public(instead="a.map_blocks(s), or compute it")
 BEYOND = 5000  # more than any exponent of a quotient of float64
@@ -173,7 +173,7 @@ class MonotoneSpline:
         raise NotImplementedError
 
     def _real(self, values: Any) -> Array:
-        if is_cupy(values) and not is_cupy(self.x):
+        if namespace_of(values, self.x) is not namespace(self.x):
             raise TypeError(
                 "a spline of NumPy arrays is not evaluated at a CuPy array: make it of CuPy arrays"
             )

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from dask.base import tokenize
 
-from dask_gpuselect.engine.graphs import merge_tree, nothing
+from dask_gpuselect.engine.graphs import merge_tree
 from dask_gpuselect.engine.marks import (
     InColumn,
     Seen,
@@ -33,17 +33,18 @@ from dask_gpuselect.engine.marks import (
 )
 from dask_gpuselect.engine.reads import Reads, task_if_needed
 from dask_gpuselect.engine.source import (
-    REDUCED,
     DaskArray,
     Graph,
     Key,
     List,
+    Step,
     Task,
     TaskRef,
     extended,
     in_one_task_each,
     in_place,
     merged,
+    nothing,
     private_copy,
 )
 from dask_gpuselect.quiet import quietly
@@ -242,11 +243,10 @@ class Columns:
         """``function(values)`` of what is settled about each column in several tasks, which have
         seen the same chunks."""
         tasks, keys = {}, {}
-        name += REDUCED
         for place in self.places:
             key = (name, *to_index(place))
             given = List(*(TaskRef(each.keys[place][0]) for each in parts))
-            tasks[key] = Task(key, quietly(_gathered), function, given, seen)
+            tasks[key] = Task(key, Step("reduce", quietly(_gathered)), function, given, seen)
             keys[place] = [key]
         self._add(name, tasks, *(each.name for each in parts))
         return Tasks(name, keys)
@@ -268,14 +268,14 @@ class Columns:
         others than the one of the brackets.
         """
         tasks, keys = {}, {}
-        name += REDUCED
         for place, parts in reports.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
             key = (name, *to_index(place))
             named = InColumn(self.x.numblocks, self.axes, place)
             given = List(*map(TaskRef, parts))
-            tasks[key] = Task(key, quietly(_settled), function, given, known, block, named, seen)
+            told = (function, given, known, block, named, seen)
+            tasks[key] = Task(key, Step("reduce", quietly(_settled)), *told)
             keys[place] = [key]
         self._add(name, tasks, reports.name, brackets.name if brackets else None)
         return Tasks(name, keys)
@@ -417,12 +417,14 @@ def side_by_side(
     seen : bool
         Whether each block is a `Seen` too.
     """
-    name = f"{label}-{tokenize([answer.name for answer in answers], seen)}{REDUCED}"
+    name = f"{label}-{tokenize([answer.name for answer in answers], seen)}"
     tasks = {}
     for place in itertools.product(*map(range, answers[0].numblocks)):
         some = List(*(TaskRef((answer.name, *place)) for answer in answers))
         key = (name, *place)
-        tasks[key] = Task(key, _side_by_side, some, axis, place_of(place), join, seen)
+        tasks[key] = Task(
+            key, Step("reduce", _side_by_side), some, axis, place_of(place), join, seen
+        )
     graph = extended(merged(*answers), name, tasks, {answer.name for answer in answers})
     sizes = tuple(map(sum, zip(*(answer.chunks[axis] for answer in answers), strict=True)))
     first = answers[0]

@@ -18,23 +18,20 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import is_array, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import is_array, like, namespace, to_host, usual
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import in_one_place, places_of, tasks_of_each
 from dask_gpuselect.engine.source import (
-    PACKED,
     DaskArray,
+    Source,
+    Step,
     blockwise,
-    companion_bytes,
     extended,
     from_array,
-    is_in_memory,
     largest_chunk_bytes,
     map_blocks,
 )
 from dask_gpuselect.kernels.companions import Accompanied
-
-SHARED = "shared-companion-"
 
 
 def accompanied(
@@ -72,37 +69,37 @@ def accompanied(
         return _packed((), x, *companions.values(), stretched=_stretched(companions), nodata=nodata)
     if not isinstance(x, DaskArray):
         x = as_lazy(x)
+    x = Source.of(x)
     matched = {name: _matched(array, x, name) for name, array in companions.items()}
     arrays = list(matched.values())
     index = tuple(range(x.ndim))
     token = tokenize(x.name, [array.name for array in arrays], names, nodata)
     taken = [_together_if_small(array, x) for array in arrays]
+    pack = partial(_packed, stretched=_stretched(matched), nodata=nodata)
     result: DaskArray = blockwise(
-        partial(_packed, stretched=_stretched(matched), nodata=nodata),
+        Step("pack", pack, _extra_bytes(x, matched, nodata)),
         index,
         places_of(x),
         index,
         x,
         index,
         *(each for array in taken for each in (array, index[: array.ndim])),
-        name=f"{PACKED}{_extra_bytes(x, arrays, names, nodata)}-{token}",
+        name=f"with-companions-{token}",
         align_arrays=False,
         dtype=x.dtype,
         meta=x._meta,
     )
-    return DaskArray(result.dask, result.name, x.chunks, meta=x._meta)
+    return Source.of(DaskArray(result.dask, result.name, x.chunks, meta=x._meta))
 
 
-def _extra_bytes(
-    x: DaskArray, arrays: Sequence[DaskArray], names: Sequence[str], nodata: Any
-) -> int:
+def _extra_bytes(x: Source, companions: Mapping[str, DaskArray], nodata: Any) -> int:
     """Bytes that companions of the shape of the data add to an element, those that it has
     included."""
-    whole = {name: a for name, a in zip(names, arrays, strict=True) if a.numblocks == x.numblocks}
+    whole = {name: a for name, a in companions.items() if a.numblocks == x.numblocks}
     is_masked = isinstance(x._meta, np.ma.MaskedArray)  # which is counted, and stays one mask
     new_mask = not is_masked and ("where" in whole or nodata is not None)
     weights = int(whole["weights"].dtype.itemsize) if "weights" in whole else 0
-    return companion_bytes(x) + new_mask + weights
+    return x.companion_bytes + new_mask + weights
 
 
 def as_one_lane(x: Any) -> Any:
@@ -110,15 +107,15 @@ def as_one_lane(x: Any) -> Any:
     if not isinstance(x, DaskArray):
         return x[None]
     lane: DaskArray = map_blocks(
-        operator.itemgetter(None),
+        Step("pack", operator.itemgetter(None), Source.of(x).companion_bytes),
         x,
         new_axis=0,
         chunks=((1,), *x.chunks),
-        name=f"{PACKED}{companion_bytes(x)}-{tokenize(x.name, 'as one lane')}",
+        name=f"with-companions-{tokenize(x.name, 'as one lane')}",
         dtype=x.dtype,
         meta=x._meta[None],
     )
-    return lane
+    return Source.of(lane)
 
 
 def as_lazy(x: Any) -> DaskArray:
@@ -163,11 +160,15 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
                 f"the data have chunks of unknown sizes, and {name} is no dask array: "
                 "x.compute_chunk_sizes() finds them"
             )
-        array = array if is_cupy(array) else to_host(array)  # dask knows the dtypes of these
-        return entered(from_array(array, chunks=wanted), name)
+        return entered(from_array(usual(array), chunks=wanted), name)
     found = entered(_rechunked(array, wanted, name), name)
-    is_shared = any(map(operator.lt, found.numblocks, x.numblocks)) and not is_in_memory(found)
-    return _read_once(found) if is_shared else found
+    return _read_once(found) if _is_shared(found, x) else found
+
+
+def _is_shared(array: DaskArray, x: DaskArray) -> bool:
+    """Whether a chunk of a companion goes with several of the data, and is not in memory."""
+    is_stretched = any(map(operator.lt, array.numblocks, x.numblocks))
+    return is_stretched and not Source.of(array).is_in_memory
 
 
 def _read_once(array: DaskArray) -> DaskArray:
@@ -176,7 +177,7 @@ def _read_once(array: DaskArray) -> DaskArray:
     Dask fuses what makes a chunk into all tasks that take it, but not what is in a layer of another
     kind.
     """
-    name = f"{SHARED}{tokenize(array.name)}"
+    name = f"shared-companion-{tokenize(array.name)}"
     tasks = tasks_of_each(_itself, name, array.numblocks, [array.name])
     graph = extended(array.dask, name, tasks, {array.name})
     return DaskArray(graph, name, array.chunks, meta=array._meta)
@@ -220,9 +221,9 @@ def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
     """
     small = array.nbytes <= largest_chunk_bytes(x)  # and not NaN
     has_common = any(name in x.dask.layers for name in array.dask.layers)
-    if not array.name.startswith(SHARED) or not small or has_common:
+    if not _is_shared(array, x) or not small or has_common:
         return array
-    name = f"{SHARED}together-{tokenize(array.name)}"
+    name = f"shared-companion-together-{tokenize(array.name)}"
     return in_one_place(array, Pieces, name, numblocks=array.numblocks)
 
 
@@ -237,7 +238,7 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
     # A peer-to-peer shuffle takes NumPy chunks alone.
-    method = "tasks" if is_cupy(array._meta) else None
+    method = "tasks" if Source.of(array).is_on_device else None
     result: DaskArray = array.rechunk(known, method=method)
     return result
 
@@ -301,8 +302,7 @@ def _differs(values: Any, nodata: NDArray[Any]) -> Any:
     """Which elements equal none of some values; NaN and NaT equal themselves here."""
     every: Any = None
     # The standard compares arrays with Python's numbers, NumPy dates with its own.
-    is_numpys = isinstance(values, np.ndarray) or is_cupy(values)
-    for value in nodata if is_numpys else nodata.tolist():
+    for value in nodata if isinstance(values.dtype, np.dtype) else nodata.tolist():
         is_other = values == values if value != value else values != value
         every = is_other if every is None else every & is_other
     return every

@@ -19,7 +19,7 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import FILL_ELEMENTS, as_declared, check_kind, check_not_masked, checked
 from dask_gpuselect.engine.graphs import checked_by
 from dask_gpuselect.engine.shuffles import shuffles_apart
-from dask_gpuselect.engine.source import DOOR, DaskArray
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import Accompanied
 
 Place = tuple[int, ...]
@@ -27,7 +27,7 @@ Place = tuple[int, ...]
 
 def entered(
     x: DaskArray, name: str = "", advice: str = FILL_ELEMENTS, *, may_be_masked: bool = False
-) -> DaskArray:
+) -> Source:
     """An array whose chunks are checked as they are read: each is what the array says, or an error
     names it.
 
@@ -44,7 +44,7 @@ def entered(
 
     Returns
     -------
-    dask array
+    Source
         Its chunks are NumPy arrays and no subclasses, CuPy's, or others of the array API, none
         masked, of the dtype and, where that is known, the shape that `x` declares. Chunks of
         another dtype are converted if every element stays what it is.
@@ -54,13 +54,13 @@ def entered(
     TypeError
         For chunks of a kind that is not supported, if the array says so.
     """
-    if x.name.startswith(DOOR):
-        return x
+    if (source := Source.of(x)).made_by.does == "check":
+        return source
     is_masked = may_be_masked and isinstance(x._meta, np.ma.MaskedArray)
     if not is_masked:
         check_not_masked(x._meta, advice)
     check_kind(x._meta)
-    own = f"{DOOR}{tokenize(x.name, x.dtype, x.chunks, name, advice, is_masked)}"
+    own = f"checked-{tokenize(x.name, x.dtype, x.chunks, name, advice, is_masked)}"
     check: Callable[..., Any] = partial(_enter, dtype=x.dtype, name=name, advice=advice)
     check = partial(_enter_masked, check=check) if is_masked else check
     return checked_by(check, shuffles_apart(x), own)

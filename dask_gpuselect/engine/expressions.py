@@ -8,6 +8,7 @@ of a type of expression arrays is a row of a table here: how to get its graph, a
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -122,7 +123,7 @@ def as_source(x: Any) -> Any:
 
 def _tell_sizes(graph: Graph, x: Any) -> None:
     """Let the results of reductions say how large they are: small ones are shared by loads."""
-    if not any(map(is_reduction, graph.layers)):
+    if not any(itertools.starmap(is_reduction, graph.layers.items())):
         return
     for node in x.optimize().expr.walk():
         name = node._name

@@ -29,7 +29,6 @@ from dask_gpuselect.engine.group_tables import Keyed
 from dask_gpuselect.engine.key_classes import classes
 from dask_gpuselect.engine.shuffles import needed, shared_by_shuffles
 from dask_gpuselect.engine.source import (
-    REDUCED,
     Alias,
     DaskArray,
     DoneOnce,
@@ -37,6 +36,7 @@ from dask_gpuselect.engine.source import (
     GraphNode,
     Key,
     List,
+    Step,
     Task,
     TaskRef,
     convert_legacy_graph,
@@ -476,13 +476,14 @@ def _shared(tasks: Tasks, n: int) -> set[Key]:
     """
     users = Counter(need for task in tasks.values() for need in task.dependencies)
     often = (key for key, uses in users.items() if uses >= max(2, n / 2))
-    return {key for key in often if key in tasks and _is_reduced(tasks[key])}
+    return {key for key in often if key in tasks and _is_reduced(key, tasks)}
 
 
-def _is_reduced(task: GraphNode) -> bool:
+def _is_reduced(key: Key, tasks: Tasks) -> bool:
     """Whether a task makes the result of a reduction, or has another name for it."""
-    name = get_name_from_key(task.target if isinstance(task, Alias) else task.key)
-    return "-tree-" in name or is_reduction(name)
+    task = tasks[key]
+    own = task.target if isinstance(task, Alias) else key
+    return is_reduction(get_name_from_key(own), tasks.get(own))
 
 
 # --- Answers as frames ----------------------------------------------------------------------------
@@ -511,10 +512,12 @@ def lazily(
         Of the result's tasks.
     """
     graph, keys = tasks_of(answers)
-    own = f"{name}-{tokenize(keys, finish)}{REDUCED}"
+    own = f"{name}-{tokenize(keys, finish)}"
     references = List(*(TaskRef(key) for each in keys for key in each))
     to_kind = _to_cudf if is_cudf(frame._meta) else None
-    tasks = {(own, 0): Task((own, 0), quietly(_finished), references, finish, to_kind)}
+    tasks = {
+        (own, 0): Task((own, 0), Step("reduce", quietly(_finished)), references, finish, to_kind)
+    }
     graph = extended(graph, own, tasks, {answer.name for answer in answers})
     meta = meta if to_kind is None else to_kind(meta)
     made = LowLevel(objects(graph, own, (1,)))

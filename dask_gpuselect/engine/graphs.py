@@ -20,17 +20,18 @@ from dask.layers import ArrayBlockIdDep, ArrayBlockwiseDep
 
 from dask_gpuselect.engine.settings import integer
 from dask_gpuselect.engine.source import (
-    DOOR,
-    REDUCED,
     DaskArray,
     DataNode,
     Graph,
     Key,
     List,
+    Source,
+    Step,
     Task,
     TaskRef,
     extended,
     merged,
+    steps_of,
     without_turn,
 )
 from dask_gpuselect.quiet import quietly
@@ -197,7 +198,7 @@ def places_of(x: DaskArray) -> ArrayBlockIdDep:
 # --- A check of every chunk ---------------------------------------------------------------------
 
 
-def checked_by(check: Callable[..., Any], x: DaskArray, name: str) -> DaskArray:
+def checked_by(check: Callable[..., Any], x: DaskArray, name: str) -> Source:
     """An array of what a function hands on of each chunk, told its place and its declared shape.
 
     Its task is a part of the task that takes the chunk, where that takes one alone: with a task of
@@ -205,11 +206,11 @@ def checked_by(check: Callable[..., Any], x: DaskArray, name: str) -> DaskArray:
     0.2 ms a chunk.
     """
     index = tuple(range(x.ndim))
-    numblocks = {x.name: x.numblocks}
-    layer = blockwise(
-        check, name, index, x.name, index, Declared(x.chunks), index, numblocks=numblocks
-    )
-    return DaskArray(extended(x.dask, name, layer, {x.name}), name, x.chunks, meta=x._meta)
+    told = x.name, index, Declared(x.chunks), index
+    step, numblocks = Step("check", check), {x.name: x.numblocks}
+    layer = blockwise(step, name, index, *told, numblocks=numblocks)
+    graph = extended(x.dask, name, layer, {x.name})
+    return Source.of(DaskArray(graph, name, x.chunks, meta=x._meta))
 
 
 class Declared(ArrayBlockwiseDep):
@@ -257,11 +258,10 @@ class Entering:
 def _entrance(x: DaskArray, turns: Collection[Key]) -> _Entrance | None:
     """The check in front of an array, for tasks that wait for `turns` anyway; None without one."""
     layer = x.dask.layers.get(x.name)
-    if not (x.name.startswith(DOOR) and isinstance(layer, Blockwise)):
+    task = without_turn(layer, turns) if isinstance(layer, Blockwise) else None
+    if task is None or next(steps_of(task)).does != "check":
         return None
-    task = without_turn(layer, turns)
-    if task is None:
-        return None
+    assert isinstance(layer, Blockwise)
     (source, _), (name, _), *_ = layer.indices
     assert isinstance(source, str)
     assert isinstance(name, str)
@@ -294,7 +294,7 @@ def reduced(
     merge, finish : callable
         ``list of objects -> object``, and ``list of objects, **arguments -> result``.
     name : str
-        Of the last task, but for its end.
+        Of the last task.
     place : tuple of int
         What is behind the name in its key.
     **arguments
@@ -376,7 +376,7 @@ class Finish:
     function : callable
         ``list of objects, **arguments -> result``.
     name : str
-        Of the task, but for its end.
+        Of the task.
     arguments : dict
         Task references become dependencies.
     place : tuple of int
@@ -391,10 +391,10 @@ class Finish:
 
 def _finished(last: Finish, graph: Graph, above: set[str], *given: Any) -> DaskArray:
     """The result of the last task of a reduction, which is given what others have made."""
-    name = last.name + REDUCED
-    key = (name, *last.place)
-    task = Task(key, quietly(last.function), *given, **last.arguments)
-    return objects(extended(graph, name, {key: task}, above | layers_of(last.arguments)), name, ())
+    key = (last.name, *last.place)
+    task = Task(key, Step("reduce", quietly(last.function)), *given, **last.arguments)
+    above = above | layers_of(last.arguments)
+    return objects(extended(graph, last.name, {key: task}, above), last.name, ())
 
 
 def reduced_together(
@@ -534,10 +534,6 @@ def merge_tree(
             merges[own] = Task(own, quietly(merge), List(*map(TaskRef, group)))
         depth += 1
     return parts, merges
-
-
-def nothing(*_: Any) -> None:
-    """What a task does that others wait for."""
 
 
 def size_of_groups(n: int, most: int) -> int:

@@ -37,7 +37,6 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
@@ -58,8 +57,6 @@ from dask_gpuselect.engine.source import (
     Task,
     TaskRef,
     extended,
-    is_in_memory,
-    is_staged,
     merged,
     private_copy,
 )
@@ -171,10 +168,12 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
     whys: dict[str, Callable[[], bool]] = {
         "keep-limit is 0": lambda: not limits().n_bytes,
         **own,
-        "chunks are in memory": lambda: any(map(is_in_memory, reads.arrays)),
+        "chunks are in memory": lambda: any(each.is_in_memory for each in reads.arrays),
         # What is kept of them goes to the host: quartiles of 8 chunks of 512 MiB take 392 ms on an
         # H200, and 36 in two loads.
-        "chunks are made on a device": lambda: any(map(_is_made_on_device, reads.arrays)),
+        "chunks are made on a device": lambda: any(
+            each.is_on_device and not each.is_staged for each in reads.arrays
+        ),
         "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
         # A task that answers for a group may have to read its chunks: from several workers' disks.
         "chunks come from a shuffle": lambda: bool(reads.of_shuffles),
@@ -186,11 +185,6 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
         "tasks that load have different annotations": lambda: len(reads.annotations) > 1,
     }
     return next((why for why, holds in whys.items() if holds()), "")
-
-
-def _is_made_on_device(x: DaskArray) -> bool:
-    """Tell whether a second load of an array takes no way from the host to its device."""
-    return is_cupy(x._meta) and not is_staged(x)
 
 
 # --- Load 1 -------------------------------------------------------------------------------------

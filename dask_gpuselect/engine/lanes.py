@@ -26,8 +26,8 @@ from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps, Tails
 from dask_gpuselect.engine.source import (
     DaskArray,
+    Source,
     blockwise,
-    is_in_memory,
     map_blocks,
     private_copy,
 )
@@ -149,7 +149,7 @@ def _sources(
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
         # What is in memory cannot change, and a view of it holds nothing more. But a caller who
         # loads it again compares fingerprints.
-        cut = _share if is_in_memory(x) and not seen else _slab
+        cut = _share if Source.of(x).is_in_memory and not seen else _slab
         return [_part(source, cut, axis, i, n) for i, source in enumerate(each)], axis
     is_shared = plan.name == "tails"  # one load of every chunk for all shares
     if is_shared:

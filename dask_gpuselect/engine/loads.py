@@ -59,6 +59,7 @@ from dask_gpuselect.engine.source import (
     aligned,
     extended,
     merged,
+    nothing,
     private_copy,
 )
 from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
@@ -240,7 +241,7 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     # What the second load alone says needs no marks, for its counts prove it.
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
-    _narrow(begun, brackets, loads, label)
+    narrow(begun, brackets, loads, label)
     if is_last:
         return _after_second(begun, brackets, loads, label)
     looked = _all_looked_at(begun, brackets, loads, label)
@@ -268,7 +269,7 @@ def _loaded(
         narrowings = [plan.narrowing for plan in plans]
         return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
     begun = [_begin(*each, label, among) for each in zip(asked, plans, strict=True)]
-    brackets = _all_brackets(begun, label, among)
+    brackets = all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
@@ -280,7 +281,7 @@ def _loaded(
     return begun, brackets, loads
 
 
-def _narrow(
+def narrow(
     begun: list[Begun], brackets: list[DaskArray], loads: list[DaskArray], label: str
 ) -> None:
     """Put second loads in place of those whose candidates are too many for one place, and the
@@ -304,7 +305,7 @@ def _kept(
     """As `_loaded`, where the first load keeps what the second would ask."""
     reports = []
     for each, narrowing in zip(asked, narrowings, strict=True):
-        how = (keeping, each.x, each.question, _share(each, narrowing), among)
+        how = (keeping, each.x, each.question, share_of(each, narrowing), among)
         reports.append(reports_of(*how, is_marked=is_marked))
     groups = grouped(keeping, reports)
     reads = keeping.reads if len(asked) == 1 else None
@@ -312,7 +313,7 @@ def _kept(
         Begun(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
         for i, (each, narrowing) in enumerate(zip(asked, narrowings, strict=True))
     ]
-    brackets = _all_brackets(begun, label, among)
+    brackets = all_brackets(begun, label, among)
     questions = [each.question for each in asked]
     how_to_load: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
     loads = second_loads(keeping, groups, questions, brackets, label, **how_to_load)
@@ -325,11 +326,11 @@ def _kept(
 def _begin(asked: Asked, plan: ElementPlan, label: str, among: str | None) -> Begun:
     x, narrowing = asked.x, plan.narrowing
     settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
-    cuts = _first_load(x, _share(asked, narrowing), settled, among)
+    cuts = _first_load(x, share_of(asked, narrowing), settled, among)
     return Begun(asked, settled, narrowing, cuts)
 
 
-def _share(asked: Asked, narrowing: Narrowing | None) -> int:
+def share_of(asked: Asked, narrowing: Narrowing | None) -> int:
     """How many wanted ranks there are for each pivot of a first load."""
     return asked.question.share if narrowing is None else narrowing.share
 
@@ -360,7 +361,7 @@ def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
 # --- The brackets -------------------------------------------------------------------------------
 
 
-def _all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list[DaskArray]:
+def all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list[DaskArray]:
     """The brackets of every question, by what the first loads report of all chunks."""
     finishes = []
     for each in begun:
@@ -402,7 +403,7 @@ def _after_all(brackets: Sequence[DaskArray], label: str) -> DaskArray:
     """A task that waits for the brackets of all arrays."""
     names = sorted({bracket.name for bracket in brackets})
     name = f"{label}-turn-{tokenize(names)}"
-    tasks = {(name,): Task((name,), graphs.nothing, List(*(TaskRef((n,)) for n in names)))}
+    tasks = {(name,): Task((name,), nothing, List(*(TaskRef((n,)) for n in names)))}
     return graphs.objects(extended(merged(*brackets), name, tasks, set(names)), name, ())
 
 

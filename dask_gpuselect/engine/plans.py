@@ -32,8 +32,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -41,7 +43,6 @@ from typing import Any, TypeVar
 import numpy as np
 from dask.utils import format_bytes
 
-from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
 from dask_gpuselect.engine.keeping import (
@@ -54,12 +55,8 @@ from dask_gpuselect.engine.keeping import (
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import (
-    PACKED,
     DaskArray,
-    element_bytes,
-    is_in_memory,
-    is_in_process,
-    is_on_one_device,
+    Source,
 )
 from dask_gpuselect.kernels.protocols import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
@@ -221,6 +218,7 @@ class ElementPlan(Plan):
 
 def plan_all(x: DaskArray, question: Question) -> ElementPlan:
     """Plan a question about all elements of an array that is loaded alone."""
+    x = Source.of(x)
     if is_held(x, question):
         return ElementPlan("held", 1, _chunk_bytes(x), _guessed_bytes(x, question))
     (plan,) = plan_together([x], [question])
@@ -230,11 +228,11 @@ def plan_all(x: DaskArray, question: Question) -> ElementPlan:
 def plan_together(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> list[ElementPlan]:
     """Plan questions about all elements of arrays that are loaded together: one load if the values
     of all can be counted."""
-    pairs = list(zip(arrays, questions, strict=True))
+    pairs = list(zip(map(Source.of, arrays), questions, strict=True))
     if all(takes_counts(*pair) for pair in pairs):
-        return [_plan_one_load(x) for x in arrays]
+        return [_plan_one_load(x) for x, _ in pairs]
     narrowings = [narrowing_of(*pair, among=len(pairs)) for pair in pairs]
-    reads = Reads(*arrays)
+    reads = Reads(*(x for x, _ in pairs))
     why, keeping = why_twice(reads, questions), None
     if not why:
         keeping = Keeping.of(reads, [GROUPS, *(each.groups for each in narrowings if each)])
@@ -247,22 +245,22 @@ def plan_together(arrays: Sequence[DaskArray], questions: Sequence[Question]) ->
 COUNTED = "values are few, and all are counted"
 
 
-def _plan_one_load(x: DaskArray) -> ElementPlan:
+def _plan_one_load(x: Source) -> ElementPlan:
     gathered = gathered_bytes(x, _most_elements(x))
     return ElementPlan("counts", 1, _chunk_bytes(x), gathered, why=COUNTED)
 
 
 def _plan_two_loads(
-    x: DaskArray,
+    x: Source,
     question: Question,
     narrowing: Narrowing | None,
     keeping: Keeping | None,
     why: str,
 ) -> ElementPlan:
-    if is_in_memory(x) and pilot.is_worth(x.size, x.npartitions, question):
+    if x.is_in_memory and pilot.is_worth(x.size, x.npartitions, question):
         # If it is right, the tasks of two loads return at once.
         return ElementPlan("guess", 1, _chunk_bytes(x), _guessed_bytes(x, question))
-    gathered, work, waiting = _at_root(x, question, _sizes(x), narrowing)
+    gathered, work, waiting = _at_root(x, question, narrowing)
     return ElementPlan(
         "bracket",
         2,
@@ -277,19 +275,14 @@ def _plan_two_loads(
     )
 
 
-def _sizes(x: DaskArray) -> list[float]:
-    """The number of elements of each chunk; NaN where it is not known."""
-    return [math.prod(chunk) for chunk in itertools.product(*x.chunks)]
-
-
 def _most_elements(x: DaskArray) -> float:
     """The number of elements of the largest chunk, by the largest sizes along each axis."""
     found: float = math.prod(max(sizes, default=0) for sizes in x.chunks)
     return found
 
 
-def _chunk_bytes(x: DaskArray) -> int:
-    return known_bytes(_most_elements(x) * element_bytes(x))
+def _chunk_bytes(x: Source) -> int:
+    return known_bytes(_most_elements(x) * x.element_bytes())
 
 
 def _guessed_bytes(x: DaskArray, question: Question) -> int:
@@ -300,22 +293,24 @@ def is_held(x: DaskArray, question: Question) -> bool:
     """Whether one task answers, for one device holds all chunks. Tasks for each of them would wait
     for the host: quartiles of 2^30 float32 in 8 chunks took 35 ms on an H100, of which kernels ran
     for 6."""
-    return not question.weighs and is_on_one_device(x) and narrowing_of(x, question) is None
+    x = Source.of(x)
+    return not question.weighs and x.is_on_one_device and narrowing_of(x, question) is None
 
 
-def _at_root(
-    x: DaskArray, question: Question, sizes: Sequence[float], narrowing: Narrowing | None
-) -> tuple[int, int, int]:
+def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
     """Bytes of the reports of two loads that come to one place, of what a task there holds, and of
     what waits on the workers; -1 and 0 if unknown."""
-    if math.isnan(sum(sizes)):
+    if math.isnan(x.size):
         return -1, 0, 0
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
     if narrowing is not None:
         found = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
         gathered, work, waiting = (found * for_pivot // PIVOT_BYTES).tolist()
         return gathered, work, waiting
-    pivots = sum(pivot_count(int(size), question.share) for size in sizes)
+    pivots = 0
+    for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
+        size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
+        pivots += n * pivot_count(size, question.share)
     candidates = pivots * -(-question.n_answers // question.share)
     work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
@@ -407,6 +402,50 @@ LOOKS = 0.75
 MORE_LOADS = 2
 
 
+@dataclass(frozen=True)
+class _Lanes:
+    """What is asked of the lanes of an array, and how large these are in its columns of chunks.
+
+    Parameters
+    ----------
+    x : Source
+    axes : tuple of int
+        The reduced ones, ascending.
+    question : LaneQuestion
+    is_one_lane : bool
+        Whether all elements are one lane.
+    """
+
+    x: Source
+    axes: tuple[int, ...]
+    question: LaneQuestion
+    is_one_lane: bool
+
+    @cached_property
+    def chunks(self) -> list[int]:
+        """How many elements of a lane each chunk of a column has."""
+        return lane_sizes(self.x, self.axes)
+
+    @cached_property
+    def n_lanes(self) -> int:
+        """Of the widest column."""
+        return math.prod(max(self.x.chunks[axis], default=0) for axis in self.kept)
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of an element with its companions, as tasks hold it."""
+        return self.x.element_bytes(self.question.held_dtype(self.x.dtype))
+
+    @property
+    def column_bytes(self) -> int:
+        return sum(self.chunks) * self.n_lanes * self.itemsize
+
+    @property
+    def kept(self) -> list[int]:
+        """The axes that are not reduced."""
+        return _kept(self.x, self.axes)
+
+
 def plan_lanes(
     x: DaskArray, axes: tuple[int, ...], question: LaneQuestion, *, is_one_lane: bool = False
 ) -> LanePlan:
@@ -423,81 +462,67 @@ def plan_lanes(
     ValueError
         If the limit is too small for any.
     """
-    dtype = question.held_dtype(x.dtype)
-    each = element_bytes(x, dtype)
-    chunks = lane_sizes(x, axes)
-    n_lanes = math.prod(max(x.chunks[axis], default=0) for axis in _kept(x, axes))
-    column_bytes = sum(chunks) * n_lanes * each
+    lanes = _Lanes(Source.of(x), axes, question, is_one_lane)
+    n_chunks = len(lanes.chunks)
     if is_one_lane:
-        counted = _plan_counts_of_groups(x, question, chunks)
+        counted = _plan_counts_of_groups(lanes)
         if counted is not None:
             return counted
-    if question.takes_two_loads and len(chunks) > 1:
-        return _plan_groups(x, question, chunks, each)
-    if len(chunks) == 1:
-        return LanePlan("lanes", 1, known_bytes(column_bytes), 0)
-    parts = [(i, i + 1) for i in range(len(chunks))]
+    if question.takes_two_loads and n_chunks > 1:
+        return _plan_groups(lanes)
+    if n_chunks == 1:
+        return LanePlan("lanes", 1, known_bytes(lanes.column_bytes), 0)
+    parts = [(i, i + 1) for i in range(n_chunks)]
     if not is_one_lane:
-        counted = _plan_counts(x, question, parts, chunks, n_lanes, COUNTS_SHARE)
+        counted = _plan_counts(lanes, parts, lanes.chunks, lanes.n_lanes, COUNTS_SHARE)
         if counted is not None:
             return counted
     limits = [column_limit()]
     if is_one_lane and question.takes_passes:
-        limits.insert(0, one_lane_limit(x))  # which may be too little for many groups
+        limits.insert(0, one_lane_limit(lanes.x))  # which may be too little for many groups
     for limit in limits:
-        plan = _plan_within(limit, x, axes, question, chunks, n_lanes, each, is_one_lane)
+        plan = _plan_within(lanes, limit)
         if plan is not None:
             return plan
     raise ValueError(
         f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
-        f"for columns of {len(chunks)} chunks and {format_bytes(column_bytes)}"
+        f"for columns of {n_chunks} chunks and {format_bytes(lanes.column_bytes)}"
         f"{_told(question.advice)}"
     )
 
 
-def _plan_within(
-    limit: int,
-    x: DaskArray,
-    axes: tuple[int, ...],
-    question: LaneQuestion,
-    chunks: list[int],
-    n_lanes: int,
-    each: int,
-    is_one_lane: bool,
-) -> LanePlan | None:
+def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     """Plan columns of several chunks, for tasks that hold at most `limit` bytes; None if no plan
     fits."""
-    column_bytes = sum(chunks) * n_lanes * each
-    is_known_larger = column_bytes > limit
-    if not is_known_larger or _is_taken_in_place(x, axes, question, sum(chunks)):
-        shares = _shares(x, axes, column_bytes / len(chunks))
-        return LanePlan("column", 1, known_bytes(column_bytes), 0, shares=shares)
-    limit = max(limit, max(chunks) * n_lanes * each)
+    x, axes, question, chunks = lanes.x, lanes.axes, lanes.question, lanes.chunks
+    is_known_larger = lanes.column_bytes > limit
+    if not is_known_larger or _is_taken_in_place(lanes):
+        return LanePlan("column", 1, known_bytes(lanes.column_bytes), 0, shares=_shares(lanes))
+    limit = max(limit, max(chunks) * lanes.n_lanes * lanes.itemsize)
     # Of data in memory, loads cost nothing, and slabs look at each element once.
-    if not (is_one_lane or is_cupy(x._meta) or is_in_memory(x)):
-        in_tails = _plan_tails(x, axes, question, chunks, n_lanes, limit)
+    if not (lanes.is_one_lane or x.is_on_device or x.is_in_memory):
+        in_tails = _plan_tails(lanes, limit)
         if in_tails is not None:
             return in_tails
     widest = max(x.chunks[slab_axis(x, axes)])
     least = math.inf  # loads that are known to be enough
     plans: list[tuple[int, float, LanePlan]] = []
-    for slabs in _numbers_of_slabs(sum(chunks) * each, n_lanes, widest, limit):
-        n_some = n_lanes // widest * -(-widest // slabs)
-        plan = _plan_slab(chunks, n_some, question, x.dtype, each, limit)
+    for slabs in _numbers_of_slabs(sum(chunks) * lanes.itemsize, lanes.n_lanes, widest, limit):
+        plan = _plan_slab(lanes, lanes.n_lanes // widest * -(-widest // slabs), limit)
         if plan is not None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
             found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
             # Elements that are looked at, and tasks, which are one for each load of each chunk.
             looks = loads * question.looks if plan.parts else 1.0
-            looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * n_lanes)
+            looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
             plans.append((slabs * loads, looks, found))
-        if slabs >= MORE_LOADS * least and not is_in_memory(x):
+        if slabs >= MORE_LOADS * least and not x.is_in_memory:
             break  # more slabs are more loads
     if not plans:
         return None
-    *_, best = min(plans, key=itemgetter(1)) if is_in_memory(x) else _nearest_to_the_best(plans)
-    advice = _advice(x, axes, int(column_bytes)) + _told(question.advice)
+    *_, best = min(plans, key=itemgetter(1)) if x.is_in_memory else _nearest_to_the_best(plans)
+    advice = _advice(lanes) + _told(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
 
 
@@ -507,7 +532,7 @@ def with_labels(
     """The same plan, told with the bytes of a label for each element. They do not decide which plan
     it is."""
     dtype = x.dtype if plan.name == "counts" else question.held_dtype(x.dtype)
-    each = element_bytes(x, dtype)
+    each = Source.of(x).element_bytes(dtype)
     n = plan.task_bytes // each
     return plan if plan.task_bytes < 0 else replace(plan, task_bytes=n * (each + labels.itemsize))
 
@@ -516,30 +541,28 @@ def with_labels(
 BOXED_IN_PLACE = 48 << 10
 
 
-def _is_taken_in_place(
-    x: DaskArray, axes: tuple[int, ...], question: LaneQuestion, n: float
-) -> bool:
+def _is_taken_in_place(lanes: _Lanes) -> bool:
     """Whether a column takes no more memory than its chunks, which this process holds anyway: so
     kernels take CuPy chunks whose reduced axes are next to each other, if there are not many."""
-    is_plain = is_cupy(x._meta) and question.by_order and not x.name.startswith(PACKED)
+    x, axes, question = lanes.x, lanes.axes, lanes.question
+    is_plain = x.is_on_device and question.by_order and x.made_by.does != "pack"
     itemsize = max(x.dtype.itemsize, 4)
     # Integers that no float64 holds are mixed on the host, by a copy of the chunks.
     may_copy = x.dtype.kind in "iu" and itemsize == 8
-    may_copy |= question.further is not None and n * itemsize > BOXED_IN_PLACE
+    may_copy |= question.further is not None and sum(lanes.chunks) * itemsize > BOXED_IN_PLACE
     is_adjacent = axes[-1] - axes[0] < len(axes)
-    n_chunks = math.prod(x.numblocks[axis] for axis in axes)
-    is_in_place = is_plain and not may_copy and is_adjacent and n_chunks <= MOST_STACKED
-    return is_in_place and is_in_process(x)
+    is_few = len(lanes.chunks) <= MOST_STACKED
+    is_in_place = is_plain and not may_copy and is_adjacent and is_few
+    return is_in_place and x.is_in_process
 
 
 def _told(advice: str) -> str:
     return advice and f"; {advice}"
 
 
-def _plan_groups(
-    x: DaskArray, question: LaneQuestion, chunks: list[int], itemsize: int
-) -> LanePlan:
+def _plan_groups(lanes: _Lanes) -> LanePlan:
     """The plan for groups of all elements: one load of what a task takes, or two loads."""
+    x, question, chunks, itemsize = lanes.x, lanes.question, lanes.chunks, lanes.itemsize
     total, limit = sum(chunks), one_lane_limit(x)
     if total * itemsize <= limit:
         return LanePlan("column", 1, total * itemsize, 0)
@@ -600,16 +623,15 @@ COUNTED_AT_ONCE = 1 << 22
 COUNTED_ON_DEVICE = 1 << 28
 
 
-def _plan_counts_of_groups(
-    x: DaskArray, question: LaneQuestion, chunks: list[int]
-) -> LanePlan | None:
+def _plan_counts_of_groups(lanes: _Lanes) -> LanePlan | None:
     """The plan that counts all values of every group of all elements, if there is one: in parts
     that are well larger than their reports, as far as they fit."""
+    x, question, chunks = lanes.x, lanes.question, lanes.chunks
     if not question.counts_values or not math.isfinite(question.lanes_counted):
         return None
-    itemsize, total = element_bytes(x), sum(chunks)
+    itemsize, total = x.element_bytes(), sum(chunks)
     of_report = question.lanes_counted * counts_bytes(x.dtype)
-    worth = COUNTED_ON_DEVICE if is_cupy(x._meta) else COUNTED_AT_ONCE
+    worth = COUNTED_ON_DEVICE if x.is_on_device else COUNTED_AT_ONCE
     most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
     parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
     if math.isnan(total):
@@ -617,13 +639,12 @@ def _plan_counts_of_groups(
     else:
         parts = list(_parts(chunks, int(most // itemsize)))
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
-    counted = _plan_counts(x, question, parts, sizes, 1, GROUP_COUNTS_SHARE)
+    counted = _plan_counts(lanes, parts, sizes, 1, GROUP_COUNTS_SHARE)
     return replace(counted, task_bytes=-1) if counted and math.isnan(total) else counted
 
 
 def _plan_counts(
-    x: DaskArray,
-    question: LaneQuestion,
+    lanes: _Lanes,
     parts: Sequence[tuple[int, int]],
     sizes: Sequence[int],
     n_lanes: int,
@@ -635,9 +656,10 @@ def _plan_counts(
     Of each lane there are as many counts as values, at most, in a part and in all. `TALLIES_EVERY`
     of these reports come to one place, as far as `root-limit` lets them.
     """
+    x, question = lanes.x, lanes.question
     if not (question.counts_values and is_countable(x.dtype)):
         return None
-    itemsize, n_counted = element_bytes(x), n_lanes * question.lanes_counted
+    itemsize, n_counted = x.element_bytes(), n_lanes * question.lanes_counted
     of_report = n_counted * counts_bytes(x.dtype)
     gathered = min(len(parts), TALLIES_EVERY) * of_report
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
@@ -650,24 +672,18 @@ def _plan_counts(
     return LanePlan("counts", 1, *about, why=COUNTED)
 
 
-def _plan_tails(
-    x: DaskArray,
-    axes: tuple[int, ...],
-    question: LaneQuestion,
-    chunks: list[int],
-    n_lanes: int,
-    limit: int,
-) -> LanePlan | None:
+def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     """The plan that keeps the tails of lanes, if those of parts fit the limit while they wait to be
     put together."""
+    question, chunks, n_lanes = lanes.question, lanes.chunks, lanes.n_lanes
     tails = question.tails(sum(chunks))
     if tails is None:
         return None
-    dtype = question.held_dtype(x.dtype)
-    row_bytes = n_lanes * element_bytes(x, dtype)
+    row_bytes = n_lanes * lanes.itemsize
     parts = tuple(_parts(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
-    of_lane = tails.n_kept * selection_dtype(dtype).itemsize + question.lanes_of_each * TWO_COUNTS
+    dtype = selection_dtype(question.held_dtype(lanes.x.dtype))
+    of_lane = tails.n_kept * dtype.itemsize + question.lanes_of_each * TWO_COUNTS
     report = n_lanes * of_lane
     merge_every = plan_merging(len(parts), limit // report)
     if merge_every is None:
@@ -681,7 +697,7 @@ def _plan_tails(
         1,
         parts,
         Passes((), merge_every, waiting * of_lane),
-        shares=_shares(x, axes, row_bytes * sum(chunks) / len(chunks)),
+        shares=_shares(lanes),
     )
 
 
@@ -706,14 +722,15 @@ def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) ->
     return sorted(some | ({-(-widest // width)} if width else set()))
 
 
-def _advice(x: DaskArray, axes: tuple[int, ...], column_bytes: int) -> str:
+def _advice(lanes: _Lanes) -> str:
     """What would take one load."""
-    if is_in_memory(x):
+    x, axes = lanes.x, lanes.axes
+    if x.is_in_memory:
         return ""
     whole = ", ".join(f"{i}: {-1 if i in axes else repr('auto')}" for i in range(x.ndim))
     return (
-        f"one load with a column-limit of {format_bytes(column_bytes)}, or of chunks that hold "
-        f"whole lanes, as of rechunk({{{whole}}})"
+        f"one load with a column-limit of {format_bytes(int(lanes.column_bytes))}, "
+        f"or of chunks that hold whole lanes, as of rechunk({{{whole}}})"
     )
 
 
@@ -725,13 +742,14 @@ COLUMNS = 16
 SHARE_BYTES = 1 << 20
 
 
-def _shares(x: DaskArray, axes: tuple[int, ...], chunk_bytes: float) -> int:
-    """Among how many tasks to divide the lanes of a column, whose chunks have so many bytes."""
-    if is_cupy(x._meta) or not chunk_bytes >= SHARE_BYTES:  # or not known
+def _shares(lanes: _Lanes) -> int:
+    """Among how many tasks to divide the lanes of a column."""
+    x, chunk_bytes = lanes.x, lanes.column_bytes / len(lanes.chunks)
+    if x.is_on_device or not chunk_bytes >= SHARE_BYTES:  # or not known
         return 1
-    n_columns = math.prod(x.numblocks[axis] for axis in _kept(x, axes))
+    n_columns = math.prod(x.numblocks[axis] for axis in lanes.kept)
     most = min(COLUMNS // n_columns, chunk_bytes // SHARE_BYTES)
-    return int(max(min(most, max(x.chunks[slab_axis(x, axes)])), 1))
+    return int(max(min(most, max(x.chunks[slab_axis(x, lanes.axes)])), 1))
 
 
 def share_axis(x: DaskArray, axes: tuple[int, ...], n: int) -> int:
@@ -745,24 +763,16 @@ def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
     return max(_kept(x, axes), key=lambda axis: max(x.chunks[axis]))
 
 
-def _plan_slab(
-    chunks: list[int],
-    n_lanes: int,
-    question: LaneQuestion,
-    dtype: np.dtype[Any],
-    itemsize: int,
-    limit: int,
-) -> LanePlan | None:
-    """The plan for a column of chunks with so many elements of each lane, of so many bytes,
-    if there is one."""
-    row_bytes = n_lanes * itemsize
+def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
+    """The plan for so many of the lanes of each chunk, if there is one."""
+    question, chunks, row_bytes = lanes.question, lanes.chunks, n_lanes * lanes.itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
     if not question.takes_passes:
         return None
     n_each = n_lanes * question.lanes_of_each
     room, n_brackets = limit // n_each, max(question.n_brackets, 1)
-    report = question.report_bytes(dtype)
+    report = question.report_bytes(lanes.x.dtype)
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
         whole = [sum(chunks[start:stop]) for start, stop in parts]
@@ -790,12 +800,12 @@ def column_limit() -> int:
     return settings.n_bytes("column-limit")
 
 
-def one_lane_limit(x: DaskArray) -> int:
+def one_lane_limit(x: Source) -> int:
     """Bytes that one task takes, where one lane is all that there is."""
     limit = column_limit()
     # A device is as fast with all of it: weighted quartiles of 2,000 groups of 2^24 float32 took
     # 1.1 s in one task, and 3.1 s in passes.
-    return limit if is_cupy(x._meta) else min(limit, ONE_TASK)
+    return limit if x.is_on_device else min(limit, ONE_TASK)
 
 
 def _kept(x: DaskArray, axes: tuple[int, ...]) -> list[int]:

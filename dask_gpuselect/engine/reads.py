@@ -16,15 +16,18 @@ from dask.core import flatten
 from dask_gpuselect.engine.graphs import objects, tasks_of_each
 from dask_gpuselect.engine.shuffles import readers_of_shuffles
 from dask_gpuselect.engine.source import (
+    SLICES,
     DaskArray,
     DataNode,
     Graph,
     GraphNode,
     Key,
     List,
+    Source,
     Task,
     TaskRef,
     as_tasks,
+    calls,
     divide,
     extended,
     futures_of,
@@ -47,10 +50,10 @@ class Reads:
         Of one grid of chunks.
     """
 
-    arrays: tuple[DaskArray, ...]
+    arrays: tuple[Source, ...]
 
     def __init__(self, *arrays: DaskArray) -> None:
-        object.__setattr__(self, "arrays", arrays)
+        object.__setattr__(self, "arrays", tuple(map(Source.of, arrays)))
 
     @cached_property
     def of_shuffles(self) -> dict[Key, GraphNode]:
@@ -373,9 +376,7 @@ def _tasks_of(x: DaskArray) -> dict[Key, GraphNode]:
 
 def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
     """Whether a task takes a part of what another makes."""
-    function = getattr(task, "func", None)
-    is_getitem = getattr(function, "__name__", "") == "getitem"
-    return is_getitem and not task.dependencies.isdisjoint(tasks)
+    return calls(task, SLICES) and not task.dependencies.isdisjoint(tasks)
 
 
 def _read(keys: tuple[Key, ...], tasks: dict[Key, GraphNode]) -> Read:

@@ -16,6 +16,7 @@ else found by the default engine, whose two loads are otherwise not made.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,18 +25,21 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
+from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.loads import Asked, Begun, all_brackets, narrow, share_of
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, Seen, changed, marks_of
+from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Proven, merge_cuts, merge_tallies
+from dask_gpuselect.engine.reports import Gathered, Proven, merge_tallies
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
-from dask_gpuselect.engine.source import DaskArray, TaskRef, is_in_memory, private_copy
+from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, IntArray, Tally
-from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
+from dask_gpuselect.maths.sizes import CANDIDATE_COPIES
 from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, Sorting, Strategy
 from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, Report
 from dask_gpuselect.strategies.spaces import VALUE
@@ -72,6 +76,8 @@ class Progress:
         are.
     numblocks : tuple of int
         The grid of the chunks.
+    room : int
+        How many elements may be gathered in all.
     """
 
     n_valid: int
@@ -80,6 +86,7 @@ class Progress:
     elements: dict[int, Any] = field(default_factory=dict)
     marks: Marks = field(default_factory=lambda: NO_MARKS)
     numblocks: tuple[int, ...] = ()
+    room: int = sys.maxsize
 
     @property
     def probes(self) -> list[Measure]:
@@ -100,7 +107,13 @@ class Progress:
         right even if the data have changed in between."""
         unproven = [each.known for each in self.wanted if not each.known.is_proven]
         most = ALWAYS_GATHERED + GATHERED * math.isqrt(n_chunks * self.n_valid)
+        most = min(most, self.room // max(len(unproven), 1))
         return [known for known in unproven if known.is_settled or known.inside <= most]
+
+    @property
+    def is_left(self) -> bool:
+        """Whether any pair is left to the default engine."""
+        return len(self.rest()[0]) > 0
 
     def rest(self) -> tuple[IntArray, IntArray]:
         """The pairs of ranks that are left to the default engine."""
@@ -141,7 +154,7 @@ def ask_rounds(
     opening = strategy.opening or Extent(VALUE)
     first = private_copy(x, f"load 1 of {x.name}")
     name = f"{label}-opening-{tokenize(first.name, opening)}"
-    how: dict[str, Any] = {"probe": opening, "is_marked": not is_in_memory(x)}
+    how: dict[str, Any] = {"probe": opening, "is_marked": not Source.of(x).is_in_memory}
     opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
     progress = reduced(
         opened,
@@ -154,6 +167,7 @@ def ask_rounds(
         opening=opening,
         dtype=x.dtype,
         numblocks=x.numblocks,
+        room=settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize),
     )
     n_rounds = strategy.rounds - (strategy.opening is not None)
     for turn in range(1, n_rounds + 1):
@@ -206,6 +220,7 @@ def _opened(
     opening: Measure,
     dtype: np.dtype[Any],
     numblocks: tuple[int, ...],
+    room: int,
 ) -> Progress:
     merged = _merge_openings(parts)
     (report,) = merged.value
@@ -216,7 +231,8 @@ def _opened(
         replies = (Reply(known, report if strategy.opening else None),)
         wanted.append(Wanted(known, replies, _next_probe(strategy, known, replies)))
     counts = (report.n_valid, report.n_missing)
-    progress = Progress(*counts, tuple(wanted), marks=merged.marks, numblocks=numblocks)
+    about: dict[str, Any] = {"marks": merged.marks, "numblocks": numblocks, "room": room}
+    progress = Progress(*counts, tuple(wanted), **about)
     return _settled(progress)
 
 
@@ -333,27 +349,23 @@ def _by_default(
     token: str,
     form: Form,
 ) -> DaskArray:
-    cuts = each_if_needed(_cuts, f"{label}-rest-cuts-{token}", reads, [], [found], x.dtype)
-    bracket = reduced(
-        cuts,
-        f"{label}-rest-merge",
-        merge_cuts,
-        _rest_brackets,
-        f"{label}-rest-bracket-{token}",
-        found=TaskRef((found.name,)),
-        numblocks=x.numblocks,
-    )
-    tally = each_if_needed(
-        _rest_tally, f"{label}-rest-candidates-{token}", reads, [], [bracket], x.dtype
-    )
+    asked, narrowing = Asked(x, question, form), narrowing_of(x, question)
+    name, share = f"{label}-rest-cuts-{token}", share_of(asked, narrowing)
+    cuts = each_if_needed(_cuts, name, reads, [], [found], x.dtype, share)
+    begun = Begun(asked, None, narrowing, cuts)
+    brackets = all_brackets([begun], f"{label}-rest", None)
+    name = f"{label}-rest-candidates-{token}"
+    loads = [each_if_needed(_rest, name, reads, [], [found, *brackets], x.dtype)]
+    narrow([begun], brackets, loads, f"{label}-rest")
+    (load,) = loads
     answer = reduced(
-        tally,
+        load,
         f"{label}-rest-candidates-merge",
-        merge_tallies,
+        Gathered.merge,
         _answer,
         f"{label}-{token}",
         form.place,
-        proven=TaskRef((bracket.name,)),
+        proven=TaskRef((brackets[0].name,)),
         found=TaskRef((found.name,)),
         question=question,
         form=form,
@@ -362,43 +374,32 @@ def _by_default(
 
 
 def _cuts(
-    read: Callable[[], Any], place: Any, found: Progress, dtype: np.dtype[Any]
-) -> Cuts | None:
-    return kernels.cuts(found.same(read(), place), dtype, 1) if len(found.rest()[0]) else None
+    read: Callable[[], Any], place: Any, found: Progress, dtype: np.dtype[Any], share: int
+) -> Cuts:
+    chunk = found.same(read(), place) if found.is_left else np.empty(0, dtype)
+    return kernels.cuts(chunk, dtype, share)
 
 
-def _rest_brackets(
-    parts: list[Cuts | None], *, found: Progress, numblocks: tuple[int, ...]
-) -> Proven | None:
-    cuts = merge_cuts(parts)
-    if cuts is None:
-        return None
-    if int(cuts.n_valid.sum()) != found.n_valid:
-        raise _changed()
-    return Proven.by(cuts, find_brackets(cuts, *found.rest()), numblocks)
-
-
-def _rest_tally(
-    read: Callable[[], Any],
-    place: Any,
-    proven: Proven | None,
-    dtype: np.dtype[Any],
-) -> Tally | None:
-    return None if proven is None else proven.tally(read(), place, dtype)
+def _rest(
+    read: Callable[[], Any], place: Any, found: Progress, proven: Proven, dtype: np.dtype[Any]
+) -> Gathered:
+    chunk = read() if found.is_left else np.empty(0, dtype)
+    return Gathered(proven.tally(chunk, place, dtype))
 
 
 def _answer(
-    parts: list[Tally | None],
+    parts: list[Gathered],
     *,
-    proven: Proven | None,
+    proven: Proven,
     found: Progress,
     question: ElementQuestion,
     form: Form,
 ) -> Any:
     elements = found.elements
-    tally = merge_tallies(parts)
-    if tally is not None:
-        assert proven is not None
+    if found.is_left:
+        tally = Gathered.merge(parts).tally
+        if tally is None or tally.n_valid != found.n_valid:
+            raise _changed()
         ranks = np.unique(np.stack(found.rest()))
         rest = order_statistics(proven.brackets, tally, ranks)
         elements = elements | dict(zip(ranks.tolist(), rest, strict=True))

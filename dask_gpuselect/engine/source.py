@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import math
 import mmap
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,15 +35,15 @@ from dask._task_spec import GraphNode as GraphNode
 from dask._task_spec import List as List
 from dask._task_spec import Task as Task
 from dask._task_spec import TaskRef as TaskRef
+from dask._task_spec import _execute_subgraph, convert_legacy_task
 from dask._task_spec import convert_legacy_graph as convert_legacy_graph
-from dask._task_spec import convert_legacy_task
 from dask.array import core, optimization
 from dask.base import clone_key, get_name_from_key
 from dask.blockwise import Blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
-from dask_gpuselect.arrays import is_cupy
+from dask_gpuselect.arrays import gpu_of
 
 Key = Any
 Seed = Hashable
@@ -57,21 +57,79 @@ map_blocks: Callable[..., Any] = core.map_blocks
 optimize: Callable[..., Any] = optimization.optimize
 Graph = HighLevelGraph
 
-# What the layers of `door.entered` are called, before their tokens.
-DOOR = "checked-"
-# And those of `companions.accompanied`: how many bytes they add to an element follows.
-PACKED = "with-companions-"
-
-# How the last tasks of reductions are told: ours by an r behind the token in their names, which
-# neither progress displays nor reprs show, dask's by a word before it. Low-level graphs keep names.
-REDUCED = "r"
-IS_REDUCED = re.compile(rf"-[0-9a-f]{{32}}{REDUCED}$|-aggregate-")
-
-# What takes a chunk of an array-like, in the layer of `da.from_array`.
+# What takes a chunk of an array-like, in the layer of `da.from_array`, or a slice of a chunk: how
+# these functions are called, in which modules.
 GETTERS = {"getter", "getter_inline", "getter_nofancy"}
+SLICES = {"getitem"}
+HOMES = {"dask.array.core", "dask_array._core_utils"}
+HOMES |= {"_operator", "dask.array.chunk", "dask_array._chunk"}
+
+# Words in the names of what dask's reductions make in the end, of arrays and of frames.
+DASKS_REDUCTIONS = ("-aggregate-", "-tree-")
 
 # Where no chunk's size is known, this many bytes count as small.
 SMALL_RESULT = 1024
+
+
+# --- What layers do -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """A function for tasks that says what these do. So a layer is known by its tasks: copies of it
+    are, and tasks without layers, whatever their names.
+
+    Parameters
+    ----------
+    does : {"reduce", "stage", "check", "pack"}
+        Whether a task makes the result of a reduction in the end, moves a chunk from the host to a
+        device, or hands on a chunk: one that is checked, or one with its companions.
+    function : callable
+    companion_bytes : int
+        What companions add to an element; those that are broadcast add nothing.
+    """
+
+    does: str
+    function: Callable[..., Any]
+    companion_bytes: int = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def steps_of(made: Any) -> Iterator[Step]:
+    """What a task does, or the first one of a layer: last things first, if dask has made one task
+    of several, and but for waiting."""
+    if isinstance(made, Blockwise):
+        made = made.task
+    elif isinstance(made, MaterializedLayer):
+        made = next(iter(made.values()), None)
+    function = getattr(made, "func", None)
+    if function is _in_turn:
+        yield from steps_of(made.args[0])
+    elif function is _execute_subgraph:
+        inner, last, *_ = made.args
+        for key in sorted(inner, key=lambda key: key != last):
+            yield from steps_of(inner[key])
+    else:
+        yield function if isinstance(function, Step) else Step("", nothing)
+
+
+def nothing(*_: Any) -> None:
+    """What a task does that others wait for."""
+
+
+def is_reduction(name: str, made: Layer | GraphNode | None) -> bool:
+    """Whether a layer or a task of that name makes the result of a reduction, ours or dask's."""
+    is_ours = any(step.does == "reduce" for step in steps_of(made))
+    return is_ours or any(word in name for word in DASKS_REDUCTIONS)
+
+
+def calls(task: Any, names: Collection[str]) -> bool:
+    """Whether a task calls a function of dask's, or Python's own, of one of these names."""
+    function = getattr(task, "func", None)
+    is_called_so = getattr(function, "__name__", "") in names
+    return is_called_so and getattr(function, "__module__", "") in HOMES
 
 
 class DoneOnce(MaterializedLayer):
@@ -228,13 +286,9 @@ def _is_shallow(keys: Sequence[Key], tasks: Mapping[Key, GraphNode]) -> bool:
 
 def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
     """Whether a task takes a part of what another takes."""
-    return _takes_a_part(task) and any(
-        _takes_a_part(tasks[key]) for key in task.dependencies if key in tasks
-    )
-
-
-def _takes_a_part(task: Any) -> bool:
-    return getattr(getattr(task, "func", None), "__name__", "") in {*GETTERS, "getitem"}
+    takes_a_part = partial(calls, names=GETTERS | SLICES)
+    others = (tasks[key] for key in task.dependencies if key in tasks)
+    return takes_a_part(task) and any(map(takes_a_part, others))
 
 
 def _in_one(key: Key, tasks: Mapping[Key, GraphNode]) -> GraphNode:
@@ -257,44 +311,73 @@ def in_place(x: DaskArray) -> Graph:
     return Graph(layers, {name: dependencies[name] for name in names})
 
 
-def is_on_one_device(x: DaskArray) -> bool:
-    """Whether all chunks of an array, and what goes with them, are CuPy arrays that its graph holds
-    on one device, or views of one."""
-    devices = set(_devices_of(x.name, x.dask))
-    return len(devices) == 1 and None not in devices
+class Source(DaskArray):
+    """An array that knows what its chunks are and where they are. Each fact is found once."""
+
+    @classmethod
+    def of(cls, x: DaskArray) -> Source:
+        """The array as a source, if it is none."""
+        return x if isinstance(x, cls) else cls(x.dask, x.name, x.chunks, meta=x._meta)
+
+    @cached_property
+    def made_by(self) -> Step:
+        """What the tasks do that make its chunks."""
+        return next(steps_of(self.dask.layers.get(self.name)))
+
+    @property
+    def companion_bytes(self) -> int:
+        """Bytes of what goes with an element."""
+        is_masked = isinstance(self._meta, np.ma.MaskedArray)
+        return self.made_by.companion_bytes if self.made_by.does == "pack" else int(is_masked)
+
+    def element_bytes(self, dtype: np.dtype[Any] | None = None) -> int:
+        """Bytes of an element with its companions, of `dtype` if that is said."""
+        return int((self.dtype if dtype is None else dtype).itemsize) + self.companion_bytes
+
+    @cached_property
+    def is_on_device(self) -> bool:
+        """Whether its chunks are CuPy arrays."""
+        return gpu_of(self._meta) is not None
+
+    @cached_property
+    def is_staged(self) -> bool:
+        """Whether its chunks come from the host to a device."""
+        steps = (step for layer in self.dask.layers.values() for step in steps_of(layer))
+        return any(step.does == "stage" for step in steps)
+
+    @cached_property
+    def is_in_memory(self) -> bool:
+        """Whether all chunks are read at no cost: they are data nodes or futures, or views of a
+        NumPy or CuPy array in memory; or chunks of several such arrays, one behind the other."""
+        return all(each is not None for each in _held(self.name, self.dask))
+
+    @cached_property
+    def is_in_process(self) -> bool:
+        """Whether all chunks are in the memory of this process: none is a future."""
+        return self.is_in_memory and not futures_of(self)
+
+    @cached_property
+    def is_on_one_device(self) -> bool:
+        """Whether all chunks, and what goes with them, are CuPy arrays that the graph holds on one
+        device, or views of one."""
+        devices = set(map(gpu_of, _held(self.name, self.dask)))
+        return len(devices) == 1 and None not in devices
 
 
-def _devices_of(name: str, graph: Graph) -> Iterator[int | None]:
-    """The number of the device of each chunk that a layer has; None of what is elsewhere."""
+def _held(name: str, graph: Graph) -> Iterator[Any]:
+    """What is in memory already of what the chunks of a layer are: arrays and futures, or an array
+    that they are views of; None for what tasks make."""
     layer = graph.layers.get(name)
-    if name.startswith((DOOR, PACKED)) or (layer is not None and _is_of_names(layer)):
+    if layer is None:
+        yield None
+    elif _hands_on(layer):
         for each in graph.dependencies[name]:
-            yield from _devices_of(each, graph)
-        return
-    if layer is not None and _is_in_memory(layer):
-        held = [getattr(value, "value", value) for value in _data(layer).values()]
+            yield from _held(each, graph)
+    elif _is_in_memory(layer):
+        yield from (getattr(value, "value", value) for value in _data(layer).values())
     else:
-        held = [None if layer is None else _viewed(layer, graph.layers)]
-    yield from map(_device_of, held)
-
-
-def _device_of(array: Any) -> int | None:
-    return int(array.device.id) if is_cupy(array) else None
-
-
-STAGED = "to-gpu-"
-"""How the names of layers begin that move chunks from the host to a device."""
-
-
-def is_staged(x: DaskArray) -> bool:
-    """Tell whether the chunks of an array come from the host to a device."""
-    return any(name.startswith(STAGED) for name in x.dask.layers)
-
-
-def is_in_memory(x: DaskArray) -> bool:
-    """Whether all chunks of an array are read at no cost: they are data nodes or futures, or views
-    of a NumPy or CuPy array in memory; or chunks of several such arrays, one behind the other."""
-    return _is_read_at_no_cost(x.name, x.dask)
+        source = _viewed(layer, graph.layers)
+        yield source if gpu_of(source) is not None or _is_plain(source) else None
 
 
 def futures_of(x: DaskArray) -> set[Key]:
@@ -303,22 +386,11 @@ def futures_of(x: DaskArray) -> set[Key]:
     return {key for each in layers for key, value in each.items() if is_future(value)}
 
 
-def is_in_process(x: DaskArray) -> bool:
-    """Whether all chunks of an array are in the memory of this process: none is a future."""
-    return is_in_memory(x) and not futures_of(x)
-
-
-def _is_read_at_no_cost(name: str, graph: Graph) -> bool:
-    layers = graph.layers
-    if name not in layers:
-        return False
-    if name.startswith((DOOR, PACKED)) or _is_of_names(layers[name]):
-        return all(_is_read_at_no_cost(each, graph) for each in graph.dependencies[name])
-    return _is_in_memory(layers[name]) or _is_view(layers[name], layers)
-
-
-def _is_of_names(layer: Layer) -> bool:
-    """Whether a layer only gives chunks of others another name, as `da.concatenate` does."""
+def _hands_on(layer: Layer) -> bool:
+    """Whether a layer hands on the chunks of others, or only gives them another name, as
+    `da.concatenate` does."""
+    if next(steps_of(layer)).does in ("check", "pack"):
+        return True
     if not isinstance(layer, MaterializedLayer) or not layer:
         return False
     return all(isinstance(value, Alias) or _is_key(value) for value in layer.values())
@@ -329,44 +401,18 @@ def _is_key(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], str)
 
 
-def element_bytes(x: DaskArray, dtype: np.dtype[Any] | None = None) -> int:
-    """Bytes of an element with its companions, of `dtype` if that is said; those that are broadcast
-    take none."""
-    return int((x.dtype if dtype is None else dtype).itemsize) + companion_bytes(x)
-
-
-def companion_bytes(x: DaskArray) -> int:
-    """Bytes of what goes with an element; as of `element_bytes`."""
-    packed = re.match(rf"{PACKED}(\d+)-", x.name)
-    return int(packed[1]) if packed else int(isinstance(x._meta, np.ma.MaskedArray))
-
-
-def _is_view(layer: Any, layers: Mapping[str, Layer]) -> bool:
-    """Whether a layer takes chunks of an array in memory, as that of
-    ``da.from_array(cupy_array, asarray=False)`` does."""
-    source = _viewed(layer, layers)
-    return is_cupy(source) or _is_plain(source)
-
-
 def _viewed(layer: Any, layers: Mapping[str, Layer]) -> Any:
-    """The array-like that a layer takes chunks of; None if that is not all it does."""
+    """The array-like that a layer takes chunks of, as that of ``da.from_array(cupy_array,
+    asarray=False)`` does; None if that is not all it does."""
     is_blockwise = isinstance(layer, Blockwise)
     tasks = [layer.task] if is_blockwise else [*layer.values()]
-    if not tasks or not all(map(_is_getter, tasks)):
+    if not tasks or not all(calls(task, GETTERS) for task in tasks):
         return None
     source: Any = layer.indices[0][0] if is_blockwise else tasks[0].args[0]
     if isinstance(source, TaskRef | Alias):
         source = _data(layers[get_name_from_key(source.key)]).get(source.key)
         source = source.value if isinstance(source, DataNode) else source
     return source
-
-
-def _is_getter(task: Any) -> bool:
-    """Whether a task takes a chunk of an array-like; expressions have getters of their own."""
-    function = getattr(task, "func", None)
-    home = getattr(function, "__module__", None) or ""
-    is_dasks = home.startswith(("dask.", "dask_array."))
-    return is_dasks and getattr(function, "__name__", "") in GETTERS
 
 
 def _is_plain(array: Any) -> bool:
@@ -448,13 +494,15 @@ def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
 
 def _have_one_file(arrays: Sequence[DaskArray]) -> bool:
     """Whether no more than one file-like object, of `da.from_array`, is read for some arrays."""
-    copied = (name for x in arrays for name in divide(x, renames=True)[1])
-    return len({name for name in copied if _is_file(name)}) < 2
+    copied = {name: x.dask.layers[name] for x in arrays for name in divide(x, renames=True)[1]}
+    return sum(is_file(*each) for each in copied.items()) < 2
 
 
-def _is_file(name: str) -> bool:
-    """Whether a layer holds the file-like object that `da.from_array` reads from."""
-    return name.startswith("original-")
+def is_file(name: str, layer: Layer) -> bool:
+    """Whether a layer holds the file-like object that `da.from_array` reads from: something with a
+    shape that is no chunk, for its key has no place in a grid."""
+    held = layer.get(name) if isinstance(layer, MaterializedLayer) else None
+    return hasattr(getattr(held, "value", held), "shape")
 
 
 def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]]:
@@ -478,8 +526,8 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
             continue
         seen.add(name)
         layer = layers[name]
-        is_renamed = renames and _is_file(name)
-        is_small = is_reduction(name) and _size(layer) <= small
+        is_renamed = renames and is_file(name, layer)
+        is_small = is_reduction(name, layer) and _size(layer) <= small
         is_shared = is_small or isinstance(layer, DoneOnce)
         if is_shared or (_is_in_memory(layer) and not is_renamed):
             shared.append(name)
@@ -555,11 +603,6 @@ def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str
             closed[name] = None
             stack += dependencies[name]
     return list(closed)
-
-
-def is_reduction(name: str) -> bool:
-    """Whether a layer holds what a reduction, ours or dask's, makes in the end."""
-    return IS_REDUCED.search(name) is not None
 
 
 def largest_chunk_bytes(x: DaskArray) -> float:

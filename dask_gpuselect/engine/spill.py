@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
@@ -17,7 +17,7 @@ from dask import config
 from numpy.typing import NDArray
 
 from dask_gpuselect import forks
-from dask_gpuselect.arrays import is_cupy, to_host
+from dask_gpuselect.arrays import namespace, to_host
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Spilled:
         Where it is.
     shape, dtype
         Of the array.
-    is_cupy : bool
-        Whether it was CuPy's. Dask does not always know: it forgets where a mask selects elements.
+    asarray : callable
+        Of its namespace. Dask does not always know that: it forgets where a mask selects elements.
     """
 
     file: SpillFile
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    is_cupy: bool
+    asarray: Callable[[NDArray[Any]], Any]
 
     def __getitem__(self, rows: slice) -> Spilled:
         """Some of its rows, one behind the other."""
@@ -62,12 +62,7 @@ class Spilled:
         self.file.read_into(array, self.offset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return restored, (self.read(), self.is_cupy)
-
-
-def restored(array: NDArray[Any], is_cupy: bool) -> Any:
-    """What was read from the disk, as the NumPy or CuPy array that it was before."""
-    return importlib.import_module("cupy").asarray(array) if is_cupy else array
+        return self.asarray, (self.read(),)
 
 
 class SpillFile:
@@ -107,7 +102,7 @@ class SpillFile:
                     self._file.truncate(offset)
                 raise self._noted(error) from None
             self._end += n
-        return Spilled(self, offset, array.shape, array.dtype, is_cupy(array))
+        return Spilled(self, offset, array.shape, array.dtype, namespace(array).asarray)
 
     def _check_process(self) -> None:
         # A child would move the place at which its parent reads.

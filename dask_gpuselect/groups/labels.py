@@ -15,7 +15,7 @@ from dask.base import is_dask_collection
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arguments import check_most
-from dask_gpuselect.arrays import is_array, is_cupy, to_host
+from dask_gpuselect.arrays import is_array, to_host, usual
 from dask_gpuselect.engine.asking import ask_once
 from dask_gpuselect.engine.expressions import as_source, is_lazy_array
 from dask_gpuselect.engine.groups import Grouping
@@ -126,8 +126,6 @@ def as_kind(by: Any) -> Kind:
     """Labels as a user says them."""
     if is_lazy_array(by):
         return Kind(_without_null_strings(as_source(by)))
-    if is_cupy(by):
-        return Kind(by)
     if is_column(by):
         from dask_gpuselect.engine import frames  # which imports pandas
 
@@ -135,7 +133,7 @@ def as_kind(by: Any) -> Kind:
         return Kind(*(frames.labels_as_array(by) if lazy else frames.labels_of(by)))
     if isinstance(by, np.ma.MaskedArray):
         return Kind(by)
-    return Kind(_without_null_strings(to_host(by) if is_array(by) else _listed_labels(by)))
+    return Kind(_without_null_strings(usual(by) if is_array(by) else _listed_labels(by)))
 
 
 def _without_null_strings(labels: Any) -> Any:

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from dask_gpuselect.arguments import public
-from dask_gpuselect.arrays import FILL_ROWS, check_not_masked, is_cupy, to_host
+from dask_gpuselect.arrays import FILL_ROWS, check_not_masked, gpu_of, is_array, to_host
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.engine.source import DaskArray
@@ -85,7 +85,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
 
         What is neither dask's nor of a device is checked as scikit-learn does it.
         """
-        if not isinstance(X, DaskArray) and not is_cupy(X):
+        if not isinstance(X, DaskArray) and gpu_of(X) is None:
             check_not_masked(X, FILL_ROWS)
             X = validate_data(self, X, reset=reset, order="C", dtype="numeric")
             return as_rows(X, "X")
@@ -232,9 +232,9 @@ class _Supervised(_Neighbors):
         check_not_masked(getattr(y, "_meta", y), FILL_ROWS)
         if isinstance(y, DaskArray):
             with outside():
-                y = entered(y, "y", FILL_ROWS).compute()
-        if is_cupy(y):
-            y = to_host(y)
+                checked: DaskArray = entered(y, "y", FILL_ROWS)
+                y = checked.compute()
+        y = to_host(y) if is_array(y) else y
         found: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)
         check_length(found, self._fit_X.shape[0])
         return found

@@ -19,7 +19,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import is_cupy, numpy_dtype, to_host
+from dask_gpuselect.arrays import numpy_dtype, to_host, usual
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.marks import Seen, changed, marks_of
 from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended, merged, private_copy
@@ -96,8 +96,7 @@ def _held(pieces: Sequence[Any]) -> DaskArray:
 
 def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
     """What dask says that chunks are: of other kinds than NumPy's and CuPy's it takes none."""
-    known = like if isinstance(like, np.ndarray) or is_cupy(like) else np.empty(0)
-    return meta_from_array(known, ndim=ndim, dtype=dtype)
+    return meta_from_array(usual(like[:0]), ndim=ndim, dtype=dtype)
 
 
 def _query_rows(chunk: Any) -> Seen:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import in_kind, is_cupy, is_kind, namespace, numpy_dtype
+from dask_gpuselect.arrays import gpu_of, in_kind, is_kind, namespace, numpy_dtype
 from dask_gpuselect.engine import settings, threads
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
@@ -23,7 +23,7 @@ five times as long as those of 1 GiB."""
 
 def distance_limit(kind: Any) -> int:
     """How many bytes a tile of distances may have; at least one distance."""
-    chosen = DISTANCE_LIMIT_OF_GPUS if is_cupy(kind) else DISTANCE_LIMIT
+    chosen = DISTANCE_LIMIT if gpu_of(kind) is None else DISTANCE_LIMIT_OF_GPUS
     return max(8, settings.n_bytes("distance-limit", chosen))
 
 

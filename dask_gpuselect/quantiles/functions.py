@@ -24,7 +24,7 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.asking import Asking, ask, ask_each, plan, unfolded
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.plans import Plan
-from dask_gpuselect.engine.source import DaskArray, is_in_memory
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
@@ -663,7 +663,7 @@ def explain(
         found,
         n_chunks=array.npartitions,
         n_columns=1 if axes is None else math.prod(kept),
-        is_in_memory=is_in_memory(array),
+        is_in_memory=Source.of(array).is_in_memory,
     )
 
 

@@ -25,8 +25,15 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Ladder, ladder_of_sample
 from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.coarse import cells_of, narrower
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
-from dask_gpuselect.maths.envelope import Envelope, positions_among, positions_of, tied_inside
+from dask_gpuselect.maths.envelope import (
+    Envelope,
+    Ranges,
+    positions_among,
+    positions_of,
+    tied_inside,
+)
 from dask_gpuselect.maths.ranks import MEDIAN, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 
@@ -362,6 +369,50 @@ def bracket_from_cuts(
     likely = max(ROOM * len(cuts.pivots), LEAST_ROOM)
     rooms = (LEAST_ROOM, likely, likely) if room is None else (room, room, room)
     return bracket_median_and_shells(Ladder.of(envelope, n), lo, hi, tied, rooms, dtype)
+
+
+def ranges_of_deviations(cuts: Cuts, dtype: np.dtype[Any]) -> Ranges:
+    """Where the pivots lie that `bracket_from_cuts` needs, by the cuts of all chunks at some of
+    them: with more of them the median's bracket and its shells are narrower, and inside these."""
+    n = int(cuts.n_valid.sum())
+    if n == 0:
+        return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
+    ladder, lo, hi, shells, _ = _median_and_shells(cuts, n, dtype)
+    begins, ends = np.array(shells.cells, np.int64).T
+    begins = np.minimum(begins, ends - 1)  # about an empty one, both sides matter
+    return Ranges.between(ladder.values, np.append(lo, begins), np.append(hi, ends))
+
+
+def narrower_deviations(
+    brackets: DeviationBrackets, cuts: Cuts, dtype: np.dtype[Any]
+) -> DeviationBrackets:
+    """What is wanted of what was gathered at some brackets, by cuts of all chunks at some of the
+    candidates. What was spared stays so."""
+    n = int(cuts.n_valid.sum())
+    if n == 0:
+        return brackets
+    ladder, lo, hi, shells, counted = _median_and_shells(cuts, n, dtype)
+    if brackets.is_whole:
+        begins, ends = np.array(shells.cells, np.int64).T
+        lo, hi = np.append(lo, begins), np.append(hi, ends)
+    both = narrower(brackets, Brackets.covering(ladder.values, lo, hi, counted=counted))
+    inner = brackets.inner[cells_of(brackets, both.ends)] | _with_inner(both, ladder, shells).inner
+    return DeviationBrackets(both.ends, both.wanted, inner & ~both.wanted, brackets.spared)
+
+
+def _median_and_shells(
+    cuts: Cuts, n: int, dtype: np.dtype[Any]
+) -> tuple[Ladder, IntArray, IntArray, Shells, IntArray]:
+    """A ladder by some cuts, between which of its positions the median of n elements is, the shells
+    about it, and what is to be counted."""
+    wanted = ranks_of((0.5,), MEDIAN, n)
+    envelope = Envelope.of(cuts)
+    ladder = Ladder.of(envelope, n)
+    lo, hi = envelope.positions(wanted.lower, wanted.upper)
+    (median,) = _parts_of_interval(ladder, int(lo[0]), int(hi[0]), 1, dtype)
+    shells = shells_of(ladder, *median)
+    counted = np.append(tied_inside(envelope, lo, hi), np.array(shells.tied, np.int64))
+    return ladder, lo, hi, shells, counted
 
 
 def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) -> DeviationBrackets:

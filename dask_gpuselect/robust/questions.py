@@ -24,6 +24,7 @@ from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.boxes import rungs_of
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
@@ -39,6 +40,8 @@ from dask_gpuselect.robust.deviations import (
     bracket_from_sample,
     bracket_known,
     distances_of_ranks,
+    narrower_deviations,
+    ranges_of_deviations,
 )
 
 
@@ -105,6 +108,17 @@ class DeviationQuestion(Question):
 
     def bracket(self, cuts: Cuts) -> DeviationBrackets:
         return bracket_from_cuts(cuts, self.dtype)
+
+    @property
+    def n_ranges(self) -> int:
+        return 5  # that of the median, and two shells twice as wide
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        return ranges_of_deviations(cuts, self.dtype)
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> DeviationBrackets:
+        assert isinstance(brackets, DeviationBrackets)
+        return narrower_deviations(brackets, cuts, self.dtype)
 
     def keep(self, cuts: Cuts) -> DeviationBrackets:
         # So far the median is uncertain, and the shells are more so.

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_gpuselect.arguments import check_most, check_real, check_table, public
-from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, is_cupy, like, namespace
+from dask_gpuselect.arrays import FILL_ROWS, as_type, check_not_masked, gpu_of, like, namespace
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.source import DaskArray, from_array, map_blocks
 from dask_gpuselect.kernels.registry import backend_for
@@ -149,7 +149,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             name = f"prediction-{tokenize(X.name, self.coef_, self.intercept_)}"
             how |= {"drop_axis": 1, "dtype": np.float64, "meta": meta, "name": name}
             return map_blocks(_predicted, X, **how)
-        if is_cupy(X):
+        if gpu_of(X) is not None:
             self._check_columns(X)
         else:
             X = validate_data(self, X, reset=False)
@@ -245,12 +245,12 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             raise TypeError("y is lazy and X is not: make X a dask array, or compute y")
         for array in (X, y):
             check_not_masked(array, FILL_ROWS)
-        if is_cupy(X):
+        if gpu_of(X) is not None:
             check_table(X, "X")
             check_real(X, "X")
             check_real(y, "y")
             self.n_features_in_ = X.shape[1]
-            return PlainRows(X, y if is_cupy(y) else like(np.asarray(y), X))
+            return PlainRows(X, y if gpu_of(y) is not None else like(np.asarray(y), X))
         checked = validate_data(
             self, X, y, y_numeric=True, dtype=(np.float64, np.float32), ensure_min_samples=2
         )

@@ -13,7 +13,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import as_float64, concatenate, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import as_float64, concatenate, in_kind, namespace, to_host
 from dask_gpuselect.engine import threads
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced
 from dask_gpuselect.engine.marks import Marks, Seen, marks_of
@@ -239,7 +239,7 @@ class LazyRows:
         return result
 
     def at_hand(self, table: Any) -> Any:
-        return like(table, self.x._meta) if is_cupy(self.x._meta) else table
+        return in_kind(table, self.x._meta)
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
         meta = namespace(self.x._meta).zeros((0,), dtype=bool)

@@ -32,7 +32,7 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import as_dtype, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import as_dtype, in_kind, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced, reduced_items
@@ -42,13 +42,13 @@ from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import (
     Alias,
     DaskArray,
+    Source,
     Task,
     TaskRef,
     extended,
-    is_in_memory,
     private_copy,
 )
-from dask_gpuselect.engine.spill import Spilled, directory_of, restored, spill_file
+from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
 from dask_gpuselect.engine.stretches import found_in_stretches
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
@@ -137,7 +137,7 @@ def _sorted_chunks(x: DaskArray, chunks: Chunks) -> SortedChunks:
 
 def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
     arrays = (key, *payload)
-    if all(is_in_memory(x) for x in arrays):
+    if all(Source.of(x).is_in_memory for x in arrays):
         return False
     limit = settings.n_bytes("spill-limit")
     return not sum(x.nbytes for x in arrays) <= limit  # unknown sizes are not
@@ -365,7 +365,7 @@ def _ordered(found: Dealt, values: Sequence[Any]) -> list[Any]:
 
 def _taken(rows: Any, order: Any) -> Any:
     """Rows in an order, where they are: the keys may be on a device and the rows on the host."""
-    return rows[order if is_cupy(order) == is_cupy(rows) else like(to_host(order), rows)]
+    return rows[in_kind(order, rows)]
 
 
 def _keep(
@@ -480,7 +480,7 @@ def _join_column(parts: Sequence[Any]) -> Any:
         else:
             whole[start:stop] = part.read() if isinstance(part, Spilled) else to_host(part)
     first = parts[0]
-    return restored(whole, first.is_cupy if isinstance(first, Spilled) else is_cupy(first))
+    return (first if isinstance(first, Spilled) else namespace(first)).asarray(whole)
 
 
 def _merge_pieces(

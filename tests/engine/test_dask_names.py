@@ -4,6 +4,7 @@ so that a release of dask that changes one is told by its name."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import starmap
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -18,11 +19,23 @@ from dask.highlevelgraph import MaterializedLayer
 from dask.layers import ArrayBlockwiseDep
 
 from dask_gpuselect.engine.graphs import worker_memory
-from dask_gpuselect.engine.source import GETTERS, is_in_memory, is_reduction
+from dask_gpuselect.engine.source import (
+    GETTERS,
+    SLICES,
+    Source,
+    Step,
+    calls,
+    is_file,
+    is_reduction,
+    steps_of,
+)
 
 TASK = Task("b", np.add, TaskRef("a"), 2, _data_producer=True)
 X = da.core.from_array(np.arange(6.0), chunks=2)
 OF_A_FILE = da.core.from_array(SimpleNamespace(shape=(6,), dtype=X.dtype, ndim=1), chunks=2)
+
+
+MADE_ONE = Task.fuse(Task("a", Step("reduce", np.sum), [1, 2]), Task("b", abs, TaskRef("a")))
 
 
 def layers_of(x: Any) -> dict[str, Any]:
@@ -55,11 +68,13 @@ NAMES: dict[str, Callable[[], bool]] = {
     ),
     "ArrayBlockwiseDep.chunks": lambda: ArrayBlockwiseDep(X.chunks).chunks == X.chunks,
     "collection_annotations": lambda: layers_of(X)[X.name].collection_annotations["shape"] == (6,),
-    "names of reductions": lambda: any(map(is_reduction, layers_of(X.mean()))),
-    "names of files": lambda: any(k.startswith("original-") for k in layers_of(OF_A_FILE)),
-    "names of getters": lambda: layers_of(OF_A_FILE)[OF_A_FILE.name].task.func.__name__ in GETTERS,
+    "names of reductions": lambda: any(starmap(is_reduction, layers_of(X.mean()).items())),
+    "keys of files": lambda: any(starmap(is_file, layers_of(OF_A_FILE).items())),
+    "names of getters": lambda: calls(layers_of(OF_A_FILE)[OF_A_FILE.name].task, GETTERS),
+    "names of slices": lambda: calls(next(iter(layers_of(X[1:])[X[1:].name].values())), SLICES),
+    "tasks made one": lambda: [step.does for step in steps_of(MADE_ONE)] == ["", "reduce"],
     "materialized chunks": lambda: isinstance(layers_of(X)[X.name], MaterializedLayer),
-    "chunks in memory": lambda: is_in_memory(X),
+    "chunks in memory": lambda: Source.of(X).is_in_memory,
 }
 
 

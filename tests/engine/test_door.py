@@ -25,7 +25,7 @@ from tests.data import hashed
 from tests.graphs import of_sources
 
 entered = of_sources(door.entered)
-is_in_memory = of_sources(source.is_in_memory)
+is_in_memory = of_sources(lambda x: source.Source.of(x).is_in_memory)
 
 X = hashed(np.arange(60)).reshape(30, 2)
 Y = hashed(np.arange(30) + 100)
@@ -137,6 +137,15 @@ def test_strings_of_any_length_go_along() -> None:
 
 def test_once_is_enough() -> None:
     assert entered(entered(key := da.zeros(10, chunks=5))).name == entered(key).name
+
+
+@pytest.mark.legacy
+def test_a_name_is_no_check() -> None:
+    x = da.from_array(np.arange(4), chunks=2).map_blocks(
+        lambda block: block + 0.5, dtype="i8", name="checked-by-me"
+    )
+    with pytest.raises(TypeError, match="has dtype float64, but its array says int64"):
+        median(x).compute(scheduler="sync")
 
 
 # --------------------------------------------------------------------------------------------------

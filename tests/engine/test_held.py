@@ -19,6 +19,7 @@ from dask_gpuselect import (
     quantile,
 )
 from dask_gpuselect.engine import pilot, source
+from dask_gpuselect.engine.source import Source
 from dask_gpuselect.kernels.companions import Accompanied, Several
 from dask_gpuselect.kernels.cuda.source import MOST_ENDS
 from dask_gpuselect.maths.cuts import Brackets
@@ -56,7 +57,7 @@ def computed(answer: Any) -> Any:
 def is_one_task(answer: da.Array, x: da.Array) -> bool:
     """Whether an answer adds one task to those of the data, and to those that check each chunk."""
     added = names_of(answer) - names_of(x)
-    return len({name for name in added if not name.startswith(source.DOOR)}) == 1
+    return len({name for name in added if not name.startswith("checked-")}) == 1
 
 
 KEEPS = {share: np.random.default_rng(1).random(N) < share for share in (0.0, 0.01, 0.7, 1.0)}
@@ -120,7 +121,7 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
     values, keeps = normal(N), np.arange(N) % 3 > 0
     x, where = CUPY.held(values, 7_000), CUPY.held(keeps, 7_000)
     names = names_of(median(x, where=where)) - names_of(x) - names_of(where)
-    doors = (source.DOOR, source.PACKED)
+    doors = ("checked-", "with-companions-")
     assert len([name for name in names if not name.startswith(doors)]) == 1
 
 
@@ -134,7 +135,7 @@ def test_nothing_and_next_to_nothing() -> None:
 def test_views_of_an_array_are_held() -> None:
     values = normal(N).reshape(100, 300)
     x = da.from_array(CUPY.asarray(values), chunks=(33, 100), asarray=False)
-    assert source.is_on_one_device(x)
+    assert Source.of(x).is_on_one_device
     assert computed(median(x)) == np.median(values)
 
 
@@ -148,11 +149,11 @@ def test_chunks_of_unknown_sizes() -> None:
 def test_what_is_not_held() -> None:
     """Chunks that tasks make, chunks of the host, and elements that weigh."""
     x = CUPY.held(normal(N), 7_000)
-    assert source.is_on_one_device(x)
-    assert not source.is_on_one_device(x + 1)
-    assert not source.is_on_one_device(da.from_array(normal(N), chunks=7_000))
+    assert Source.of(x).is_on_one_device
+    assert not Source.of(x + 1).is_on_one_device
+    assert not Source.of(da.from_array(normal(N), chunks=7_000)).is_on_one_device
     mixed = da.concatenate([x, x + 1])
-    assert not source.is_on_one_device(mixed)
+    assert not Source.of(mixed).is_on_one_device
     weights = CUPY.held(np.ones(N), 7_000)
     weighted = quantile(x, 0.5, weights=weights, method="inverted_cdf")
     assert not is_one_task(weighted, x)
@@ -161,8 +162,8 @@ def test_what_is_not_held() -> None:
 def test_chunks_on_two_devices_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     x = CUPY.held(normal(N), 15_000)
     found = iter([0, 1])
-    monkeypatch.setattr(source, "_device_of", lambda array: next(found))
-    assert not source.is_on_one_device(x)
+    monkeypatch.setattr(source, "gpu_of", lambda array: next(found))
+    assert not Source.of(x).is_on_one_device
 
 
 def test_the_plan_says_so() -> None:

@@ -18,10 +18,13 @@ from dask_gpuselect import (
     describe_boxplot,
     explain,
     median,
+    order_statistic,
     quantile,
 )
 from dask_gpuselect.engine import loads, narrowing, plans
 from dask_gpuselect.maths import sizes
+from dask_gpuselect.robust import mad
+from dask_gpuselect.strategies import Kelley
 from tests.data import normal
 from tests.sources import Source
 
@@ -62,21 +65,6 @@ def is_narrowed(answer: Any) -> bool:
     return any(key_split(key).startswith("quantile-narrowing") for key in answer.__dask_graph__())
 
 
-def weighted(x: da.Array, method: str, at_least: float = 0) -> da.Array:
-    weights = da.where(x * 1e3 % 5 < at_least, 0, x * 1e3 % 5)
-    return quantile(x, [0.0, 0.3, 0.5], weights=weights, method=method)
-
-
-def numbers(answer: Any) -> list[Any]:
-    """All numbers of an answer."""
-    if hasattr(answer, "points"):
-        return [answer.points, answer.below, answer.upto]
-    if not hasattr(answer, "to_dict"):
-        return [answer]
-    columns = answer.to_dict().values()
-    return [np.hstack(column) if column.dtype == object else column for column in columns]
-
-
 def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., Any]:
     """A task that notes what comes to it, and all that it takes beside."""
 
@@ -92,20 +80,30 @@ def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., 
     return measured
 
 
+OF_400: dict[str, Callable[[Any], Any]] = {
+    "quartiles": lambda x: quantile(x, [0.25, 0.5, 0.75]),
+    "mad": mad,
+    "strategy": lambda x: order_statistic(x, [10**6, 7 * 10**6], strategy=Kelley(iterations=1)),
+}
+
+
 @pytest.mark.slow
-def test_one_place_holds_no_more_than_the_limit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", OF_400)
+def test_one_place_holds_no_more_than_the_limit(
+    how: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peaks: dict[str, int] = {}
     measured = partial(measuring, peaks)
-    x = lazy(400)
+    x, ask = lazy(400), OF_400[asked]
     limit = 4_000_000
     with monkeypatch.context() as patch:
         patch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
-        plain = quantile(x, [0.25, 0.5, 0.75]).compute(scheduler="sync")
+        plain = ask(x).compute(scheduler="sync")
     assert peaks.pop("_find_brackets") > 1.2 * limit
     monkeypatch.setattr(loads, "_find_brackets", measured(loads._find_brackets))
     monkeypatch.setattr(narrowing, "_ranges_of_each", measured(narrowing._ranges_of_each))
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
-        answer = quantile(x, [0.25, 0.5, 0.75])
+        answer = ask(x)
     np.testing.assert_array_equal(answer.compute(scheduler="sync"), plain)
     assert peaks.keys() == {"_find_brackets", "_ranges_of_each"}
     assert max(peaks.values()) <= limit
@@ -136,6 +134,27 @@ def test_more_pivots_leave_fewer_candidates() -> None:
     assert plan.gathered_bytes < 3e8
     with dask.config.set({"dask_gpuselect.root-limit": "1 PiB"}):
         assert explain(x, [0.25, 0.5, 0.75]).gathered_bytes == 40 * 10**4 * 10**4
+
+
+DRAWS = np.random.default_rng(1)
+DATA: dict[str, Any] = {
+    "normal": normal(N_CHUNKS * SIZE),
+    "lognormal": DRAWS.lognormal(sigma=3, size=N_CHUNKS * SIZE),
+    "few values": DRAWS.integers(0, 5, N_CHUNKS * SIZE).astype("f8"),
+    "integers that are rounded": DRAWS.integers(2**62, 2**62 + 5000, N_CHUNKS * SIZE),
+    "one value": np.ones(N_CHUNKS * SIZE),
+}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("data", DATA)
+def test_deviations_are_narrowed(data: str) -> None:
+    x = da.from_array(DATA[data], chunks=SIZE).map_blocks(np.negative)
+    with dask.config.set(LIMIT):
+        answer = mad(x)
+    assert is_narrowed(answer)
+    right = mad(-DATA[data])
+    assert answer.compute(scheduler="sync") == right
 
 
 # --- Loads ----------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import median, nanquantile, quantile
-from dask_gpuselect.engine import pilot, plans, questions
+from dask_gpuselect.engine import pilot, questions
+from dask_gpuselect.engine.source import Source
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
@@ -38,7 +39,7 @@ def guessing(backend: Backend) -> list[ModuleType]:
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """CuPy chunks as if they were on several devices: see `test_held` for those on one."""
-    monkeypatch.setattr(plans, "is_on_one_device", lambda x: False)
+    monkeypatch.setattr(Source, "is_on_one_device", False)
 
 
 @pytest.fixture

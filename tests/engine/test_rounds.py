@@ -14,6 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.utils import key_split
 
 from dask_gpuselect import ChunksChangedError, order_statistic
 from dask_gpuselect.engine import rounds
@@ -120,6 +121,38 @@ def test_how_much_is_gathered() -> None:
         known = replace(Known.at_first(0, 0, n, np.dtype("f8")), inside=inside)
         progress = rounds.Progress(n, 0, (rounds.Wanted(known, (), None),))
         assert bool(progress.gathers(n_chunks)) == is_gathered
+
+
+def test_no_more_is_gathered_than_the_limit() -> None:
+    """For all ranks together; what is counted alone takes no room."""
+    n, n_chunks = 10**10, 10**4
+    known = replace(Known.at_first(0, 0, n, np.dtype("f8")), inside=500)
+    for room, is_gathered in ((999, False), (1000, True)):
+        wanted = (rounds.Wanted(known, (), None),) * 2
+        progress = rounds.Progress(n, 0, wanted, room=room)
+        assert bool(progress.gathers(n_chunks)) == is_gathered
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("limit", ["0 B", "3 kB", "20 kB"])
+@pytest.mark.parametrize("k", [[3, 999, 1990], list(range(0, 2000, 7))], ids=["few", "many"])
+def test_what_is_left_is_narrowed(limit: str, k: list[int]) -> None:
+    """As of quantiles, with the same loads."""
+    source = Source(SHAPE)
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        answer = order_statistic(source.lazy(CHUNKS), k, strategy=Kelley(iterations=1))
+    assert any(key_split(key).startswith("quantile-narrowing") for key in answer.dask)
+    check(answer.compute(), np.sort(source.whole(), axis=None)[k])
+    assert loads(source) <= 1 + 1 + 1 + 2
+
+
+@pytest.mark.parametrize("limit", ["0 B", "1 GiB"])
+def test_where_nothing_is_left_nothing_is_read(limit: str) -> None:
+    source = Source(SHAPE)
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        answer = order_statistic(source.lazy(CHUNKS), [0, -1], strategy="kelley")
+    check(answer.compute(), np.sort(source.whole(), axis=None)[[0, -1]])
+    assert loads(source) == 1
 
 
 # --------------------------------------------------------------------------------------------------

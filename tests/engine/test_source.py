@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dask.graph_manipulation import bind, wait_on
 
 from dask_gpuselect import explain, median, sort
 from dask_gpuselect.engine import source
+from dask_gpuselect.engine.companions import accompanied
 from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.sorting import graph as sorting
 from tests.backends import CUPY, NUMPY, Backend, param
@@ -21,8 +23,8 @@ from tests.data import normal
 from tests.graphs import of_sources
 from tests.sources import Source
 
-is_in_memory = of_sources(source.is_in_memory)
-is_in_process = of_sources(source.is_in_process)
+is_in_memory = of_sources(lambda x: source.Source.of(x).is_in_memory)
+is_in_process = of_sources(lambda x: source.Source.of(x).is_in_process)
 private_copy = of_sources(source.private_copy)
 
 Make = Callable[[Path], da.Array]
@@ -212,6 +214,43 @@ def test_views_of_a_device_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         ordered = sort(x).compute(scheduler="sync")
     assert float(median(x).compute()) == np.median(values)
     np.testing.assert_array_equal(CUPY.to_numpy(ordered), np.sort(values))
+
+
+# --- What names say -------------------------------------------------------------------------------
+
+
+@pytest.mark.legacy
+def test_names_that_users_give_say_nothing() -> None:
+    """Nothing is packed, staged, reduced or held because of what its layer is called."""
+    for name in ("with-companions-7-mine", "to-gpu-mine", f"mine-{'0' * 32}r", "original-mine"):
+        x = source.Source.of(da.ones((8, 4), chunks=2).map_blocks(np.negative, name=name))
+        assert x.element_bytes() == 8
+        assert not x.is_staged
+        assert not source.is_reduction(name, x.dask.layers[name])
+        assert not source.is_file(name, x.dask.layers[name])
+        assert not x.is_in_memory
+
+
+@pytest.mark.legacy
+def test_copies_know_what_they_are() -> None:
+    x = lazy()
+    packed = accompanied(x, keeps=x > 0.5, weights=x)
+    copy = source.private_copy(packed, "a copy", after=("turn",), after_layer="turn")
+    assert packed.element_bytes() == source.Source.of(copy).element_bytes() == 8 + 1 + 8
+    staged = da.map_blocks(source.Step("stage", np.copy), x, dtype=x.dtype) + 1
+    assert source.Source.of(staged).is_staged
+    assert source.Source.of(source.private_copy(staged, "a copy")).is_staged
+    assert not source.Source.of(x).is_staged
+
+
+@pytest.mark.legacy
+def test_results_of_ours_are_known_without_layers() -> None:
+    """As arrays of expressions come in: by tasks that dask has fused, or given another name."""
+    x = lazy()
+    graph = source.graph_of(dask.optimize(median(x))[0].dask)
+    assert any(itertools.starmap(source.is_reduction, graph.layers.items()))
+    plain = source.graph_of(dask.optimize(x + 1)[0].dask)
+    assert not any(itertools.starmap(source.is_reduction, plain.layers.items()))
 
 
 # --- Chunks that one task makes each --------------------------------------------------------------
