@@ -25,7 +25,6 @@ from dask_gpuselect import (
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import largest_to, smallest_from
-from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING, make, normal
 from tests.sources import Source
 
@@ -74,15 +73,6 @@ def test_as_matplotlib(values: list[float], whis: Any, autorange: bool) -> None:
     lazy = describe_boxplot(da.from_array(a, chunks=7), **asked).compute(scheduler="sync")
     for box in (*describe_boxplot(a, **asked), *lazy, *describe_boxplot(a[:, None], 0, **asked)):
         assert_box(box, a, whis, autorange=autorange)
-
-
-def test_any_kind_of_array(backend: Backend) -> None:
-    a = np.random.default_rng(0).lognormal(size=(300, 40)).astype("f4")
-    a[::7, 3] = np.nan
-    (plain,) = describe_boxplot(backend.asarray(a))
-    assert_box(plain, a.ravel())
-    (lazy,) = describe_boxplot(backend.lazy(a, (70, 40))).compute(scheduler="sync")
-    assert_box(lazy, a.ravel())
 
 
 # --- Loads ----------------------------------------------------------------------------------------

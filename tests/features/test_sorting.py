@@ -25,7 +25,7 @@ from dask_gpuselect.kernels import ordering
 from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from tests.backends import CUPY, NUMPY, Backend, kind_of
-from tests.data import hashed, make, normal, uniform
+from tests.data import hashed, normal, uniform
 from tests.sources import Source, changing
 
 # Irregular, with empty chunks at both ends and within, and one of one element.
@@ -68,30 +68,6 @@ def check(found: da.Array, expected: NDArray[Any], backend: Backend) -> None:
 def check_both(x: da.Array, values: NDArray[Any], backend: Backend, **how: Any) -> None:
     check(sort(x, **how), np.sort(values), backend)
     check(argsort(x, **how), np.argsort(values, kind="stable"), backend)
-
-
-@pytest.mark.few(4)
-@pytest.mark.any_dask
-@pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [
-        ("some nan", "f8"),
-        ("few", "u1"),
-        ("signed zeros", "f2"),
-        ("whole range", "i8"),
-        ("infinite", "f4"),
-        ("nan and inf", "f2"),
-        ("ends", "i2"),
-        ("few", "u8"),
-        ("bools", "?"),
-        ("denormal float32", "f4"),
-    ],
-)
-def test_any_data(backend: Backend, kind: str, dtype: str) -> None:
-    """Also of elements of which all values are counted; zeros have no sign."""
-    values = make(kind, dtype, N)
-    check_both(backend.lazy(values, (UNEVEN,)), values, backend)
-    check_both(backend.held(values, (UNEVEN,)), values, backend, chunks=150)
 
 
 @pytest.mark.parametrize("together", [5, 33])
@@ -245,16 +221,6 @@ def test_tasks_of_many_chunks(name: str) -> None:
 @pytest.fixture
 def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "PAIRS", 0)
-
-
-@pytest.mark.usefixtures("grouped")
-@pytest.mark.parametrize("spill", [False, True])
-def test_through_groups(backend: Backend, spill: bool) -> None:
-    values = np.where(normal(N) > 0.2, np.nan, np.floor(normal(N) * 9))
-    for chunks, out in (((40,) * 25 + (1,), None), (UNEVEN, (1, 0, 0, 500, N - 501))):
-        x = backend.lazy(values, (chunks,))
-        check_both(x, values, backend, chunks=out, spill=spill, split_every=2)
-    check(radix_sort(x), np.sort(values), backend)
 
 
 @pytest.mark.usefixtures("grouped")
@@ -607,7 +573,7 @@ class Strided:
         return self.a[index]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("layout", ["every other", "backwards", "repeated", "a field"])
 @pytest.mark.parametrize("dtype", ["?", "i2", "f8", "M8[s]"])
 def test_chunks_that_are_not_contiguous(dtype: str, layout: str) -> None:

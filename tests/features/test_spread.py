@@ -325,24 +325,13 @@ def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Kinds of arrays ------------------------------------------------------------------------------
 
 
-def test_any_kind_of_array(backend: Backend) -> None:
-    a = (100 * normal(300 * 40)).astype("f4").reshape(300, 40)
-    a[::7, 3] = np.nan
-    for function in FUNCTIONS.values():
-        for axis in (None, 0, 1):
-            wanted = function(a, axis)
-            lazy = function(backend.lazy(a, (70, 40)), axis)
-            assert isinstance(lazy._meta, backend.array_type)
-            check(backend.to_numpy(function(backend.asarray(a), axis)), wanted, axis)
-            check(backend.to_numpy(computed(lazy)), wanted, axis)
-
-
 def test_large_arrays_of_any_kind(backend: Backend) -> None:
     """With candidates that stay on a device, and a third load."""
-    for a in (normal(1 << 21), two_halves(uniform(1 << 21)), np.floor(uniform(1 << 21) * 10)):
+    n = 1 << (21 if backend.name == "cupy" else 17)
+    for a in (normal(n), two_halves(uniform(n)), np.floor(uniform(n) * 10)):
         wanted = formula(a)
         check(backend.to_numpy(mad(backend.asarray(a), scale=1.0)), wanted)
-        for x in (backend.held(a, 1 << 20), backend.lazy(a, 1 << 19)):
+        for x in (backend.held(a, n // 2), backend.lazy(a, n // 4)):
             check(backend.to_numpy(computed(mad(x, scale=1.0))), wanted)
 
 

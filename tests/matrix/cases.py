@@ -19,9 +19,11 @@ import numpy as np
 from dask.callbacks import Callback
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import is_cupy, to_host
 from dask_gpuselect.engine import exchange, plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
+from tests.backends import CUPY
 from tests.matrix import axes, definitions
 from tests.matrix.questions import QUESTIONS, Question, draw_strategy, pick
 
@@ -65,6 +67,11 @@ class Case:
     @property
     def question(self) -> Question:
         return QUESTIONS[self.row["question"]]
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether its arrays are CuPy's."""
+        return self.row.get("arrays") == "CuPy"
 
     @property
     def slots(self) -> axes.Slots:
@@ -241,6 +248,15 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     return _with_companions(case, random)
 
 
+def on_device(case: Case) -> Case | None:
+    """The same case of CuPy arrays; None where there are no such."""
+    row = {**case.row, "arrays": "CuPy"}
+    if row["home"] == "expression":
+        row["home"] = "tasks"
+    is_possible = CUPY.supports(case.values.dtype) and not np.ma.isMA(case.values)
+    return replace(case, row=row) if is_possible else None
+
+
 def _with_companions(case: Case, random: axes.Random) -> Case:
     beside: dict[str, Array] = {}
     row, values = case.row, case.values
@@ -379,6 +395,11 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
             if home == "shared" and is_alike and a.ndim:
                 lazy = da.map_blocks(_second, x, lazy, dtype=a.dtype, meta=np.empty(0, a.dtype))
             beside[name] = lazy
+    if case.is_on_device:
+        x, *others = map(_moved, (x, *beside.values()))
+        beside = dict(zip(beside, others, strict=True))
+        if home == "memory":
+            x = x.persist(scheduler="sync")
     if home == "persisted":
         x = x.persist(scheduler="sync")
     if home == "unknown sizes":
@@ -391,6 +412,11 @@ def _hidden(x: Any, n: int) -> Any:
     """An array of the same chunks, whose sizes along the first axis dask does not know."""
     chunks = ((np.nan,) * len(x.chunks[0]), *x.chunks[1:])
     return x.map_blocks(_identity, chunks=chunks, dtype=x.dtype, meta=x._meta)
+
+
+def _moved(a: Any) -> Any:
+    """An array on the device; labels in memory stay where they are."""
+    return CUPY.mapped(a) if isinstance(a, da.Array) else a
 
 
 def grouped(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
@@ -445,6 +471,9 @@ def _refuse(graph: Any) -> None:
 def computed(case: Case, lazy: Lazy | None = None) -> Any:
     """The answer to a case, computed."""
     with surroundings(case):
+        if case.row["home"] == "plain" and case.is_on_device:
+            beside = {name: CUPY.asarray(a) for name, a in case.beside.items()}
+            return to_host(ask(case, CUPY.asarray(case.values), beside))
         if case.row["home"] == "plain":
             return ask(case, case.values, case.beside)
         lazy = lazy or lazily(case)
@@ -452,7 +481,7 @@ def computed(case: Case, lazy: Lazy | None = None) -> Any:
             answer = ask(case, lazy.values, lazy.beside)
         (found,) = dask.compute(answer)
         _as_declared(answer, found)
-        return found
+        return to_host(found) if is_cupy(found) else found
 
 
 def _as_declared(answer: Any, found: Any) -> None:

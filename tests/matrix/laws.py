@@ -460,6 +460,7 @@ LAWS: Mapping[str, Law] = {
             and not np.ma.isMA(c.values)
             and c.values.size > 0
             and c.row["dtype"] in axes.COMPILED
+            and not c.is_on_device
             and not c.question.is_box
             and c.question.definition is not definitions.order  # which takes 16 bytes more
             and c.question.name != "radix_sort"  # whose memory is not stated
