@@ -25,7 +25,7 @@ from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask
 
-SHAPE, CHUNKS = (60, 500), (7, 180)
+SHAPE, CHUNKS = (40, 400), (13, 180)
 N_GROUPS = 5
 Q = [0, 0.013, 0.25, 0.5, 0.9, 1]
 QUESTIONS: dict[str, Callable[..., Any]] = {
