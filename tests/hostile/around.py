@@ -203,7 +203,8 @@ class Around:
         """Call the accessor, or the function of dask or NumPy that `enable` replaces."""
 
         def asked(x: Any, **how: Any) -> Any:
-            if self.route == "exact" and hasattr(x.exact, name):
+            is_public = function.__module__.startswith("dask_gpuselect")
+            if self.route == "exact" and is_public and hasattr(x.exact, name):
                 return getattr(x.exact, name)(**how)
             is_theirs = name in oracle.FUNCTIONS and not {"where", "weights", "nodata"} & how.keys()
             if self.route not in ("dask", "numpy") or not is_theirs:

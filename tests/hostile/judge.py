@@ -133,10 +133,8 @@ def with_hostile_data(case: Case, random: axes.Random) -> Case:
 
 def of_door(door: Door, case: Case, random: axes.Random) -> Case:
     """Give a case the data and arguments of a door."""
-    a = door.fit(random, np.ma.getdata(case.values))
-    chunks = axes.chunks_of(a.shape, case.row["cuts"], random)
-    if door.fit is as_table:
-        chunks = (chunks[0], (a.shape[1],))
+    a = as_table(random, np.ma.getdata(case.values))
+    chunks = (axes.chunks_of(a.shape, case.row["cuts"], random)[0], (a.shape[1],))
     asked, beside = door.draw(random, a)
     row = {**case.row, "companion cuts": "whole" if "Q" in beside else "alike"}
     return replace(case, row=row, values=a, chunks=chunks, asked=asked, beside=beside, nodata=None)
