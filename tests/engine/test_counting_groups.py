@@ -19,7 +19,6 @@ from dask_gpuselect.engine import plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.weighted import WEIGHTED
-from tests.backends import Backend
 from tests.data import uniform
 from tests.sources import Source
 
@@ -151,22 +150,6 @@ def test_one_load(dtype: str, kind: str) -> None:
             warnings.simplefilter("ignore", RuntimeWarning)
             for one, ask in zip(found, asks.values(), strict=True):
                 assert_same(one, ask(groupby(values, by), **how))
-
-
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_chunks_of_any_kind(backend: Backend, name: str) -> None:
-    """Labels are on the host, or with the data; and maybe in the chunks' masks."""
-    ask, source, by = QUESTIONS[name], Source(SHAPE, "u1"), zones()
-    x, values = backend.mapped(source.lazy(CHUNKS)), source.whole()
-    wanted = ask(groupby(values, by))
-    told = backend.mapped(da.from_array(by, chunks=CHUNKS))
-    for labels in (by, told):
-        grouped = groupby(x, labels, groups=range(N_GROUPS))
-        assert grouped.explain().name == "counts"
-        source.counts.clear()
-        (found,) = compute(ask(grouped))
-        assert set(source.counts.values()) == {1}
-        assert_same(found if "box" in name else backend.to_numpy(found), wanted)
 
 
 def test_data_of_nothing_but_nan() -> None:

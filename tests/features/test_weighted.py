@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -47,6 +48,34 @@ def test_weights_that_are_all_zero(method: str) -> None:
     # One that weighs something is enough.
     weights = np.arange(10) == 4
     assert asked(da.arange(10.0, chunks=3), 0.5, weights, method).compute() == 4
+
+
+SHAPE = (300, 2, 4)
+COLUMN = SHAPE[0] * 2 * 2 * 16  # bytes, of chunks (_, 2, 2)
+
+
+@pytest.mark.parametrize("limit", [1 << 30, int(COLUMN * 0.4)], ids=["column", "passes"])
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (-1.0, r"Weights must be non-negative\."),
+        (np.nan, r"Weights included NaN, inf or were all zero\."),
+        (np.inf, r"Weights included NaN, inf or were all zero\."),
+        (0.0, r"Weights included NaN, inf or were all zero\."),
+        (2.0**63, r"below 2\*\*63"),
+    ],
+)
+def test_wrong_weights_of_a_lane(weight: float, message: str, limit: int) -> None:
+    weights = np.ones(SHAPE, np.uint64 if weight == 2.0**63 else np.float64)
+    weights[:, 1, 2] = weight
+    x = da.from_array(normal(2400).reshape(SHAPE), chunks=(30, 2, 2)).map_blocks(np.copy)
+    with dask.config.set({"dask_gpuselect.column-limit": limit}):
+        lazy = quantile(x, [0.1, 0.5, 0.9], 0, method="inverted_cdf", weights=weights)
+        assert explain(x, 0.5, axis=0, weights=weights).name == (
+            "passes" if limit < COLUMN else "column"
+        )
+    with pytest.raises(ValueError, match=message):
+        lazy.compute(scheduler="sync")
 
 
 def test_no_quantiles() -> None:
