@@ -63,6 +63,7 @@ def lazy(backend: Backend, source: Source, chunks: Any = CHUNKS) -> da.Array:
     return backend.mapped(source.lazy(chunks))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("backend", "asks"),
     [

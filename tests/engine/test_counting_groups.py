@@ -130,10 +130,15 @@ def test_one_load(dtype: str, kind: str) -> None:
         asks = {name: WEIGHED[name] for name in ("inverted_cdf", "with NaN")}
     missing = np.where(UNIT < 0.1, np.nan, zones())
     small = da.from_array(zones().astype("u1"), chunks=(11, 400))
-    for labels, by, groups in (
-        (missing, missing, None),
-        (small, zones(), range(N_GROUPS)),
-        (small, zones(), None),
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        of_missing, of_zones = (
+            [ask(groupby(values, by), **how) for ask in asks.values()] for by in (missing, zones())
+        )
+    for labels, wanted, groups in (
+        (missing, of_missing, None),
+        (small, of_zones, range(N_GROUPS)),
+        (small, of_zones, None),
     ):
         if groups is None and labels is small and (x.dtype.itemsize == 2 or asks is QUESTIONS):
             continue  # there may be 256 groups, or a load for their names
@@ -146,10 +151,8 @@ def test_one_load(dtype: str, kind: str) -> None:
         found = compute(*answers, scheduler="sync" if groups is None else "threads")
         assert set(source.counts.values()) == {1}  # of all questions together
         assert len(source.counts) == x.npartitions
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            for one, ask in zip(found, asks.values(), strict=True):
-                assert_same(one, ask(groupby(values, by), **how))
+        for one, other in zip(found, wanted, strict=True):
+            assert_same(one, other)
 
 
 def test_data_of_nothing_but_nan() -> None:

@@ -69,8 +69,8 @@ def test_without_elements(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("limit", [None, "50%", "9%"])
 def test_loads(limit: str | None) -> None:
     """Those of quantiles; in passes one more, of each slab."""
-    source = Source((400, 20, 30))
-    x = source.lazy((50, 20, 10))
+    source = Source((400, 6, 10))
+    x = source.lazy((50, 6, 5))
     with limited("1 GiB" if limit is None else share(x, 0, limit)):
         lazy = describe_boxplot(x, 0)
         plan = plan_boxes(x)

@@ -15,7 +15,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import neighbors as theirs
@@ -280,7 +280,6 @@ coordinates = st.sampled_from(
 ) | st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=80)
 @given(
     data=st.data(), p=st.integers(1, 6), n=st.integers(1, 40), tile=st.sampled_from([1, 50, 400])
 )

@@ -186,7 +186,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]
 def test_loads_and_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loads, a third where it must be, each of 60 times the square root of a chunk at most."""
     shape, loads = SHAPES[name]
-    n, chunk = 700_000, 70_000
+    n, chunk = 350_000, 35_000
     function = (mad, nanmad)[len(name) % 2]
     source = Shaped(n, shape)
     lazy = function(source.lazy(chunk), scale=1.0)
