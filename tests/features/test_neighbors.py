@@ -57,14 +57,6 @@ def keys(X: Array, Q: Array, before: float = 1.0, after: float = 1.0) -> Array:
     return squared
 
 
-def by_definition(X: Array, Q: Array, k: int) -> Found:
-    """Of data whose squares neither overflow nor underflow."""
-    squared = keys(X, Q)
-    places = np.broadcast_to(np.arange(len(X)), squared.shape)
-    order = np.lexsort((places, squared), axis=1)[:, :k]
-    return np.sqrt(np.take_along_axis(squared, order, 1)), order
-
-
 def nearest_by_definition(X: Array, Q: Array, k: int) -> Nearest:
     """Of any data."""
     squared = keys(X, Q)
@@ -75,6 +67,11 @@ def nearest_by_definition(X: Array, Q: Array, k: int) -> Nearest:
     order = np.lexsort((places, squared, level), axis=1)[:, :k]
     taken = (np.take_along_axis(a, order, 1) for a in (level, squared))
     return Nearest(*taken, order, len(X))
+
+
+def by_definition(X: Array, Q: Array, k: int) -> Found:
+    found = nearest_by_definition(X, Q, k)
+    return found.distances, found.index
 
 
 def assert_equal(found: Nearest, wanted: Nearest) -> None:

@@ -65,6 +65,13 @@ def test_weights_that_are_counts_repeat_elements(dtype: str, method: Any) -> Non
     np.testing.assert_array_equal(box.flier_weights[order], times)
 
 
+def test_sums_that_no_float64_holds() -> None:
+    """What depends on shares alone is right."""
+    for x in (np.arange(4.0), da.from_array(np.arange(4.0), chunks=2)):
+        (box,) = describe_boxplot(x, weights=np.full(4, 1.7e308), method="inverted_cdf").compute()
+        assert (box.n, box.q1, box.med, box.q3) == (np.inf, 0, 1, 2)
+
+
 # --- Loads ----------------------------------------------------------------------------------------
 
 
