@@ -100,6 +100,8 @@ def test_chunks_of_the_result() -> None:
     assert sort(x, chunks=-1).chunks == ((1000,),)
     assert sort(da.ones(0, chunks=1)).compute().shape == (0,)
     assert sort(da.ones(1, chunks=1)).compute().tolist() == [1]
+    one_in_memory = da.from_array(np.broadcast_to(3.0, 9), chunks=4)
+    assert sort(one_in_memory).compute().tolist() == [3] * 9
 
 
 @pytest.mark.parametrize("spill", [False, True])
@@ -556,38 +558,3 @@ def test_a_chunk_that_changes(
     x = changing(lambda v, turn: change(v) if turn == load else v, directory=tmp_path)
     with pytest.raises(ChunksChangedError, match=r"chunks? .*\(3,\)|wanted ranks"):
         sort(x).compute()
-
-
-# --- Chunks that lie anyhow in memory -------------------------------------------------------------
-
-
-class Strided:
-    """Hands out parts of an array as they lie."""
-
-    ndim = 1
-
-    def __init__(self, a: NDArray[Any]) -> None:
-        self.a, self.shape, self.dtype = a, a.shape, a.dtype
-
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        return self.a[index]
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("layout", ["every other", "backwards", "repeated", "a field"])
-@pytest.mark.parametrize("dtype", ["?", "i2", "f8", "M8[s]"])
-def test_chunks_that_are_not_contiguous(dtype: str, layout: str) -> None:
-    values = (np.arange(40, dtype="i8") * 7 % 11).astype(dtype)
-    table = np.zeros(40, [("before", "u1"), ("x", dtype)])
-    table["x"] = values
-    a = {
-        "every other": values[::2],
-        "backwards": values[::-1],
-        "repeated": np.broadcast_to(values[3:4], (9,)),
-        "a field": table["x"],
-    }[layout]
-    for chunks in (4, 40):
-        x = da.from_array(Strided(a), chunks=chunks, meta=np.empty(0, dtype))
-        np.testing.assert_array_equal(sort(x), np.sort(a))
-        np.testing.assert_array_equal(argsort(x), np.argsort(a, kind="stable"))
-        np.testing.assert_array_equal(sort_by(x, x)[1], np.sort(a))

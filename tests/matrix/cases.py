@@ -74,6 +74,11 @@ class Case:
         return self.row.get("arrays") == "CuPy"
 
     @property
+    def layout(self) -> str:
+        """How values and companions lie in memory."""
+        return "C" if np.ma.isMA(self.values) else self.row.get("layout", "C")
+
+    @property
     def slots(self) -> axes.Slots:
         return axes.SLOTS[self.row["slots"]]
 
@@ -159,6 +164,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "parts": tuple(axes.PARTS),
         "kernels": axes.KERNELS,
         "focus": axes.FOCUS,
+        "layout": tuple(axes.LAYOUTS),
     }
 
 
@@ -185,6 +191,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iuf"])
     if row["dtype"] not in axes.COMPILED:
         row["kernels"] = "NumPy"
+    if row["kernels"] == "compiled" or row["home"] == "expression":
+        row["layout"] = "C"  # another layout is another kernel to compile
     if row["question"] == "radix_sort" and row["home"] in ("plain", "expression"):
         row["home"] = "tasks"  # it takes arrays of dask alone
     if row["dtype"] == "?" and "nodata" in row["missing"]:
@@ -250,7 +258,7 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
 
 def on_device(case: Case) -> Case | None:
     """The same case of CuPy arrays; None where there are no such."""
-    row = {**case.row, "arrays": "CuPy"}
+    row = {**case.row, "arrays": "CuPy", "layout": "C"}
     if row["home"] == "expression":
         row["home"] = "tasks"
     is_possible = CUPY.supports(case.values.dtype) and not np.ma.isMA(case.values)
@@ -328,7 +336,8 @@ class Counted:
         with self.lock:
             self.counts[place] += 1
             n = self.counts[place]
-        found = self.values[index].copy()
+        found = self.values[index]
+        found = found.copy() if self.values.flags.carray else found  # others lie as they should
         return found if self.changed is None else self.changed(found, place, n)
 
     def __dask_tokenize__(self) -> Any:
@@ -367,6 +376,7 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
     sources: dict[str, Counted] = {}
 
     def source(name: str, a: Array, chunks: Chunks) -> Any:
+        a = axes.laid_out(a, case.layout)
         if home in ("memory", "persisted"):
             return da.from_array(a, chunks=chunks)
         sources[name] = Counted(a, changed if name == "values" else None)
@@ -473,9 +483,10 @@ def computed(case: Case, lazy: Lazy | None = None) -> Any:
     with surroundings(case):
         if case.row["home"] == "plain" and case.is_on_device:
             beside = {name: CUPY.asarray(a) for name, a in case.beside.items()}
-            return to_host(ask(case, CUPY.asarray(case.values), beside))
+            found = ask(case, CUPY.asarray(case.values), beside)
+            return to_host(found) if is_cupy(found) else found
         if case.row["home"] == "plain":
-            return ask(case, case.values, case.beside)
+            return ask(case, axes.laid_out(case.values, case.layout), case.beside)
         lazy = lazy or lazily(case)
         with Callback(start=_refuse):
             answer = ask(case, lazy.values, lazy.beside)
@@ -514,7 +525,13 @@ def smaller(case: Case, fails: Callable[[Case], bool], most: int = 120) -> Case:
 
 
 def _simpler(case: Case) -> Iterator[Case]:
-    simple = {"parts": "64 MiB", "home": "memory", "scheduler": "sync", "limits": "defaults"}
+    simple = {
+        "layout": "C",
+        "parts": "64 MiB",
+        "home": "memory",
+        "scheduler": "sync",
+        "limits": "defaults",
+    }
     for table, value in simple.items():
         if case.row[table] != value:
             yield replace(case, row={**case.row, table: value})
@@ -587,6 +604,8 @@ def script(case: Case, problem: str) -> str:
     ]
     for name, a in shapes.items():
         lines.append(f"{name} = {_code(a)}.reshape({a.shape})")
+    if case.layout != "C":
+        lines.append(f"a = {axes.LAYOUTS[case.layout]}")
     lines.append(f"x = da.from_array(a, chunks={case.chunks}).map_blocks(lambda block: block)")
     how = [f"{k}={_literal(v)}" for k, v in case.asked.items()]
     how += [f"{k}={k}" for k in ("weights", "where") if k in case.beside]

@@ -348,7 +348,7 @@ def memory_stated(case: Case) -> None:
     beside = {k: np.tile(a.ravel(), reps) for k, a in case.beside.items()}
     n = len(values)
     row = {**case.row, "home": "tasks", "scheduler": "sync", "limits": "nothing kept"}
-    row["kernels"] = "compiled"  # NumPy answers about small arrays alone
+    row |= {"kernels": "compiled", "layout": "C"}  # NumPy answers about small arrays alone
     larger = replace(
         case, row=row, values=values, beside=beside, chunks=((n // 4,) * 3 + (n - n // 4 * 3,),)
     )
