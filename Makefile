@@ -94,7 +94,7 @@ test-gpu: $(VENV_GPU)/.test-gpu
 
 # Kernels compiled by g++ for a CPU, and a stand-in for CuPy: see tests/emulated.
 test-emulated: $(VENV)/.test
-	$(VENV)/bin/python $(PYTEST) tests/emulated -m gpu --emulate $(ARGS)
+	$(VENV)/bin/python $(PYTEST) tests/emulated tests/matrix -m "gpu and not slow" --emulate $(ARGS)
 
 test-emulated-all: $(VENV)/.test
 	$(VENV)/bin/python $(PYTEST) -m "gpu and not slow" --emulate $(ARGS)

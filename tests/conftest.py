@@ -25,7 +25,7 @@ except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 # The same examples every time, and no clock: the machines that run this are shared.
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("repeatable")
 
 PACKAGE = Path(__file__).parents[1] / "dask_gpuselect"

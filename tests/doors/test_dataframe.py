@@ -26,7 +26,7 @@ from dask_gpuselect import describe_boxplot, enable
 from dask_gpuselect.optional import after_import
 from tests.data import hashed
 
-PARTITIONS, ROWS = 6, 500
+PARTITIONS, ROWS = 4, 500
 Q = [0.25, 0.5, 0.75]
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")

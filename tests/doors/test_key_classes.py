@@ -26,7 +26,7 @@ from tests.data import hashed
 from tests.doors.test_dataframe_groups import PLACES, frames, n_roots
 
 MANY = 1 << 16
-ROOTS = {"dask_gpuselect.root-limit": "20 MB"}
+ROOTS = {"dask_gpuselect.root-limit": "100 MB"}
 
 
 @pytest.fixture(autouse=True)

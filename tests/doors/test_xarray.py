@@ -40,7 +40,7 @@ def cube(dtype: str = "f8") -> xr.DataArray:
 
 
 def chunked(array: Any) -> Any:
-    return array.chunk({"time": 7, "y": 2, "x": 4})
+    return array.chunk({"time": 15, "y": 3, "x": 4})
 
 
 def is_lazy_and_in_place(found: xr.DataArray) -> bool:

@@ -125,25 +125,11 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
     assert len([name for name in names if not name.startswith(doors)]) == 1
 
 
-def test_nothing_and_next_to_nothing() -> None:
-    x = CUPY.held(np.arange(3.0), ((1, 0, 2),))
-    assert computed(median(x)) == 1
-    with pytest.warns(RuntimeWarning, match="empty"):
-        assert np.isnan(computed(median(CUPY.held(np.empty(0), -1))))
-
-
 def test_views_of_an_array_are_held() -> None:
     values = normal(N).reshape(100, 300)
     x = da.from_array(CUPY.asarray(values), chunks=(33, 100), asarray=False)
     assert Source.of(x).is_on_one_device
     assert computed(median(x)) == np.median(values)
-
-
-def test_chunks_of_unknown_sizes() -> None:
-    x = CUPY.held(normal(N), 7_000)
-    some = x[x > 0].persist(scheduler="sync")
-    answer = median(some).compute(scheduler="sync")  # dask may think that it is NumPy's
-    assert float(answer) == np.median(normal(N)[normal(N) > 0])
 
 
 def test_what_is_not_held() -> None:

@@ -38,7 +38,7 @@ from tests.backends import CUPY
 from tests.data import normal
 from tests.sources import Source
 
-N, N_CHUNKS = 20_000, 60
+N, N_CHUNKS = 8_000, 60
 QUARTILES = [0.25, 0.5, 0.75]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,17 +24,10 @@ from dask_gpuselect import (
 from dask_gpuselect.engine import lanes, marks
 from dask_gpuselect.kernels import fingerprints
 from tests.backends import CUPY
-from tests.data import FLOATS, INTEGERS, MISSING, make
+from tests.data import FLOATS
 from tests.sources import Source
 
 N = 600
-
-
-LIMITS = {  # of columns of 600 elements: parts, passes and slabs
-    "passes": "50%",
-    "more passes": "28%",
-    "slabs": "9%",
-}
 
 
 @contextmanager
@@ -48,16 +40,6 @@ def share(x: da.Array, axis: int, percent: str) -> int:
     """That share of the largest column, in bytes."""
     sizes = (size if i == axis else max(x.chunks[i]) for i, size in enumerate(x.shape))
     return int(np.prod(list(sizes))) * x.dtype.itemsize * int(percent.rstrip("%")) // 100
-
-
-LANES: dict[str, Any] = {**FLOATS, **MISSING}
-
-
-def stack(dtype: str = "f8") -> NDArray[Any]:
-    """A lane of every kind of data, next to each other: time, y, x."""
-    with np.errstate(over="ignore", under="ignore"):
-        lanes = np.stack([make(N) for make in LANES.values()], axis=1).astype(dtype)
-    return lanes.reshape(N, 5, -1)
 
 
 # --- Plans ----------------------------------------------------------------------------------------
@@ -167,24 +149,6 @@ def test_a_chunk_that_changes_on_a_device_is_named() -> None:
     with pytest.raises(ChunksChangedError, match=r"chunk \(2, 0\) held other elements"):
         lazy.compute(scheduler="sync")
     assert set(reads.values()) == {2}
-
-
-@pytest.mark.any_dask
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
-def test_answers_of_passes_on_a_device(dtype: str) -> None:
-    """One quantile, whose candidates go to rows, and more, with NaN in some lanes or everywhere."""
-    names = [*FLOATS, *MISSING] if dtype[0] == "f" else list(INTEGERS)
-    with_missing = np.stack([make(name, dtype, 3650) for name in names], axis=1)
-    for a in (with_missing, with_missing[:, : len(FLOATS)]):
-        x = made_on_a_device(a)
-        for q in (0.5, [0.1, 0.5, 0.77], np.linspace(0, 1, 9)):
-            for function in (quantile, nanquantile):
-                with limited(a.nbytes // 3), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    found = function(x, q, axis=0).compute(scheduler="sync")
-                    wanted = function(da.from_array(a, chunks=-1), q, axis=0).compute()
-                np.testing.assert_array_equal(CUPY.to_numpy(found), wanted, strict=True)
 
 
 @pytest.mark.any_dask

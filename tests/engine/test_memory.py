@@ -221,17 +221,24 @@ A_TENTH = [
 ]
 
 
+KEPT = [
+    pytest.param(question, loads, keep_limit, marks=getattr(case, "marks", ()))
+    for case in A_TENTH
+    for question, loads in [values_of(case)]
+    for keep_limit in ((0, 1 << 30) if loads == 2 and "where" not in question else (1 << 30,))
+]
+
+
 @pytest.mark.few(1)
-@pytest.mark.parametrize(("question", "loads"), A_TENTH)
-def test_a_tenth_of_the_data_is_enough(question: str, loads: int) -> None:
+@pytest.mark.parametrize(("question", "loads", "keep_limit"), KEPT)
+def test_a_tenth_of_the_data_is_enough(question: str, loads: int, keep_limit: int) -> None:
     """A thread may hold a chunk, and scratch of two; in second loads, too, which few chunks need if
     the first keeps something."""
     limit = THREADS * CHUNK * 3 + SLACK
     assert limit <= N_CHUNKS * CHUNK / 10
-    for keep_limit in (1 << 30, 0) if loads == 2 and "where" not in question else (1 << 30,):
-        grown, counted = measure(question, keep_limit=keep_limit)
-        assert counted == [2] if keep_limit == 0 else max(counted) <= loads
-        assert grown <= limit
+    grown, counted = measure(question, keep_limit=keep_limit)
+    assert counted == [2] if keep_limit == 0 else max(counted) <= loads
+    assert grown <= limit
 
 
 BOXES = "by_category(x, {})"

@@ -30,7 +30,7 @@ from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
 
-SIZE, N_CHUNKS = 20_000, 40
+SIZE, N_CHUNKS = 6_000, 40
 LIMIT = {"dask_gpuselect.root-limit": 0}  # as few pivots as the plan allows
 
 

@@ -65,7 +65,7 @@ def test_sizes_are_numbers_of_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_sizes_are_known_by_many_names(name: str) -> None:
-    for value in ("1 GiB", 2e9, np.int64(10**9), "1000000000"):
+    for value in ("1 GiB", np.int64(10**9)):
         with dask.config.set({f"dask_gpuselect.{name}": value}):
             READERS[name]()
 

@@ -40,9 +40,6 @@ def rechunked(source: Source) -> da.Array:
     return source.lazy(COLUMNS).rechunk(ROWS)
 
 
-# --- What dask makes ------------------------------------------------------------------------------
-
-
 # --- Loads ----------------------------------------------------------------------------------------
 
 QUESTIONS: dict[str, Any] = {

@@ -40,7 +40,7 @@ def held():  # the regular files that this process has open for writing, in the 
             yield f"{status.st_mode:o},{status.st_nlink},{status.st_size}"
             assert not os.get_inheritable(int(descriptor))
 spill.Spilled.read_into = waiting
-x = da.arange(40_000, chunks=1000)[::-1].astype("f8")
+x = da.arange(40_000, chunks=4000)[::-1].astype("f8")
 sort(x, spill=sys.argv[1]).compute(scheduler="sync")
 """
 

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.base import is_dask_collection, tokenize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.cbook import boxplot_stats
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from dask_gpuselect import (
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import largest_to, smallest_from
-from tests.backends import Backend
 from tests.data import FLOATS, INTEGERS, MISSING, make, normal
 from tests.sources import Source
 
@@ -61,7 +60,6 @@ def assert_box(
 PERCENTILES = st.one_of(st.sampled_from([0, 25, 50, 75, 100]), st.floats(0, 100))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 1.0, 2.0]), min_size=1),
     whis=st.tuples(PERCENTILES, PERCENTILES).map(sorted) | st.sampled_from([1.5, 0.3, 0]),
@@ -74,15 +72,6 @@ def test_as_matplotlib(values: list[float], whis: Any, autorange: bool) -> None:
     lazy = describe_boxplot(da.from_array(a, chunks=7), **asked).compute(scheduler="sync")
     for box in (*describe_boxplot(a, **asked), *lazy, *describe_boxplot(a[:, None], 0, **asked)):
         assert_box(box, a, whis, autorange=autorange)
-
-
-def test_any_kind_of_array(backend: Backend) -> None:
-    a = np.random.default_rng(0).lognormal(size=(300, 40)).astype("f4")
-    a[::7, 3] = np.nan
-    (plain,) = describe_boxplot(backend.asarray(a))
-    assert_box(plain, a.ravel())
-    (lazy,) = describe_boxplot(backend.lazy(a, (70, 40))).compute(scheduler="sync")
-    assert_box(lazy, a.ravel())
 
 
 # --- Loads ----------------------------------------------------------------------------------------
@@ -174,11 +163,12 @@ def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch)
         return original(*args, **kwargs)
 
     names = (FLOATS | MISSING) if dtype[0] == "f" else INTEGERS
-    for name in names:
+    rules = ((1.5, False), ((5, 95), True))
+    for i, name in enumerate(names):
         a = make(name, dtype, 40_000)
         if not len(valid(a)):
             continue
-        for whis, autorange in ((1.5, False), ((5, 95), True)):
+        for whis, autorange in rules if i < 4 else rules[i % 2 :][:1]:
             asked: dict[str, Any] = {"whis": whis, "autorange": autorange, "max_fliers": 30}
             wanted = describe_boxplot(a, **asked)
             with monkeypatch.context() as patch:

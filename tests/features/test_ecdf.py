@@ -25,7 +25,7 @@ from dask_gpuselect.distribution.empirical import LazyDistribution
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.kernels.reference.selection import places_of
 from tests.backends import Backend
-from tests.data import FLOATS, make, names_of, normal, uniform
+from tests.data import FLOATS, normal, uniform
 from tests.sources import Source
 
 
@@ -126,7 +126,7 @@ def assert_bounds(found: EmpiricalDistribution, a: NDArray[Any], told: Any) -> N
 # --- Exact counts, and what they prove ------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_property(data: st.DataObject) -> None:
     """Few different elements or any, in chunks or not, at few ranks or any values."""
@@ -630,25 +630,11 @@ def test_points_are_rounded_to_the_type() -> None:
 # --- Chunks of other kinds ------------------------------------------------------------------------
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("dtype", ["f8", "i8", "f4", "f2", "?"])
-def test_backends(backend: Backend, dtype: str) -> None:
-    """Lazy, in memory and plain: the counts of NumPy."""
-    names = ["tied", "infinite", "some nan"]
-    for name in names if dtype[0] == "f" else names_of(dtype)[:2]:
-        a = make(name, dtype, 9000)
-        for points in (5, 201, looked_at(a)[::100]):
-            wanted = ecdf(a, points)
-            assert_counts(wanted, a, points, (name, points))
-            assert_same(computed(ecdf(backend.lazy(a, 2500), points)), wanted)
-            assert_same(computed(ecdf(backend.held(a, 2500), points)), wanted)
-            assert_same(ecdf(backend.asarray(a), points), wanted)
-
-
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_large_chunks(backend: Backend, dtype: str) -> None:
     """Large enough for the kernels of devices, and for candidates that are selected there."""
-    n = 3_000_000 if backend.name == "cupy" else 300_000
+    n = 3_000_000 if backend.name == "cupy" else 60_000
     a = np.where(uniform(n) < 0.2, 0.25, normal(n)).astype(dtype)
     x = backend.asarray(a)
     for points in (5, 1001, np.linspace(-3, 3, 1500).astype(dtype)):

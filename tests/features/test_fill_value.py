@@ -21,9 +21,7 @@ from dask_gpuselect import (
 from dask_gpuselect import quantile as ours_quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, naniqr
-from tests.backends import Backend
 from tests.data import uniform
-from tests.oracle import DISCRETE
 
 quantile: Any = ours_quantile
 SHAPE, CHUNKS = (600, 4, 3), (100, 2, 3)
@@ -114,24 +112,6 @@ def test_what_the_answer_cannot_hold(dtype: str, method: str, fill: Any, error: 
 def test_without_it_the_error_names_it() -> None:
     with pytest.raises(IndexError, match="fill_value="):
         quantile(np.arange(3), 0.5, method="lower", where=False)
-
-
-@pytest.mark.parametrize("axis", [None, 0])
-@pytest.mark.parametrize("method", DISCRETE)
-def test_ranges_of_integers_are_nan(backend: Backend, method: str, axis: Any) -> None:
-    """The two quantiles have no NaN, and their difference has."""
-    a = np.array([[3, 5], [7, 1]], np.uint8)
-    for x in (backend.lazy(a, 1), backend.asarray(a)):
-        for find in (iqr, naniqr):
-            for how in ({"where": np.zeros((2, 2), bool)}, {"nodata": [1, 3, 5, 7]}):
-                with pytest.warns(RuntimeWarning, match="All-NaN"):
-                    found = da.compute(find(x, axis, method=method, **how))[0]
-                assert np.isnan(backend.to_numpy(found)).all()
-            with pytest.warns(RuntimeWarning, match="All-NaN"):
-                found = da.compute(find(x, 0, method=method, nodata=[3, 7]))[0]
-            kept = np.array([5, 1])
-            right = np.subtract(*np.quantile(kept, [0.75, 0.25], method=method))
-            np.testing.assert_array_equal(backend.to_numpy(found), [np.nan, right])
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN")

@@ -19,7 +19,6 @@ from dask_gpuselect import (
     median,
 )
 from dask_gpuselect.groups import GroupBy, groupby
-from tests.backends import Backend
 from tests.data import normal, uniform
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
@@ -149,48 +148,6 @@ def test_some_windows_by_indices_from_the_end() -> None:
     assert negative.count()[:, 0, 0].tolist() == [2, 0]
 
 
-@pytest.mark.few(2)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(("dtype", "axes"), [("i2", (1, 2)), ("f4", 2), ("f4", 0)])
-def test_any_kind_of_array(backend: Backend, axes: int | tuple[int, ...], dtype: str) -> None:
-    """What NumPy chunks answer: labels and windows, masks, a group without elements, boxes."""
-    a = data(dtype)
-    n = int(np.prod([SHAPE[axis] for axis in np.atleast_1d(axes)]))
-    labels = np.resize(LABELS, n).reshape([SHAPE[axis] for axis in np.atleast_1d(axes)])
-    mask = uniform(a.size).reshape(SHAPE) < 0.7
-    windows = {i: range(i, min(i + 3, n)) for i in range(0, n, 2)}
-    bys: list[Any] = [labels, windows] if np.ndim(axes) == 0 else [labels]
-
-    def answers(x: Any, by: Any, where: Any) -> list[Any]:
-        groups = None if isinstance(by, dict) else [3, 9, 0]
-        grouped = groupby(x, by, axes, groups=groups)
-        how = {} if dtype == "f4" else {"method": "lower"}
-        found = [grouped.quantile([0.2, 0.5]), grouped.nanmedian(where=where), grouped.count()]
-        if isinstance(by, dict):
-            found.append(grouped.quantile(0.4, **how))
-        return found
-
-    for by in bys:
-        wanted = answers(a, by, mask)
-        held = backend.asarray(a), backend.asarray(mask)
-        lazy = backend.lazy(a, (17, 3, 4)), backend.lazy(mask, (17, 3, 4))
-        # Labels in memory may be of the array's kind as well.
-        kinds = [by] if isinstance(by, dict) else [by, backend.asarray(by)]
-        for labels_of_kind in kinds:
-            for found in (
-                answers(held[0], labels_of_kind, held[1]),
-                dask.compute(*answers(lazy[0], labels_of_kind, lazy[1])),
-            ):
-                for ours, right in zip(found, wanted, strict=True):
-                    assert ours.dtype == right.dtype
-                    np.testing.assert_array_equal(backend.to_numpy(ours), right)
-        box, right_box = (
-            groupby(x, by, axes).describe_boxplot() for x in (lazy[0].astype("f8"), a.astype("f8"))
-        )
-        one, other = (each[(1,) * len(each.shape)] for each in (box.compute(), right_box))
-        np.testing.assert_equal(one.to_dict(), other.to_dict())
-
-
 def test_combinations_of_labels() -> None:
     a, other = data(), np.resize(["a", "b", "a"], 60)
     found = groupby(da.from_array(a, chunks=20), (LABELS, other), 0)
@@ -228,6 +185,7 @@ PASSES: dict[str, Callable[[GroupBy], Any]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[D]", "f8", "i8"])
 @pytest.mark.parametrize("name", PASSES)
 def test_passes_where_a_part_lacks_a_group(name: str, dtype: str) -> None:

@@ -17,7 +17,7 @@ from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask
 
-N = 30_000
+N = 15_000
 TREE = {"dask_gpuselect.column-limit": "4 kB", "dask_gpuselect.root-limit": 0}
 NOT_KEPT = {"dask_gpuselect.keep-limit": 0}
 
@@ -53,7 +53,7 @@ def is_in_tree(answer: Any) -> bool:
 def test_each_group_is_as_alone(dtype: str, groups: str, keep: dict[str, Any]) -> None:
     a, by = values(dtype), labels(6)
     known = np.arange(6) if groups == "known" else None
-    x, lazy = da.from_array(a, chunks=((611,) * 49 + (61,),)), da.from_array(by, chunks=777)
+    x, lazy = da.from_array(a, chunks=((611,) * 24 + (336,),)), da.from_array(by, chunks=777)
     q = [0.0, 0.25, 0.5, 0.99, 1.0]
     with dask.config.set(TREE | keep):
         answer = groupby(x, lazy, groups=known).nanquantile(q)

@@ -83,7 +83,8 @@ def test_loads_of_data_and_labels(n_groups: int) -> None:
         assert set(by.loads.values()) == {1}
 
 
-@pytest.mark.parametrize("n_groups", [3, 3000])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("n_groups", [3000, 3])
 def test_loads_of_deviations(n_groups: int) -> None:
     """Four, where labels alone tell how many groups there are, or medians are larger than a chunk:
     all loads of the distances share the medians."""
@@ -160,53 +161,6 @@ def test_what_gathers_is_what_explain_says() -> None:
         grouped = groupby(da.from_array(a, chunks=3000), by)
         grouped.median().compute(scheduler="sync")
         assert 0 < sum(sizes) <= grouped.explain().gathered_bytes
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u2", "?"])
-def test_any_kind_of_array(backend: Backend, dtype: str, plan: str) -> None:
-    """What NumPy chunks answer: lazily and at once, by labels of either kind, with masks."""
-    a, by, keeps = values(dtype), labels(40), uniform(N) < 0.8
-    if a.dtype.kind == "f":
-        a[::50] = np.nan
-    how: dict[str, Any] = {"method": "lower"} if dtype == "?" else {}
-
-    def answers(x: Any, by: Any, where: Any, groups: Any = None) -> list[Any]:
-        grouped = groupby(x, by, groups=groups)
-        found = [grouped.quantile([0.2, 0.5], **how), grouped.count()]
-        found.append(grouped.nanquantile(0.3, where=where, **how))
-        if dtype[0] == "f" and groups is not None:
-            found.append(grouped.mad(where=where))
-        return found
-
-    x, lazy, mask = (backend.lazy(each, 611) for each in (a, by, keeps))
-    held = backend.asarray(a), backend.asarray(by), backend.asarray(keeps)
-    with dask.config.set(PLANS[plan]):
-        for groups in (None, [7, -3, 99, 0] if dtype[0] == "f" else [7, -3, 0]):
-            wanted = _without_warnings(lambda g=groups: answers(a, by, keeps, g))
-            for given in (
-                lambda g: answers(*held, g),
-                lambda g: answers(held[0], by, keeps, g),
-                lambda g: dask.compute(*answers(x, lazy, mask, g)),
-                lambda g: dask.compute(*answers(x, by, keeps, g)),
-                lambda g: dask.compute(*answers(x, held[1], held[2], g)),
-            ):
-                found = _without_warnings(lambda ask=given, g=groups: ask(g))
-                for ours, right in zip(found, wanted, strict=True):
-                    assert ours.dtype == right.dtype
-                    np.testing.assert_array_equal(backend.to_numpy(ours), right)
-
-
-def test_boxes_of_any_kind_of_array(backend: Backend) -> None:
-    a, by = values(), labels(12)
-    wanted = groupby(a, by).describe_boxplot()
-    for plan in PLANS.values():
-        with dask.config.set(plan):
-            lazy = groupby(backend.lazy(a, 611), backend.lazy(by, 500)).describe_boxplot()
-            boxes = lazy.compute()
-        for ours, right in zip(boxes, wanted, strict=True):
-            np.testing.assert_equal(ours.to_dict(), right.to_dict())
 
 
 # --- Labels ---------------------------------------------------------------------------------------

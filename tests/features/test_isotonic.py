@@ -12,7 +12,7 @@ from typing import Any
 import array_api_strict
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -176,7 +176,6 @@ numbers = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3), st.floa
 
 
 @given(st.lists(st.tuples(numbers, st.integers(1, 5)), min_size=1, max_size=12), st.booleans())
-@settings(max_examples=60)
 def test_small_cases(pairs: list[tuple[float, int]], increasing: bool) -> None:
     """Both losses, in both directions."""
     y, w = (np.array(column, float) for column in zip(*pairs, strict=True))

@@ -98,7 +98,7 @@ def test_the_number_of_boxes_is_not_known_before() -> None:
 # --- No group at all ------------------------------------------------------------------------------
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("axis", [0, (0, 1), None])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "u1"])

@@ -20,14 +20,12 @@ from dask_gpuselect.sorting import sorted_boxes
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
-from tests.data import INTEGERS, MISSING, hashed, normal, uniform
+from tests.data import MISSING, hashed, normal, uniform
 from tests.sources import Source
 
 # Irregular, with an empty chunk at either end, at two places within, and one of one element.
 UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
-
-every_width = pytest.mark.parametrize("bits", [1, 8, 11, 16])
 
 
 @pytest.fixture(autouse=True)
@@ -76,35 +74,12 @@ def test_every_nan_has_the_last_key(backend: Backend, dtype: str) -> None:
 # --- The sort -------------------------------------------------------------------------------------
 
 
-@every_width
-@pytest.mark.parametrize("dtype", ["f4", "i2", "u8", "?"])
-def test_every_width_of_digits(backend: Backend, bits: int, dtype: str) -> None:
-    values = (normal(200) * 100).astype(dtype)
-    found = radix_sort(backend.held(values, 70), bits=bits)
-    check_sorted(found, values, backend)
-    n_bits = 1 if dtype == "?" else 8 * values.itemsize
-    scans = [name for name in found.dask.layers if name.startswith("radix-sort-scan-")]
-    assert len(scans) == -(-n_bits // bits)
-
-
 CHUNKS: dict[str, Any] = {
     "one": N,
     "uneven": (UNEVEN,),
     "many": 25,  # more than a merge takes
     "ascending": ((1, 2, 4, 8, 16, 970),),
 }
-
-
-@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
-def test_any_chunks(backend: Backend, chunks: Any) -> None:
-    """Digits of both bytes: the second pass is right only if it keeps the order of the first."""
-    values = INTEGERS["whole range"](N, "u2") & np.uint16(0x0303)
-    x = backend.held(values, chunks)
-    found = radix_sort(x, bits=8)
-    assert found.chunks == x.chunks
-    check_sorted(found, values, backend)
-    sizes = [len(block) for block in dask.compute(*found.to_delayed())]
-    assert tuple(sizes) == x.chunks[0]
 
 
 @pytest.mark.parametrize(

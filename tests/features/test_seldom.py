@@ -116,6 +116,9 @@ WAYS = {
         (200,),
         "u1",
     ),
+    "weights of many bits": Way(
+        weighed(axis=0, method="linear"), lambda v: (v > 0) * (1 << 60) + 1
+    ),
     "weights of all magnitudes": Way(weighed(axis=0, method="linear"), wide_weights),
     "weights that are wrong where nothing takes part": Way(of_used, unused_weights),
 }

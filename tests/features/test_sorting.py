@@ -25,7 +25,7 @@ from dask_gpuselect.kernels import ordering
 from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from tests.backends import CUPY, NUMPY, Backend, kind_of
-from tests.data import hashed, make, normal, uniform
+from tests.data import hashed, normal, uniform
 from tests.sources import Source, changing
 
 # Irregular, with empty chunks at both ends and within, and one of one element.
@@ -70,30 +70,6 @@ def check_both(x: da.Array, values: NDArray[Any], backend: Backend, **how: Any) 
     check(argsort(x, **how), np.argsort(values, kind="stable"), backend)
 
 
-@pytest.mark.few(4)
-@pytest.mark.any_dask
-@pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [
-        ("some nan", "f8"),
-        ("few", "u1"),
-        ("signed zeros", "f2"),
-        ("whole range", "i8"),
-        ("infinite", "f4"),
-        ("nan and inf", "f2"),
-        ("ends", "i2"),
-        ("few", "u8"),
-        ("bools", "?"),
-        ("denormal float32", "f4"),
-    ],
-)
-def test_any_data(backend: Backend, kind: str, dtype: str) -> None:
-    """Also of elements of which all values are counted; zeros have no sign."""
-    values = make(kind, dtype, N)
-    check_both(backend.lazy(values, (UNEVEN,)), values, backend)
-    check_both(backend.held(values, (UNEVEN,)), values, backend, chunks=150)
-
-
 @pytest.mark.parametrize("together", [5, 33])
 def test_elements_that_differ_in_their_last_bits(backend: Backend, together: int) -> None:
     """Keys and places do not fit into a word together; up to 32 equal beginnings are put in order
@@ -124,6 +100,8 @@ def test_chunks_of_the_result() -> None:
     assert sort(x, chunks=-1).chunks == ((1000,),)
     assert sort(da.ones(0, chunks=1)).compute().shape == (0,)
     assert sort(da.ones(1, chunks=1)).compute().tolist() == [1]
+    one_in_memory = da.from_array(np.broadcast_to(3.0, 9), chunks=4)
+    assert sort(one_in_memory).compute().tolist() == [3] * 9
 
 
 @pytest.mark.parametrize("spill", [False, True])
@@ -245,16 +223,6 @@ def test_tasks_of_many_chunks(name: str) -> None:
 @pytest.fixture
 def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "PAIRS", 0)
-
-
-@pytest.mark.usefixtures("grouped")
-@pytest.mark.parametrize("spill", [False, True])
-def test_through_groups(backend: Backend, spill: bool) -> None:
-    values = np.where(normal(N) > 0.2, np.nan, np.floor(normal(N) * 9))
-    for chunks, out in (((40,) * 25 + (1,), None), (UNEVEN, (1, 0, 0, 500, N - 501))):
-        x = backend.lazy(values, (chunks,))
-        check_both(x, values, backend, chunks=out, spill=spill, split_every=2)
-    check(radix_sort(x), np.sort(values), backend)
 
 
 @pytest.mark.usefixtures("grouped")
@@ -590,38 +558,3 @@ def test_a_chunk_that_changes(
     x = changing(lambda v, turn: change(v) if turn == load else v, directory=tmp_path)
     with pytest.raises(ChunksChangedError, match=r"chunks? .*\(3,\)|wanted ranks"):
         sort(x).compute()
-
-
-# --- Chunks that lie anyhow in memory -------------------------------------------------------------
-
-
-class Strided:
-    """Hands out parts of an array as they lie."""
-
-    ndim = 1
-
-    def __init__(self, a: NDArray[Any]) -> None:
-        self.a, self.shape, self.dtype = a, a.shape, a.dtype
-
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        return self.a[index]
-
-
-@pytest.mark.few(6)
-@pytest.mark.parametrize("layout", ["every other", "backwards", "repeated", "a field"])
-@pytest.mark.parametrize("dtype", ["?", "i2", "f8", "M8[s]"])
-def test_chunks_that_are_not_contiguous(dtype: str, layout: str) -> None:
-    values = (np.arange(40, dtype="i8") * 7 % 11).astype(dtype)
-    table = np.zeros(40, [("before", "u1"), ("x", dtype)])
-    table["x"] = values
-    a = {
-        "every other": values[::2],
-        "backwards": values[::-1],
-        "repeated": np.broadcast_to(values[3:4], (9,)),
-        "a field": table["x"],
-    }[layout]
-    for chunks in (4, 40):
-        x = da.from_array(Strided(a), chunks=chunks, meta=np.empty(0, dtype))
-        np.testing.assert_array_equal(sort(x), np.sort(a))
-        np.testing.assert_array_equal(argsort(x), np.argsort(a, kind="stable"))
-        np.testing.assert_array_equal(sort_by(x, x)[1], np.sort(a))

@@ -42,7 +42,8 @@ def is_in_stretches(x: Any) -> bool:
     return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
 
 
-@pytest.mark.parametrize("pairs", [exchange.PAIRS, 10], ids=["at once", "through groups"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("pairs", [10, exchange.PAIRS], ids=["through groups", "at once"])
 def test_sorted_as_by_numpy(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "PAIRS", pairs)
     a = values("f8")
@@ -114,7 +115,7 @@ some_chunks = st.lists(
 ).filter(lambda chunks: sum(map(len, chunks)) > 0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(chunks=some_chunks, n_pivots=st.integers(1, 9), n=st.integers(1, 5), data=st.data())
 def test_stretches_hold_their_ranks(
     chunks: list[Any], n_pivots: int, n: int, data: st.DataObject

@@ -17,7 +17,7 @@ from dask_gpuselect.engine import boards
 from tests.features.test_groups_kept import DATA, Counted
 from tests.sources import Source, changing
 
-N, N_CHUNKS = 50_000, 60
+N, N_CHUNKS = 15_000, 60
 OUT = N * N_CHUNKS // 6  # elements of a chunk of the result
 
 SORTS: dict[str, Callable[[da.Array], Any]] = {

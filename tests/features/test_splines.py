@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -117,7 +117,6 @@ sizes = st.one_of(
 
 
 @given(st.data(), st.integers(2, 8))
-@settings(max_examples=100)
 def test_monotone_whatever_the_numbers(data: st.DataObject, n: int) -> None:
     """Denormal widths, widths and rises that overflow, slopes from 0 to the largest."""
     x = np.sort(data.draw(st.lists(sizes, min_size=n, max_size=n)))

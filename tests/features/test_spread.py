@@ -12,9 +12,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.base import tokenize
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -45,47 +42,7 @@ def computed(x: da.Array) -> Any:
     return x.compute(scheduler="sync")
 
 
-@pytest.fixture(params=["as it is", "small", "none"])
-def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """For what is in the shells: all of a small array, as much of it as of a large one, nothing."""
-    if request.param != "as it is":
-        monkeypatch.setattr(deviations, "LEAST_ROOM", 0)
-    if request.param == "none":
-        monkeypatch.setattr(deviations, "ROOM", -1)
-    return str(request.param)
-
-
 # --- Values ---------------------------------------------------------------------------------------
-
-
-@settings(max_examples=40)
-@given(data=st.data())
-def test_property(data: st.DataObject) -> None:
-    """Of few different elements and of many, in chunks, with room for the shells or without."""
-    dtype = data.draw(st.sampled_from(["f8", "f4", "f2", "i1", "i8", "u8"]))
-    some: Any = {"allow_nan": False} if dtype[0] == "f" else {}
-    elements = None if data.draw(st.booleans()) else st.integers(0, 5)
-    a = data.draw(
-        arrays(
-            dtype,
-            st.integers(1, 60),
-            elements=_any_of(dtype, some) if elements is None else elements,
-        )
-    )
-    at = sorted(data.draw(st.lists(st.integers(0, len(a)), max_size=5)))
-    parts = np.split(a, at)
-    n_pivots = data.draw(st.integers(1, 20))
-    room = data.draw(st.sampled_from([-1, 1, 40]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deviations, "LEAST_ROOM", 0)
-        patch.setattr(deviations, "ROOM", room)
-        check(by_steps(parts, np.dtype(dtype), n_pivots)[0], formula(a), (a, at, n_pivots))
-
-
-def _any_of(dtype: str, some: Any) -> Any:
-    from hypothesis.extra.numpy import from_dtype
-
-    return from_dtype(np.dtype(dtype), **some)
 
 
 def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> tuple[Any, int]:
@@ -229,7 +186,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]
 def test_loads_and_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loads, a third where it must be, each of 60 times the square root of a chunk at most."""
     shape, loads = SHAPES[name]
-    n, chunk = 700_000, 70_000
+    n, chunk = 350_000, 35_000
     function = (mad, nanmad)[len(name) % 2]
     source = Shaped(n, shape)
     lazy = function(source.lazy(chunk), scale=1.0)
@@ -325,24 +282,13 @@ def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Kinds of arrays ------------------------------------------------------------------------------
 
 
-def test_any_kind_of_array(backend: Backend) -> None:
-    a = (100 * normal(300 * 40)).astype("f4").reshape(300, 40)
-    a[::7, 3] = np.nan
-    for function in FUNCTIONS.values():
-        for axis in (None, 0, 1):
-            wanted = function(a, axis)
-            lazy = function(backend.lazy(a, (70, 40)), axis)
-            assert isinstance(lazy._meta, backend.array_type)
-            check(backend.to_numpy(function(backend.asarray(a), axis)), wanted, axis)
-            check(backend.to_numpy(computed(lazy)), wanted, axis)
-
-
 def test_large_arrays_of_any_kind(backend: Backend) -> None:
     """With candidates that stay on a device, and a third load."""
-    for a in (normal(1 << 21), two_halves(uniform(1 << 21)), np.floor(uniform(1 << 21) * 10)):
+    n = 1 << (21 if backend.name == "cupy" else 17)
+    for a in (normal(n), two_halves(uniform(n)), np.floor(uniform(n) * 10)):
         wanted = formula(a)
         check(backend.to_numpy(mad(backend.asarray(a), scale=1.0)), wanted)
-        for x in (backend.held(a, 1 << 20), backend.lazy(a, 1 << 19)):
+        for x in (backend.held(a, n // 2), backend.lazy(a, n // 4)):
             check(backend.to_numpy(computed(mad(x, scale=1.0))), wanted)
 
 

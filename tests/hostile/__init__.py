@@ -5,7 +5,7 @@
     python -m tests.hostile --minutes 120 --seed 1      # look for failures
     python -m tests.hostile --seed 1 --case 4711        # one case again, with its traceback
 
-`dice.py` draws data, layouts, chunks, sources and surroundings; `doors.py` has a row for every
+`around.py` draws sources and surroundings; `doors.py` has a row for every
 public function: how its arguments are drawn, and what is right; `judge.py` asks and checks
 the laws; `__main__.py` runs cases in a process that can be ended if it
 hangs, and counts failures by their signature.

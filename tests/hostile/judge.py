@@ -22,7 +22,7 @@ import numpy as np
 from dask.callbacks import Callback
 
 import dask_gpuselect as ours
-from tests.hostile.around import SOURCES, Around, Held, in_child, laid_out, leaves
+from tests.hostile.around import SOURCES, Around, Held, in_child, leaves
 from tests.hostile.doors import DOORS, Door, as_table
 from tests.hostile.recipes import Breeder
 from tests.hostile.senseless import SENSELESS, options, refused
@@ -133,10 +133,8 @@ def with_hostile_data(case: Case, random: axes.Random) -> Case:
 
 def of_door(door: Door, case: Case, random: axes.Random) -> Case:
     """Give a case the data and arguments of a door."""
-    a = door.fit(random, np.ma.getdata(case.values))
-    chunks = axes.chunks_of(a.shape, case.row["cuts"], random)
-    if door.fit is as_table:
-        chunks = (chunks[0], (a.shape[1],))
+    a = as_table(random, np.ma.getdata(case.values))
+    chunks = (axes.chunks_of(a.shape, case.row["cuts"], random)[0], (a.shape[1],))
     asked, beside = door.draw(random, a)
     row = {**case.row, "companion cuts": "whole" if "Q" in beside else "alike"}
     return replace(case, row=row, values=a, chunks=chunks, asked=asked, beside=beside, nodata=None)
@@ -146,14 +144,16 @@ def of_door(door: Door, case: Case, random: axes.Random) -> Case:
 
 
 def lazily(case: Case, *, around: Around) -> Lazy:
-    """Make the lazy arrays of a case, of elements that lie in memory otherwise."""
-    layout = "C" if np.ma.isMA(case.values) else around.layout
-    laid = replace(case, values=laid_out(case.values, layout))
+    """Make the lazy arrays of a case, of sources that can be sent."""
     with warnings.catch_warnings(), patch.object(cases, "Counted", Held):
         warnings.simplefilter("ignore")
-        lazy = cases.lazily(laid)
+        lazy = cases.lazily(case)
         source = SOURCES.get(around.source if case.row["home"] != "tasks" else "")
-        x = lazy.values if source is None else source(laid.values, case.chunks)
+        x = (
+            lazy.values
+            if source is None
+            else source(axes.laid_out(case.values, case.layout), case.chunks)
+        )
     return Lazy(x, lazy.beside, lazy.sources if around.loads_count else {})
 
 
@@ -177,8 +177,7 @@ def computed(case: Case, lazy: Lazy | None = None, *, hostile: Hostile) -> Any:
     try:
         with cases.surroundings(case), around.entered(), without_warnings():
             if case.row["home"] == "plain":
-                layout = "C" if np.ma.isMA(case.values) else around.layout
-                now = partial(ask, case, laid_out(case.values, layout), case.beside)
+                now = partial(ask, case, axes.laid_out(case.values, case.layout), case.beside)
                 return in_child(now) if around.forked else now()
             lazy = lazy or lazily(case, around=around)
             with Callback(start=cases._refuse):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -66,7 +66,6 @@ def narrowed(
     return brackets, WeightedTally.merge(groups)
 
 
-@settings(max_examples=60)
 @given(
     chunks=chunks_,
     whis=st.floats(0, 3) | st.tuples(st.floats(0, 1), st.floats(0, 1)),

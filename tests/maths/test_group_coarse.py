@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -107,7 +107,6 @@ some_parts = st.lists(
 
 
 @pytest.mark.few(1)
-@settings(max_examples=60)
 @given(parts=some_parts, every=st.integers(2, 4), most=st.integers(1, 40), rounds=st.integers(0, 3))
 @pytest.mark.parametrize("least", [2, 16])
 def test_the_answer_is_exact(

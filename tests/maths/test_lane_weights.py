@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -42,7 +42,6 @@ def drawn(n: int) -> tuple[NDArray[Any], NDArray[Any]]:
 weights_ = st.floats(0, 1e300) | st.integers(0, 9).map(float) | st.just(0.1)
 
 
-@settings(max_examples=60)
 @given(st.lists(weights_, min_size=1, max_size=30), st.floats(0, 1), st.integers(0, 30))
 def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     weights = np.array([given, given[::-1]])

@@ -198,6 +198,23 @@ their tasks with the array beside them, chunks in memory, of unknown sizes, and 
 
 SCHEDULERS = ("sync", "threads")
 
+LAYOUTS: Mapping[str, str] = {
+    "C": "a",
+    "F": "a.copy(order='F')",
+    "strided": "np.repeat(a, 2, -1)[..., ::2]",
+    "backwards": "a[::-1].copy()[::-1]",
+    "in a record": "np.rec.fromarrays([a != a, a], names='pad,x')['x']",  # not aligned either
+    "swapped": "a.astype(a.dtype.newbyteorder('>'))",
+    "read-only": "np.broadcast_to(a, a.shape)",
+}
+"""How elements lie in memory: what lays those of an array out so."""
+
+
+def laid_out(a: Array, layout: str) -> Array:
+    """Lay the same elements out in memory otherwise."""
+    found: Array = eval(LAYOUTS[layout if a.ndim else "C"], {"np": np, "a": a})
+    return found
+
 
 class Parts(NamedTuple):
     """How many bytes a task takes that groups all elements, and how many pairs of chunks sorts move

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.matrix.cases import Case, drawn, script, smaller
+from tests.matrix.cases import Case, drawn, on_device, script, smaller
 from tests.matrix.laws import LAWS, problem_of
 
 LIMIT_TOO_SMALL = "column-limit is"
@@ -31,6 +31,7 @@ def campaign(
     part: int = 0,
     of: int = 1,
     seen: Counter[str] | None = None,
+    device: bool = False,
 ) -> Iterator[Failure]:
     """Check one part of the cases of a seed: the law `right` of each, and another law of every
     second one. `right` compares with definitions, and few mistakes break other laws alone.
@@ -45,11 +46,16 @@ def campaign(
         Every `of`-th case, from the number `part` on.
     seen : Counter, optional
         Counts how often each law was checked.
+    device : bool
+        Whether arrays are CuPy's, as far as cases can be of such.
     """
     seen = Counter() if seen is None else seen
     others = [law for law in LAWS if law != "right"] + ["changes named"] * 2
     turn = 0
-    for n, case in enumerate(itertools.islice(drawn(seed, part, of), most)):
+    cases: Iterator[Case] = itertools.islice(drawn(seed, part, of), most)
+    if device:
+        cases = filter(None, map(on_device, cases))
+    for n, case in enumerate(cases):
         if time.monotonic() > end:
             return
         laws = ["right"]

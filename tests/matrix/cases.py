@@ -19,9 +19,11 @@ import numpy as np
 from dask.callbacks import Callback
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import is_cupy, to_host
 from dask_gpuselect.engine import exchange, plans
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
+from tests.backends import CUPY
 from tests.matrix import axes, definitions
 from tests.matrix.questions import QUESTIONS, Question, draw_strategy, pick
 
@@ -65,6 +67,16 @@ class Case:
     @property
     def question(self) -> Question:
         return QUESTIONS[self.row["question"]]
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether its arrays are CuPy's."""
+        return self.row.get("arrays") == "CuPy"
+
+    @property
+    def layout(self) -> str:
+        """How values and companions lie in memory."""
+        return "C" if np.ma.isMA(self.values) else self.row.get("layout", "C")
 
     @property
     def slots(self) -> axes.Slots:
@@ -152,6 +164,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "parts": tuple(axes.PARTS),
         "kernels": axes.KERNELS,
         "focus": axes.FOCUS,
+        "layout": tuple(axes.LAYOUTS),
     }
 
 
@@ -178,6 +191,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iuf"])
     if row["dtype"] not in axes.COMPILED:
         row["kernels"] = "NumPy"
+    if row["kernels"] == "compiled" or row["home"] == "expression":
+        row["layout"] = "C"  # another layout is another kernel to compile
     if row["question"] == "radix_sort" and row["home"] in ("plain", "expression"):
         row["home"] = "tasks"  # it takes arrays of dask alone
     if row["dtype"] == "?" and "nodata" in row["missing"]:
@@ -239,6 +254,15 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
         seed=(seed, number),
     )
     return _with_companions(case, random)
+
+
+def on_device(case: Case) -> Case | None:
+    """The same case of CuPy arrays; None where there are no such."""
+    row = {**case.row, "arrays": "CuPy", "layout": "C"}
+    if row["home"] == "expression":
+        row["home"] = "tasks"
+    is_possible = CUPY.supports(case.values.dtype) and not np.ma.isMA(case.values)
+    return replace(case, row=row) if is_possible else None
 
 
 def _with_companions(case: Case, random: axes.Random) -> Case:
@@ -312,7 +336,8 @@ class Counted:
         with self.lock:
             self.counts[place] += 1
             n = self.counts[place]
-        found = self.values[index].copy()
+        found = self.values[index]
+        found = found.copy() if self.values.flags.carray else found  # others lie as they should
         return found if self.changed is None else self.changed(found, place, n)
 
     def __dask_tokenize__(self) -> Any:
@@ -351,6 +376,7 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
     sources: dict[str, Counted] = {}
 
     def source(name: str, a: Array, chunks: Chunks) -> Any:
+        a = axes.laid_out(a, case.layout)
         if home in ("memory", "persisted"):
             return da.from_array(a, chunks=chunks)
         sources[name] = Counted(a, changed if name == "values" else None)
@@ -379,6 +405,11 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
             if home == "shared" and is_alike and a.ndim:
                 lazy = da.map_blocks(_second, x, lazy, dtype=a.dtype, meta=np.empty(0, a.dtype))
             beside[name] = lazy
+    if case.is_on_device:
+        x, *others = map(_moved, (x, *beside.values()))
+        beside = dict(zip(beside, others, strict=True))
+        if home == "memory":
+            x = x.persist(scheduler="sync")
     if home == "persisted":
         x = x.persist(scheduler="sync")
     if home == "unknown sizes":
@@ -391,6 +422,11 @@ def _hidden(x: Any, n: int) -> Any:
     """An array of the same chunks, whose sizes along the first axis dask does not know."""
     chunks = ((np.nan,) * len(x.chunks[0]), *x.chunks[1:])
     return x.map_blocks(_identity, chunks=chunks, dtype=x.dtype, meta=x._meta)
+
+
+def _moved(a: Any) -> Any:
+    """An array on the device; labels in memory stay where they are."""
+    return CUPY.mapped(a) if isinstance(a, da.Array) else a
 
 
 def grouped(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
@@ -445,14 +481,18 @@ def _refuse(graph: Any) -> None:
 def computed(case: Case, lazy: Lazy | None = None) -> Any:
     """The answer to a case, computed."""
     with surroundings(case):
+        if case.row["home"] == "plain" and case.is_on_device:
+            beside = {name: CUPY.asarray(a) for name, a in case.beside.items()}
+            found = ask(case, CUPY.asarray(case.values), beside)
+            return to_host(found) if is_cupy(found) else found
         if case.row["home"] == "plain":
-            return ask(case, case.values, case.beside)
+            return ask(case, axes.laid_out(case.values, case.layout), case.beside)
         lazy = lazy or lazily(case)
         with Callback(start=_refuse):
             answer = ask(case, lazy.values, lazy.beside)
         (found,) = dask.compute(answer)
         _as_declared(answer, found)
-        return found
+        return to_host(found) if is_cupy(found) else found
 
 
 def _as_declared(answer: Any, found: Any) -> None:
@@ -485,7 +525,13 @@ def smaller(case: Case, fails: Callable[[Case], bool], most: int = 120) -> Case:
 
 
 def _simpler(case: Case) -> Iterator[Case]:
-    simple = {"parts": "64 MiB", "home": "memory", "scheduler": "sync", "limits": "defaults"}
+    simple = {
+        "layout": "C",
+        "parts": "64 MiB",
+        "home": "memory",
+        "scheduler": "sync",
+        "limits": "defaults",
+    }
     for table, value in simple.items():
         if case.row[table] != value:
             yield replace(case, row={**case.row, table: value})
@@ -558,6 +604,8 @@ def script(case: Case, problem: str) -> str:
     ]
     for name, a in shapes.items():
         lines.append(f"{name} = {_code(a)}.reshape({a.shape})")
+    if case.layout != "C":
+        lines.append(f"a = {axes.LAYOUTS[case.layout]}")
     lines.append(f"x = da.from_array(a, chunks={case.chunks}).map_blocks(lambda block: block)")
     how = [f"{k}={_literal(v)}" for k, v in case.asked.items()]
     how += [f"{k}={k}" for k in ("weights", "where") if k in case.beside]

@@ -105,9 +105,23 @@ def right(case: Case) -> None:
         if isinstance(case.values, np.ma.MaskedArray) or not case.values.size:
             return  # what is masked can say so, and an empty array may be NaN
         raise Broken(f"not refused: {found!r}") from None
-    same(computed(case, lazy), wanted, "by definition")
+    found = computed(case, lazy)
+    same(found, wanted, "by definition")
+    _seen[:] = [(case, found)]
     if lazy is not None and lazy.sources and case.values.size and _has_stated_loads(case):
         loads(case, lazy)
+
+
+_seen: list[tuple[Case, Any]] = []
+"""The case that was right last, and its answer."""
+
+
+def answered(case: Case) -> Any:
+    """The answer to a case, which is not asked once more if it was right just now."""
+    for seen, found in _seen:
+        if seen is case:
+            return found
+    return computed(case)
 
 
 def loads(case: Case, lazy: Lazy) -> None:
@@ -158,7 +172,7 @@ def any_chunks(case: Case) -> None:
     random = np.random.default_rng([*case.seed, 5])
     chunks = axes.chunks_of(case.values.shape, "odd", random)
     row = {**case.row, "home": "tasks", "limits": "defaults", "companion cuts": "odd"}
-    same(computed(replace(case, chunks=chunks, row=row)), computed(case), "other chunks")
+    same(computed(replace(case, chunks=chunks, row=row)), answered(case), "other chunks")
 
 
 def any_order(case: Case) -> None:
@@ -176,7 +190,7 @@ def any_order(case: Case) -> None:
                 np.ma.take(values, order, axis) if np.ma.isMA(values) else values.take(order, axis)
             )
             mixed = {k: _permuted(case, k, a, axis, order) for k, a in mixed.items()}
-    same(computed(replace(case, values=values, beside=mixed)), computed(case), "another order")
+    same(computed(replace(case, values=values, beside=mixed)), answered(case), "another order")
 
 
 def _permuted(case: Case, name: str, a: Array, axis: int, order: Array) -> Array:
@@ -203,7 +217,7 @@ def counts_repeat(case: Case) -> None:
 def _or_error(case: Case) -> Any:
     """The answer, or 0 where it is refused: elements that all weigh 0, or none."""
     try:
-        return computed(case)
+        return answered(case)
     except (IndexError, ValueError):
         return np.zeros(())
 
@@ -212,7 +226,7 @@ def groups_alone(case: Case) -> None:
     """Ask about each group by itself, of the elements that have its label."""
     about = case.elements
     assert about.groups is not None
-    found = computed(case)
+    found = answered(case)
     for i, group in enumerate(about.groups):
         keep = case.beside["labels"].ravel() == group
         alone = {k: a.ravel()[keep] for k, a in case.beside.items() if k != "labels"}
@@ -334,7 +348,7 @@ def memory_stated(case: Case) -> None:
     beside = {k: np.tile(a.ravel(), reps) for k, a in case.beside.items()}
     n = len(values)
     row = {**case.row, "home": "tasks", "scheduler": "sync", "limits": "nothing kept"}
-    row["kernels"] = "compiled"  # NumPy answers about small arrays alone
+    row |= {"kernels": "compiled", "layout": "C"}  # NumPy answers about small arrays alone
     larger = replace(
         case, row=row, values=values, beside=beside, chunks=((n // 4,) * 3 + (n - n // 4 * 3,),)
     )
@@ -460,6 +474,7 @@ LAWS: Mapping[str, Law] = {
             and not np.ma.isMA(c.values)
             and c.values.size > 0
             and c.row["dtype"] in axes.COMPILED
+            and not c.is_on_device
             and not c.question.is_box
             and c.question.definition is not definitions.order  # which takes 16 bytes more
             and c.question.name != "radix_sort"  # whose memory is not stated

@@ -13,9 +13,11 @@ from dask.base import is_dask_collection
 
 import dask_gpuselect
 from dask_gpuselect import distribution, robust
+from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.strategies import STRATEGIES
 from tests import oracle
+from tests.backends import CUPY
 from tests.matrix import definitions
 from tests.matrix.axes import MEASURES, MISSING, SHAPES, SLOTS, Random
 
@@ -171,6 +173,8 @@ def draw_bits(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
 def sort_by(x: Any, **how: Any) -> Any:
     """Let the places of the elements go along with them."""
     places = np.arange(x.size)
+    if is_cupy(x):
+        places = CUPY.asarray(places)
     if is_dask_collection(x):
         places = da.from_array(places, chunks=x.chunks)
     return dask_gpuselect.sort_by(x, places, **how)[1]

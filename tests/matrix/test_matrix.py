@@ -19,6 +19,14 @@ def test_laws_hold(part: int) -> None:
     assert not failures, "\n\n".join(failure.script for failure in failures)
 
 
+@pytest.mark.gpu
+@pytest.mark.few(2)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_laws_hold_of_cupy_arrays(part: int) -> None:
+    failures = list(campaign(SEED, most=CASES, part=part, of=PARTS, device=True))
+    assert not failures, "\n\n".join(failure.script for failure in failures)
+
+
 def test_mistakes_can_be_planted() -> None:
     """Each replaces a text that is there once."""
     for mistake in MISTAKES:
