@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import (
+    all_true,
     checked,
     is_kind,
     like,
@@ -758,8 +759,7 @@ def is_finite(values: Any) -> bool:
     """Whether no element is NaN or infinite."""
     if not is_kind(values, "real floating"):
         return True
-    xp = namespace(values)
-    return bool(xp.all(xp.isfinite(values)))
+    return all_true(namespace(values).isfinite(values))
 
 
 def taken(values: Any, places: NDArray[np.int64]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, checked, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, like, namespace, to_host
 
 T = TypeVar("T")
 WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
@@ -212,7 +212,7 @@ def _are_same(a: Array, b: Array) -> bool:
     """Whether all bits are the same, with broadcasting."""
     size = a.dtype.itemsize
     word = f"u{size}" if size in WORDS else f"V{size}"  # as strings and records are
-    return bool((a.view(word) == b.view(word)).all())
+    return all_true(a.view(word) == b.view(word))
 
 
 # --- Labels ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, checked, is_cupy, namespace, to_host
+from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, namespace, to_host
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.scans import Run
 
@@ -83,7 +83,7 @@ def run_of(keys: Array) -> Run:
     if n == 0:
         return Run(None, None, ascends=True)
     first, last = (int(keys[i]) for i in (0, n - 1))
-    return Run(first, last, ascends=bool((keys[1:] >= keys[:-1]).all()))
+    return Run(first, last, ascends=all_true(keys[1:] >= keys[:-1]))
 
 
 def count_digit(keys: Array, shift: int, bits: int) -> IntArray:

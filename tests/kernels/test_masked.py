@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
+from dask_gpuselect import arrays, kernels
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
@@ -188,3 +188,13 @@ def test_a_sample_of_a_mask_is_fair(backend: Backend) -> None:
     low, high = np.searchsorted(kept, brackets.ends)
     assert low < len(kept) // 4 < high
     assert high - low < len(kept) // 8
+
+
+@pytest.mark.parametrize("n", [0, 1, arrays.COLUMNS, 3 * arrays.COLUMNS + 5])
+def test_masks_are_reduced_to_a_number(backend: Backend, n: int) -> None:
+    host = np.arange(n) % 3 == 0
+    for some in (host, ~host, host | True, host & False):
+        mask = backend.asarray(some)
+        assert arrays.n_true(mask) == np.count_nonzero(some)
+        assert arrays.any_true(mask) is bool(some.any())
+        assert arrays.all_true(mask) is bool(some.all())

@@ -14,6 +14,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import any_true
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import kept_lanes as host
 from dask_gpuselect.kernels.cpu.kept_lanes import cuts, lane_ends, lanes, parts_of, tails, tally
@@ -111,7 +112,7 @@ def answer_group_lanes(
 
 def _has_missing(chunk: Accompanied) -> bool:
     """Whether an element that takes part is NaN."""
-    return chunk.dtype.kind == "f" and bool((_keeps(chunk) & cupy.isnan(chunk.values)).any())
+    return chunk.dtype.kind == "f" and any_true(_keeps(chunk) & cupy.isnan(chunk.values))
 
 
 def _floating(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -146,7 +147,7 @@ def _answers(
     among = _AmongFloats(question, np.dtype(filled[0].dtype))
     answers = whole_lanes.answer_lanes(filled, among.wide, axes, among)
     is_none = cupy.isnan(answers[:1]).any(axis=0) if len(answers) else None
-    if is_none is None or not (bool(is_none.any()) or dtype.kind == "f"):
+    if is_none is None or not (any_true(is_none) or dtype.kind == "f"):
         return answers.astype(question.dtype, copy=False)
     n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
     n_valid = _counted([filled_ == filled_ for filled_ in filled], axes)

@@ -12,6 +12,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
@@ -297,7 +298,7 @@ def _sorted(drawn: Array) -> Array:
     drawn.sort()
     if drawn.dtype.kind != "f":
         return drawn
-    return drawn[: drawn.size - int(cupy.isnan(drawn).sum())]  # NaN is last
+    return drawn[: drawn.size - n_true(cupy.isnan(drawn))]  # NaN is last
 
 
 def drawn_from(values: Elements, size: int) -> Array:

@@ -12,6 +12,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
@@ -289,7 +290,7 @@ def tally_in_place(
         return None
     n_left_out = 0
     if chunk.keeps is not None:
-        n_left_out = chunk.size - int(cupy.count_nonzero(chunk.keeps))
+        n_left_out = chunk.size - n_true(chunk.keeps)
     # The digits of units are the low and high halves of the low and of the high 64 bits.
     counts, units, others = np.split(sheet[4:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
     sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)

@@ -43,7 +43,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, as_type, concatenate, is_cupy, like, namespace, to_host
+from dask_gpuselect.arrays import (
+    Array,
+    any_true,
+    as_type,
+    concatenate,
+    is_cupy,
+    like,
+    n_true,
+    namespace,
+    to_host,
+)
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
 UNIT = 2.0**-53
@@ -211,14 +221,14 @@ def _by_product(tile: Array, index: Array, best: Best, question: Question) -> Be
         may_overflow = ~(xp.max(squares) + question.squares < HUGE)
         limit = xp.where(may_overflow, xp.full_like(limit, np.inf), limit)
         is_near = ~(lower > limit[:, None])
-        n_near = int(xp.count_nonzero(is_near))
+        n_near = n_true(is_near)
         most = question.most_pairs
         if n_near > most and tile.shape[0] > question.k:
             # Nearer ones come late: the k-th distance of this tile is a better threshold. What it
             # is at most is 2 C (|x'|² + |q'|²) more than its lower bound; the third C is for sums.
             more = 3 * question.slack * (xp.max(squares) + question.squares)
             is_near = is_near & ~(lower > (_kth(lower, question.k) + more)[:, None])
-            n_near = int(xp.count_nonzero(is_near))
+            n_near = n_true(is_near)
     if not n_near:
         return best
     if n_near > most:
@@ -299,7 +309,7 @@ def _by_differences(tile: Array, index: Array, best: Best | None, question: Ques
     if best is not None:
         last, last_squared = best.level[:, -1:], best.squared[:, -1:]
         is_nearer = (level < last) | ((level == last) & (squared < last_squared))
-        if best.k == question.k and not bool(xp.any(is_nearer)):
+        if best.k == question.k and not any_true(is_nearer):
             return best
         level = concatenate([best.level, level], axis=1)
         squared = concatenate([best.squared, squared], axis=1)
@@ -324,7 +334,7 @@ def _keys(x: Array, q: Array, at_once: int) -> tuple[Array, Array]:
         squared = _squared(x, q, at_once, lambda a, b: a - b)
         is_small, is_large = squared < TINY, squared == np.inf
         level = as_type(is_large, "int8") * LARGE + as_type(is_small, "int8") * SMALL
-        if bool(xp.any(level != 0)):
+        if any_true(level != 0):
             small = _squared(x, q, at_once, lambda a, b: (a - b) * UP)
             squared = xp.where(is_small, small, squared)
             large = _squared(x, q, at_once, lambda a, b: a * DOWN - b * DOWN)
@@ -350,7 +360,7 @@ def _ascending(level: Array, squared: Array, axis: int) -> Array:
     """Places in the order of level and square, of equal ones as they were."""
     xp = namespace(squared)
     order = _argsort(squared, axis)
-    if bool(xp.any(level != 0)):
+    if any_true(level != 0):
         by_level = _argsort(xp.take_along_axis(level, order, axis=axis), axis)
         order = xp.take_along_axis(order, by_level, axis=axis)
     return order

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, as_type, concatenate, like, namespace, to_host
+from dask_gpuselect.arrays import Array, as_type, concatenate, like, n_true, namespace, to_host
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
@@ -99,7 +99,7 @@ def _row_tally(
     between = (size > float(ends[0])) & (size < float(ends[-1]))
     for group in groups[1:]:
         between = between & ~group
-    n = np.array([int(xp.sum(as_type(group, "int64"))) for group in groups], np.int64)
+    n = np.array([n_true(group) for group in groups], np.int64)
     gram, moment = np.zeros((len(n), p, p)), np.zeros((len(n), p))
     squares = np.zeros(len(n))
     for i in np.flatnonzero(n) if with_sums else ():
@@ -108,7 +108,7 @@ def _row_tally(
         gram[i] = to_host(held.T @ held)
         moment[i] = to_host(held.T @ of_held)
         squares[i] = float(of_held @ of_held)
-    n_between = int(xp.sum(as_type(between, "int64")))
+    n_between = n_true(between)
     gathered = like(np.empty((0, 1 + p)), rows)
     if 0 < n_between <= most:
         gathered = concatenate([residuals[between][:, None], rows[between, :]], axis=1)

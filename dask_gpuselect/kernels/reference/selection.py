@@ -19,6 +19,7 @@ from dask_gpuselect.arrays import (
     concatenate,
     is_kind,
     like,
+    n_true,
     namespace,
     numpy_dtype,
     to_host,
@@ -202,7 +203,7 @@ def valid_in(
     found = _joined(ordered, parts_of(size))
     if not (size and found.dtype.kind == "f" and np.isnan(found[-1])):
         return found, size
-    size -= int(xp.count_nonzero(xp.isnan(ordered)))
+    size -= n_true(xp.isnan(ordered))
     return _joined(ordered, parts_of(size)), size
 
 
@@ -267,7 +268,7 @@ def _sort_valid(values: Array) -> tuple[Array, int]:
     n_missing = 0
     if is_kind(values, "real floating"):
         is_missing = xp.isnan(values)
-        n_missing = int(xp.count_nonzero(is_missing))
+        n_missing = n_true(is_missing)
         if n_missing:
             values = values[~is_missing]
     return xp.sort(values), n_missing

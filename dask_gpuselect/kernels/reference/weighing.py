@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, as_type, is_kind, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.arrays import (
+    Array,
+    all_true,
+    any_true,
+    as_type,
+    is_kind,
+    like,
+    n_true,
+    namespace,
+    numpy_dtype,
+    to_host,
+)
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -69,9 +80,9 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
     n_missing = 0
     if dtype.kind in "fmM":
         is_missing = xp.isnan(values) if dtype.kind == "f" else values == np.iinfo(np.int64).min
-        n_missing = int(xp.count_nonzero(is_missing & takes))
+        n_missing = n_true(is_missing & takes)
         takes = takes & ~is_missing
-    if bool(xp.all(takes)):
+    if all_true(takes):
         return values, weights, n_missing
     return values[takes], weights[takes], n_missing
 
@@ -80,9 +91,9 @@ def as_weights(weights: Array) -> Array:
     """Weights as float64, or as int64 if one of them is beyond 2**53; checked."""
     xp = namespace(weights)
     if is_kind(weights, "real floating"):
-        if bool(xp.any(weights < 0)):
+        if any_true(weights < 0):
             raise ValueError(NEGATIVE)
-        if not bool(xp.all(xp.isfinite(weights))):
+        if not all_true(xp.isfinite(weights)):
             raise ValueError(NOT_FINITE)
     elif not is_kind(weights, "bool") and math.prod(weights.shape):
         if int(xp.min(weights)) < 0:
@@ -216,7 +227,7 @@ def with_others(found: WeightedTally, chunk: Accompanied, n_missing: int) -> Wei
     """A tally with the elements that its kernel has not seen."""
     n_kept = chunk.size
     if chunk.keeps is not None:
-        n_kept = int(namespace(chunk.keeps).count_nonzero(chunk.keeps))
+        n_kept = n_true(chunk.keeps)
     n_idle = n_kept - found.n_valid - n_missing
     n_left_out = chunk.size - n_kept
     return replace(found, n_missing=n_missing, n_left_out=n_left_out, n_idle=n_idle)
