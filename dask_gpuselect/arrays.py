@@ -33,17 +33,17 @@ def is_cupy(value: object) -> bool:
 
 
 def gpu_of(array: object) -> int | None:
-    """The number of the GPU that an array is on; None if it is on none."""
+    """Return the number of the GPU that an array is on; None if it is on none."""
     return int(array.device.id) if is_cupy(array) else None  # type: ignore[attr-defined]
 
 
 def namespace_of(*given: Any) -> Any:
-    """CuPy if any of these is one of its arrays, else NumPy."""
+    """Return cupy if any of these is one of its arrays, else numpy."""
     return namespace(next(filter(is_cupy, given), np.empty(0)))
 
 
 def usual(array: Array) -> Array:
-    """An array as dask and pandas know it: CuPy's as it is, all others as NumPy's."""
+    """Return an array as dask and pandas know it: CuPy's as it is, any other as NumPy's."""
     return array if is_cupy(array) else to_host(array)
 
 

@@ -166,7 +166,7 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
 
 
 def _is_shared(array: DaskArray, x: DaskArray) -> bool:
-    """Whether a chunk of a companion goes with several of the data, and is not in memory."""
+    """Tell whether a chunk of a companion goes with several of the data, and is not in memory."""
     is_stretched = any(map(operator.lt, array.numblocks, x.numblocks))
     return is_stretched and not Source.of(array).is_in_memory
 

@@ -404,7 +404,7 @@ MORE_LOADS = 2
 
 @dataclass(frozen=True)
 class _Lanes:
-    """What is asked of the lanes of an array, and how large these are in its columns of chunks.
+    """Hold what is asked of the lanes of an array, and how large its columns of chunks are.
 
     Parameters
     ----------
@@ -423,17 +423,17 @@ class _Lanes:
 
     @cached_property
     def chunks(self) -> list[int]:
-        """How many elements of a lane each chunk of a column has."""
+        """Count the elements of a lane that each chunk of a column has."""
         return lane_sizes(self.x, self.axes)
 
     @cached_property
     def n_lanes(self) -> int:
-        """Of the widest column."""
+        """Count the lanes of the widest column."""
         return math.prod(max(self.x.chunks[axis], default=0) for axis in self.kept)
 
     @cached_property
     def itemsize(self) -> int:
-        """Bytes of an element with its companions, as tasks hold it."""
+        """Return the bytes of an element with its companions, as tasks hold it."""
         return self.x.element_bytes(self.question.held_dtype(self.x.dtype))
 
     @property
@@ -442,7 +442,7 @@ class _Lanes:
 
     @property
     def kept(self) -> list[int]:
-        """The axes that are not reduced."""
+        """List the axes that are not reduced."""
         return _kept(self.x, self.axes)
 
 
@@ -743,7 +743,7 @@ SHARE_BYTES = 1 << 20
 
 
 def _shares(lanes: _Lanes) -> int:
-    """Among how many tasks to divide the lanes of a column."""
+    """Return among how many tasks to divide the lanes of a column."""
     x, chunk_bytes = lanes.x, lanes.column_bytes / len(lanes.chunks)
     if x.is_on_device or not chunk_bytes >= SHARE_BYTES:  # or not known
         return 1
@@ -764,7 +764,7 @@ def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
 
 
 def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
-    """The plan for so many of the lanes of each chunk, if there is one."""
+    """Plan so many of the lanes of each chunk; None if no plan fits."""
     question, chunks, row_bytes = lanes.question, lanes.chunks, n_lanes * lanes.itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)

@@ -112,7 +112,7 @@ class Progress:
 
     @property
     def is_left(self) -> bool:
-        """Whether any pair is left to the default engine."""
+        """Tell whether any pair is left to the default engine."""
         return len(self.rest()[0]) > 0
 
     def rest(self) -> tuple[IntArray, IntArray]:

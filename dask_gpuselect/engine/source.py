@@ -1,4 +1,5 @@
-"""Private copies of a source: the same tasks under other keys, made to wait for something.
+"""What is known of a source, and private copies of it: the same tasks under other keys, made to
+wait for something.
 
 Dask keeps a chunk in memory until its last user is done. Were both loads of one graph, or a load
 and the user's own ``x - median(x)``, to share their source's keys, every chunk would wait in
@@ -76,8 +77,10 @@ SMALL_RESULT = 1024
 
 @dataclass(frozen=True)
 class Step:
-    """A function for tasks that says what these do. So a layer is known by its tasks: copies of it
-    are, and tasks without layers, whatever their names.
+    """Wrap a function for tasks, and say what the tasks do.
+
+    So a layer is known by its tasks, whatever its name: a copy of it has the same functions, and
+    so have tasks without layers.
 
     Parameters
     ----------
@@ -98,8 +101,10 @@ class Step:
 
 
 def steps_of(made: Any) -> Iterator[Step]:
-    """What a task does, or the first one of a layer: last things first, if dask has made one task
-    of several, and but for waiting."""
+    """Yield what a task does, or the first task of a layer.
+
+    If dask has fused several tasks, the last one comes first. Waiting for a turn does not count.
+    """
     if isinstance(made, Blockwise):
         made = made.task
     elif isinstance(made, MaterializedLayer):
@@ -116,17 +121,17 @@ def steps_of(made: Any) -> Iterator[Step]:
 
 
 def nothing(*_: Any) -> None:
-    """What a task does that others wait for."""
+    """Do nothing, in a task that others wait for."""
 
 
 def is_reduction(name: str, made: Layer | GraphNode | None) -> bool:
-    """Whether a layer or a task of that name makes the result of a reduction, ours or dask's."""
+    """Tell whether a layer or task of that name makes the result of a reduction, ours or dask's."""
     is_ours = any(step.does == "reduce" for step in steps_of(made))
     return is_ours or any(word in name for word in DASKS_REDUCTIONS)
 
 
 def calls(task: Any, names: Collection[str]) -> bool:
-    """Whether a task calls a function of dask's, or Python's own, of one of these names."""
+    """Tell whether a task calls a function of dask, or of Python, with one of these names."""
     function = getattr(task, "func", None)
     is_called_so = getattr(function, "__name__", "") in names
     return is_called_so and getattr(function, "__module__", "") in HOMES
@@ -312,61 +317,66 @@ def in_place(x: DaskArray) -> Graph:
 
 
 class Source(DaskArray):
-    """An array that knows what its chunks are and where they are. Each fact is found once."""
+    """Know what the chunks of an array are and where they are. Each fact is found once."""
 
     @classmethod
     def of(cls, x: DaskArray) -> Source:
-        """The array as a source, if it is none."""
+        """Return the array as a source; itself if it is one."""
         return x if isinstance(x, cls) else cls(x.dask, x.name, x.chunks, meta=x._meta)
 
     @cached_property
     def made_by(self) -> Step:
-        """What the tasks do that make its chunks."""
+        """Return what the tasks do that make its chunks."""
         return next(steps_of(self.dask.layers.get(self.name)))
 
     @property
     def companion_bytes(self) -> int:
-        """Bytes of what goes with an element."""
+        """Return the bytes of what goes with an element."""
         is_masked = isinstance(self._meta, np.ma.MaskedArray)
         return self.made_by.companion_bytes if self.made_by.does == "pack" else int(is_masked)
 
     def element_bytes(self, dtype: np.dtype[Any] | None = None) -> int:
-        """Bytes of an element with its companions, of `dtype` if that is said."""
+        """Return the bytes of an element with its companions, as `dtype` if that is given."""
         return int((self.dtype if dtype is None else dtype).itemsize) + self.companion_bytes
 
     @cached_property
     def is_on_device(self) -> bool:
-        """Whether its chunks are CuPy arrays."""
+        """Tell whether its chunks are CuPy arrays."""
         return gpu_of(self._meta) is not None
 
     @cached_property
     def is_staged(self) -> bool:
-        """Whether its chunks come from the host to a device."""
+        """Tell whether its chunks are moved from the host to a device."""
         steps = (step for layer in self.dask.layers.values() for step in steps_of(layer))
         return any(step.does == "stage" for step in steps)
 
     @cached_property
     def is_in_memory(self) -> bool:
-        """Whether all chunks are read at no cost: they are data nodes or futures, or views of a
-        NumPy or CuPy array in memory; or chunks of several such arrays, one behind the other."""
+        """Tell whether all chunks are read at no cost.
+
+        They are data nodes or futures, or views of a NumPy or CuPy array in memory; or chunks of
+        several such arrays, one behind the other.
+        """
         return all(each is not None for each in _held(self.name, self.dask))
 
     @cached_property
     def is_in_process(self) -> bool:
-        """Whether all chunks are in the memory of this process: none is a future."""
+        """Tell whether all chunks are in the memory of this process: none is a future."""
         return self.is_in_memory and not futures_of(self)
 
     @cached_property
     def is_on_one_device(self) -> bool:
-        """Whether all chunks, and what goes with them, are CuPy arrays that the graph holds on one
-        device, or views of one."""
+        """Tell whether one device holds all chunks, and what goes with them.
+
+        They are CuPy arrays that the graph holds, or views of one.
+        """
         devices = set(map(gpu_of, _held(self.name, self.dask)))
         return len(devices) == 1 and None not in devices
 
 
 def _held(name: str, graph: Graph) -> Iterator[Any]:
-    """What is in memory already of what the chunks of a layer are: arrays and futures, or an array
-    that they are views of; None for what tasks make."""
+    """Yield what the chunks of a layer are, where that is in memory: arrays and futures, or the
+    array that they are views of; None for chunks that tasks make."""
     layer = graph.layers.get(name)
     if layer is None:
         yield None
@@ -387,7 +397,7 @@ def futures_of(x: DaskArray) -> set[Key]:
 
 
 def _hands_on(layer: Layer) -> bool:
-    """Whether a layer hands on the chunks of others, or only gives them another name, as
+    """Tell whether a layer hands on the chunks of others, or only gives them another name, as
     `da.concatenate` does."""
     if next(steps_of(layer)).does in ("check", "pack"):
         return True
@@ -402,7 +412,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _viewed(layer: Any, layers: Mapping[str, Layer]) -> Any:
-    """The array-like that a layer takes chunks of, as that of ``da.from_array(cupy_array,
+    """Return the array-like that a layer takes chunks of, as that of ``da.from_array(cupy_array,
     asarray=False)`` does; None if that is not all it does."""
     is_blockwise = isinstance(layer, Blockwise)
     tasks = [layer.task] if is_blockwise else [*layer.values()]
@@ -499,8 +509,10 @@ def _have_one_file(arrays: Sequence[DaskArray]) -> bool:
 
 
 def is_file(name: str, layer: Layer) -> bool:
-    """Whether a layer holds the file-like object that `da.from_array` reads from: something with a
-    shape that is no chunk, for its key has no place in a grid."""
+    """Tell whether a layer holds the file-like object that `da.from_array` reads from.
+
+    It has a shape, and is no chunk: its key has no place in a grid.
+    """
     held = layer.get(name) if isinstance(layer, MaterializedLayer) else None
     return hasattr(getattr(held, "value", held), "shape")
 

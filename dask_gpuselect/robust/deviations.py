@@ -372,8 +372,10 @@ def bracket_from_cuts(
 
 
 def ranges_of_deviations(cuts: Cuts, dtype: np.dtype[Any]) -> Ranges:
-    """Where the pivots lie that `bracket_from_cuts` needs, by the cuts of all chunks at some of
-    them: with more of them the median's bracket and its shells are narrower, and inside these."""
+    """Prove where the pivots lie that `bracket_from_cuts` needs, by the cuts of all chunks at some.
+
+    With more pivots, the median's bracket and its shells are narrower, and inside these.
+    """
     n = int(cuts.n_valid.sum())
     if n == 0:
         return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
@@ -386,8 +388,8 @@ def ranges_of_deviations(cuts: Cuts, dtype: np.dtype[Any]) -> Ranges:
 def narrower_deviations(
     brackets: DeviationBrackets, cuts: Cuts, dtype: np.dtype[Any]
 ) -> DeviationBrackets:
-    """What is wanted of what was gathered at some brackets, by cuts of all chunks at some of the
-    candidates. What was spared stays so."""
+    """Narrow brackets, by the cuts of all chunks at some of the candidates that they have gathered.
+    What was spared stays so."""
     n = int(cuts.n_valid.sum())
     if n == 0:
         return brackets
@@ -403,8 +405,8 @@ def narrower_deviations(
 def _median_and_shells(
     cuts: Cuts, n: int, dtype: np.dtype[Any]
 ) -> tuple[Ladder, IntArray, IntArray, Shells, IntArray]:
-    """A ladder by some cuts, between which of its positions the median of n elements is, the shells
-    about it, and what is to be counted."""
+    """Return a ladder by some cuts, the positions between which the median of n elements lies, the
+    shells about it, and the positions to count."""
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
     ladder = Ladder.of(envelope, n)

@@ -91,6 +91,7 @@ def test_one_load_as_told() -> None:
         assert set(source.loads.values()) == {1}
 
 
+@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
 @pytest.mark.legacy
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["keepdims", "groups"])
