@@ -62,21 +62,6 @@ def is_narrowed(answer: Any) -> bool:
     return any(key_split(key).startswith("quantile-narrowing") for key in answer.__dask_graph__())
 
 
-def weighted(x: da.Array, method: str, at_least: float = 0) -> da.Array:
-    weights = da.where(x * 1e3 % 5 < at_least, 0, x * 1e3 % 5)
-    return quantile(x, [0.0, 0.3, 0.5], weights=weights, method=method)
-
-
-def numbers(answer: Any) -> list[Any]:
-    """All numbers of an answer."""
-    if hasattr(answer, "points"):
-        return [answer.points, answer.below, answer.upto]
-    if not hasattr(answer, "to_dict"):
-        return [answer]
-    columns = answer.to_dict().values()
-    return [np.hstack(column) if column.dtype == object else column for column in columns]
-
-
 def measuring(peaks: dict[str, int], task: Callable[..., Any]) -> Callable[..., Any]:
     """A task that notes what comes to it, and all that it takes beside."""
 
