@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
@@ -219,28 +218,6 @@ def weighted(
         # By NumPy's formula, which rounds more than once.
         return halfway(a, b).astype(dtype)
     return np.float64(mixture(a, b, 0.5)).astype(dtype)
-
-
-def weighted_lanes(
-    a: NDArray[Any],
-    weights: NDArray[Any],
-    axes: tuple[int, ...],
-    q: Sequence[float],
-    method: str,
-    dtype: Any = "f8",
-) -> NDArray[Any]:
-    """The weighted quantiles ``(len(q), *others)`` of every lane along some axes."""
-    kept = [axis for axis in range(a.ndim) if axis not in axes]
-    shape = [a.shape[axis] for axis in kept]
-    lanes = [
-        np.broadcast_to(x, a.shape).transpose(*kept, *axes).reshape(math.prod(shape), -1)
-        for x in (a, weights)
-    ]
-    found = [
-        [weighted(*lane, each, method, np.dtype(dtype)) for lane in zip(*lanes, strict=True)]
-        for each in q
-    ]
-    return np.array(found, dtype).reshape(len(q), *shape)
 
 
 def halfway(a: float, b: float) -> Any:
