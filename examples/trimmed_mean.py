@@ -46,7 +46,8 @@ class TrimmedMean(RankQuestion):
         return total, 0 if tally.n_missing else n - 2 * k
 
     def finish(self, found: Any, more: Any, tally: Any, sums: Any) -> Any:
-        total = found[0] + Fraction(sums.total, 2**1088)
+        (units,) = sums.total.integers(-34)  # of 2**(32 * -34)
+        total = found[0] + Fraction(units, 2 ** (32 * 34))
         return np.array([float(total / found[1]) if found[1] else np.nan])
 
 

@@ -16,7 +16,6 @@ else found by the default engine, whose two loads are otherwise not made.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,7 +85,7 @@ class Progress:
     elements: dict[int, Any] = field(default_factory=dict)
     marks: Marks = field(default_factory=lambda: NO_MARKS)
     numblocks: tuple[int, ...] = ()
-    room: int = sys.maxsize
+    room: int = int(np.iinfo(np.int64).max)
 
     @property
     def probes(self) -> list[Measure]:

@@ -18,6 +18,7 @@ import dask_gpuselect
 @pytest.mark.parametrize(
     "module",
     [
+        "accessor",
         "boxplot.describe",
         "dataframe.accessors",
         "distribution.cdf",
@@ -26,10 +27,10 @@ import dask_gpuselect
         "distribution.isotonic",
         "distribution.quadratic",
         "distribution.rational",
+        "enable",
         "groups.functions",
         "maths.interpolation",
         "maths.ranks",
-        "methods",
         "neighbors.estimators",
         "neighbors.functions",
         "quantiles.functions",
