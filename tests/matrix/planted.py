@@ -184,8 +184,8 @@ MISTAKES = (
     Mistake(
         "NaN that weigh nothing are missing",
         "kernels/reference/weighing.py",
-        "n_missing = int(xp.count_nonzero(is_missing & takes))",
-        "n_missing = int(xp.count_nonzero(is_missing))",
+        "n_missing = n_true(is_missing & takes)",
+        "n_missing = n_true(is_missing)",
     ),
     Mistake(
         "a call computes its array",
