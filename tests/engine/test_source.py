@@ -226,8 +226,8 @@ def test_names_that_users_give_say_nothing() -> None:
         x = source.Source.of(da.ones((8, 4), chunks=2).map_blocks(np.negative, name=name))
         assert x.element_bytes() == 8
         assert not x.is_staged
-        assert not source.is_reduction(name, x.dask.layers[name])
-        assert not source.is_file(name, x.dask.layers[name])
+        assert not source.is_reduction(x.name, x.dask.layers[x.name])
+        assert not source.is_file(x.name, x.dask.layers[x.name])
         assert not x.is_in_memory
 
 
