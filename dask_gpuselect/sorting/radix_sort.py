@@ -22,7 +22,6 @@ import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
-from dask_gpuselect.arguments import public
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, reduced
@@ -36,7 +35,6 @@ from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
 MOST_BITS = 16  # of a digit: its histogram has 2**16 numbers, 512 KiB for each chunk
 
 
-@public("x")
 def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     """Sort a dask array with the distributed radix sort of Spafford et al.
 

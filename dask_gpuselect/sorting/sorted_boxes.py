@@ -22,7 +22,6 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect.arguments import public
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import each_chunk, reduced
@@ -66,7 +65,6 @@ class SortedBox:
     fliers_high: DaskArray
 
 
-@public("x")
 def describe_sorted(ordered: DaskArray, whis: float = 1.5) -> SortedBox:
     """Quartiles, whiskers and fliers of an array that is sorted.
 
