@@ -11,11 +11,15 @@ their number and half by their weight, so a bracket is wider by about two in K o
 
 The second load's candidates are narrowed by the same tree, where they wait: each group of chunks
 knows exact counts at every one of its candidates.
+
+A few large groups of elements have as many pivots as all elements have. Each of them is as an array
+of its own, and all share what a merge hands on: a group of four times the elements gets twice as
+many pivots, for so the candidates of all groups together are fewest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -23,10 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.envelope import Envelope
+from dask_gpuselect.maths.envelope import Envelope, find_brackets
 from dask_gpuselect.maths.finish import counts_at
+from dask_gpuselect.maths.group_cuts import (
+    GroupBrackets,
+    GroupCuts,
+    GroupTally,
+    packed,
+    totals,
+)
 from dask_gpuselect.maths.kept import in_order, places_among, weights_at
-from dask_gpuselect.maths.sizes import COARSE_EVERY
+from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
 from dask_gpuselect.maths.weights import (
     CoarseWeightedCuts,
@@ -166,8 +177,14 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
 def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY) -> Cuts:
     """The same of the cuts of many chunks, few at a time: what is in one place are about `every`
     times as many pivots as are handed on, or those of two parts."""
+    return _few_at_a_time(parts, most, every, lambda batch: coarsened(_merged(batch), most))
+
+
+def _few_at_a_time(
+    parts: Sequence[CutsOf], most: int, every: int, merge: Callable[[Sequence[CutsOf]], CutsOf]
+) -> CutsOf:
     while True:
-        some = [coarsened(_merged(batch), most) for batch in batches(parts, every * most)]
+        some = [merge(batch) for batch in batches(parts, every * most)]
         if len(some) == 1:
             return some[0]
         parts = some
@@ -188,6 +205,103 @@ def batches(parts: Sequence[CutsOf], room: int) -> Iterator[list[CutsOf]]:
 
 def _merged(batch: Sequence[Cuts]) -> Cuts:
     return type(batch[0]).merge(batch)
+
+
+# --- Of groups ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoarseGroupCuts(GroupCuts):
+    """Cuts of runs, some of which are of several parts together: their counts are known from both
+    sides.
+
+    Parameters
+    ----------
+    least : ndarray of unsigned integers, shape (P,)
+        How many elements of the run are <= the pivot, at least; `below` and `upto` are at most.
+    """
+
+    least: NDArray[Any]
+
+    def as_chunks(self, unknown: Cuts) -> Cuts:
+        """The runs as chunks whose counts are known from both sides."""
+        columns = {name: getattr(unknown, name) for name in Cuts.column_names()}
+        return CoarseCuts(**columns, least=self.least.astype(np.int64))
+
+
+def merged_groups_coarsely(parts: Sequence[GroupCuts], most: int) -> GroupCuts:
+    """The cuts of all parts together, few at a time, at about `most` pivots of all groups."""
+    return _few_at_a_time(
+        parts, most, COARSE_EVERY, lambda batch: _coarsened_groups(GroupCuts.merge(batch), most)
+    )
+
+
+def _coarsened_groups(cuts: GroupCuts, most: int) -> CoarseGroupCuts:
+    """What several parts know together of each group, at about so many pivots of all groups."""
+    groups, number = np.unique(cuts.groups, return_inverse=True)
+    n_valid, n_pivots, n_runs = (
+        totals(number, each, len(groups))
+        for each in (cuts.n_valid, cuts.sizes, np.ones(len(number), np.int64))
+    )
+    shares = _shares(n_valid, most)
+    is_large = (n_pivots > shares) | (n_runs > shares)
+    found = [_as_coarse(cuts.of_runs_at(np.flatnonzero(~is_large[number])))]
+    large = cuts.each(groups[is_large])
+    for (group, own), share in zip(large, shares[is_large].tolist(), strict=True):
+        found.append(_run_of(group, coarsened(own, share)))
+    return CoarseGroupCuts.merge(found)
+
+
+def _shares(n: IntArray, most: int) -> IntArray:
+    """How many of `most` pivots each group of so many elements gets, at least a few."""
+    weights = np.sqrt(n)
+    shares = most * weights / max(float(weights.sum()), 1.0)
+    return np.maximum(shares, LEAST_OF_GROUP).astype(np.int64)
+
+
+def _as_coarse(cuts: GroupCuts) -> CoarseGroupCuts:
+    if isinstance(cuts, CoarseGroupCuts):
+        return cuts
+    columns = {name: getattr(cuts, name) for name in GroupCuts.column_names()}
+    return CoarseGroupCuts(**columns, least=cuts.upto)
+
+
+def _run_of(group: int, cuts: Cuts) -> CoarseGroupCuts:
+    """The only chunk of some cuts as a run of a group."""
+    return CoarseGroupCuts(
+        groups=np.array([group], np.int32),
+        sizes=packed(cuts.sizes),
+        n_valid=packed(cuts.n_valid),
+        n_missing=packed(cuts.n_missing),
+        pivots=cuts.pivots,
+        below=packed(cuts.below),
+        upto=packed(cuts.upto),
+        least=packed(cuts.least_upto),
+    )
+
+
+def cuts_of_group_tally(brackets: GroupBrackets, tally: GroupTally, most: int) -> GroupCuts:
+    """The cuts of each group as of `cuts_of_tally`, at about `most` of the candidates of all."""
+    held = np.bincount(brackets.group_of_cell[tally.of_cells], minlength=brackets.n_groups)
+    shares = _shares(held, most)
+    none = _as_coarse(GroupCuts.of_missing(np.arange(0), brackets.ends.dtype))
+    runs = (
+        _run_of(group, cuts_of_tally(own, some, int(shares[group])))
+        for group, own, some in tally.each(brackets)
+    )
+    return CoarseGroupCuts.merge([none, *runs])
+
+
+def narrower_groups(brackets: GroupBrackets, cuts: GroupCuts) -> GroupBrackets:
+    """What is wanted of what was gathered at some brackets, by cuts of all parts at some of the
+    candidates."""
+    of_group = brackets.each()
+    some = {}
+    for group, own in cuts.each(np.unique(cuts.groups)):
+        ranks = brackets.lower[:, group], brackets.upper[:, group]
+        found = find_brackets(own, *ranks, use_distances=False)
+        some[group] = narrower(of_group(group)[0], found)
+    return brackets.with_each(some)
 
 
 # --- Candidates -----------------------------------------------------------------------------------
