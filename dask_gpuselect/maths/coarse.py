@@ -245,7 +245,7 @@ def _coarsened_groups(cuts: GroupCuts, most: int) -> CoarseGroupCuts:
     )
     shares = _shares(n_valid, most)
     is_large = (n_pivots > shares) | (n_runs > shares)
-    found = [_as_coarse(cuts.of_runs_at(np.flatnonzero(~is_large[number])))]
+    found = [_as_coarse(cuts.of_chunks(np.flatnonzero(~is_large[number])))]
     large = cuts.each(groups[is_large])
     for (group, own), share in zip(large, shares[is_large].tolist(), strict=True):
         found.append(_run_of(group, coarsened(own, share)))

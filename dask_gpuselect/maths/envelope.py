@@ -143,10 +143,8 @@ def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
     stops = np.cumsum(cuts.sizes)
     follows = np.append(np.False_, is_kept[:-1])
     distance = np.where(follows, cuts.distance, np.nan)
-    columns = (name for name in cuts.column_names() if name not in cuts.OF_CHUNKS)
-    kept = {name: getattr(cuts, name)[is_kept] for name in columns}
     sizes = n_kept[stops] - n_kept[stops - cuts.sizes]
-    return replace(cuts, **kept | {"distance": distance[is_kept], "sizes": sizes})
+    return cuts.at_pivots(is_kept, sizes, distance=distance[is_kept])
 
 
 def guess_brackets(

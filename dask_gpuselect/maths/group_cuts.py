@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import (
     ADVICE,
-    Arrays,
+    AtPivots,
     Brackets,
     ChunksChangedError,
     Cuts,
     IntArray,
+    Joined,
     Tally,
 )
 from dask_gpuselect.maths.envelope import find_brackets
@@ -48,27 +49,8 @@ FEW = 4
 AT_ONCE = 1 << 20
 
 
-class _Joined(Arrays):
-    """Columns that are joined one by one."""
-
-    __slots__ = ()
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Those of all parts together."""
-        if len(parts) == 1:
-            return parts[0]
-        cls = type(parts[0])
-        columns = ([getattr(part, name) for part in parts] for name in cls.column_names())
-        return cls(*(np.concatenate(column) for column in columns))
-
-    @classmethod
-    def column_names(cls) -> list[str]:
-        return [each.name for each in fields(cls)]  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupCuts(_Joined):
+class GroupCuts(AtPivots):
     """The cuts of runs.
 
     Parameters
@@ -97,6 +79,8 @@ class GroupCuts(_Joined):
     pivots: NDArray[Any]
     below: NDArray[Any]
     upto: NDArray[Any]
+
+    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"groups", "sizes", "n_valid", "n_missing"})
 
     @classmethod
     def of_runs(
@@ -130,43 +114,25 @@ class GroupCuts(_Joined):
 
     def among(self, edges: Sequence[int]) -> list[GroupCuts]:
         """The runs of the groups between each two edges, and their groups numbered from there."""
-        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        starts = self.starts()
         pieces = []
         for first, last in itertools.pairwise(edges):
             runs = np.flatnonzero((self.groups >= first) & (self.groups < last))
-            piece = self._of_runs(runs, starts)
+            piece = self.of_chunks(runs, starts)
             pieces.append(replace(piece, groups=piece.groups - np.int32(first)))
         return pieces
-
-    OF_RUNS: ClassVar[frozenset[str]] = frozenset({"groups", "sizes", "n_valid", "n_missing"})
-    """The columns of a number for each run; the others have one for each pivot."""
 
     def as_chunks(self, unknown: Cuts) -> Cuts:
         """The runs as chunks, by their cuts but for what this knows more."""
         return unknown
 
-    def of_runs_at(self, runs: IntArray) -> Self:
-        """Those of some runs, by their numbers, in that order."""
-        return self._of_runs(runs, np.cumsum(self.sizes, dtype=np.int64) - self.sizes)
-
-    def _of_runs(self, runs: IntArray, starts: IntArray) -> Self:
-        """Those of some runs, by where the pivots of all begin."""
-        sizes = self.sizes[runs].astype(np.int64)
-        before = np.cumsum(sizes) - sizes
-        at = np.arange(int(sizes.sum())) + np.repeat(starts[runs] - before, sizes)
-        columns = {
-            name: getattr(self, name)[runs if name in self.OF_RUNS else at]
-            for name in self.column_names()
-        }
-        return replace(self, **columns)
-
     def each(self, groups: NDArray[Any]) -> Iterator[tuple[int, Cuts]]:
         """The numbers of some groups, and the cuts of each alone: every run is a chunk."""
         order = np.argsort(self.groups, kind="stable")
         edges = (self.groups[order].searchsorted(groups, side) for side in ("left", "right"))
-        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        starts = self.starts()
         for group, first, last in zip(*(each.tolist() for each in (groups, *edges)), strict=True):
-            yield group, runs_as_chunks(self._of_runs(order[first:last], starts))
+            yield group, runs_as_chunks(self.of_chunks(order[first:last], starts))
 
     def ranges(self, n_groups: int) -> Iterator[tuple[Self, int, int]]:
         """Those of some groups, of the next, and so on: of few enough pivots at once, unless one
@@ -177,18 +143,18 @@ class GroupCuts(_Joined):
         stops = np.cumsum(totals(self.groups, self.sizes, n_groups))
         order = np.argsort(self.groups, kind="stable")
         ordered = self.groups[order]
-        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        starts = self.starts()
         first = 0
         while first < n_groups:
             done = stops[first - 1] if first else 0
             last = max(int(np.searchsorted(stops, done + AT_ONCE, side="right")), first + 1)
             runs = order[slice(*np.searchsorted(ordered, [first, last]))]
-            yield self._of_runs(runs, starts), first, last
+            yield self.of_chunks(runs, starts), first, last
             first = last
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupBrackets(Arrays):
+class GroupBrackets(Joined):
     """Brackets of the order statistics of all groups, one group after the other.
 
     A group of k ends has k + 1 *cells*: before, between and behind them.
@@ -266,12 +232,6 @@ class GroupBrackets(Arrays):
             wanted=np.concatenate([self.wanted[:0], *(own.wanted for own in each)]),
         )
 
-    @classmethod
-    def merge(cls, parts: Sequence[GroupBrackets]) -> GroupBrackets:
-        """Those of some groups, of the next, and so on."""
-        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))
-        return cls(*(np.concatenate(column, axis=-1) for column in columns))
-
     def among(self, edges: Sequence[int]) -> list[GroupBrackets]:
         """Those of the groups between each two edges."""
         first_end, pieces = self.first_end, []
@@ -293,7 +253,7 @@ class GroupBrackets(Arrays):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupTally(_Joined):
+class GroupTally(Joined):
     """Counts of parts in the cells of brackets and at their ends, and candidates.
 
     Parameters
