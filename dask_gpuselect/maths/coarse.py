@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
-from dask_gpuselect.maths.finish import counts_at
+from dask_gpuselect.maths.finish import Places, counts_at
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
     GroupCuts,
@@ -90,20 +90,12 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
     near the ends. A value that many elements equal is among them."""
     if isinstance(cuts, WeightedCuts):
         return _coarsened_weights(cuts, most)
-    return _coarsened_counts(cuts, most)
-
-
-def _coarsened_counts(cuts: Cuts, most: int) -> CoarseCuts:
-    sizes, n_valid, n_missing = (
-        np.array([n], np.int64) for n in (0, cuts.n_valid.sum(), cuts.n_missing.sum())
-    )
-    if len(cuts.pivots) == 0:
-        none = np.empty(0, np.int64)
-        unknown = np.empty(0)
-        some = cuts.pivots, none, none, unknown, unknown
-        return CoarseCuts(*some, sizes, n_valid, n_missing, none)
     envelope = Envelope.of(cuts)
-    kept = _spread(envelope.lower, int(n_valid[0]), most)
+    return _bounds_at(_spread(envelope.lower, int(cuts.n_valid.sum()), most), envelope, cuts)
+
+
+def _bounds_at(kept: IntArray, envelope: Envelope, cuts: Cuts) -> CoarseCuts:
+    """The cuts of all chunks together at some of the distinct pivots."""
     unknown = np.full(len(kept), np.nan)
     upper = envelope.upper[kept]
     return CoarseCuts(
@@ -113,46 +105,29 @@ def _coarsened_counts(cuts: Cuts, most: int) -> CoarseCuts:
         unknown,
         unknown,
         np.array([len(kept)]),
-        n_valid,
-        n_missing,
+        np.array([cuts.n_valid.sum()]),
+        np.array([cuts.n_missing.sum()]),
         envelope.lower[kept],
     )
 
 
 def _coarsened_weights(cuts: WeightedCuts, most: int) -> CoarseWeightedCuts:
-    n_valid, n_missing = (np.array([n.sum()]) for n in (cuts.n_valid, cuts.n_missing))
-    if not n_valid[0]:
-        none, zero = np.empty(0, np.int64), np.zeros(1, np.int64)
-        unknown = np.empty(0)
-        return CoarseWeightedCuts(
-            *(cuts.pivots[:0], none, none, unknown, unknown, zero, n_valid, n_missing),
-            *(none, none, zero, zero, np.zeros(1), none, none, zero),
-        )
     envelope = WeightEnvelope.of(cuts)
-    counts, n = envelope.counts, int(n_valid[0])
+    half = max(most // 2, 1)
     kept = np.union1d(
-        _spread(counts.lower, n, max(most // 2, 1)),
-        _spread(envelope.lower, envelope.least, max(most // 2, 1)),
+        _spread(envelope.counts.lower, envelope.n_valid, half),
+        _spread(envelope.lower, envelope.least, half),
     )
-    unknown = np.full(len(kept), np.nan)
-    upper, upper_weight = counts.upper[kept], envelope.upper[kept]
+    upper = envelope.upper[kept]
     return CoarseWeightedCuts(
-        counts.values[kept],
-        upper - counts.ties[kept],
-        upper,
-        unknown,
-        unknown,
-        np.array([len(kept)]),
-        n_valid,
-        n_missing,
-        upper_weight - envelope.ties[kept],
-        upper_weight,
-        np.array([envelope.least]),
-        np.array([envelope.unit]),
-        np.array([envelope.square]),
-        counts.lower[kept],
-        envelope.lower[kept],
-        np.array([envelope.most]),
+        **_bounds_at(kept, envelope.counts, cuts).by_name(),
+        weight_below=upper - envelope.ties[kept],
+        weight_upto=upper,
+        weight=np.array([envelope.least]),
+        unit=np.array([envelope.unit]),
+        square=np.array([envelope.square]),
+        least_weight=envelope.lower[kept],
+        weight_at_most=np.array([envelope.most]),
     )
 
 
@@ -225,8 +200,7 @@ class CoarseGroupCuts(GroupCuts):
 
     def as_chunks(self, unknown: Cuts) -> Cuts:
         """The runs as chunks whose counts are known from both sides."""
-        columns = {name: getattr(unknown, name) for name in Cuts.column_names()}
-        return CoarseCuts(**columns, least=self.least.astype(np.int64))
+        return CoarseCuts(**unknown.by_name(), least=self.least.astype(np.int64))
 
 
 def merged_groups_coarsely(parts: Sequence[GroupCuts], most: int) -> GroupCuts:
@@ -262,8 +236,7 @@ def _shares(n: IntArray, most: int) -> IntArray:
 def _as_coarse(cuts: GroupCuts) -> CoarseGroupCuts:
     if isinstance(cuts, CoarseGroupCuts):
         return cuts
-    columns = {name: getattr(cuts, name) for name in GroupCuts.column_names()}
-    return CoarseGroupCuts(**columns, least=cuts.upto)
+    return CoarseGroupCuts(**cuts.by_name(), least=cuts.upto)
 
 
 def _run_of(group: int, cuts: Cuts) -> CoarseGroupCuts:
@@ -315,11 +288,13 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     ordered = tally.candidates.ordered()
     taken = ordered.elements_at(_even(len(ordered), most))
     pivots = np.unique(np.concatenate([brackets.ends, taken]))
-    below, upto = counts_at(brackets, tally, pivots, ordered.places)
     # Each is an element at least once, or counts nothing that its neighbours do not.
-    unknown = np.full(len(pivots), np.nan)
-    counts = tally.n_valid, tally.n_missing
-    return Cuts.of_chunk(pivots, below, upto, unknown, *counts, slack=unknown)
+    return _counted_at(pivots, brackets, tally, ordered.places)
+
+
+def _counted_at(pivots: NDArray[Any], brackets: Brackets, tally: Tally, places: Places) -> Cuts:
+    below, upto = counts_at(brackets, tally, pivots, places)
+    return Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
 
 
 def _even(n: int, most: int) -> IntArray:
@@ -336,24 +311,15 @@ def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> Wei
         by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
         places = np.union1d(places, np.minimum(by_weight, len(elements) - 1))
     pivots = np.union1d(brackets.ends, elements[places])
-    below, upto = counts_at(brackets, tally, pivots, elements.searchsorted)
     at_pivots = weights_at(brackets, tally, pivots, elements, weights)
     weight_below, weight_upto = (in_units(tally, sums) for sums in at_pivots)
-    unknown = np.full(len(pivots), np.nan)
     return WeightedCuts(
-        pivots,
-        below,
-        upto,
-        unknown,
-        unknown,
-        np.array([len(pivots)]),
-        np.array([tally.n_valid]),
-        np.array([tally.n_missing]),
-        weight_below,
-        weight_upto,
-        in_units(tally, tally.weight),
-        np.array([unit_of(tally)]),
-        np.array([square_in_units(tally)]),
+        **_counted_at(pivots, brackets, tally, elements.searchsorted).by_name(),
+        weight_below=weight_below,
+        weight_upto=weight_upto,
+        weight=in_units(tally, tally.weight),
+        unit=np.array([unit_of(tally)]),
+        square=np.array([square_in_units(tally)]),
     )
 
 

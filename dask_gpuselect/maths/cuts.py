@@ -98,6 +98,10 @@ class Joined(Arrays):
     def column_names(cls) -> list[str]:
         return [each.name for each in fields(cls) if not each.kw_only]  # type: ignore[arg-type]
 
+    def by_name(self) -> dict[str, Any]:
+        """The columns, by their names."""
+        return {name: getattr(self, name) for name in self.column_names()}
+
 
 class AtPivots(Joined):
     """What is known of chunks at pivots of their own, chunk after chunk; or of runs, each of which
@@ -190,7 +194,7 @@ class Cuts(AtPivots):
         pivots: NDArray[Any],
         below: IntArray,
         upto: IntArray,
-        distance: FloatArray,
+        distance: FloatArray | None,
         n_valid: int,
         n_missing: int,
         *,
@@ -200,7 +204,10 @@ class Cuts(AtPivots):
 
         Without `slack`, that of a plain sum in float64: all terms are positive, so its relative
         error is at most ``(c + 8) * 2**-53`` for c elements, however far from zero the data lies.
+        Without `distance`, both are unknown.
         """
+        if distance is None:
+            distance = slack = np.full(len(pivots), np.nan)
         if slack is None:
             inside = below - np.append(np.int64(0), upto)[:-1]
             with np.errstate(over="ignore", invalid="ignore"):

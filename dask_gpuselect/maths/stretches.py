@@ -52,12 +52,8 @@ def joined(each: Sequence[Brackets]) -> Brackets:
 def cuts_of_counts(together: Brackets, tally: Tally) -> Cuts:
     """The exact cuts of all chunks at the ends of brackets, by their tally: they tell in which of
     the cells each rank is."""
-    unknown = np.full(len(together.ends), np.nan)
-    return Cuts.of_chunk(
-        *(together.ends, tally.below, tally.upto, unknown),
-        *(tally.n_valid, tally.n_missing),
-        slack=unknown,
-    )
+    counts = tally.below, tally.upto, None, tally.n_valid, tally.n_missing
+    return Cuts.of_chunk(together.ends, *counts)
 
 
 def tallies_of_stretches(
