@@ -77,9 +77,8 @@ from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.coarse import merged_coarsely
+from dask_gpuselect.maths.coarse import merged_coarsely, merged_groups_coarsely
 from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.maths.group_coarse import merged_groups_coarsely
 from dask_gpuselect.maths.group_cuts import GroupCuts, find_group_brackets
 from dask_gpuselect.maths.partition import SortedChunks
 from dask_gpuselect.maths.sizes import (

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,12 @@ from dask_gpuselect.engine.group_elements import MOST_KEPT_GROUPS, GroupedElemen
 from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.keeping import LEAST_ROOM, ROOM
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.maths.cuts import Arrays, Brackets, IntArray
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
+from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
-from dask_gpuselect.maths.group_kept import (
-    BracketsOfGroup,
-    brackets_of_groups,
-    cuts_of_groups,
-    group_tally_by,
-)
+from dask_gpuselect.maths.kept import group_tally_by
 from dask_gpuselect.maths.labels import Labels, codes_among
+from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.sizes import pivot_share
 
 # So many parts of a group are seen before there is a guess, if there are enough of them. A part is
@@ -106,13 +104,13 @@ def cuts_and_kept(
     n_groups = np.count_nonzero(runs.sizes)
     if n_groups > MOST_KEPT_GROUPS or runs.n_valid.sum() < n_groups * LEAST_OF_GROUP:
         return cuts, OnBoards(None)
-    keep = BracketsOfGroup(question.of_group.order.lane_ranks)
+    keep = partial(_bracket_of_group, ranks=question.of_group.order.lane_ranks)
     first = max(min(FIRST, n_parts // FIRST), 2)
     how = keep, n_parts, pivot_share(question.of_group.n_answers), first, False
     boards: list[Any] = []
     guessed: dict[int, Brackets] = {}
     expected = 0.0
-    for group, own in cuts_of_groups(runs):
+    for group, own in runs.each(np.unique(runs.groups[runs.sizes > 0])):
         boards.append(board(f"{board_name}-{group if names is None else names[group]}", *how))
         guess = boards[-1].put(number, own)
         if guess.brackets is not None:
@@ -120,13 +118,21 @@ def cuts_and_kept(
             expected += guess.share * int(own.n_valid[0])
     if len(guessed) < len(boards) or not boards:
         return cuts, OnBoards(None, boards)
-    brackets = brackets_of_groups(guessed, runs, question.n_groups_of(names))
+    nothing = GroupBrackets.of_nothing(question.n_groups_of(names), runs.pivots.dtype)
+    brackets = nothing.with_each(guessed)
     tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
     if len(tally.candidates) > ROOM * expected + LEAST_ROOM:
         return cuts, OnBoards(None, boards)
     held = held_tally(tally, limits)
     kept = None if held is None else KeptGroups(names, brackets, *held)
     return cuts, OnBoards(kept, boards)
+
+
+def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
+    """What is to be kept of a group with these cuts."""
+    n = np.maximum(cuts.n_valid.sum(keepdims=True), 1)
+    lower, upper = (np.asarray(each, np.int64).ravel() for each in ranks(n))
+    return find_brackets(cuts, lower, upper, use_distances=False)
 
 
 def tally_by_kept(on_boards: OnBoards, proven: Named) -> GroupTally | None:

@@ -8,7 +8,7 @@
                   │                        │
                   └─────> narrower <───────┘ ──> elements
 
-A lot is of neighbouring parts. Candidates wait there on the workers. See `maths.group_coarse`, and
+A lot is of neighbouring parts. Candidates wait there on the workers. See `maths.coarse`, and
 `narrowing` for elements that are in no groups.
 """
 
@@ -18,21 +18,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import renumbered
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.questions import Block
-from dask_gpuselect.maths.group_coarse import (
-    CutsOfGroups,
-    cuts_of_candidates,
-    merged_candidates_coarsely,
+from dask_gpuselect.maths.coarse import (
+    cuts_of_group_tally,
     merged_groups_coarsely,
     narrower_groups,
-    narrower_tally,
 )
-from dask_gpuselect.maths.group_cuts import GroupTally
+from dask_gpuselect.maths.group_cuts import GroupCuts, GroupTally
+from dask_gpuselect.maths.kept import group_tally_by
 from dask_gpuselect.maths.sizes import COARSE_EVERY, GroupNarrowing
 
 
@@ -71,7 +70,7 @@ def few_candidates(
                 load,
                 [known],
             )
-            how = partial(merged_candidates_coarsely, most=narrowing.coarse)
+            how = partial(merged_groups_coarsely, most=narrowing.coarse)
             few = columns.merge(how, few, COARSE_EVERY)
             narrower = columns.settle(_narrower, f"quantile-groups-narrower-{token}", few, known)
             load = columns.each(
@@ -93,14 +92,17 @@ def _each_root(reports: Sequence[Sequence[Any]], *, merge: Callable[..., Any]) -
     return [merge(list(items)) for items in zip(*reports, strict=True)]
 
 
-def _few_of(tally: GroupTally, known: Named, *, most: int) -> CutsOfGroups:
-    return cuts_of_candidates(known.value, tally, most)
+def _few_of(tally: GroupTally, known: Named, *, most: int) -> GroupCuts:
+    return cuts_of_group_tally(known.value, tally, most)
 
 
-def _narrower(reports: Sequence[CutsOfGroups], known: Named, block: Block) -> Named:
+def _narrower(reports: Sequence[GroupCuts], known: Named, block: Block) -> Named:
     del block
-    return Named(known.names, narrower_groups(reports, known.value))
+    return Named(known.names, narrower_groups(known.value, GroupCuts.merge(reports)))
 
 
 def _narrower_tally(tally: GroupTally, known: Named, narrower: Named) -> GroupTally:
-    return narrower_tally(known.value, tally, narrower.value)
+    among = np.arange(known.value.n_groups)
+    found = group_tally_by(known.value, tally, narrower.value, among)
+    assert found is not None
+    return found

@@ -11,11 +11,15 @@ their number and half by their weight, so a bracket is wider by about two in K o
 
 The second load's candidates are narrowed by the same tree, where they wait: each group of chunks
 knows exact counts at every one of its candidates.
+
+A few large groups of elements have as many pivots as all elements have. Each of them is as an array
+of its own, and all share what a merge hands on: a group of four times the elements gets twice as
+many pivots, for so the candidates of all groups together are fewest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -23,10 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
-from dask_gpuselect.maths.envelope import Envelope
-from dask_gpuselect.maths.finish import counts_at
+from dask_gpuselect.maths.envelope import Envelope, find_brackets
+from dask_gpuselect.maths.finish import Places, counts_at
+from dask_gpuselect.maths.group_cuts import (
+    GroupBrackets,
+    GroupCuts,
+    GroupTally,
+    packed,
+    totals,
+)
 from dask_gpuselect.maths.kept import in_order, places_among, weights_at
-from dask_gpuselect.maths.sizes import COARSE_EVERY
+from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
 from dask_gpuselect.maths.weights import (
     CoarseWeightedCuts,
@@ -79,20 +90,12 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
     near the ends. A value that many elements equal is among them."""
     if isinstance(cuts, WeightedCuts):
         return _coarsened_weights(cuts, most)
-    return _coarsened_counts(cuts, most)
-
-
-def _coarsened_counts(cuts: Cuts, most: int) -> CoarseCuts:
-    sizes, n_valid, n_missing = (
-        np.array([n], np.int64) for n in (0, cuts.n_valid.sum(), cuts.n_missing.sum())
-    )
-    if len(cuts.pivots) == 0:
-        none = np.empty(0, np.int64)
-        unknown = np.empty(0)
-        some = cuts.pivots, none, none, unknown, unknown
-        return CoarseCuts(*some, sizes, n_valid, n_missing, none)
     envelope = Envelope.of(cuts)
-    kept = _spread(envelope.lower, int(n_valid[0]), most)
+    return _bounds_at(_spread(envelope.lower, int(cuts.n_valid.sum()), most), envelope, cuts)
+
+
+def _bounds_at(kept: IntArray, envelope: Envelope, cuts: Cuts) -> CoarseCuts:
+    """The cuts of all chunks together at some of the distinct pivots."""
     unknown = np.full(len(kept), np.nan)
     upper = envelope.upper[kept]
     return CoarseCuts(
@@ -102,46 +105,29 @@ def _coarsened_counts(cuts: Cuts, most: int) -> CoarseCuts:
         unknown,
         unknown,
         np.array([len(kept)]),
-        n_valid,
-        n_missing,
+        np.array([cuts.n_valid.sum()]),
+        np.array([cuts.n_missing.sum()]),
         envelope.lower[kept],
     )
 
 
 def _coarsened_weights(cuts: WeightedCuts, most: int) -> CoarseWeightedCuts:
-    n_valid, n_missing = (np.array([n.sum()]) for n in (cuts.n_valid, cuts.n_missing))
-    if not n_valid[0]:
-        none, zero = np.empty(0, np.int64), np.zeros(1, np.int64)
-        unknown = np.empty(0)
-        return CoarseWeightedCuts(
-            *(cuts.pivots[:0], none, none, unknown, unknown, zero, n_valid, n_missing),
-            *(none, none, zero, zero, np.zeros(1), none, none, zero),
-        )
     envelope = WeightEnvelope.of(cuts)
-    counts, n = envelope.counts, int(n_valid[0])
+    half = max(most // 2, 1)
     kept = np.union1d(
-        _spread(counts.lower, n, max(most // 2, 1)),
-        _spread(envelope.lower, envelope.least, max(most // 2, 1)),
+        _spread(envelope.counts.lower, envelope.n_valid, half),
+        _spread(envelope.lower, envelope.least, half),
     )
-    unknown = np.full(len(kept), np.nan)
-    upper, upper_weight = counts.upper[kept], envelope.upper[kept]
+    upper = envelope.upper[kept]
     return CoarseWeightedCuts(
-        counts.values[kept],
-        upper - counts.ties[kept],
-        upper,
-        unknown,
-        unknown,
-        np.array([len(kept)]),
-        n_valid,
-        n_missing,
-        upper_weight - envelope.ties[kept],
-        upper_weight,
-        np.array([envelope.least]),
-        np.array([envelope.unit]),
-        np.array([envelope.square]),
-        counts.lower[kept],
-        envelope.lower[kept],
-        np.array([envelope.most]),
+        **_bounds_at(kept, envelope.counts, cuts).by_name(),
+        weight_below=upper - envelope.ties[kept],
+        weight_upto=upper,
+        weight=np.array([envelope.least]),
+        unit=np.array([envelope.unit]),
+        square=np.array([envelope.square]),
+        least_weight=envelope.lower[kept],
+        weight_at_most=np.array([envelope.most]),
     )
 
 
@@ -166,8 +152,14 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
 def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY) -> Cuts:
     """The same of the cuts of many chunks, few at a time: what is in one place are about `every`
     times as many pivots as are handed on, or those of two parts."""
+    return _few_at_a_time(parts, most, every, lambda batch: coarsened(_merged(batch), most))
+
+
+def _few_at_a_time(
+    parts: Sequence[CutsOf], most: int, every: int, merge: Callable[[Sequence[CutsOf]], CutsOf]
+) -> CutsOf:
     while True:
-        some = [coarsened(_merged(batch), most) for batch in batches(parts, every * most)]
+        some = [merge(batch) for batch in batches(parts, every * most)]
         if len(some) == 1:
             return some[0]
         parts = some
@@ -190,6 +182,101 @@ def _merged(batch: Sequence[Cuts]) -> Cuts:
     return type(batch[0]).merge(batch)
 
 
+# --- Of groups ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoarseGroupCuts(GroupCuts):
+    """Cuts of runs, some of which are of several parts together: their counts are known from both
+    sides.
+
+    Parameters
+    ----------
+    least : ndarray of unsigned integers, shape (P,)
+        How many elements of the run are <= the pivot, at least; `below` and `upto` are at most.
+    """
+
+    least: NDArray[Any]
+
+    def as_chunks(self, unknown: Cuts) -> Cuts:
+        """The runs as chunks whose counts are known from both sides."""
+        return CoarseCuts(**unknown.by_name(), least=self.least.astype(np.int64))
+
+
+def merged_groups_coarsely(parts: Sequence[GroupCuts], most: int) -> GroupCuts:
+    """The cuts of all parts together, few at a time, at about `most` pivots of all groups."""
+    return _few_at_a_time(
+        parts, most, COARSE_EVERY, lambda batch: _coarsened_groups(GroupCuts.merge(batch), most)
+    )
+
+
+def _coarsened_groups(cuts: GroupCuts, most: int) -> CoarseGroupCuts:
+    """What several parts know together of each group, at about so many pivots of all groups."""
+    groups, number = np.unique(cuts.groups, return_inverse=True)
+    n_valid, n_pivots, n_runs = (
+        totals(number, each, len(groups))
+        for each in (cuts.n_valid, cuts.sizes, np.ones(len(number), np.int64))
+    )
+    shares = _shares(n_valid, most)
+    is_large = (n_pivots > shares) | (n_runs > shares)
+    found = [_as_coarse(cuts.of_chunks(np.flatnonzero(~is_large[number])))]
+    large = cuts.each(groups[is_large])
+    for (group, own), share in zip(large, shares[is_large].tolist(), strict=True):
+        found.append(_run_of(group, coarsened(own, share)))
+    return CoarseGroupCuts.merge(found)
+
+
+def _shares(n: IntArray, most: int) -> IntArray:
+    """How many of `most` pivots each group of so many elements gets, at least a few."""
+    weights = np.sqrt(n)
+    shares = most * weights / max(float(weights.sum()), 1.0)
+    return np.maximum(shares, LEAST_OF_GROUP).astype(np.int64)
+
+
+def _as_coarse(cuts: GroupCuts) -> CoarseGroupCuts:
+    if isinstance(cuts, CoarseGroupCuts):
+        return cuts
+    return CoarseGroupCuts(**cuts.by_name(), least=cuts.upto)
+
+
+def _run_of(group: int, cuts: Cuts) -> CoarseGroupCuts:
+    """The only chunk of some cuts as a run of a group."""
+    return CoarseGroupCuts(
+        groups=np.array([group], np.int32),
+        sizes=packed(cuts.sizes),
+        n_valid=packed(cuts.n_valid),
+        n_missing=packed(cuts.n_missing),
+        pivots=cuts.pivots,
+        below=packed(cuts.below),
+        upto=packed(cuts.upto),
+        least=packed(cuts.least_upto),
+    )
+
+
+def cuts_of_group_tally(brackets: GroupBrackets, tally: GroupTally, most: int) -> GroupCuts:
+    """The cuts of each group as of `cuts_of_tally`, at about `most` of the candidates of all."""
+    held = np.bincount(brackets.group_of_cell[tally.of_cells], minlength=brackets.n_groups)
+    shares = _shares(held, most)
+    none = _as_coarse(GroupCuts.of_missing(np.arange(0), brackets.ends.dtype))
+    runs = (
+        _run_of(group, cuts_of_tally(own, some, int(shares[group])))
+        for group, own, some in tally.each(brackets)
+    )
+    return CoarseGroupCuts.merge([none, *runs])
+
+
+def narrower_groups(brackets: GroupBrackets, cuts: GroupCuts) -> GroupBrackets:
+    """What is wanted of what was gathered at some brackets, by cuts of all parts at some of the
+    candidates."""
+    of_group = brackets.each()
+    some = {}
+    for group, own in cuts.each(np.unique(cuts.groups)):
+        ranks = brackets.lower[:, group], brackets.upper[:, group]
+        found = find_brackets(own, *ranks, use_distances=False)
+        some[group] = narrower(of_group(group)[0], found)
+    return brackets.with_each(some)
+
+
 # --- Candidates -----------------------------------------------------------------------------------
 
 
@@ -201,11 +288,13 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     ordered = tally.candidates.ordered()
     taken = ordered.elements_at(_even(len(ordered), most))
     pivots = np.unique(np.concatenate([brackets.ends, taken]))
-    below, upto = counts_at(brackets, tally, pivots, ordered.places)
     # Each is an element at least once, or counts nothing that its neighbours do not.
-    unknown = np.full(len(pivots), np.nan)
-    counts = tally.n_valid, tally.n_missing
-    return Cuts.of_chunk(pivots, below, upto, unknown, *counts, slack=unknown)
+    return _counted_at(pivots, brackets, tally, ordered.places)
+
+
+def _counted_at(pivots: NDArray[Any], brackets: Brackets, tally: Tally, places: Places) -> Cuts:
+    below, upto = counts_at(brackets, tally, pivots, places)
+    return Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
 
 
 def _even(n: int, most: int) -> IntArray:
@@ -222,24 +311,15 @@ def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> Wei
         by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
         places = np.union1d(places, np.minimum(by_weight, len(elements) - 1))
     pivots = np.union1d(brackets.ends, elements[places])
-    below, upto = counts_at(brackets, tally, pivots, elements.searchsorted)
     at_pivots = weights_at(brackets, tally, pivots, elements, weights)
     weight_below, weight_upto = (in_units(tally, sums) for sums in at_pivots)
-    unknown = np.full(len(pivots), np.nan)
     return WeightedCuts(
-        pivots,
-        below,
-        upto,
-        unknown,
-        unknown,
-        np.array([len(pivots)]),
-        np.array([tally.n_valid]),
-        np.array([tally.n_missing]),
-        weight_below,
-        weight_upto,
-        in_units(tally, tally.weight),
-        np.array([unit_of(tally)]),
-        np.array([square_in_units(tally)]),
+        **_counted_at(pivots, brackets, tally, elements.searchsorted).by_name(),
+        weight_below=weight_below,
+        weight_upto=weight_upto,
+        weight=in_units(tally, tally.weight),
+        unit=np.array([unit_of(tally)]),
+        square=np.array([square_in_units(tally)]),
     )
 
 

@@ -80,8 +80,70 @@ def _size(value: Any) -> int:
     return value.__sizeof__() if isinstance(value, Arrays) else int(getattr(value, "nbytes", 8))
 
 
+class Joined(Arrays):
+    """Columns that are joined one by one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Those of all parts together, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        cls = type(parts[0])
+        columns = ([getattr(part, name) for part in parts] for name in cls.column_names())
+        return cls(*(np.concatenate(column, axis=-1) for column in columns))
+
+    @classmethod
+    def column_names(cls) -> list[str]:
+        return [each.name for each in fields(cls) if not each.kw_only]  # type: ignore[arg-type]
+
+    def by_name(self) -> dict[str, Any]:
+        """The columns, by their names."""
+        return {name: getattr(self, name) for name in self.column_names()}
+
+
+class AtPivots(Joined):
+    """What is known of chunks at pivots of their own, chunk after chunk; or of runs, each of which
+    is what a group has in a part of the data, as if that were a chunk."""
+
+    __slots__ = ()
+
+    sizes: NDArray[Any]
+    """Pivots of each chunk."""
+
+    OF_CHUNKS: ClassVar[frozenset[str]]
+    """The columns of a number for each chunk; the others have one for each pivot."""
+
+    def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
+        """Those of some chunks, by their numbers, in that order; by `starts` if that is known."""
+        if starts is None:
+            starts = self.starts()
+        sizes = self.sizes[chunks].astype(np.int64, copy=False)
+        pivots = np.repeat(starts[chunks] - (np.cumsum(sizes) - sizes), sizes)
+        pivots += np.arange(len(pivots))
+        columns = {
+            name: getattr(self, name)[chunks if name in self.OF_CHUNKS else pivots]
+            for name in self.column_names()
+        }
+        return replace(self, **columns)  # type: ignore[type-var]
+
+    def at_pivots(self, some: NDArray[Any], sizes: IntArray, **columns: NDArray[Any]) -> Self:
+        """Those at some of the pivots, of which the chunks have so many, and with other columns."""
+        kept = {
+            name: getattr(self, name)[some]
+            for name in self.column_names()
+            if name not in self.OF_CHUNKS | columns.keys()
+        }
+        return replace(self, **kept, **columns, sizes=sizes)  # type: ignore[type-var]
+
+    def starts(self) -> IntArray:
+        """Where the pivots of each chunk begin."""
+        return np.asarray(np.cumsum(self.sizes, dtype=np.int64) - self.sizes)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Cuts(Arrays):
+class Cuts(AtPivots):
     """The cuts of one chunk, or of several, chunk after chunk.
 
     The pivots of a chunk divide its valid elements (neither NaN nor NaT) into those equal to a
@@ -120,7 +182,6 @@ class Cuts(Arrays):
     doubt: float = field(default=0.0, kw_only=True)
 
     OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing"})
-    """The columns of a number for each chunk; the others have one for each pivot."""
 
     @property
     def least_upto(self) -> IntArray:
@@ -133,7 +194,7 @@ class Cuts(Arrays):
         pivots: NDArray[Any],
         below: IntArray,
         upto: IntArray,
-        distance: FloatArray,
+        distance: FloatArray | None,
         n_valid: int,
         n_missing: int,
         *,
@@ -143,7 +204,10 @@ class Cuts(Arrays):
 
         Without `slack`, that of a plain sum in float64: all terms are positive, so its relative
         error is at most ``(c + 8) * 2**-53`` for c elements, however far from zero the data lies.
+        Without `distance`, both are unknown.
         """
+        if distance is None:
+            distance = slack = np.full(len(pivots), np.nan)
         if slack is None:
             inside = below - np.append(np.int64(0), upto)[:-1]
             with np.errstate(over="ignore", invalid="ignore"):
@@ -151,28 +215,6 @@ class Cuts(Arrays):
         counts = (len(pivots), n_valid, n_missing)
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
         return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """The cuts of all chunks of `parts`, in their order."""
-        columns = ([getattr(part, name) for part in parts] for name in cls.column_names())
-        return cls(*(np.concatenate(column) for column in columns))
-
-    @classmethod
-    def column_names(cls) -> list[str]:
-        """Of what there is a number of for each chunk or pivot."""
-        return [each.name for each in fields(cls) if not each.kw_only]
-
-    def of_chunks(self, chunks: IntArray) -> Self:
-        """The cuts of some of the chunks, by their numbers, in that order."""
-        sizes = self.sizes[chunks]
-        first = (np.cumsum(self.sizes) - self.sizes)[chunks]
-        pivots = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-        columns = {
-            name: getattr(self, name)[chunks if name in self.OF_CHUNKS else pivots]
-            for name in self.column_names()
-        }
-        return replace(self, **columns)
 
     # --- Of data that might be: see `maths.seen` ---
 

@@ -143,10 +143,8 @@ def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
     stops = np.cumsum(cuts.sizes)
     follows = np.append(np.False_, is_kept[:-1])
     distance = np.where(follows, cuts.distance, np.nan)
-    columns = (name for name in cuts.column_names() if name not in cuts.OF_CHUNKS)
-    kept = {name: getattr(cuts, name)[is_kept] for name in columns}
     sizes = n_kept[stops] - n_kept[stops - cuts.sizes]
-    return replace(cuts, **kept | {"distance": distance[is_kept], "sizes": sizes})
+    return cuts.at_pivots(is_kept, sizes, distance=distance[is_kept])
 
 
 def guess_brackets(
@@ -275,7 +273,7 @@ class Envelope:
     def of(cls, cuts: Cuts) -> Envelope:
         order = np.argsort(cuts.pivots, kind="stable")
         ordered = cuts.pivots[order]
-        is_last = np.append(ordered[1:] != ordered[:-1], np.True_)  # of its value
+        is_last = _is_last(ordered)
         values = ordered[is_last]
         del ordered
         counts = KnownAtPivots(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
@@ -292,8 +290,7 @@ class Envelope:
     def bounds(self, cuts: Cuts, sums: KnownAtPivots) -> tuple[IntArray, IntArray, IntArray]:
         """As `KnownAtPivots.bounds`, of other sums than the counts and of the same cuts."""
         order = np.argsort(self.position, kind="stable")
-        group = self.position[order]
-        return sums.bounds(cuts, order, np.append(group[1:] != group[:-1], np.True_))
+        return sums.bounds(cuts, order, _is_last(self.position[order]))
 
     def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
         """Between which of the values the order statistics of these ranks lie."""
@@ -445,6 +442,11 @@ def most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
     most_below = np.append(envelope.upper[ends] - envelope.ties[ends], n_valid)
     least_upto = np.append(np.int64(0), envelope.lower[ends])
     return np.asarray(most_below - least_upto)
+
+
+def _is_last(ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of some ordered values are the last of those that equal them."""
+    return np.append(ordered[1:] != ordered[:-1], np.True_)[: len(ordered)]
 
 
 def _firsts(cuts: Cuts) -> IntArray:

@@ -5,26 +5,33 @@ ranks, and an order statistic of a group is one of the whole. So the cuts of a *
 that a group has in a part of the data, are those of a chunk, and the brackets, their proofs and the
 candidates are those of all elements (`envelope`, `finish`), whatever the number of groups.
 
+A few large groups are looked at one by one, each as an array of its own: what is known of a group
+is then what is known of all elements of that array (`GroupCuts.each`, `GroupBrackets.each`,
+`GroupTally.each`).
+
 Plain NumPy on the host.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import (
     ADVICE,
-    Arrays,
+    AtPivots,
     Brackets,
     ChunksChangedError,
     Cuts,
     IntArray,
+    Joined,
+    Tally,
 )
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -42,27 +49,8 @@ FEW = 4
 AT_ONCE = 1 << 20
 
 
-class _Joined(Arrays):
-    """Columns that are joined one by one."""
-
-    __slots__ = ()
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Those of all parts together."""
-        if len(parts) == 1:
-            return parts[0]
-        cls = type(parts[0])
-        columns = ([getattr(part, name) for part in parts] for name in cls.column_names())
-        return cls(*(np.concatenate(column) for column in columns))
-
-    @classmethod
-    def column_names(cls) -> list[str]:
-        return [each.name for each in fields(cls)]  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupCuts(_Joined):
+class GroupCuts(AtPivots):
     """The cuts of runs.
 
     Parameters
@@ -91,6 +79,8 @@ class GroupCuts(_Joined):
     pivots: NDArray[Any]
     below: NDArray[Any]
     upto: NDArray[Any]
+
+    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"groups", "sizes", "n_valid", "n_missing"})
 
     @classmethod
     def of_runs(
@@ -124,35 +114,25 @@ class GroupCuts(_Joined):
 
     def among(self, edges: Sequence[int]) -> list[GroupCuts]:
         """The runs of the groups between each two edges, and their groups numbered from there."""
-        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        starts = self.starts()
         pieces = []
         for first, last in itertools.pairwise(edges):
             runs = np.flatnonzero((self.groups >= first) & (self.groups < last))
-            piece = self._of_runs(runs, starts)
+            piece = self.of_chunks(runs, starts)
             pieces.append(replace(piece, groups=piece.groups - np.int32(first)))
         return pieces
-
-    OF_RUNS: ClassVar[frozenset[str]] = frozenset({"groups", "sizes", "n_valid", "n_missing"})
-    """The columns of a number for each run; the others have one for each pivot."""
 
     def as_chunks(self, unknown: Cuts) -> Cuts:
         """The runs as chunks, by their cuts but for what this knows more."""
         return unknown
 
-    def of_runs_at(self, runs: IntArray) -> Self:
-        """Those of some runs, by their numbers, in that order."""
-        return self._of_runs(runs, np.cumsum(self.sizes, dtype=np.int64) - self.sizes)
-
-    def _of_runs(self, runs: IntArray, starts: IntArray) -> Self:
-        """Those of some runs, by where the pivots of all begin."""
-        sizes = self.sizes[runs].astype(np.int64)
-        before = np.cumsum(sizes) - sizes
-        at = np.arange(int(sizes.sum())) + np.repeat(starts[runs] - before, sizes)
-        columns = {
-            name: getattr(self, name)[runs if name in self.OF_RUNS else at]
-            for name in self.column_names()
-        }
-        return replace(self, **columns)
+    def each(self, groups: NDArray[Any]) -> Iterator[tuple[int, Cuts]]:
+        """The numbers of some groups, and the cuts of each alone: every run is a chunk."""
+        order = np.argsort(self.groups, kind="stable")
+        edges = (self.groups[order].searchsorted(groups, side) for side in ("left", "right"))
+        starts = self.starts()
+        for group, first, last in zip(*(each.tolist() for each in (groups, *edges)), strict=True):
+            yield group, runs_as_chunks(self.of_chunks(order[first:last], starts))
 
     def ranges(self, n_groups: int) -> Iterator[tuple[Self, int, int]]:
         """Those of some groups, of the next, and so on: of few enough pivots at once, unless one
@@ -163,18 +143,18 @@ class GroupCuts(_Joined):
         stops = np.cumsum(totals(self.groups, self.sizes, n_groups))
         order = np.argsort(self.groups, kind="stable")
         ordered = self.groups[order]
-        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        starts = self.starts()
         first = 0
         while first < n_groups:
             done = stops[first - 1] if first else 0
             last = max(int(np.searchsorted(stops, done + AT_ONCE, side="right")), first + 1)
             runs = order[slice(*np.searchsorted(ordered, [first, last]))]
-            yield self._of_runs(runs, starts), first, last
+            yield self.of_chunks(runs, starts), first, last
             first = last
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupBrackets(Arrays):
+class GroupBrackets(Joined):
     """Brackets of the order statistics of all groups, one group after the other.
 
     A group of k ends has k + 1 *cells*: before, between and behind them.
@@ -220,10 +200,37 @@ class GroupBrackets(Arrays):
         return np.repeat(np.arange(self.n_groups), self.n_ends + 1)
 
     @classmethod
-    def merge(cls, parts: Sequence[GroupBrackets]) -> GroupBrackets:
-        """Those of some groups, of the next, and so on."""
-        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))
-        return cls(*(np.concatenate(column, axis=-1) for column in columns))
+    def of_nothing(cls, n_groups: int, dtype: np.dtype[Any]) -> GroupBrackets:
+        """Brackets of groups of which nothing is asked, nor known."""
+        none = np.zeros(n_groups, np.int64)
+        wanted = np.zeros(n_groups, np.bool_)
+        return cls(np.empty(0, dtype), none, wanted, none[None], none[None], none, none)
+
+    def each(self) -> Callable[[int], tuple[Brackets, slice]]:
+        """From the number of a group to its brackets alone, and where its cells are."""
+        ends, cells, n_ends = (
+            each.tolist() for each in (self.first_end, self.first_cell, self.n_ends)
+        )
+
+        def of_group(group: int) -> tuple[Brackets, slice]:
+            n = n_ends[group]
+            own = slice(cells[group], cells[group] + n + 1)
+            return Brackets(self.ends[ends[group] : ends[group] + n], self.wanted[own]), own
+
+        return of_group
+
+    def with_each(self, some: Mapping[int, Brackets]) -> GroupBrackets:
+        """These with other brackets of some groups, by their numbers."""
+        of_group = self.each()
+        each = [
+            some[group] if group in some else of_group(group)[0] for group in range(self.n_groups)
+        ]
+        return replace(
+            self,
+            ends=np.concatenate([self.ends[:0], *(own.ends for own in each)]),
+            n_ends=np.array([len(own.ends) for own in each], np.int64),
+            wanted=np.concatenate([self.wanted[:0], *(own.wanted for own in each)]),
+        )
 
     def among(self, edges: Sequence[int]) -> list[GroupBrackets]:
         """Those of the groups between each two edges."""
@@ -246,7 +253,7 @@ class GroupBrackets(Arrays):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupTally(_Joined):
+class GroupTally(Joined):
     """Counts of parts in the cells of brackets and at their ends, and candidates.
 
     Parameters
@@ -275,6 +282,35 @@ class GroupTally(_Joined):
         cells = np.flatnonzero(counts.any(axis=1))
         inside, equal = map(packed, counts[cells].T)
         return cls(cells.astype(np.int32), inside, equal, candidates, of_cells)
+
+    def each(self, brackets: GroupBrackets) -> Iterator[tuple[int, Brackets, Tally]]:
+        """The number of each group that has elements, its brackets alone and its tally at them."""
+        n_cells = len(brackets.wanted)
+        inside, equal = (totals(self.cells, each, n_cells) for each in (self.inside, self.equal))
+        order = np.argsort(self.of_cells, kind="stable")
+        starts = self.of_cells[order].searchsorted(np.append(brackets.first_cell, n_cells))
+        of_group = brackets.each()
+        for group in range(brackets.n_groups):
+            own, cells = of_group(group)
+            stops = np.stack([inside[cells], equal[cells]], axis=1).ravel().cumsum()
+            n = int(stops[-1])
+            if n:
+                some = self.candidates[order[starts[group] : starts[group + 1]]]
+                yield group, own, Tally(stops[:-2:2], stops[1:-1:2], HostCandidates(some), n, 0)
+
+    @classmethod
+    def of_each(cls, brackets: GroupBrackets, some: Mapping[int, Tally]) -> GroupTally:
+        """By the tallies of some groups, which alone have elements, at their brackets alone."""
+        counts = np.zeros((len(brackets.wanted), 2), np.int64)
+        candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
+        of_group = brackets.each()
+        for group, tally in some.items():
+            own, cells = of_group(group)
+            counts[cells, 0] = np.append(tally.below, tally.n_valid) - np.append(0, tally.upto)
+            counts[cells, 1][:-1] = tally.upto - tally.below
+            candidates.append(tally.candidates.on_host())
+            of_cells.append((own.ends.searchsorted(candidates[-1]) + cells.start).astype(np.int32))
+        return cls.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
 
     def columns(self) -> list[NDArray[Any]]:
         """What is known of each candidate."""

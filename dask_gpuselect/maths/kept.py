@@ -1,4 +1,8 @@
-"""What a second load would say of a chunk, by what the first one has kept of it."""
+"""What a second load would say of a chunk, by what the first one has kept of it.
+
+Each group of a part is as a chunk of an array of its own: what was kept of the part says what was
+kept of each.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
+from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
 from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
@@ -27,25 +32,18 @@ def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     `weighs` says whether candidates have weights of their own: what was counted has not.
     """
     dtype = kept.ends.dtype
-    if wanted.tells_more > kept.tells_more or len(kept.ends) == 0:
+    if wanted.tells_more > kept.tells_more or weighs and _is_inside(wanted, kept.ends).any():
         return False
+    is_left_out = ~kept.wanted
     # Beyond the extreme numbers there is nothing.
-    is_kept = kept.wanted.copy()
     least, largest = extremes_of(dtype) if dtype.kind in "iuf" else (None, None)
-    is_kept[0] |= bool(kept.ends[0] == least)
-    is_kept[-1] |= bool(kept.ends[-1] == largest)
-    n_left_out = np.append(0, np.cumsum(~is_kept))  # cells before each cell
-
-    # Each end of those wanted is one that was counted, or in a cell that is kept.
-    cell, is_end = places_among(kept.ends, wanted.ends)
-    if not (is_end | is_kept[cell]).all():
-        return False
-    if weighs and _is_inside(wanted, kept.ends).any():
-        return False
-    # And so are all kept cells that a wanted one reaches into.
-    first = np.append(0, kept.ends.searchsorted(wanted.ends, "right"))
-    last = np.append(cell, len(kept.ends))
-    return bool((n_left_out[last + 1] == n_left_out[first])[wanted.asked].all())
+    if len(kept.ends):
+        is_left_out[0] &= bool(kept.ends[0] != least)
+        is_left_out[-1] &= bool(kept.ends[-1] != largest)
+    # No end of those wanted is inside of what was left out, and nothing is asked around it.
+    first = np.append(0, wanted.ends.searchsorted(kept.ends, "right"))
+    last = np.append(wanted.ends.searchsorted(kept.ends), len(wanted.ends))
+    return not ((first < last) | wanted.asked[last])[is_left_out].any()
 
 
 def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
@@ -58,6 +56,30 @@ def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     elements = ordered.elements_at(_places_inside(wanted, len(ordered), ordered.places))
     found = tally.with_columns([_with_ties(kept, tally, elements, wanted)])
     return replace(found, below=below, upto=upto)
+
+
+def group_tally_by(
+    kept: GroupBrackets, tally: GroupTally, wanted: GroupBrackets, among: IntArray
+) -> GroupTally | None:
+    """The tally of a part at other brackets; None if those that were kept do not cover them.
+
+    Parameters
+    ----------
+    kept, tally
+        What was kept, and at which brackets.
+    wanted : GroupBrackets
+    among : ndarray of int, shape (kept.n_groups,)
+        The number of each group that was kept among those that are wanted.
+    """
+    of_group = wanted.each()
+    found = {}
+    for group, old, some in tally.each(kept):
+        number = int(among[group])
+        new, _ = of_group(number)
+        if not covers(old, new):
+            return None
+        found[number] = tally_by(old, some, new)
+    return GroupTally.of_each(wanted, found)
 
 
 def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:

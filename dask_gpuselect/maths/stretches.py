@@ -10,7 +10,6 @@ wider by one in K of these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -37,12 +36,8 @@ def between(cuts: Cuts, ranges: Ranges) -> Cuts:
         kept.append(np.arange(first, last) + (stop - size))
         sizes.append(max(last - first, 0))
     at = np.concatenate(kept)
-    columns = {
-        name: getattr(cuts, name)[at] for name in cuts.column_names() if name not in cuts.OF_CHUNKS
-    }
     unknown = np.full(len(at), np.nan)
-    columns |= {"distance": unknown, "slack": unknown, "sizes": np.array(sizes, np.int64)}
-    return replace(cuts, **columns)
+    return cuts.at_pivots(at, np.array(sizes, np.int64), distance=unknown, slack=unknown)
 
 
 def joined(each: Sequence[Brackets]) -> Brackets:
@@ -57,12 +52,8 @@ def joined(each: Sequence[Brackets]) -> Brackets:
 def cuts_of_counts(together: Brackets, tally: Tally) -> Cuts:
     """The exact cuts of all chunks at the ends of brackets, by their tally: they tell in which of
     the cells each rank is."""
-    unknown = np.full(len(together.ends), np.nan)
-    return Cuts.of_chunk(
-        *(together.ends, tally.below, tally.upto, unknown),
-        *(tally.n_valid, tally.n_missing),
-        slack=unknown,
-    )
+    counts = tally.below, tally.upto, None, tally.n_valid, tally.n_missing
+    return Cuts.of_chunk(together.ends, *counts)
 
 
 def tallies_of_stretches(

@@ -91,7 +91,7 @@ class WeightEnvelope:
 
     @classmethod
     def of(cls, cuts: WeightedCuts) -> WeightEnvelope:
-        """By the cuts of all chunks, some of which have elements."""
+        """By the cuts of all chunks."""
         unit = common_unit(cuts)
         shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
         at_pivots = np.repeat(shift, cuts.sizes)
@@ -232,7 +232,7 @@ def common_unit(cuts: WeightedCuts) -> int:
     """The exponent of the smallest unit in which the sum of all weights fits int64."""
     rows = zip(cuts.most_weight.tolist(), cuts.n_valid.tolist(), cuts.unit.tolist(), strict=True)
     known = [(weight, unit) for weight, n, unit in rows if n]
-    least = min(unit for _, unit in known)
+    least = min((unit for _, unit in known), default=0)
     total = sum(weight << (unit - least) for weight, unit in known)
     return int(least + max(total.bit_length() - SUM_BITS, 0))
 

@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths import coarse
-from dask_gpuselect.maths.group_coarse import (
-    CutsOfGroups,
-    cuts_of_candidates,
-    merged_candidates_coarsely,
+from dask_gpuselect.maths.coarse import (
+    cuts_of_group_tally,
     merged_groups_coarsely,
     narrower_groups,
-    narrower_tally,
 )
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
@@ -29,6 +26,7 @@ from dask_gpuselect.maths.group_cuts import (
     found_in_groups,
     runs_as_chunks,
 )
+from dask_gpuselect.maths.kept import group_tally_by
 from tests.data import normal
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
@@ -70,10 +68,11 @@ def asked(
 def narrowed(
     brackets: GroupBrackets, lots: list[GroupTally], every: int, most: int
 ) -> tuple[GroupBrackets, list[GroupTally]]:
-    few: list[CutsOfGroups] = [cuts_of_candidates(brackets, lot, most) for lot in lots]
-    merged = levels(few, every, lambda some: merged_candidates_coarsely(some, most))
-    found = narrower_groups(merged, brackets)
-    return found, [narrower_tally(brackets, lot, found) for lot in lots]
+    few: list[GroupCuts] = [cuts_of_group_tally(brackets, lot, most) for lot in lots]
+    (merged,) = levels(few, every, lambda some: merged_groups_coarsely(some, most))
+    found = narrower_groups(brackets, merged)
+    left = [group_tally_by(brackets, lot, found, np.arange(brackets.n_groups)) for lot in lots]
+    return found, [lot for lot in left if lot is not None]
 
 
 def candidates(lots: list[GroupTally]) -> int:
@@ -113,7 +112,7 @@ def test_the_answer_is_exact(
     parts: list[Part], every: int, most: int, rounds: int, least: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dask_gpuselect.maths.group_coarse.LEAST_OF_GROUP", least)
+        patch.setattr("dask_gpuselect.maths.coarse.LEAST_OF_GROUP", least)
         found, held = asked(parts, N_GROUPS, every, most, rounds)
     check(parts, N_GROUPS, found)
     assert held == sorted(held, reverse=True)
@@ -127,7 +126,7 @@ def test_what_is_in_one_place_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         held.append(len(cuts.pivots))
         return plain(cuts, most)
 
-    monkeypatch.setattr("dask_gpuselect.maths.group_coarse.coarsened", counting)
+    monkeypatch.setattr("dask_gpuselect.maths.coarse.coarsened", counting)
     parts = [
         reference.cuts([(normal(900) + i, np.arange(900, dtype=np.int32) % 3)], 3, 1)
         for i in range(300)

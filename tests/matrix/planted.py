@@ -79,8 +79,8 @@ MISTAKES = (
         "keeps = ~is_other",
     ),
     Mistake(
-        "the group cuts of the last chunk are lost",
-        "maths/group_cuts.py",
+        "the cuts of the last chunk are lost",
+        "maths/cuts.py",
         "columns = ([getattr(part, name) for part in parts] for name in cls.column_names())",
         "columns = ([getattr(part, name) for part in parts[:-1]] for name in cls.column_names())",
     ),
