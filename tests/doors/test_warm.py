@@ -125,6 +125,7 @@ class Seen(dict[Hashable, Any]):
         return super().get(key, default)
 
 
+@pytest.mark.legacy
 @pytest.mark.filterwarnings("ignore")  # what is asked is not what matters here
 @pytest.mark.parametrize("dtype", ["f8", *(pytest.param(each, marks=SLOW) for each in OTHERS)])
 def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:

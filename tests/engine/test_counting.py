@@ -51,6 +51,7 @@ def lazy(backend: Backend, source: Source, chunks: Any = CHUNKS) -> da.Array:
     return backend.mapped(source.lazy(chunks))
 
 
+@pytest.mark.legacy  # dask 2026.8 mixes up what expressions and others answer together
 @pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "f2"])
 def test_several_questions_share_the_load(backend: Backend, dtype: str) -> None:

@@ -240,6 +240,7 @@ def test_a_cache_does_not_mix_plain_arrays_up(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(after[0], kneighbors(a_points.copy(), queries, 3)[0])
 
 
+@pytest.mark.legacy
 @pytest.mark.parametrize("dtype", ["f8", "u1"])
 def test_equal_questions_may_have_answers_of_different_forms(dtype: str) -> None:
     x = da.from_array((normal(60) * 20 + 100).astype(dtype), chunks=10)
