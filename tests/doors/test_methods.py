@@ -345,6 +345,7 @@ def test_interpolation_is_the_former_name_of_method(name: str, ndim: int, calls:
     assert not calls
 
 
+@pytest.mark.legacy
 def test_percentiles_of_strings_say_that_they_are_approximate(calls: list[str]) -> None:
     x = da.from_array(np.array(["a", "a", "d", "d", "d", "e"]), chunks=3)
     with enable(), pytest.warns(UserWarning, match="approximate"):
