@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -340,9 +340,11 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
     """Time a cell with the most elements that it does not take too long for.
 
     `benches` have ever more elements. The first call with each is not counted: it may compile. With
-    nothing to repeat there is only that of the fewest elements.
+    nothing to repeat there is only that of the fewest elements. With a number of elements given,
+    there is no other.
     """
     too_long = TOO_LONG_ON_GPU if benches[0].gpu else TOO_LONG
+    benches = [each for each in benches if asked["elements"] in (None, each.elements)]
     for bench, larger in zip(benches, [*benches[1:], None], strict=True):
         run = bench.call(cell)
         ours = timed(run, 1)
@@ -398,10 +400,12 @@ class Server:
             env=os.environ | {"PYTHONPATH": path},
         )
 
-    def ask(self, cell: Cell, repeat: int, *, beside: bool) -> dict[str, Any]:
+    def ask(
+        self, cell: Cell, repeat: int, *, beside: bool, elements: int | None = None
+    ) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"cell": asdict(cell), "repeat": repeat, "beside": beside}
+        asked = {"cell": asdict(cell), "repeat": repeat, "beside": beside, "elements": elements}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
@@ -414,6 +418,11 @@ class Server:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+
+
+def server_ask(cell: Cell, repeat: int, elements: int, server: Server) -> dict[str, Any]:
+    """Ask a server about a cell with so many elements."""
+    return server.ask(cell, repeat, beside=False, elements=elements)
 
 
 def compile_kernels(some: list[Cell], checkout: Path, elements: int) -> None:
@@ -519,14 +528,9 @@ def main() -> None:
         if there is None:
             known[cell] = told["ours"] / (told["read"] if asked.gpu else told["elements"] * 1e-9)
             continue
-        # In turn, twice: the faster of both is the less disturbed.
-        rounds = [(told, there.ask(cell, asked.repeat, beside=False))]
-        rounds.append(
-            (
-                here.ask(cell, asked.repeat, beside=False),
-                there.ask(cell, asked.repeat, beside=False),
-            )
-        )
+        # In turn, twice, with as many elements: the faster of both is the less disturbed.
+        again = partial(server_ask, cell, asked.repeat, told["elements"])
+        rounds = [(told, again(there)), (again(here), again(there))]
         if all("ours" in each for pair in rounds for each in pair):
             known[cell], before[cell] = (
                 min(each["ours"] / each["elements"] for each in side)
