@@ -288,6 +288,10 @@ class ExactSums(Arrays):
     def rounded(self) -> FloatArray:
         """Round each number once to float64; inf beyond the largest. Of multiples of the smallest
         float64 that are not negative."""
+        if math.prod(self.shape) <= FEW:
+            units = self.integers(self.first).ravel().tolist()
+            found = [_as_float(each, DIGIT * self.first) for each in units]
+            return np.array(found, np.float64).reshape(self.shape)
         (a, b, c), top, is_all = self.leading_digits(3)
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
@@ -320,6 +324,19 @@ class ExactSums(Arrays):
 HALF = DIGIT // 2
 HALF_MASK = (1 << HALF) - 1
 AT_ONCE = 1 << 14  # numbers whose digits are looked at together
+
+
+# Numbers that Python's integers round in less time than NumPy's 30 calls take: 22 in 0.05 ms, where
+# these took 0.3.
+FEW = 64
+
+
+def _as_float(number: int, exponent: int) -> float:
+    """Round ``number * 2**exponent`` once; inf beyond the largest float64."""
+    try:
+        return float(number / (1 << -exponent) if exponent < 0 else number << exponent)
+    except OverflowError:
+        return math.inf
 
 
 def _span(parts: Sequence[ExactSums]) -> tuple[int, int]:

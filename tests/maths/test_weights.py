@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
+from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
@@ -202,13 +203,17 @@ def test_a_share_that_is_rounded_to_a_power_of_two() -> None:
         [int(x) << POINT - 40 for x in np.random.default_rng(0).integers(0, 2**62, 50)],
     ],
 )
-def test_sums_of_weights_are_rounded_once(weights: list[int]) -> None:
+def test_sums_of_weights_are_rounded_once(
+    weights: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = []
     for weight in weights:
         try:
             expected.append(weight / (1 << POINT))
         except OverflowError:
             expected.append(math.inf)
-    found = ExactSums.of_integers(weights, WEIGHT_UNIT).rounded()
-    np.testing.assert_array_equal(found, np.array(expected, np.float64))
+    for few in (0, 64):  # by NumPy, and by Python's integers
+        monkeypatch.setattr(exact_sums, "FEW", few)
+        found = ExactSums.of_integers(weights, WEIGHT_UNIT).rounded()
+        np.testing.assert_array_equal(found, np.array(expected, np.float64))
     assert DIGIT * WEIGHT_UNIT == -POINT
