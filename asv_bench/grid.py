@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,7 @@ class Bench:
         self.elements, self.gpu = elements, gpu
         self.xp = importlib.import_module("cupy" if gpu else "numpy")
         self.values = lru_cache(maxsize=8)(self._values)
-        self.labels = lru_cache(maxsize=8)(self._labels)
+        self.labels = lru_cache(maxsize=8)(labels_of)
         self.reads: dict[Any, float] = {}
 
     def shape(self, slots: str) -> tuple[int, ...]:
@@ -198,9 +198,6 @@ class Bench:
             info = xp.iinfo(dtype)
             x = xp.clip(x * 20 + (100 if info.min == 0 else 0), info.min, min(info.max, 2**30))
         return x.astype(dtype)
-
-    def _labels(self, n: int) -> Any:
-        return self.xp.arange(n) * 7919 % 18
 
     def chunks(self, shape: tuple[int, ...]) -> Any:
         """Eight chunks: along the only axis, or across the lanes."""
@@ -261,10 +258,8 @@ class Bench:
             how["method"] = "linear" if is_linear else "inverted_cdf"
         target: Any = ours
         if "groups" in cell.slots:
-            labels = self.labels(x.shape[0])
-            if axis is not None:
-                labels = np.arange(x.shape[0]) * 7919 % 18
-            elif cell.home != "plain":
+            labels = self.labels(self.xp if axis is None else np, x.shape[0])
+            if axis is None and cell.home != "plain":
                 labels = self.lazy(labels, "held")
             target = groups.groupby(x, labels, axis, groups=range(18))
             names = {"box": "describe_boxplot"}
@@ -324,6 +319,11 @@ class Bench:
         if self.gpu:
             self.xp.cuda.Device().synchronize()
         return found
+
+
+def labels_of(xp: Any, n: int) -> Any:
+    """Make labels of 18 groups."""
+    return xp.arange(n) * 7919 % 18
 
 
 def timed(run: Callable[[], Any], repeat: int) -> float:
@@ -418,11 +418,6 @@ class Server:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
-
-
-def server_ask(cell: Cell, repeat: int, elements: int, server: Server) -> dict[str, Any]:
-    """Ask a server about a cell with so many elements."""
-    return server.ask(cell, repeat, beside=False, elements=elements)
 
 
 def compile_kernels(some: list[Cell], checkout: Path, elements: int) -> None:
@@ -529,8 +524,11 @@ def main() -> None:
             known[cell] = told["ours"] / (told["read"] if asked.gpu else told["elements"] * 1e-9)
             continue
         # In turn, twice, with as many elements: the faster of both is the less disturbed.
-        again = partial(server_ask, cell, asked.repeat, told["elements"])
-        rounds = [(told, again(there)), (again(here), again(there))]
+        others_told = [
+            server.ask(cell, asked.repeat, beside=False, elements=told["elements"])
+            for server in (there, here, there)
+        ]
+        rounds = [(told, others_told[0]), tuple(others_told[1:])]
         if all("ours" in each for pair in rounds for each in pair):
             known[cell], before[cell] = (
                 min(each["ours"] / each["elements"] for each in side)

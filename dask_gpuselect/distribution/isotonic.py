@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arguments import public, real
-from dask_gpuselect.arrays import Array, like, namespace, namespace_of, to_host
+from dask_gpuselect.arrays import Array, all_true, like, namespace, namespace_of, to_host
 from dask_gpuselect.kernels import exponent_of, running_minimum, scaled
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.optional import needs
@@ -103,13 +103,13 @@ def isotonic_regression(
     y = real(xp, y, "y")
     if y.ndim != 1:
         raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
-    if not bool(xp.isfinite(y).all()):
+    if not all_true(xp.isfinite(y)):
         raise ValueError("y must be finite")
     if weights is not None:
         weights = real(xp, weights, "weights")
         if weights.shape != y.shape:
             raise ValueError(f"weights must have the shape of y, {y.shape}, not {weights.shape}")
-        if not bool(((weights > 0) & xp.isfinite(weights)).all()):
+        if not all_true((weights > 0) & xp.isfinite(weights)):
             raise ValueError("weights must be positive and finite")
         # No smaller than they have to be for their sum to be finite, so that few vanish.
         weights = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_gpuselect.arrays import Array, namespace
+from dask_gpuselect.arrays import Array, any_true, namespace
 from dask_gpuselect.distribution.splines import BEYOND, MonotoneSpline, checked_points, evaluates
 
 
@@ -77,7 +77,7 @@ class MonotoneRationalSpline(MonotoneSpline):
         super().__init__(x, y, extrapolate)
         xp = namespace(x)
         self.slopes = slopes
-        if bool((self._sign * slopes < 0).any()):
+        if any_true(self._sign * slopes < 0):
             raise ValueError("slopes must not be against the direction of y")
         # Against a flat part, or one without width, slopes count for nothing.
         is_steep = self._mean_m > 0

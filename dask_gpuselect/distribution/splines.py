@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_gpuselect.arguments import public, real
-from dask_gpuselect.arrays import Array, namespace, namespace_of
+from dask_gpuselect.arrays import Array, all_true, any_true, namespace, namespace_of
 
 evaluates = public(instead="a.map_blocks(s), or compute it")
 BEYOND = 5000  # more than any exponent of a quotient of float64
@@ -86,7 +86,7 @@ class MonotoneSpline:
             else:
                 found = xp.ldexp(*self._rate(i, u, rest, nu))
             is_outside = is_below | is_above
-            if bool(is_outside.any()):
+            if any_true(is_outside):
                 place = (i, u, rest)
                 beyond = self._beyond(z / 2 - inside / 2, place, found, nu, how)
                 found = xp.where(is_outside, beyond, found)
@@ -278,13 +278,13 @@ def checked_points(*given: Any) -> tuple[Array, ...]:
                 f"{name} of shape {each.shape}" for name, each in zip(names, arrays, strict=False)
             )
             raise ValueError(f"points must be one-dimensional and of one length, not {shapes}")
-        if not bool(xp.isfinite(array).all()):
+        if not all_true(xp.isfinite(array)):
             raise ValueError(f"{name} must be finite")
     if len(x) < 2:
         raise ValueError(f"a spline needs at least two points, not {len(x)}")
-    if bool((x[1:] < x[:-1]).any()):
+    if any_true(x[1:] < x[:-1]):
         raise ValueError("x must ascend: sort the points by it")
-    if bool((y[1:] < y[:-1]).any()) and bool((y[1:] > y[:-1]).any()):
+    if any_true(y[1:] < y[:-1]) and any_true(y[1:] > y[:-1]):
         raise ValueError(
             "y must ascend or descend throughout: isotonic_regression(y) makes it ascend"
         )

@@ -31,9 +31,9 @@ def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> A
 
 
 def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
-    """Whether an array in memory had best be counted value by value. `Several`
-    are read in place: on an H100 a box of 2^28 uint16 in 8 chunks took 10
-    ms more by counts, each of which is waited for."""
+    """Tell whether an array in memory had best be counted value by value. `Several` are read in
+    place: on an H100 a box of 2^28 uint16 in 8 chunks took 10 ms more by counts, each of which is
+    waited for."""
     if len(parts_of(values)) > 1 or not (question.counts_values and is_countable(dtype)):
         return False
     is_about_ranks = question.ranks_of_sample(math.prod(values.shape)) is not None

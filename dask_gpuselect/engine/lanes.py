@@ -256,7 +256,7 @@ def _by_counts(
     *,
     seen: bool,
 ) -> DaskArray:
-    """One load of a part at a time, which counts all values. Questions about the same
+    """Count all values in one load of a part at a time. Questions about the same
     lanes, or the same groups, share the reports."""
     columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
