@@ -13,7 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.questions import BoxQuestion, LaneEndsLoad, bounds_of
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.maths.boxes import Found, Rule, room_for
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
@@ -121,6 +121,19 @@ class WeightedBoxQuestion(BoxQuestion):
         box = self.box_of(found, sums, counts, (low, high[::-1]))
         # Without NaN that make all missing there are as many fliers as before.
         return replace(box, flier_weights=weights[: len(box.fliers)])
+
+    @property
+    def of_slot(self) -> Question:
+        return self
+
+    def of_slots(self, answers: Sequence[Boxes]) -> Boxes:
+        # Columns of integers stay exact beside NaN of slots that have no elements.
+        kinds = [each.min.dtype for each in answers if each.n]
+        some = [each.reshape((1,)) for each in answers]
+        if kinds and kinds[0].kind in "iu":
+            none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
+            some = [each if each.n.all() else replace(each, **none) for each in some]
+        return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
 
     def without_elements(self, found: Tally) -> Boxes:
         none = np.zeros((), np.float64)

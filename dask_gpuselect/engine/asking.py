@@ -31,6 +31,7 @@ from dask_gpuselect.engine.questions import (
 )
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
+from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, map_blocks
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.strategies import Strategy
@@ -56,6 +57,8 @@ class Asking:
         Of the lanes, if each of their groups is asked for itself.
     is_one_lane : bool
         As of `AnswerAxes`.
+    slots : OfSlots, optional
+        What is asked of the groups of all elements, where they are taken one by one.
     """
 
     array: Any
@@ -66,6 +69,7 @@ class Asking:
     is_scalar: bool = True
     grouping: Grouping | None = None
     is_one_lane: bool = False
+    slots: OfSlots | None = None
 
     @property
     def is_lazy(self) -> bool:
@@ -108,6 +112,8 @@ class Asking:
         new = self.shape.new_axes(self.question.n_answers)
         sizes = tuple(new[label] for label in self.shape.labels)
         kind = self.array._meta if self.is_lazy else values_of(self.array)
+        if self.slots is not None:
+            return Form((), None, kind)
         return Form(() if self.dtype is None else sizes, self.dtype, kind)
 
 
@@ -148,12 +154,20 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
         return [_answer_now(each) for each in askings]
     lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
-    asked = [loads.Asked(each.array, each.question, each.form) for each in wholes]
-    found = iter(loads.ask_together(asked, label))
+    asked = [loads.Asked(each.array, each.slots or each.question, each.form) for each in wholes]
+    found = map(_whole, wholes, loads.ask_together(asked, label))
     return [
         each.question.lazily(next(found) if each.is_whole else _ask_lanes(each, label))
         for each in lazy
     ]
+
+
+def _whole(asking: Asking, answer: DaskArray) -> DaskArray:
+    """The answer about all elements, by that of their loads."""
+    slots, grouping = asking.slots, asking.grouping
+    if slots is None or grouping is None:
+        return answer
+    return together_lazily(answer, slots, grouping, asking.shape, asking.dtype, asking.array._meta)
 
 
 def by_group(asking: Asking) -> Asking:
@@ -161,6 +175,11 @@ def by_group(asking: Asking) -> Asking:
     if not isinstance(asking.array, Grouped):
         return asking
     array, grouping = asking.array.array, asking.array.grouping
+    if asking.is_whole and takes_slots(array, asking.question, grouping):
+        grouping = grouping.numbered
+        slots = about_slots(asking.question, grouping)
+        array = accompanied(array, labels=grouping.codes)
+        return replace(asking, array=array, grouping=grouping, slots=slots)
     if not (asking.is_whole and are_stretches(asking.question.lanes, grouping)):
         grouping = grouping.numbered
     axes, codes, is_one_lane = asking.axes, grouping.codes, asking.is_whole
@@ -196,7 +215,7 @@ def plan(asking: Asking) -> Plan:
 
 def _plan(given: Asking, asking: Asking) -> Plan:
     if asking.is_whole:
-        return plan_all(asking.array, asking.question)
+        return plan_all(asking.array, asking.slots or asking.question)
     how = {"is_one_lane": asking.is_one_lane}
     found = plan_lanes(asking.array, asking.axes, asking.lanes, **how)
     if not isinstance(given.array, Grouped):
@@ -280,6 +299,8 @@ def _ask_lanes(asking: Asking, label: str) -> DaskArray:
 
 def _answer_now(asking: Asking) -> Any:
     array, dtype = asking.array, numpy_dtype(asking.array)
+    if asking.slots is not None:
+        return _answer_slots_now(asking, asking.slots)
     if asking.is_whole:
         found = _answer_only_lane(asking)
         if found is not None:
@@ -291,6 +312,14 @@ def _answer_now(asking: Asking) -> Any:
     else:
         found = answer_lanes_now(array, dtype, asking.lanes, asking.shape, is_object=is_object)
     return found if is_object else in_kind(found, found)
+
+
+def _answer_slots_now(asking: Asking, slots: OfSlots) -> Any:
+    grouping = asking.grouping
+    assert grouping is not None
+    found = answer_now(asking.array, numpy_dtype(asking.array), slots)
+    kind = None if asking.dtype is None else values_of(asking.array)
+    return together(found, grouping.number, question=slots, shape=asking.shape, kind=kind)
 
 
 def _answer_only_lane(asking: Asking) -> Any:

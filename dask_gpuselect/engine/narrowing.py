@@ -51,7 +51,7 @@ from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Proven, merge_cuts
+from dask_gpuselect.engine.reports import Gathered, Proven, expected_of, merge_cuts, of_chunks
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
@@ -59,6 +59,7 @@ from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
+from dask_gpuselect.maths.slots import every, merged, over_slots
 
 LABEL = "quantile-narrowing"
 
@@ -128,7 +129,8 @@ def _some_of_each(group: list[Column], *, rooms: Sequence[int | None]) -> list[C
 def _some(column: Column, room: int) -> Column:
     """The cuts of a group at about so many pivots, evenly spaced in each chunk, with one of each
     at least."""
-    step = max(-(-sum(len(cuts.pivots) for cuts in column if cuts is not None) // room), 1)
+    n_pivots = sum(len(each.pivots) for cuts in column if cuts is not None for each in every(cuts))
+    step = max(-(-n_pivots // room), 1)
     return _merged([None if cuts is None else thinned(cuts, step) for cuts in column])
 
 
@@ -144,9 +146,14 @@ def _ranges_of_each(
 
 def _kept_of_each(group: list[Column], ranges: list[Ranges | None]) -> list[Column]:
     return [
-        _merged([cuts if cuts is None or of is None else of.around(cuts) for cuts in column])
+        _merged([cuts if cuts is None or of is None else _around(of, cuts) for cuts in column])
         for column, of in zip(group, ranges, strict=True)
     ]
+
+
+@over_slots
+def _around(ranges: Ranges, cuts: Cuts) -> Cuts:
+    return ranges.around(cuts)
 
 
 def _merged(column: Column) -> Column:
@@ -214,7 +221,7 @@ def proven_by(
         )
         for i, (grid, order) in enumerate(zip(grids, turns, strict=True))
     ]
-    return graphs.finished_together(expected, f"{LABEL}-expects-merge", Expected.merge, finishes)
+    return graphs.finished_together(expected, f"{LABEL}-expects-merge", merged, finishes)
 
 
 def _coarse_of_group(
@@ -255,7 +262,7 @@ def _expected_of_each(
         if brackets is None or cuts is None:
             columns.append([])
         else:
-            columns.append([Expected.of(cuts, brackets, n)])
+            columns.append([expected_of(cuts, brackets, n)])
     return columns
 
 
@@ -269,8 +276,10 @@ def _proven(
     brackets = found[which]
     if brackets is None:
         return None  # a pilot has the answer
-    expected = Expected.merge(parts)
-    return Proven(brackets, expected if turns is None else expected.of_chunks(turns), numblocks)
+    expected = merged(parts)
+    if turns is not None:
+        expected = of_chunks(expected, turns)
+    return Proven(brackets, expected, numblocks)
 
 
 # --- Candidates that wait -------------------------------------------------------------------------
@@ -321,7 +330,7 @@ def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> 
     cuts = merge_cuts(list(parts))
     assert cuts is not None
     brackets = question.narrower(proven.brackets, cuts)
-    return replace(proven, brackets=brackets, expected=proven.expected.of_chunks(np.arange(0)))
+    return replace(proven, brackets=brackets, expected=of_chunks(proven.expected, np.arange(0)))
 
 
 def _narrower_tally(found: Gathered, proven: Proven, wanted: Proven) -> Gathered:

@@ -62,6 +62,7 @@ from dask_gpuselect.kernels.protocols import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
+    LEAST_OF_GROUP,
     PIVOT_BYTES,
     PIVOT_WORK,
     TALLIES_EVERY,
@@ -294,7 +295,8 @@ def is_held(x: DaskArray, question: Question) -> bool:
     for the host: quartiles of 2^30 float32 in 8 chunks took 35 ms on an H100, of which kernels ran
     for 6."""
     x = Source.of(x)
-    return not question.weighs and x.is_on_one_device and narrowing_of(x, question) is None
+    is_one = not question.weighs and question.n_slots == 1
+    return is_one and x.is_on_one_device and narrowing_of(x, question) is None
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
@@ -310,7 +312,7 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
         size, n = math.prod(size for size, _ in alike), math.prod(n for _, n in alike)
-        pivots += n * pivot_count(size, question.share)
+        pivots += n * pivot_count(size, question.n_slots * question.share)
     candidates = pivots * -(-question.n_answers // question.share)
     work = PIVOT_WORK * for_pivot // PIVOT_BYTES * pivots
     gathered = max(for_pivot * pivots, for_candidate * candidates)
@@ -338,18 +340,25 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     if math.isnan(size):
         size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
     about = (x.npartitions, math.ceil(size))
-    if fit_one_place(*about, question.share, limit):
+    n_slots = question.n_slots
+    share = n_slots * question.share
+    if fit_one_place(*about, share, limit):
         return None  # and a question may have a million ranges to count
-    return plan_narrowing(
+    found = plan_narrowing(
         *about,
         question.n_ranges,
-        question.share,
+        share,
         itemsize,
         limit,
         can_wait=among == 1 and question.narrows_candidates,
         halves=1 + question.weighs,
         can_divide=among == 1 and question.divides,
     )
+    if found is None or n_slots == 1:
+        return found
+    # Of each slot a part of the pivots.
+    coarse = max(found.coarse // n_slots, LEAST_OF_GROUP)
+    return replace(found, share=max(found.share // n_slots, 1), coarse=coarse)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,9 @@ class Question(ABC):
     weighs: ClassVar[bool] = False
     """Whether the elements weigh: it takes reports with weights."""
 
+    n_slots: int = 1
+    """Of how many slots it is asked apart, at most; see `slots.OfSlots`."""
+
     third: ClassVar[str | None] = None
     """What a third load is for, in the names of its layers; None if there is never one."""
 
@@ -208,6 +211,16 @@ class Question(ABC):
     def lazily(self, answer: DaskArray) -> Any:
         """What a caller gets for the answer before it is computed."""
         return answer
+
+    @property
+    def of_slot(self) -> Question | None:
+        """The question as it is asked of each of several slots, if `of_slots` puts the answers
+        together; None otherwise."""
+        return None
+
+    def of_slots(self, answers: Sequence[Any]) -> Any:
+        """The answers ``(n_answers, n_slots)``, by those of `of_slot` about each slot."""
+        raise NotImplementedError
 
 
 class RankQuestion(Question):

@@ -14,6 +14,7 @@ from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.slots import over_slots
 
 
 def merge_cuts(reports: list[Cuts | None]) -> Cuts | None:
@@ -51,8 +52,10 @@ class Proven(Arrays):
 
         The cuts are in the order of the chunks, or those of each chunk are at its turn.
         """
-        expected = Expected.of(cuts, brackets)
-        return cls(brackets, expected if turns is None else expected.of_chunks(turns), numblocks)
+        expected = expected_of(cuts, brackets)
+        if turns is not None:
+            expected = of_chunks(expected, turns)
+        return cls(brackets, expected, numblocks)
 
     def tally(
         self, chunk: Any, place: tuple[int, ...], dtype: np.dtype[Any], *, stays: bool = False
@@ -62,15 +65,39 @@ class Proven(Arrays):
 
         Raises a `ChunksChangedError` that names its place otherwise.
         """
-        i = int(np.ravel_multi_index(place, self.numblocks))
-        most = int(self.expected.most_candidates[i])
         tally = kernels.tally_in_place if stays else kernels.tally
+        most = _most_candidates(self.expected, self._chunk(place)[0])
         return self.checked(tally(chunk, dtype, self.brackets, most), place)
 
     def checked(self, tally: Tally | None, place: tuple[int, ...]) -> Tally:
         """The tally of the chunk at a place, if that still is what its own cuts say."""
-        i = int(np.ravel_multi_index(place, self.numblocks))
-        return self.expected.check(i, tally, self.brackets, chunk=str(tuple(map(int, place))))
+        return _checked(self.expected, tally, self.brackets, *self._chunk(place))
+
+    def _chunk(self, place: tuple[int, ...]) -> tuple[int, str]:
+        """The number of the chunk at a place, and what messages call it."""
+        number = int(np.ravel_multi_index(place, self.numblocks))
+        return number, str(tuple(map(int, place)))
+
+
+expected_of = over_slots(Expected.of)
+
+
+@over_slots
+def of_chunks(expected: Expected, chunks: IntArray) -> Expected:
+    """What is expected of some of the chunks, by their numbers, in that order."""
+    return expected.of_chunks(chunks)
+
+
+@over_slots
+def _most_candidates(expected: Expected, i: int) -> int:
+    return int(expected.most_candidates[i])
+
+
+@over_slots
+def _checked(
+    expected: Expected, tally: Tally | None, brackets: Brackets, i: int, name: str
+) -> Tally:
+    return expected.check(i, tally, brackets, chunk=name)
 
 
 def merge_tallies(tallies: list[Tally | None]) -> Tally | None:
@@ -115,7 +142,7 @@ class Gathered(Arrays):
         """The report of several chunks, of which the tally is known."""
         sums = [report.sums for report in reports if report.sums is not None]
         marks = joined(report.marks for report in reports)
-        return cls(tally, Moments.merge(sums) if sums else None, marks)
+        return cls(tally, type(sums[0]).merge(sums) if sums else None, marks)
 
 
 def who_sums(question: Question) -> Question | None:
@@ -136,8 +163,9 @@ def gathered(
 ) -> Gathered:
     """What the second load of the chunk at a place reports. `summing` is of `who_sums`, `is_marked`
     says whether a third load may follow, and `stays` whether candidates stay on their device."""
-    tally = proven.tally(chunk, place, dtype, stays=stays)
-    sums = sums_of(chunk, proven.brackets, dtype, summing)
+    slots = kernels.in_slots(chunk)
+    tally = proven.tally(slots, place, dtype, stays=stays)
+    sums = sums_of(slots, proven.brackets, dtype, summing)
     return Gathered(tally, sums, marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
@@ -147,4 +175,9 @@ def sums_of(
     """The sums that a question wants of a chunk; see `who_sums`."""
     if question is None:
         return None
+    return _sums(chunk, brackets, dtype, question)
+
+
+@over_slots
+def _sums(chunk: Any, brackets: Brackets, dtype: np.dtype[Any], question: Question) -> Moments:
     return kernels.moments(question.summed(chunk, brackets), brackets.ends, dtype)

@@ -49,6 +49,8 @@ from dask_gpuselect.kernels.reference.selection import elements_of as elements_i
 from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.kernels.slots import each_slot
+from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.atoms import Atoms
@@ -75,6 +77,7 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
+from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
 from dask_gpuselect.strategies import probes
@@ -96,6 +99,7 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
 
 
 @one_way
+@each_slot
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     """The cuts of a chunk of any shape, at so many pivots as `sizes.pivot_count` says."""
     if _is_weighted(chunk):
@@ -129,6 +133,7 @@ def tally_and_cuts(
 
 
 @one_way
+@each_slot
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape; None if it has more than `most` candidates."""
     if _is_weighted(chunk):
@@ -139,6 +144,7 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
 
 
 @one_way
+@each_slot
 def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
     """The tally of a chunk of any shape, with candidates that stay on its device; None if there are
     more than `most`."""
@@ -193,6 +199,7 @@ def _weighted_tally(
 
 
 @one_way
+@over_slots
 def merged(parts: Sequence[Tally], array: Any) -> Tally:
     """The tally of all parts together, with its candidates where selecting is fastest, for answers
     of the kind of `array`: many of them on the GPU, where they came from. Those that weigh are on
@@ -204,6 +211,7 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
 
 
 @one_way
+@each_slot
 def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
     """Exact sums of a chunk, of each element as often as it weighs. `near` has some values of the
     kind that it holds: how fast the sums are depends on them, and nothing else."""

@@ -38,6 +38,7 @@ from dask_gpuselect.maths.group_cuts import (
 )
 from dask_gpuselect.maths.kept import in_order, places_among, weights_at
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
+from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
 from dask_gpuselect.maths.weights import (
     CoarseWeightedCuts,
@@ -149,6 +150,7 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
     return np.unique(np.minimum(places, len(upto) - 1))
 
 
+@over_slots
 def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY) -> Cuts:
     """The same of the cuts of many chunks, few at a time: what is in one place are about `every`
     times as many pivots as are handed on, or those of two parts."""
@@ -280,6 +282,7 @@ def narrower_groups(brackets: GroupBrackets, cuts: GroupCuts) -> GroupBrackets:
 # --- Candidates -----------------------------------------------------------------------------------
 
 
+@over_slots
 def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     """The cuts of some chunks together, by their tally: at the ends of the brackets, and at about
     `most` of the candidates, evenly spaced."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.sizes import pilot_bracket
+from dask_gpuselect.maths.slots import over_slots
 
 CutsOf = TypeVar("CutsOf", bound=Cuts)
 
@@ -129,6 +130,7 @@ class Ranges(Arrays):
         return _only(cuts, before | behind)
 
 
+@over_slots
 def thinned(cuts: CutsOf, step: int) -> CutsOf:
     """The cuts at every `step`-th pivot of each chunk, the first one among them."""
     if step == 1:

@@ -16,6 +16,7 @@ from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
+from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
@@ -46,6 +47,7 @@ def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     return not ((first < last) | wanted.asked[last])[is_left_out].any()
 
 
+@over_slots
 def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """The tally of a chunk at other brackets, which those that were kept cover."""
     if isinstance(tally, WeightedTally):

@@ -16,6 +16,8 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.lane_weight_cuts import join
+from dask_gpuselect.maths.lane_weights import Numbers, WeighedLanes
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.weight_brackets import (
@@ -182,7 +184,7 @@ class WeightedQuantiles(Question):
             return narrower_weighted(brackets, found)
         return narrower(brackets, found)
 
-    def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+    def look(self, brackets: Brackets, tally: Tally) -> Any:
         assert isinstance(tally, WeightedTally)
         if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
             raise ValueError(NOT_FINITE)
@@ -192,9 +194,37 @@ class WeightedQuantiles(Question):
         )
         return self._found(brackets, tally) if none is None else none
 
+    @property
+    def of_slot(self) -> Question:
+        return SlotQuantiles(*self._fields, if_none=self.if_none)
+
     def _found(self, brackets: Brackets, tally: WeightedTally) -> NDArray[Any]:
         order = InOrder.of(brackets, tally)
         return quantiles_of(order, self.q, self.method, self.source_dtype, self.dtype)
+
+
+@dataclass(frozen=True)
+class SlotQuantiles(WeightedQuantiles):
+    """The weighted quantiles of a slot, one of several: answers are those of lanes."""
+
+    def look(self, brackets: Brackets, tally: Tally) -> WeighedLanes:
+        assert isinstance(tally, WeightedTally)
+        n = tally.n_valid, tally.n_missing, tally.n_idle, tally.n_left_out
+        numbers = Numbers(*(np.array([each], np.int64) for each in n))
+        numbers.check()
+        dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
+        lower = upper = np.zeros(len(self.q), dtype)
+        if tally.n_valid:
+            order = InOrder.of(brackets, tally)
+            if self.method == "linear":
+                lower = upper = unsigned_zero(window_means(order, self.q, dtype))
+            else:
+                lower, upper = shares(order, self.q, with_next=self._averages)
+        return WeighedLanes(lower[None], upper[None], numbers)
+
+    def of_slots(self, answers: Sequence[WeighedLanes]) -> NDArray[Any]:
+        answer: NDArray[Any] = self.lanes.finished(join(answers))
+        return answer
 
 
 def quantiles_of(

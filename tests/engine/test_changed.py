@@ -51,7 +51,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "more elements": (
         second(lambda values: np.append(values, 0.5)),
-        r"chunk \(3,\) held \d+00 valid elements on the first load and \d+01 on the second",
+        r"chunk \(3,\) held \d+00 valid elements on the first load and \d+01 on the second"
+        r"|chunk \(3,\) holds more elements between the brackets' ends on the second load",
     ),
     "other content": (
         second(lambda values: values / 2),

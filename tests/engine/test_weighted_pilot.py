@@ -78,7 +78,8 @@ def test_weights_at_fault(
     weight: float, message: str, dtype: str, backend: Backend, settled: list[bool]
 ) -> None:
     if dtype == "i8":  # -1, or what is past those of unsigned integers
-        weight, message, dtype = -1, *(("below 2", "u8") if weight != -1 else (message, dtype))
+        past = 2**63, "below 2", "u8"
+        weight, message, dtype = (weight, message, dtype) if weight == -1 else past
     weights = np.ones(N, dtype)
     weights[N // 3] = weight
     with pytest.raises(ValueError, match=message):

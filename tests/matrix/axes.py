@@ -217,17 +217,19 @@ def laid_out(a: Array, layout: str) -> Array:
 
 
 class Parts(NamedTuple):
-    """How many bytes a task takes that groups all elements, and how many pairs of chunks sorts move
-    pieces between without groups of chunks."""
+    """How many bytes a task takes that groups all elements, how many pairs of chunks sorts move
+    pieces between without groups of chunks, and from how many elements of a chunk on groups that
+    weigh are taken one by one."""
 
     task: int
     pairs: int
+    slot: int
 
 
 PARTS: Mapping[str, Parts] = {
-    "64 MiB": Parts(1 << 26, 1 << 16),
-    "1 kB": Parts(1000, 10),
-    "500 B": Parts(500, 0),
+    "64 MiB": Parts(1 << 26, 1 << 16, 0),
+    "1 kB": Parts(1000, 10, 0),
+    "500 B": Parts(500, 0, 1 << 20),
 }
 
 KERNELS = ("NumPy", "compiled")

@@ -20,7 +20,7 @@ from dask.callbacks import Callback
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import is_cupy, to_host
-from dask_gpuselect.engine import exchange, plans
+from dask_gpuselect.engine import exchange, plans, slots
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from tests.backends import CUPY
@@ -197,13 +197,13 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         row["home"] = "tasks"  # it takes arrays of dask alone
     if row["dtype"] == "?" and "nodata" in row["missing"]:
         row["missing"] = "where"
-    slots = axes.SLOTS[row["slots"]]
-    least = next(n for n in range(5) if slots.fits(n))
+    slots_ = axes.SLOTS[row["slots"]]
+    least = next(n for n in range(5) if slots_.fits(n))
     ndims = dict.fromkeys(axes.SHAPES, 0) | axes.DIMENSIONS
     if ndims[row["shape"]] < least:
         row["shape"] = pick(random, [name for name, n in ndims.items() if n >= least])
-    if "lazy" in slots.groups and (row["measure"] != "count" or "along" in slots.groups):
-        # Documented: one task holds all data, or a lane, which must fit the limit.
+    if "lazy" in slots_.groups and "along" in slots_.groups:
+        # Documented: one task holds a lane, which must fit the limit.
         keep("limits", [name for name in axes.LIMITS if "columns" not in name])
     if row["shape"] == "0-d" and row["missing"] == "masked":
         row["missing"] = "where"  # dask does not declare that such an array is masked
@@ -212,7 +212,7 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
         row["companion cuts"], row["weights of"] = "alike", "elements"
         if row["missing"] == "where broadcast":
             row["missing"] = "where"
-        if slots.groups or row["shape"] == "0-d":
+        if slots_.groups or row["shape"] == "0-d":
             row["home"] = "tasks"
     if row["question"] == "sort_by" and row["home"] in ("unknown sizes", "expression"):
         row["home"] = "tasks"  # places are of known sizes, and of dask
@@ -464,6 +464,7 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
         patch.object(plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
+        patch.object(slots, "WORTH", parts.slot),
     ):
         warnings.simplefilter("ignore")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):

@@ -25,7 +25,6 @@ from dask_gpuselect.kernels.cuda.source import (
 )
 from dask_gpuselect.kernels.reference.groups import (
     elements_of_places,
-    places_in_groups,
     places_of_ranks,
     sorted_in_groups,
     window_lanes,
@@ -165,6 +164,12 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
 
 
 @advised
+def places_in_groups(codes: Array, n_groups: int) -> tuple[Array, IntArray]:
+    """See `reference.groups.places_in_groups`; the places stay on the device."""
+    counts = cupy.bincount(codes + 1, minlength=n_groups + 1).get()
+    return cupy.argsort(codes)[int(counts[0]) :], counts[1:].astype(np.int64)
+
+
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     """See `reference.groups.elements`.
 

@@ -1,0 +1,186 @@
+"""Questions about the elements of each slot, of a few: groups of all elements.
+
+A slot is as an array of its own, which is loaded with the others: what is asked of all elements is
+asked of each slot, by the same loads, and reports are `Slots` of those of all elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+
+from dask_gpuselect.arrays import fitted, in_kind
+from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.groups import Grouping
+from dask_gpuselect.engine.plans import one_lane_limit
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, merged
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.slots import Slots, every, over_slots
+
+# Elements of a slot in a chunk, on average, from which on slots are looked at one by one: each
+# takes 0.3 ms or so for each load of a chunk. Others are rows of tables.
+WORTH = 1 << 11
+FEWER = 16  # a part of these is enough where it saves loads
+MOST = 1 << 10  # slots, where it is not known before how many there are
+
+
+@dataclass(frozen=True)
+class OfSlots(Question):
+    """What is asked of the elements of each slot.
+
+    Parameters
+    ----------
+    of_each : Question
+        What is asked of one: as of `Question.of_slot`.
+    n_slots : int
+        How many there are, at most, for plans.
+    """
+
+    of_each: Question
+    n_slots: int
+
+    guesses_chunks: ClassVar[bool] = False
+    counts_values: ClassVar[bool] = False
+    has_guess = False
+    keeps = False
+
+    @property
+    def wants_sums(self) -> bool:  # type: ignore[override]
+        return self.of_each.wants_sums
+
+    @property
+    def weighs(self) -> bool:  # type: ignore[override]
+        return self.of_each.weighs
+
+    @property
+    def third(self) -> str | None:  # type: ignore[override]
+        return self.of_each.third
+
+    @property
+    def n_answers(self) -> int:
+        return self.n_slots * self.of_each.n_answers
+
+    @property
+    def share(self) -> int:
+        return self.of_each.share
+
+    def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        return self.of_each.root_bytes(dtype)
+
+    def bracket(self, cuts: Cuts) -> Brackets:
+        return over_slots(self.of_each.bracket)(cuts)
+
+    @property
+    def n_ranges(self) -> int:
+        return self.n_slots * self.of_each.n_ranges
+
+    def ranges(self, cuts: Cuts) -> Ranges:
+        return over_slots(self.of_each.ranges)(cuts)
+
+    @property
+    def narrows_candidates(self) -> bool:
+        return self.of_each.narrows_candidates
+
+    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
+        return over_slots(self.of_each.narrower)(brackets, cuts)
+
+    def summed(self, chunk: Any, brackets: Brackets) -> Any:
+        return self.of_each.summed(chunk, brackets)
+
+    def look(self, brackets: Brackets, tally: Tally) -> Any:
+        return over_slots(self.of_each.look)(brackets, tally)
+
+    def more(self, brackets: Brackets, found: Any) -> Any:
+        found = over_slots(self._more)(brackets, found)
+        return found if any(map(_is_some, every(found))) else None
+
+    def _more(self, brackets: Brackets, found: Any) -> Brackets:
+        """Return what a third load gathers of a slot: nothing is a bracket, too."""
+        more = self.of_each.more(brackets, found)
+        return Brackets(brackets.ends[:0], np.zeros(1, np.bool_)) if more is None else more
+
+    def finish(
+        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+    ) -> Any:
+        return over_slots(self._finish)(found, more, tally, sums)
+
+    def _finish(
+        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+    ) -> Any:
+        more = more if more is not None and _is_some(more) else None
+        return self.of_each.finish(found, more, None if more is None else tally, sums)
+
+
+def _is_some(brackets: Brackets) -> bool:
+    return bool(len(brackets.ends) or brackets.wanted.any())
+
+
+def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
+    """Whether groups of all elements of an array are taken one by one, for they are few."""
+    is_one = isinstance(question, Question) and question.of_slot is not None
+    if not is_one or grouping.windows is not None:
+        return False
+    is_lazy = isinstance(x, DaskArray)
+    size = math.prod(x.shape) / max(x.npartitions if is_lazy else 1, 1)
+    if not is_lazy or x.nbytes <= one_lane_limit(Source.of(x)):
+        least: float = WORTH
+    else:  # tables take three loads or more, and all data in one task if groups are not known
+        least = 0 if grouping.is_lazy else WORTH // FEWER
+    n_slots = min(grouping.at_most, MOST) if least == 0 else grouping.at_most
+    return n_slots <= MOST and not n_slots * least > size
+
+
+def about_slots(question: Question, grouping: Grouping) -> OfSlots:
+    """What is asked of each group of all elements."""
+    of_each = question.of_slot
+    assert of_each is not None
+    return OfSlots(of_each, int(max(min(grouping.at_most, MOST), 1)))
+
+
+def together(answers: Slots, n: int, *, question: OfSlots, shape: AnswerAxes, kind: Any) -> Any:
+    """Put the answers about `n` slots together: in an array of a kind, unless they are boxes."""
+    found = question.of_each.of_slots([answers[slot] for slot in range(n)])
+    if kind is None:
+        return found
+    return in_kind(found[0, ...] if shape.is_scalar else found, kind)
+
+
+def together_lazily(
+    answers: DaskArray,
+    question: OfSlots,
+    grouping: Grouping,
+    shape: AnswerAxes,
+    dtype: np.dtype[Any] | None,
+    kind: Any,
+) -> DaskArray:
+    """The same of lazy answers, as a lazy array."""
+    meta = np.empty((0,) * len(shape.labels), object)
+    if dtype is not None:
+        meta = fitted(meta_from_array(kind, ndim=meta.ndim, dtype=dtype))
+    told: dict[str, Any] = {"question": question, "shape": shape}
+    told["kind"] = None if dtype is None else meta
+    given = answers
+    if grouping.is_lazy:
+        told["names"] = TaskRef((grouping.names.name, 0))
+        graph = merged(answers, grouping.names)
+        given = DaskArray(graph, answers.name, answers.chunks, meta=answers._meta)
+    else:
+        told["n"] = grouping.number
+    name = f"slots-{tokenize(answers.name, shape, dtype)}"
+    made = graphs.in_one_place(given, _together, name, (0,) * meta.ndim, **told)
+    sizes = shape.new_axes(question.of_each.n_answers)
+    chunks = tuple((sizes[label],) for label in shape.labels)
+    return DaskArray(made.dask, made.name, chunks, meta=meta)
+
+
+def _together(parts: list[Slots], *, names: Any = None, n: int = 0, **how: Any) -> Any:
+    return together(parts[0], n if names is None else len(names), **how)

@@ -1,0 +1,44 @@
+"""Chunks whose elements are in slots, divided into those of each slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from dask_gpuselect.arrays import namespace
+from dask_gpuselect.kernels.companions import Accompanied, as_codes
+from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.maths.slots import Slots, over_slots
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def in_slots(chunk: Any) -> Any:
+    """Divide a chunk by its labels, numbers of slots of which -1 is none, into a chunk for each
+    slot, one-dimensional and without labels. A chunk without labels is returned as it is."""
+    if not isinstance(chunk, Accompanied) or chunk.labels is None:
+        return chunk
+    arrays = {"values": chunk.values} | chunk.companions
+    flat = {name: namespace(array).reshape(array, (-1,)) for name, array in arrays.items()}
+    codes = as_codes(flat.pop("labels"), chunk.values)
+    n_slots = int(codes.max()) + 1 if chunk.size else 0
+    order, sizes = backend_for(chunk.values).groups.places_in_groups(codes, max(n_slots, 0))
+    some = Accompanied(**{name: array[order] for name, array in flat.items()})
+    stops = np.cumsum(sizes)
+    of = {slot: some[stops[slot] - sizes[slot] : stops[slot]] for slot in np.flatnonzero(sizes)}
+    return Slots({int(slot): own for slot, own in of.items()}, some[:0])
+
+
+def each_slot(function: Function) -> Function:
+    """Make a function of a chunk, its first argument, one of the chunks of all slots, if it has
+    labels: see `over_slots`."""
+    of_each = over_slots(function)
+
+    @wraps(function)
+    def call(chunk: Any, *given: Any, **how: Any) -> Any:
+        return of_each(in_slots(chunk), *given, **how)
+
+    return cast(Function, call)
