@@ -34,7 +34,7 @@ from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArr
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import check_lanes_unchanged
+from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
@@ -164,34 +164,19 @@ class BoxQuestion(Question):
         )
 
 
-@dataclass(frozen=True)
-class LaneBoxQuestion(Quantiles):
-    """A box plot of every lane: its quantiles `Rule.q`, and what lies at its ends.
-
-    Parameters
-    ----------
-    rule, omits_nan
-        As of `BoxQuestion`.
-    """
+class BoxesOfLanes(LaneQuestion):
+    """A box plot of every lane: its quantiles `Rule.q`, and what lies at its ends."""
 
     rule: Rule
     omits_nan: bool
 
-    # Measured as that of quantiles.
-    look_cost: ClassVar[float] = 1.1
-
-    @classmethod
-    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> LaneBoxQuestion:
-        method = METHODS[rule.method]
-        dtype = source_dtype.newbyteorder("=") if method.discrete else np.dtype(np.float64)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
-
-    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Nothing: the boxes tell how many elements they have."""
-
     @property
-    def further(self) -> LaneEndsLoad:
+    def further(self) -> FurtherLoad | None:
         return LaneEndsLoad(self)
+
+    def q_of(self, found: Lanes) -> FloatArray:
+        """The quantiles `Rule.q`, ``(n_q, n_lanes)``."""
+        return np.asarray(self.order.lane_answer(found), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         found = self._finished(chunks, dtype, shape)
@@ -209,31 +194,20 @@ class LaneBoxQuestion(Quantiles):
         self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes
     ) -> LaneBoxes | None:
         how = {"omits_nan": self.omits_nan}
-        return kernels.box_lanes(chunks, dtype, shape.axes, self, self.rule, **how)
+        return kernels.box_lanes(chunks, dtype, shape.axes, self.order, self.rule, **how)
 
     def _by_ends(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         rule = self.rule
-        about = (self, rule.fences, rule.max_fliers)
+        about = (self.order, rule.fences, rule.max_fliers)
         q, ends = kernels.answers_and_ends(chunks, dtype, shape.axes, *about)
         return self.boxes(q, ends, chunks[0].shape, dtype, shape)
-
-    def counted(
-        self,
-        counts: LaneValueCounts,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        known = self.further.known(counts.found(self.lane_ranks))
-        bounds = bounds_of(self.rule, known.q, dtype)
-        return self.boxes(known.q, counts.ends(bounds, self.rule.max_fliers), block, dtype, shape)
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
         return Boxes.concatenated(blocks, axis)
 
     def boxes(
         self,
-        q: NDArray[np.float64],
+        q: FloatArray,
         ends: LaneEnds,
         block: tuple[int, ...],
         dtype: np.dtype[Any],
@@ -244,6 +218,48 @@ class LaneBoxQuestion(Quantiles):
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
+def dtype_of_quantiles(rule: Rule, source_dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the quantiles `Rule.q` of elements of a dtype."""
+    is_element = METHODS[rule.method].discrete
+    return source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class LaneBoxQuestion(BoxesOfLanes, Quantiles):
+    """A box plot of every lane.
+
+    Parameters
+    ----------
+    rule, omits_nan
+        As of `BoxQuestion`.
+    """
+
+    rule: Rule
+    omits_nan: bool
+
+    # Measured as that of quantiles.
+    look_cost: ClassVar[float] = 1.1
+
+    @classmethod
+    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> LaneBoxQuestion:
+        dtype = dtype_of_quantiles(rule, source_dtype)
+        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Nothing: the boxes tell how many elements they have."""
+
+    def counted(
+        self,
+        counts: LaneValueCounts,
+        block: tuple[int, ...],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        q = self.q_of(counts.found(self.lane_ranks))
+        ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
+        return self.boxes(q, ends, block, dtype, shape)
+
+
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
     """The fences of lanes of that dtype, by their quantiles `Rule.q`."""
     return Bounds(*rule.fences(q), selection_dtype(dtype))
@@ -251,7 +267,7 @@ def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
 
 @dataclass(frozen=True, eq=False)
 class LaneQuantiles(Arrays):
-    """The quantiles `Rule.q` of each lane, ``(n_q, n_lanes)``, and how many elements it has."""
+    """The quantiles `Rule.q` of each lane, ``(n_lanes, n_q)``, and how many elements it has."""
 
     q: FloatArray
     n_valid: IntArray
@@ -260,23 +276,16 @@ class LaneQuantiles(Arrays):
 
 @dataclass(frozen=True)
 class LaneEndsLoad(FurtherLoad):
-    """What lies at the ends of every lane, when its quantiles are known.
+    """What lies at the ends of every lane, when its quantiles are known."""
 
-    Parameters
-    ----------
-    question : LaneBoxQuestion or WeightedLaneBoxQuestion
-    """
-
-    question: Any
+    question: BoxesOfLanes
 
     name: ClassVar[str] = "ends"
     # Sorting the fliers of more reports at once takes five times what they do.
     merge_every: ClassVar[int] = 2
-    report: ClassVar[type[Any]] = LaneEnds
 
-    def known(self, found: Any) -> Any:
-        q = self.question.lane_answer(found).astype(np.float64)
-        return LaneQuantiles(q, found.n_valid, found.n_missing)
+    def known(self, found: Any) -> LaneQuantiles:
+        return LaneQuantiles(self.question.q_of(found).T, found.n_valid, found.n_missing)
 
     def measure(
         self,
@@ -284,28 +293,13 @@ class LaneEndsLoad(FurtherLoad):
         dtype: np.dtype[Any],
         axes: tuple[int, ...],
         known: Any,
-    ) -> Any:
+    ) -> LaneEnds:
         rule = self.question.rule
-        about = bounds_of(rule, known.q, dtype), rule.max_fliers
-        return self.ends_of(chunks, dtype, axes, *about)
+        about = bounds_of(rule, known.q.T, dtype), rule.max_fliers
+        return kernels.lane_ends(chunks, dtype, axes, *about)
 
-    def ends_of(self, *about: Any) -> Any:
-        """The report of some chunks, of what is beyond some bounds."""
-        return kernels.lane_ends(*about)
-
-    def merge(self, reports: Sequence[Any]) -> Any:
-        return self.report.merge(reports, self.question.rule.max_fliers)
-
-    def join(self, reports: Sequence[Any]) -> Any:
-        return self.report.joined(reports)
-
-    def between(self, known: Any, start: int, stop: int) -> Any:
-        lanes = slice(start, stop)
-        return LaneQuantiles(known.q[:, lanes], known.n_valid[lanes], known.n_missing[lanes])
-
-    def check(self, ends: Any, known: Any) -> None:
-        """Raises `ChunksChangedError` if this load has seen other lanes than the ones before."""
-        check_lanes_unchanged([ends], known)
+    def merge(self, reports: Sequence[Any]) -> LaneEnds:
+        return LaneEnds.merge(reports, self.question.rule.max_fliers)
 
     def finish(
         self,
@@ -316,6 +310,5 @@ class LaneEndsLoad(FurtherLoad):
         shape: AnswerAxes,
     ) -> Boxes:
         ends = self.merge(reports)
-        self.check(ends, known)
-        boxes: Boxes = self.question.boxes(known.q, ends, block, dtype, shape)
-        return boxes
+        check_lanes_unchanged([ends], known)
+        return self.question.boxes(known.q.T, ends, block, dtype, shape)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype, to_host
 from dask_gpuselect.maths.boxes import NOTCH, Rule
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_boxes import LaneBoxes, in_order
-from dask_gpuselect.maths.lane_ends import LaneEnds
-from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
+from dask_gpuselect.maths.lane_ends import LaneEnds, Measure
 from dask_gpuselect.quiet import quiet
 
 
@@ -79,6 +79,13 @@ class Box:
 
 
 Numbers = IntArray | FloatArray
+
+
+def _numbers(measure: Measure) -> Numbers:
+    """Numbers of elements, or the weights of these, rounded once."""
+    return measure.rounded() if isinstance(measure, ExactSums) else measure
+
+
 EXACT_UP_TO = 2**53  # integers of at most this size are numbers of float64
 
 
@@ -144,56 +151,23 @@ class Boxes(Arrays):
         rule: Rule,
     ) -> Boxes:
         """A box for every lane, from the quantiles `Rule.q` and what lies at their ends."""
-        counts = {
-            "n": ends.n_valid,
-            "n_nan": ends.n_missing,
-            "n_left_out": ends.n_left_out,
-            "n_low": ends.beyond_low.n,
-            "n_high": ends.beyond_high.n,
-        }
-        return cls._of_ends(q, ends, counts, shape, rule)
-
-    @classmethod
-    def finished(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
-        """The same of lanes whose boxes are finished, with every column on the host."""
-        waiting = _Waiting(columns_of(found), shape, dtype)
-        return cls(**{name: waiting.column(name) for name in waiting.columns})
-
-    @classmethod
-    def of_weighted_lanes(
-        cls, q: FloatArray, ends: WeightedLaneEnds, shape: tuple[int, ...], rule: Rule
-    ) -> Boxes:
-        """The same of lanes whose elements weigh."""
-        numbers, low, high = ends.numbers, ends.beyond_low, ends.beyond_high
-        counts = {
-            "n": ends.weight.rounded(),
-            "n_nan": numbers.missing,
-            "n_left_out": numbers.left_out + numbers.idle,
-            "n_low": low.weight.rounded(),
-            "n_high": high.weight.rounded(),
-        }
-        boxes = cls._of_ends(q, ends, counts, shape, rule)
-        weights = _lane_by_lane(low.kept, high.kept, low.weights.rounded(), high.weights.rounded())
-        return replace(boxes, flier_weights=weights)
-
-    @classmethod
-    def _of_ends(
-        cls,
-        q: FloatArray,
-        ends: LaneEnds | WeightedLaneEnds,
-        counts: dict[str, Any],
-        shape: tuple[int, ...],
-        rule: Rule,
-    ) -> Boxes:
         mean, std = ends.moments.mean_and_std()
-        low, high = ends.beyond_low, ends.beyond_high
+        sides = ends.beyond_low, ends.beyond_high
         inside = [ends.low, ends.high]
         if ends.low.dtype.kind == "f":  # nothing is inside a fence of infinite quartiles
             inside = [
                 np.where(np.isnan(fence), fence, nearest).astype(nearest.dtype)
                 for fence, nearest in zip(rule.fences(q), inside, strict=True)
             ]
-        columns = counts | {
+        heavy = [side.weights.rounded() for side in sides if side.weights is not None]
+        kept, fliers = zip(
+            *((s.kept, s.elements) if heavy else s.repeated(rule.max_fliers) for s in sides),
+            strict=True,
+        )
+        columns = {
+            "n": _numbers(ends.measure),
+            "n_nan": ends.n_missing,
+            "n_left_out": ends.n_left_out,
             "min": unsigned_zero(ends.least),
             "q1": q[0],
             "med": q[1],
@@ -202,13 +176,22 @@ class Boxes(Arrays):
             "mean": mean,
             "std": std,
             **dict(zip(("low", "high"), map(unsigned_zero, inside), strict=True)),
-            "kept_low": low.kept,
-            "kept_high": high.kept,
+            "n_low": _numbers(sides[0].measure),
+            "n_high": _numbers(sides[1].measure),
+            "kept_low": kept[0],
+            "kept_high": kept[1],
         }
         return cls(
             **{name: column.reshape(shape) for name, column in columns.items()},
-            fliers=_lane_by_lane(low.kept, high.kept, low.elements, high.elements),
+            fliers=_lane_by_lane(*kept, *fliers),
+            flier_weights=_lane_by_lane(*kept, *heavy) if heavy else None,
         )
+
+    @classmethod
+    def finished(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
+        """The same of lanes whose boxes are finished, with every column on the host."""
+        waiting = _Waiting(columns_of(found), shape, dtype)
+        return cls(**{name: waiting.column(name) for name in waiting.columns})
 
     @classmethod
     def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:

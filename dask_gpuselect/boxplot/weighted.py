@@ -9,21 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
-from dask_gpuselect.boxplot.questions import BoxQuestion, LaneEndsLoad, bounds_of
+from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion, dtype_of_quantiles
 from dask_gpuselect.boxplot.tables import Boxes
-from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
+from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.maths.boxes import Found, Rule, room_for
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_ends import Bounds
-from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
-from dask_gpuselect.maths.lane_weights import Numbers, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.seen import most_kept
 from dask_gpuselect.maths.weight_boxes import (
     WeightedBoxBrackets,
@@ -142,7 +136,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
 
 @dataclass(frozen=True)
-class WeightedLaneBoxQuestion(WeightedLaneQuantiles):
+class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
     """A box plot of every lane, whose elements weigh.
 
     Parameters
@@ -158,69 +152,9 @@ class WeightedLaneBoxQuestion(WeightedLaneQuantiles):
     def of(
         cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool
     ) -> WeightedLaneBoxQuestion:
-        method = METHODS[rule.method]
-        dtype = source_dtype.newbyteorder("=") if method.discrete else np.dtype(np.float64)
+        dtype = dtype_of_quantiles(rule, source_dtype)
         return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         # The boxes tell how many elements they have.
         return chosen.lane_values(found)
-
-    @property
-    def further(self) -> FurtherLoad:
-        return WeightedEndsLoad(self)
-
-    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        def fences_of(found: WeighedLanes) -> Bounds:
-            return bounds_of(self.rule, self.q_of(found), dtype)
-
-        about = (self.wanted, fences_of, self.rule.max_fliers)
-        found, ends = kernels.weighed_lanes_and_ends(chunks, dtype, shape.axes, *about)
-        return self.boxes(self.q_of(found), ends, chunks[0].shape, dtype, shape)
-
-    def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
-        return Boxes.concatenated(blocks, axis)
-
-    def q_of(self, found: WeighedLanes) -> FloatArray:
-        """The quantiles `Rule.q`, ``(n_q, n_lanes)``."""
-        return np.asarray(self.finished(found), np.float64)
-
-    def boxes(
-        self,
-        q: FloatArray,
-        ends: WeightedLaneEnds,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        """The boxes of a block of the data of that shape."""
-        boxes = Boxes.of_weighted_lanes(q, ends, shape.kept(block), self.rule).in_dtype(dtype)
-        return boxes.without_missing(omits_nan=self.omits_nan)
-
-
-@dataclass(frozen=True, eq=False)
-class KnownLanes(Arrays):
-    """The quantiles `Rule.q` of each lane, ``(n_q, n_lanes)``, and how many elements it has."""
-
-    q: FloatArray
-    numbers: Numbers
-
-
-@dataclass(frozen=True)
-class WeightedEndsLoad(LaneEndsLoad):
-    """The same of lanes whose elements weigh."""
-
-    report: ClassVar[type[Any]] = WeightedLaneEnds
-
-    def known(self, found: Any) -> Any:
-        return KnownLanes(self.question.q_of(found), found.numbers)
-
-    def ends_of(self, *about: Any) -> WeightedLaneEnds:
-        return kernels.lane_weight_ends(*about)
-
-    def between(self, known: KnownLanes, start: int, stop: int) -> KnownLanes:
-        lanes = slice(start, stop)
-        return KnownLanes(known.q[:, lanes], known.numbers[lanes])
-
-    def check(self, ends: WeightedLaneEnds, known: KnownLanes) -> None:
-        known.numbers.check_unchanged(ends.numbers)

@@ -592,11 +592,11 @@ class FurtherLoad(ABC):
 
     def join(self, reports: Sequence[Any]) -> Any:
         """The reports of some lanes, of the next, and so on, as one."""
-        raise NotImplementedError
+        return join(reports)
 
     def between(self, known: Any, start: int, stop: int) -> Any:
         """What is known of some of the lanes."""
-        raise NotImplementedError
+        return lanes_between(known, start, stop)
 
     @abstractmethod
     def finish(

@@ -34,13 +34,7 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.protocols import (
-    KeptLanes,
-    LaneKernels,
-    LanePasses,
-    LaneWeighing,
-    Weighing,
-)
+from dask_gpuselect.kernels.protocols import Backend, Weighing
 from dask_gpuselect.kernels.reference.lower_sets import exponent_of as exponent_of
 from dask_gpuselect.kernels.reference.lower_sets import running_minimum as running_minimum
 from dask_gpuselect.kernels.reference.lower_sets import scaled as scaled
@@ -70,9 +64,6 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
-from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
-from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
-from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
@@ -356,8 +347,8 @@ def answer_lanes(
 ) -> Any:
     """The answers for every lane along `axes`, of all chunks together, ``(n_answers, n_lanes)``, in
     kind; see `lanes`."""
-    kernels, chunks = _bound(chunks, dtype)
-    return kernels.answer_lanes(chunks, dtype, axes, question)
+    backend, chunks = _bound(chunks, dtype)
+    return backend.lanes.answer_lanes(chunks, dtype, axes, question)
 
 
 @one_way
@@ -373,11 +364,9 @@ def answer_group_lanes(
     if any(chunk.weights is not None for chunk in chunks):
         return None
     how: dict[str, Any] = {"axes": axes, "question": question, "places": places}
-    if any(chunk.keeps is not None for chunk in chunks):
-        kernels, some = _bound(chunks, dtype)
-    else:
-        kernels, some = _bound([chunk.values for chunk in chunks], dtype)
-    return kernels.answer_group_lanes(some, dtype, **how)
+    has_masks = any(chunk.keeps is not None for chunk in chunks)
+    backend, some = _bound(chunks if has_masks else [chunk.values for chunk in chunks], dtype)
+    return backend.lanes.answer_group_lanes(some, dtype, **how)
 
 
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
@@ -410,9 +399,8 @@ def box_lanes(
     is as fast. See `reference.lanes.box_lanes`."""
     if isinstance(chunks[0], Accompanied):
         return None
-    chunks = [checked(chunk, dtype) for chunk in chunks]
-    kernel = backend_for(chunks[0]).lanes
-    return kernel.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
+    backend, chunks = _bound(chunks, dtype)
+    return backend.lanes.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
 
 
 @one_way
@@ -426,57 +414,32 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The answers for every lane as float64, on the host, and what is beyond bounds that they make,
     with at most so many elements of each side."""
-    kernels, chunks = _bound(chunks, dtype)
-    return kernels.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
-
-
-@one_way
-def lanes(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], ranks: RanksOfLanes
-) -> Lanes:
-    """The elements of some ranks in every lane along `axes`, of all chunks together; see
-    `reference.lanes`."""
-    kernels, parts = _whole_lanes(chunks, dtype, axes)
-    return kernels.lanes(parts, ranks)
+    backend, chunks = _bound(chunks, dtype)
+    return backend.lanes.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
 
 
 @one_way
 def lane_ends(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], bounds: Bounds, most: int
 ) -> LaneEnds:
-    """What is beyond the bounds of every lane, with at most so many elements of each side."""
-    kernels, parts = _whole_lanes(chunks, dtype, axes)
-    return kernels.lane_ends(parts, bounds, most)
+    """What is beyond the bounds of every lane, with the values of at most so many elements of each
+    side."""
+    backend, parts = _in_parts(chunks, dtype, axes)
+    return backend.lanes.lane_ends(parts, bounds, most)
 
 
-def _bound(
-    chunks: Sequence[Any], dtype: np.dtype[Any]
-) -> tuple[LaneKernels | KeptLanes, list[Any]]:
-    """The kernels for lanes of some chunks, with companions or without, and the chunks as they take
-    them."""
+def _bound(chunks: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Backend, list[Any]]:
+    """The kernels for some chunks, with companions or without, and the chunks as they take them."""
     chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
-    backend = backend_for(chunks[0])
-    return backend.kept_lanes if isinstance(chunks[0], Accompanied) else backend.lanes, chunks
+    return backend_for(chunks[0]), chunks
 
 
-def _whole_lanes(
+def _in_parts(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> tuple[LaneKernels | KeptLanes, list[Any]]:
-    """The kernels for lanes that are known as a whole, and the chunks as they take them."""
-    kernels, chunks = _bound(chunks, dtype)
-    return kernels, kernels.parts_of(chunks, dtype, axes)
-
-
-def _lanes_in_passes(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> tuple[LanePasses | KeptLanes, list[Any]]:
-    """The kernels for lanes that are taken in parts, and the chunks as they take them."""
-    kernels, chunks = _bound(chunks, dtype)
-    parts = kernels.parts_of(chunks, dtype, axes)
-    is_kept = isinstance(chunks[0], Accompanied)
-    return backend_for(chunks[0]).kept_lanes if is_kept else backend_for(
-        chunks[0]
-    ).lane_passes, parts
+) -> tuple[Backend, list[Any]]:
+    """The kernels for some chunks, and these as parts of lanes."""
+    backend, chunks = _bound(chunks, dtype)
+    return backend, backend.lanes.parts_of(chunks, dtype, axes)
 
 
 # --- Groups of all elements -----------------------------------------------------------------------
@@ -554,9 +517,8 @@ def window_lanes(
 ) -> Lanes | None:
     """The elements of some ranks in every window of every lane; None where it is as fast to take
     one window after the other. See `reference.groups.window_lanes`."""
-    chunks = [checked(chunk, dtype) for chunk in chunks]
-    backend = backend_for(chunks[0])
-    return backend.groups.window_lanes(backend.lanes.parts_of(chunks, dtype, axes), atoms, ranks)
+    backend, parts = _in_parts(chunks, dtype, axes)
+    return backend.groups.window_lanes(parts, atoms, ranks)
 
 
 @one_way
@@ -592,21 +554,22 @@ def lane_cuts(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
-    brackets: LaneBrackets | None,
+    brackets: Any | None,
     m: int,
-) -> LaneCuts:
-    """The cuts of every lane at `m` ranks, inside its brackets if there are any."""
-    kernels, parts = _lanes_in_passes(chunks, dtype, axes)
-    return kernels.cuts(parts, brackets, m)
+) -> Any:
+    """The cuts of every lane at `m` ranks, inside its brackets if there are any; see
+    `reference.lane_passes.cuts`."""
+    backend, parts = _in_parts(chunks, dtype, axes)
+    return backend.lane_passes.cuts(parts, brackets, m)
 
 
 @one_way
 def lane_tally(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: LaneBrackets
-) -> LaneTally:
-    """Counts of every lane at its brackets, and candidates."""
-    kernels, parts = _lanes_in_passes(chunks, dtype, axes)
-    return kernels.tally(parts, brackets)
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: Any
+) -> Any:
+    """What every lane has at its brackets, and candidates; see `reference.lane_passes.tally`."""
+    backend, parts = _in_parts(chunks, dtype, axes)
+    return backend.lane_passes.tally(parts, brackets)
 
 
 @one_way
@@ -619,8 +582,8 @@ def lane_tails(
 ) -> LaneTails:
     """The tails of every lane. No brackets are needed."""
     del brackets
-    kernels, parts = _lanes_in_passes(chunks, dtype, axes)
-    return kernels.tails(parts, sizes)
+    backend, parts = _in_parts(chunks, dtype, axes)
+    return backend.lane_passes.tails(parts, sizes)
 
 
 @one_way
@@ -673,79 +636,6 @@ def answers_of_tally(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder)
 def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     """The elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
     return backend_for(tally.candidates).lane_passes.order_statistics(tally, brackets)
-
-
-# --- Lanes whose elements weigh, of chunks with weights. Reports are on the host ------------------
-
-
-@one_way
-def weighed_lanes(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], wanted: Wanted
-) -> WeighedLanes:
-    """What answers in every lane along `axes`, of all chunks together."""
-    kernels, chunks = _lane_weighing(chunks, dtype)
-    return kernels.pick(chunks, dtype, axes, wanted)
-
-
-@one_way
-def lane_weight_cuts(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    brackets: WeightBrackets | None,
-    m: int,
-) -> WeightCuts:
-    """The cuts of every lane at `m` pivots by count and by weight, inside its brackets if there are
-    any."""
-    kernels, chunks = _lane_weighing(chunks, dtype)
-    return kernels.cuts(chunks, dtype, axes, brackets, m)
-
-
-@one_way
-def lane_weight_tally(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    brackets: WeightBrackets,
-) -> WeightTally:
-    """The sums of the weights of every lane at its brackets, and candidates."""
-    kernels, chunks = _lane_weighing(chunks, dtype)
-    return kernels.tally(chunks, dtype, axes, brackets)
-
-
-@one_way
-def lane_weight_ends(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    bounds: Bounds,
-    most: int,
-) -> WeightedLaneEnds:
-    """What is beyond the bounds of every lane, with the values of at most so many elements of each
-    side."""
-    kernels, chunks = _lane_weighing(chunks, dtype)
-    return kernels.ends(chunks, dtype, axes, bounds, most)
-
-
-@one_way
-def weighed_lanes_and_ends(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    wanted: Wanted,
-    bounds_of: Callable[[WeighedLanes], Bounds],
-    most: int,
-) -> tuple[WeighedLanes, WeightedLaneEnds]:
-    """What answers in every lane, and what is beyond the bounds that it makes."""
-    kernels, chunks = _lane_weighing(chunks, dtype)
-    return kernels.pick_and_ends(chunks, dtype, axes, wanted, bounds_of, most)
-
-
-def _lane_weighing(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any]
-) -> tuple[LaneWeighing, list[Accompanied]]:
-    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
-    return backend_for(chunks[0]).lane_weighing, chunks
 
 
 # --- Rows -----------------------------------------------------------------------------------------

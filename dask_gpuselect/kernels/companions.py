@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from dask_gpuselect.arrays import Array, all_true, checked, is_cupy, like, namespace, to_host
 
 T = TypeVar("T")
+AnyKernel = TypeVar("AnyKernel", bound=Callable[..., Any])
 WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
 
 
@@ -123,6 +125,20 @@ def parts_of(values: Any) -> tuple[Any, ...]:
 def values_of(chunk: Any) -> Array:
     """The elements of a chunk, without its companions if it has some."""
     return chunk.values if isinstance(chunk, Accompanied) else chunk
+
+
+def with_companions(function: Callable[..., Any]) -> Callable[[AnyKernel], AnyKernel]:
+    """A decorator: what is called instead, if the chunks that come first have companions."""
+
+    def choose(alone: AnyKernel) -> AnyKernel:
+        @wraps(alone)
+        def call(chunks: Any, *arguments: Any, **others: Any) -> Any:
+            chosen = function if isinstance(chunks[0], Accompanied) else alone
+            return chosen(chunks, *arguments, **others)
+
+        return cast(AnyKernel, call)
+
+    return choose
 
 
 def checked_chunk(chunk: Any, dtype: np.dtype[Any]) -> Any:

@@ -33,12 +33,10 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
-from dask_gpuselect.maths.lane_weight_cuts import WeightBrackets, WeightCuts, WeightTally
-from dask_gpuselect.maths.lane_weight_ends import WeightedLaneEnds
-from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_guess import WeightedSample
@@ -53,7 +51,8 @@ Chunk = Any
 Values = Any
 """The elements of a chunk, as `Selection.elements_of` gives them."""
 Part = Any
-"""A part of lanes, shape ``(*lanes, n)``, as `LaneKernels.parts_of` gives it."""
+"""A part of lanes, shape ``(*lanes, n)``, with its mask and weights if there are any, as
+`LaneKernels.parts_of` gives it."""
 
 
 class Selection(Protocol):
@@ -153,7 +152,8 @@ class Bitonic(Protocol):
 
 
 class LaneKernels(Protocol):
-    """Lanes that are known as a whole."""
+    """Lanes that are known as a whole. Chunks may have masks and weights, all of them or none. A
+    count is a weight of one: questions about weights are those of chunks that have some."""
 
     def parts_of(
         self, chunks: Sequence[Chunk], dtype: np.dtype[Any], axes: tuple[int, ...]
@@ -201,58 +201,11 @@ class LaneKernels(Protocol):
 
     def lanes(self, parts: Sequence[Part], ranks: RanksOfLanes) -> Lanes: ...
 
-    def sorted_lanes(self, parts: Sequence[Part]) -> Iterator[NDArray[Any]]: ...
+    def sorted_lanes(self, parts: Sequence[Part]) -> Iterator[SortedLanes]: ...
 
     def lane_ends(self, parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds: ...
 
     def deviations(self, chunk: Chunk, centre: Any, dtype: np.dtype[Any]) -> Any: ...
-
-
-class KeptLanes(Protocol):
-    """Lanes of which some elements are left out. Reports are on the host."""
-
-    def parts_of(
-        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
-    ) -> list[Accompanied]: ...
-
-    def answer_lanes(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        question: LaneOrder,
-    ) -> Any: ...
-
-    def answer_group_lanes(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        question: LaneOrder,
-        places: Callable[[], Sequence[IntArray]],
-    ) -> Any | None: ...
-
-    def answers_and_ends(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        question: LaneOrder,
-        bounds_of: BoundsOf,
-        most: int,
-    ) -> tuple[FloatArray, LaneEnds]: ...
-
-    def lanes(self, parts: Sequence[Accompanied], ranks: RanksOfLanes) -> Lanes: ...
-
-    def lane_ends(self, parts: Sequence[Accompanied], bounds: Bounds, most: int) -> LaneEnds: ...
-
-    def cuts(
-        self, parts: Sequence[Accompanied], brackets: LaneBrackets | None, m: int
-    ) -> LaneCuts: ...
-
-    def tally(self, parts: Sequence[Accompanied], brackets: LaneBrackets) -> LaneTally: ...
-
-    def tails(self, parts: Sequence[Accompanied], sizes: TailSizes) -> LaneTails: ...
 
 
 class Groups(Protocol):
@@ -297,61 +250,13 @@ class LabelKernels(Protocol):
     def codes_among(self, labels: Any, names: Labels) -> Any: ...
 
 
-class LaneWeighing(Protocol):
-    """Lanes whose elements weigh. Reports are on the host."""
-
-    def pick(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        wanted: Wanted,
-    ) -> WeighedLanes: ...
-
-    def cuts(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        brackets: WeightBrackets | None,
-        m: int,
-    ) -> WeightCuts: ...
-
-    def tally(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        brackets: WeightBrackets,
-    ) -> WeightTally: ...
-
-    def ends(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        bounds: Bounds,
-        most: int,
-    ) -> WeightedLaneEnds: ...
-
-    def pick_and_ends(
-        self,
-        chunks: Sequence[Accompanied],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        wanted: Wanted,
-        bounds_of: Callable[[WeighedLanes], Bounds],
-        most: int,
-    ) -> tuple[WeighedLanes, WeightedLaneEnds]: ...
-
-
 class LanePasses(Protocol):
-    """Lanes that are taken in parts. Reports and answers are where the chunks are, order statistics
-    on the host."""
+    """Lanes that are taken in parts, as of `LaneKernels`. Reports and answers are where the chunks
+    are, order statistics on the host, and all that is about chunks with companions."""
 
-    def cuts(self, parts: Sequence[Part], brackets: LaneBrackets | None, m: int) -> LaneCuts: ...
+    def cuts(self, parts: Sequence[Part], brackets: Any | None, m: int) -> Any: ...
 
-    def tally(self, parts: Sequence[Part], brackets: LaneBrackets) -> LaneTally: ...
+    def tally(self, parts: Sequence[Part], brackets: Any) -> Any: ...
 
     def tails(
         self, parts: Sequence[Part], sizes: TailSizes, n_unused: IntArray | None = None
@@ -462,8 +367,6 @@ class Backend:
     measures: Measures
     bitonic: Bitonic
     lanes: LaneKernels
-    kept_lanes: KeptLanes
-    lane_weighing: LaneWeighing
     lane_passes: LanePasses
     groups: Groups
     labels: LabelKernels

@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.reference.lanes import lanes_last
+from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.value_counts import ValueCounts

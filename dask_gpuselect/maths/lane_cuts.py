@@ -19,12 +19,13 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums, taken
 from dask_gpuselect.maths.ranks import Ranks
 
 RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
@@ -198,33 +199,47 @@ class Lanes(Arrays):
         return is_one and bool(self.n_valid[0] > 0 and self.n_missing[0] == 0)
 
 
-Table = TypeVar("Table", LaneCuts, LaneBrackets, LaneTally, Lanes)
+Table = TypeVar("Table", bound=Any)
 
 
 def join(pieces: Sequence[Table]) -> Table:
-    """What is known of some lanes, and of the next, as one."""
-    names = _columns_of(pieces[0])
-    columns = [tuple(getattr(piece, name) for piece in pieces) for name in names]
+    """Put what is known of some lanes, and of the next, behind one another."""
+    first: Any = pieces[0]
+    if len(pieces) == 1:
+        return pieces[0]
+    if isinstance(first, ExactSums):
+        return cast(Table, ExactSums.joined(cast(list[ExactSums], pieces)))
+    if not isinstance(first, Arrays):
+        return cast(Table, np.concatenate(pieces) if hasattr(first, "nbytes") else first)
+    columns = {each.name: [getattr(p, each.name) for p in pieces] for each in fields(first)}  # type: ignore[arg-type]
     # The ends of brackets may be one array: it stays one.
-    joined: dict[Any, Any] = {tuple(map(id, each)): np.concatenate(each) for each in columns}
-    return type(pieces[0])(*(joined[tuple(map(id, column))] for column in columns))
+    joined = {tuple(map(id, column)): join(column) for column in columns.values()}
+    named = {name: joined[tuple(map(id, column))] for name, column in columns.items()}
+    return cast(Table, type(first)(**named))
 
 
 def moved(table: Table, move: Callable[[Any], Any]) -> Table:
-    """The same with every array moved: to the host, for instance."""
-    columns = {name: getattr(table, name) for name in _columns_of(table)}
+    """Move every array: to the host, for instance."""
+    columns = _columns_of(table)
     own = {id(column): move(column) for column in columns.values()}  # one array stays one
     return replace(table, **{name: own[id(column)] for name, column in columns.items()})
 
 
 def lanes_between(table: Table, start: int, stop: int) -> Table:
-    """What is known of some of the lanes, where there is a row for each."""
-    return replace(table, **{name: getattr(table, name)[start:stop] for name in _columns_of(table)})
+    """Take what is known of some of the lanes, where there is a row for each."""
+    return some_lanes(table, slice(start, stop))
 
 
-def _columns_of(table: Table) -> list[str]:
-    """The names of what has a row for each lane."""
-    return [field.name for field in fields(table) if field.name != "sizes"]
+def some_lanes(table: Table, lanes: slice | IntArray) -> Table:
+    """Take what is known of lanes by their numbers, where there is a row for each."""
+    columns = _columns_of(table)
+    return replace(table, **{name: column[lanes] for name, column in columns.items()})
+
+
+def _columns_of(table: Any) -> dict[str, Any]:
+    """Name what has a row for each lane."""
+    columns = {each.name: getattr(table, each.name) for each in fields(table)}
+    return {name: each for name, each in columns.items() if hasattr(each, "nbytes")}
 
 
 def even_ranks(n: IntArray, m: int) -> IntArray:
@@ -233,96 +248,12 @@ def even_ranks(n: IntArray, m: int) -> IntArray:
     return np.arange(m, like=n) * np.maximum(n - 1, 0)[..., None] // max(m - 1, 1)
 
 
-# --- Lanes that are sorted, NaN and NaT last, in the rows of a table ------------------------------
-
-
-# Of rows with elements that are left out, these come last too: `n_left_out` says how many they are.
-
-
-def cuts_of_sorted(
-    rows: NDArray[Any], brackets: LaneBrackets | None, m: int, n_left_out: IntArray | None = None
-) -> LaneCuts:
-    """The cuts of some lanes, inside their brackets if there are any, at `m` ranks."""
-    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
-    if brackets is None:
-        n_before, n_inside = np.zeros_like(n_valid)[:, None], n_valid[:, None]
-    else:
-        n_before, n_inside = _inside(rows, brackets, n_valid)
-    at = n_before[..., None] + even_ranks(n_inside, m)
-    found = _take(rows, np.minimum(at, rows.shape[1] - 1))
-    return LaneCuts(found, found, n_inside, n_before, n_valid, n_missing)
-
-
-def tally_of_sorted(
-    rows: NDArray[Any], brackets: LaneBrackets, n_left_out: IntArray | None = None
-) -> LaneTally:
-    """The tally of some lanes at their brackets."""
-    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
-    n_before, n_inside = _inside(rows, brackets, n_valid)
-    first = n_before[..., None]
-    place = np.arange(rows.shape[1])
-    is_inside = (place >= first) & (place < first + n_inside[..., None])
-    return LaneTally(
-        _count(np.less, rows, brackets.low),
-        n_before,
-        n_inside,
-        np.minimum(_count(np.less_equal, rows, brackets.high), n_valid[:, None]),
-        np.broadcast_to(rows[:, None], is_inside.shape)[is_inside],
-        n_valid,
-        n_missing,
-    )
-
-
-def pick(rows: NDArray[Any], ranks: RanksOfLanes, n_left_out: IntArray | None = None) -> Lanes:
-    """The elements of some ranks of lanes that are known as a whole."""
-    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
-    if (n_valid == rows.shape[1]).all():  # the same columns for all: a fifth of the time
-        lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
-        columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
-        return Lanes(columns[:, lower], columns[:, upper], n_valid, n_missing)
-    lower, upper = ranks_of_each(n_valid, ranks)
-    return Lanes(_take(rows, lower), _take(rows, upper), n_valid, n_missing)
-
-
-def counts_of_sorted(rows: NDArray[Any], n_left_out: IntArray | None) -> tuple[IntArray, IntArray]:
-    """Numbers of valid and of missing elements."""
-    n_lanes, n = rows.shape
-    n_missing = np.zeros(n_lanes, np.int64)
-    if rows.size and rows.dtype.kind in "fMm":
-        touched = np.isnan(rows[:, -1])
-        if touched.any():
-            some = rows if touched.all() else rows[touched]
-            n_missing[touched] = np.count_nonzero(np.isnan(some), axis=1)
-    if n_left_out is None:
-        return n - n_missing, n_missing
-    if rows.dtype.kind in "fMm":  # what is left out is NaN or NaT there
-        return n - n_missing, n_missing - n_left_out
-    return n - n_left_out, n_missing
-
-
 def last_of(dtype: np.dtype[Any]) -> Any:
     """What is sorted behind all elements, or is no smaller than any: it stands for those that are
     left out."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max
     return np.array("NaT" if dtype.kind in "Mm" else np.nan, dtype)
-
-
-def _inside(
-    rows: NDArray[Any], brackets: LaneBrackets, n_valid: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Numbers of elements up to the lower end of each bracket, and strictly inside."""
-    n_before = np.minimum(_count(np.less_equal, rows, brackets.low), n_valid[:, None])
-    n_inside = _count(np.less, rows, brackets.high) - n_before
-    return n_before, np.maximum(n_inside, 0)  # negative if both ends are one value
-
-
-def _count(compare: np.ufunc, rows: NDArray[Any], ends: NDArray[Any]) -> IntArray:
-    """How many elements of each lane compare so with each of its ends."""
-    counts = np.empty(ends.shape, np.int64)
-    for i in range(ends.shape[1]):
-        counts[:, i] = np.count_nonzero(compare(rows, ends[:, i, None]), axis=1)
-    return counts
 
 
 def ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
@@ -349,15 +280,6 @@ def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
     if not isinstance(counts, np.ndarray):  # they are on a device
         counts = np.array(counts.tolist(), np.int64)
     return counts, place
-
-
-def _take(rows: NDArray[Any], at: IntArray) -> NDArray[Any]:
-    """Elements of each row, at places of its own: shape ``(n_rows, ...)``. Of rows without elements
-    zeros, which have no meaning: a part of the data may lack all elements of a group."""
-    if not rows.shape[1]:
-        return np.zeros(at.shape, rows.dtype)
-    found = np.take_along_axis(rows, at.reshape(len(rows), math.prod(at.shape[1:])), axis=1)
-    return found.reshape(at.shape)
 
 
 # --- Parts together -------------------------------------------------------------------------------
@@ -448,7 +370,7 @@ def total(name: str, parts: Sequence[Any]) -> IntArray:
 
 
 def known_of_all(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:
-    """Numbers of valid and of missing elements of all parts together."""
+    """Count the valid and the missing elements of all parts together."""
     return total("n_valid", parts), total("n_missing", parts)
 
 
@@ -535,7 +457,7 @@ def _last_not_behind(
     order = np.argsort(pivots, axis=1, kind="stable")
     sorted_steps = np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1)
     below = np.cumsum(sorted_steps, axis=1) - sorted_steps
-    return _take(pivots, _take(order, _search(below, wanted, "right") - 1))
+    return taken(pivots, taken(order, _search(below, wanted, "right") - 1))
 
 
 def _first_not_before(
@@ -549,7 +471,7 @@ def _first_not_before(
     order = np.argsort(pivots, axis=1, kind="stable")
     upto = np.cumsum(np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1), axis=1)
     at = np.minimum(_search(upto, wanted + 1, "left"), pivots.shape[1] - 1)
-    return _take(pivots, _take(order, at))
+    return taken(pivots, taken(order, at))
 
 
 def _search(table: IntArray, wanted: IntArray, side: Literal["left", "right"]) -> IntArray:

@@ -16,9 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
-from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.exact_sums import ExactSums, taken
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments
+from dask_gpuselect.maths.lane_cuts import join
+from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments, sum_of
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
+
+Measure = IntArray | ExactSums
+"""Of some elements of each lane: their number, or what they weigh."""
 
 BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """From the answers for some lanes, shape ``(n_answers, n_lanes)``, to the lower and the upper bound
@@ -46,56 +51,111 @@ class Bounds(Arrays):
     high: FloatArray
     dtype: np.dtype[Any]
 
-    def __getitem__(self, lanes: slice) -> Bounds:
-        return Bounds(self.low[lanes], self.high[lanes], self.dtype)
-
 
 @dataclass(frozen=True, eq=False)
 class Outermost(Arrays):
-    """The most extreme elements beyond one bound of each lane.
+    """The most extreme elements beyond one bound of each lane, by their distinct values.
 
     Parameters
     ----------
-    n : ndarray of int64, shape (n_lanes,)
-        How many lie beyond it.
+    measure : ndarray of int64, or ExactSums; shape (n_lanes,)
+        How many elements lie beyond it; where elements weigh, what these weigh.
     kept : ndarray of int64, shape (n_lanes,)
-        How many of them are here.
+        How many values are here.
     elements : ndarray, shape (kept.sum(),)
         Lane by lane, the most extreme first.
+    counts : ndarray of int64, of the same shape
+        How many elements equal each: all of them, but for the last of a lane whose elements do not
+        weigh.
+    weights : ExactSums of the same shape, optional
+        What these weigh.
     """
 
-    n: IntArray
+    measure: Measure
     kept: IntArray
     elements: NDArray[Any]
+    counts: IntArray
+    weights: ExactSums | None = None
 
     @classmethod
     def of(
-        cls, n: IntArray, found: IntArray, elements: NDArray[Any], most: int, *, is_high: bool
-    ) -> Outermost:
-        """At most so many of each lane, from `found` elements of each, lane by lane."""
-        kept = np.minimum(found, most)
-        lane = np.repeat(np.arange(len(found)), kept)
-        step = np.arange(len(lane)) - np.repeat(np.cumsum(kept) - kept, kept)
-        place = found[lane] - 1 - step if is_high else step
-        width = int(found.max(initial=0))
-        if len(found) * width <= PADDED * len(elements):
-            table = np.full((len(found), width), extremes_of(elements.dtype)[1], elements.dtype)
-            table[np.arange(width) < found[:, None]] = elements
-            table.sort(axis=1)
-            return cls(n, kept, unsigned_zero(table[lane, place]))
-        order = np.lexsort((elements, np.repeat(np.arange(len(found)), found)))
-        return cls(
-            n, kept, unsigned_zero(elements[order[(np.cumsum(found) - found)[lane] + place]])
-        )
+        cls,
+        measure: Measure,
+        lane: IntArray,
+        elements: NDArray[Any],
+        most: int,
+        *,
+        is_high: bool,
+        counts: IntArray | None = None,
+        weights: ExactSums | None = None,
+    ) -> Self:
+        """Take the values of at most so many elements of each lane, and of all that equal the last
+        of them; of elements in any order that are lane by lane."""
+        n_lanes = len(measure)
+        order = _order_in_lanes(np.bincount(lane, minlength=n_lanes), lane, elements)
+        if is_high:
+            order = order[::-1][np.argsort(lane[::-1], kind="stable")]
+        elements = unsigned_zero(elements[order])
+        is_first = np.ones(len(elements), np.bool_)
+        is_first[1:] = (lane[1:] != lane[:-1]) | (elements[1:] != elements[:-1])
+        first = np.flatnonzero(is_first)
+        if counts is None:
+            counts = np.diff(first, append=len(elements))
+        elif len(first):
+            counts = np.add.reduceat(counts[order], first)
+        lane, elements = lane[first], elements[first]
+        # As long as fewer elements of the lane are more extreme.
+        before = np.cumsum(counts) - counts
+        takes = before - before[np.searchsorted(lane, lane)] < most
+        if weights is not None:
+            weights = weights[order].of_runs(first)[takes]
+        kept = np.bincount(lane[takes], minlength=n_lanes)
+        return cls(measure, kept, elements[takes], counts[takes], weights)
 
     @classmethod
     def merge(cls, parts: Sequence[Outermost], most: int, *, is_high: bool) -> Outermost:
-        """What lies beyond the bounds in several parts of the same lanes."""
+        """Merge what lies beyond the bounds in several parts of the same lanes.
+
+        Each part has all of its elements that are more extreme than the last value that is left, so
+        counts and weights are those of all parts.
+        """
         lane = np.concatenate([np.repeat(np.arange(len(part.kept)), part.kept) for part in parts])
-        elements = np.concatenate([part.elements for part in parts])
-        n, found = (sum(getattr(part, name) for part in parts) for name in ("n", "kept"))
         order = np.argsort(lane, kind="stable")
-        return cls.of(n, found, elements[order], most, is_high=is_high)
+        elements, counts = (
+            np.concatenate([getattr(part, name) for part in parts])[order]
+            for name in ("elements", "counts")
+        )
+        weights = [part.weights for part in parts if part.weights is not None]
+        return cls.of(
+            sum_of([part.measure for part in parts]),
+            lane[order],
+            elements,
+            most,
+            is_high=is_high,
+            counts=counts,
+            weights=ExactSums.joined(weights)[order] if weights else None,
+        )
+
+    def repeated(self, most: int) -> tuple[IntArray, NDArray[Any]]:
+        """Give how many elements of each lane are here, at most so many, and these."""
+        lane = np.repeat(np.arange(len(self.kept)), self.kept)
+        before = np.cumsum(self.counts) - self.counts
+        times = np.minimum(self.counts, most - (before - before[np.searchsorted(lane, lane)]))
+        kept = np.zeros_like(self.kept)
+        np.add.at(kept, lane, times)
+        return kept, np.repeat(self.elements, times)
+
+
+def _order_in_lanes(found: IntArray, lane: IntArray, elements: NDArray[Any]) -> IntArray:
+    """Sort elements that are lane by lane, `found` in each."""
+    width = int(found.max(initial=0))
+    if len(found) * width > PADDED * len(elements):
+        return np.lexsort((elements, lane))
+    is_one = np.arange(width) < found[:, None]
+    table = np.full(is_one.shape, extremes_of(elements.dtype)[1], elements.dtype)
+    table[is_one] = elements
+    order = np.argsort(table, axis=1, kind="stable") + (np.cumsum(found) - found)[:, None]
+    return np.asarray(order[is_one])
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +165,9 @@ class LaneEnds(Arrays):
     Parameters
     ----------
     n_valid, n_missing, n_left_out : ndarray of int64, shape (n_lanes,)
+        Elements that weigh nothing are left out, too.
+    measure : ndarray of int64, or ExactSums; shape (n_lanes,)
+        As of `Outermost`, of all valid elements.
     least, most : ndarray, shape (n_lanes,)
         The extremes; the largest and the smallest number of the dtype where nothing is valid.
     low, high : ndarray, shape (n_lanes,)
@@ -117,6 +180,7 @@ class LaneEnds(Arrays):
     n_valid: IntArray
     n_missing: IntArray
     n_left_out: IntArray
+    measure: Measure
     least: NDArray[Any]
     most: NDArray[Any]
     low: NDArray[Any]
@@ -127,37 +191,32 @@ class LaneEnds(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[LaneEnds], most: int) -> LaneEnds:
-        """The ends of several parts of the same lanes, with so many elements of each side."""
+        """Merge the ends of several parts of the same lanes, with the values of so many elements of
+        each side."""
         if len(parts) == 1:
             return parts[0]
         columns = {
             field.name: [getattr(part, field.name) for part in parts] for field in fields(cls)
         }
+        names = "n_valid", "n_missing", "n_left_out", "measure"
+        sums = {name: sum_of(columns[name]) for name in names}
+        lowest = {name: np.min(columns[name], axis=0) for name in ("least", "low")}
+        highest = {name: np.max(columns[name], axis=0) for name in ("most", "high")}
         return cls(
-            np.sum(columns["n_valid"], axis=0),
-            np.sum(columns["n_missing"], axis=0),
-            np.sum(columns["n_left_out"], axis=0),
-            np.min(columns["least"], axis=0),
-            np.max(columns["most"], axis=0),
-            np.min(columns["low"], axis=0),
-            np.max(columns["high"], axis=0),
-            Outermost.merge(columns["beyond_low"], most, is_high=False),
-            Outermost.merge(columns["beyond_high"], most, is_high=True),
-            Moments.merge(columns["moments"]),
+            **sums,
+            **lowest,
+            **highest,
+            beyond_low=Outermost.merge(columns["beyond_low"], most, is_high=False),
+            beyond_high=Outermost.merge(columns["beyond_high"], most, is_high=True),
+            moments=Moments.merge(columns["moments"]),
         )
 
     def less_left_out(self, n: IntArray) -> Self:
         return replace(self, n_left_out=self.n_left_out - n)
 
     @classmethod
-    def joined(cls, pieces: Sequence[LaneEnds]) -> LaneEnds:
-        """The ends of some lanes, and of the next, as one."""
-        found: LaneEnds = joined(pieces)
-        return found
-
-    @classmethod
     def of_whole_lanes(cls, pieces: Iterable[LaneEnds]) -> LaneEnds:
-        """The ends of some lanes, of the next, and so on, as one.
+        """Join the ends of some lanes, of the next, and so on.
 
         Sums of lanes are rounded as soon as there are many: the digits of 62,500 lanes of 32
         elements of all magnitudes take six times the memory of the elements.
@@ -169,21 +228,50 @@ class LaneEnds(Arrays):
             if sum(len(each.n_valid) for each in waiting) >= LANES:
                 rounded.append(cls._rounded(waiting))
                 waiting = []
-        return cls.joined([*rounded, cls._rounded(waiting)] if waiting else rounded)
+        return join([*rounded, cls._rounded(waiting)] if waiting else rounded)
 
     @classmethod
     def _rounded(cls, pieces: Sequence[LaneEnds]) -> LaneEnds:
-        ends = cls.joined(pieces)
+        ends: LaneEnds = join(pieces)
         return replace(ends, moments=RoundedMoments(*ends.moments.mean_and_std()))
 
 
-def joined(pieces: Sequence[Any]) -> Any:
-    """Put what is known of some lanes, and of the next, behind one another."""
-    if len(pieces) == 1:
-        return pieces[0]
-    if isinstance(pieces[0], np.ndarray):
-        return np.concatenate(pieces)
-    if isinstance(pieces[0], ExactSums):
-        return ExactSums.joined(pieces)
-    columns = (joined([getattr(p, field.name) for p in pieces]) for field in fields(pieces[0]))
-    return type(pieces[0])(*columns)
+def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> LaneEnds:
+    """Look at what is beyond the bounds of sorted lanes, with the values of at most so many
+    elements of each side."""
+    rows, n_valid, weights = lanes.values, lanes.n_valid, lanes.weights
+    least, largest = extremes_of(rows.dtype)
+    low, high = (bound[:, None] for bound in (bounds.low, bounds.high))
+    n_low = lanes.places(low, upto=False)[:, 0]  # of NaN none
+    n_upto = np.where(np.isnan(bounds.high), n_valid, lanes.places(high, upto=True)[:, 0])
+
+    def at(places: IntArray, is_some: NDArray[np.bool_], other: Any) -> NDArray[Any]:
+        found = taken(rows, places[:, None])[:, 0]
+        return np.where(is_some & (n_valid > 0), found, other.astype(rows.dtype))
+
+    lane, place = np.nonzero(np.arange(rows.shape[1]) < n_valid[:, None])
+    values = rows[lane, place]
+    of_each = None if weights is None else weights[lane, place]
+
+    def beyond(is_one: NDArray[np.bool_], n: IntArray, *, is_high: bool) -> Outermost:
+        measure: Measure = n
+        own: ExactSums | None = None
+        if of_each is not None:
+            measure = ExactSums.of(lane[is_one], len(rows), of_each[is_one])
+            own = ExactSums.of(np.arange(int(n.sum())), int(n.sum()), of_each[is_one])
+        some = lane[is_one], values[is_one], most
+        return Outermost.of(measure, *some, is_high=is_high, weights=own)
+
+    return LaneEnds(
+        n_valid,
+        lanes.n_missing,
+        lanes.n_left_out + lanes.n_idle,
+        n_valid if of_each is None else ExactSums.of(lane, len(rows), of_each),
+        at(np.zeros_like(n_valid), n_valid > 0, largest),
+        at(n_valid - 1, n_valid > 0, least),
+        at(n_low, (n_low < n_valid) & ~np.isnan(bounds.low), largest),
+        at(n_upto - 1, (n_upto > 0) & ~np.isnan(bounds.high), least),
+        beyond(place < n_low[lane], n_low, is_high=False),
+        beyond(place >= n_upto[lane], n_valid - n_upto, is_high=True),
+        Moments.of(values, lane, len(rows), weights=of_each),
+    )

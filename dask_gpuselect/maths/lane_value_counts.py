@@ -180,42 +180,27 @@ class LaneValueCounts(Arrays):
             found[some] = values[places[some]]
             return found
 
-        beyond_low, beyond_high = (
-            self._outermost(beyond, most, is_high=is_high)
-            for beyond, is_high in ((wide < low, False), (wide > high, True))
-        )
+        counts = self.counts.astype(np.int64)
+
+        def outermost(beyond: NDArray[np.bool_], *, is_high: bool) -> Outermost:
+            n = _sums_of_lanes(counts[beyond], lanes[beyond], self.n_lanes)
+            some = lanes[beyond], values[beyond], most
+            return Outermost.of(n, *some, is_high=is_high, counts=counts[beyond])
+
+        n_valid = self.n_valid
         return LaneEnds(
-            self.n_valid,
+            n_valid,
             self.n_missing.astype(np.int64),
             self.n_left_out.astype(np.int64),
+            n_valid,
             at(first, largest),
             at(last, least),
             nearest(wide >= low, largest, np.minimum),
             nearest(wide <= high, least, np.maximum),
-            beyond_low,
-            beyond_high,
+            outermost(wide < low, is_high=False),
+            outermost(wide > high, is_high=True),
             Moments.of(values, lanes, self.n_lanes, counts=self.counts),
         )
-
-    def _outermost(self, beyond: NDArray[np.bool_], most: int, *, is_high: bool) -> Outermost:
-        """The most extreme elements of some values, which are at one end of each lane."""
-        lanes = self._lanes
-        counts = np.where(beyond, self.counts.astype(np.int64), 0)
-        n = _sums_of_lanes(counts, lanes, self.n_lanes)
-        order = np.arange(len(counts))[::-1] if is_high else np.arange(len(counts))
-        ordered = counts[order]
-        upto = np.cumsum(ordered)
-        # Within a lane, which are one behind the other in either order.
-        own = n[::-1] if is_high else n
-        start = (np.cumsum(own) - own)[::-1] if is_high else np.cumsum(own) - own
-        inside = upto - ordered - start[lanes[order]]
-        taken = np.clip(most - inside, 0, ordered)
-        kept = np.minimum(n, most)
-        values, of_lane = self.values[order], lanes[order]
-        if is_high:  # lanes ascend again, each with its largest first
-            again = np.argsort(of_lane, kind="stable")
-            values, taken = values[again], taken[again]
-        return Outermost(n, kept, np.repeat(values, taken))
 
 
 MINUS_ZERO = 1 << 15  # the word of float16

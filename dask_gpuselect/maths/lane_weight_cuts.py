@@ -13,26 +13,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, squares_of, taken
-from dask_gpuselect.maths.lane_cuts import even_ranks, last_of, table_tiles, total
-from dask_gpuselect.maths.lane_ends import joined
+from dask_gpuselect.maths.lane_cuts import (
+    Lanes,
+    check_lanes_unchanged,
+    even_ranks,
+    known_of_all,
+    last_of,
+    table_tiles,
+    total,
+)
 from dask_gpuselect.maths.lane_weights import (
     DOUBT,
     TYPE_7,
     Items,
     Middle,
-    Numbers,
-    SortedLanes,
     Wanted,
-    WeighedLanes,
-    search,
+    check_some_weigh,
 )
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, inside_of, search
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +63,7 @@ class WeightCuts(Arrays):
         Bounds of the weight of all elements.
     square : ndarray of float64, shape (n_lanes,)
         About the sum of the squares of all weights, in the square of the unit.
-    unit : ndarray of int64, shape (n_lanes,)
-    numbers : Numbers
-        Of all elements.
+    unit, n_valid, n_missing : ndarray of int64, shape (n_lanes,)
     """
 
     pivots: NDArray[Any]
@@ -76,10 +79,8 @@ class WeightCuts(Arrays):
     most: IntArray
     square: FloatArray
     unit: IntArray
-    numbers: Numbers
-
-    def less_left_out(self, n: IntArray) -> Self:
-        return replace(self, numbers=self.numbers.less_left_out(n))
+    n_valid: IntArray
+    n_missing: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,19 +91,15 @@ class WeightBrackets(Arrays):
     ----------
     low, high : ndarray, shape (n_lanes, n_brackets)
         Of the estimator of type 7, first those of the lower ends of all windows, then of the upper.
-    numbers : Numbers
+    n_valid, n_missing : ndarray of int64, shape (n_lanes,)
     wanted : Wanted
     """
 
     low: NDArray[Any]
     high: NDArray[Any]
-    numbers: Numbers
+    n_valid: IntArray
+    n_missing: IntArray
     wanted: Wanted
-
-    def __getitem__(self, lanes: slice) -> WeightBrackets:
-        return replace(
-            self, low=self.low[lanes], high=self.high[lanes], numbers=self.numbers[lanes]
-        )
 
     def ends(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """For each question, where it begins and ends, and what is between, which is not looked at
@@ -132,7 +129,8 @@ class WeightTally(Arrays):
         See `Middle`.
     weight, square : ExactSums, shape (n_lanes,)
         Of all elements. The latter of the estimator of type 7 alone.
-    numbers : Numbers
+    n_valid, n_missing, n_idle : ndarray of int64, shape (n_lanes,)
+        As of `SortedLanes`.
     """
 
     below: ExactSums
@@ -145,37 +143,17 @@ class WeightTally(Arrays):
     product: ExactSums
     weight: ExactSums
     square: ExactSums
-    numbers: Numbers
-
-    def less_left_out(self, n: IntArray) -> Self:
-        return replace(self, numbers=self.numbers.less_left_out(n))
-
-
-Table = TypeVar("Table", WeighedLanes, WeightCuts, WeightTally)
+    n_valid: IntArray
+    n_missing: IntArray
+    n_idle: IntArray
 
 
-def join(pieces: Sequence[Table]) -> Table:
-    """What is known of some lanes, and of the next, as one."""
-    found: Table = joined(pieces)
-    return found
-
-
-def lanes_between(brackets: WeightBrackets, start: int, stop: int) -> WeightBrackets:
-    """Those of some of the lanes."""
-    return brackets[start:stop]
-
-
-def cuts_of_sorted(
-    lanes: SortedLanes, brackets: WeightBrackets | None = None, *, m: int
-) -> WeightCuts:
+def cuts_of_sorted(lanes: SortedLanes, brackets: WeightBrackets | None, m: int) -> WeightCuts:
     """The cuts of some lanes, inside their brackets if there are any, at `m` pivots by count and
     `m` by weight."""
-    n = lanes.numbers.valid
-    if brackets is None:
-        first, stop = np.zeros_like(n)[:, None], n[:, None]
-    else:
-        first = lanes.places(brackets.low, upto=True)
-        stop = np.maximum(lanes.places(brackets.high, upto=False), first)
+    assert lanes.weights is not None
+    n = lanes.n_valid
+    first, stop = inside_of(lanes, brackets)
     unit, weights = _rounded_down(lanes.weights)
     sums = np.cumsum(weights, axis=1)
 
@@ -203,7 +181,8 @@ def cuts_of_sorted(
         least(n) + n,
         np.square(weights.astype(np.float64)).sum(axis=1),
         unit,
-        lanes.numbers,
+        n,
+        lanes.n_missing,
     )
 
 
@@ -329,7 +308,7 @@ def merge(parts: Sequence[WeightCuts], m: int) -> WeightCuts:
     step of its own.
     """
     parts = _in_one_unit(parts)
-    totals = {
+    totals: dict[str, Any] = {
         name: total(name, parts)
         for name in ("before", "until", "n_before", "n_until", "least", "most")
     }
@@ -351,9 +330,8 @@ def merge(parts: Sequence[WeightCuts], m: int) -> WeightCuts:
         name: np.concatenate(column).reshape(*shape, 2 * m)
         for name, column in zip(names, zip(*pieces, strict=True), strict=True)
     }
-    numbers = Numbers.sum([part.numbers for part in parts])
-    square = np.sum([part.square for part in parts], axis=0)
-    return WeightCuts(**tables, **totals, square=square, unit=parts[0].unit, numbers=numbers)
+    rest: dict[str, Any] = {name: total(name, parts) for name in ("square", "n_valid", "n_missing")}
+    return WeightCuts(**tables, **totals, **rest, unit=parts[0].unit)
 
 
 def narrowed(
@@ -366,12 +344,10 @@ def narrowed(
     ChunksChangedError
         If a lane has another number of elements than in the pass before.
     """
-    numbers = Numbers.sum([part.numbers for part in parts])
-    if brackets is not None:
-        brackets.numbers.check_unchanged(numbers)
+    numbers = known_of_all(parts) if brackets is None else check_lanes_unchanged(parts, brackets)
     parts = _in_one_unit(parts)
     shape = parts[0].n_before.shape
-    n_lanes, n_brackets = len(numbers.valid), wanted.n_brackets
+    n_lanes, n_brackets = shape[0], wanted.n_brackets
     k = n_brackets // shape[1]  # for each of the tables: all, or one
     least, most = (wanted_.reshape(-1, k) for wanted_ in _targets(parts, wanted))
     found = np.empty((2, len(least), k), parts[0].pivots.dtype)
@@ -387,7 +363,7 @@ def narrowed(
             for i, (end, is_beyond) in enumerate(zip(ends, (low < 0, high > last), strict=True)):
                 found[i, rows] = np.where(is_beyond, end, found[i, rows])
     low, high = found.reshape(2, n_lanes, n_brackets)
-    return WeightBrackets(low, high, numbers, wanted)
+    return WeightBrackets(low, high, *numbers, wanted)
 
 
 def _targets(parts: Sequence[WeightCuts], wanted: Wanted) -> tuple[IntArray, IntArray]:
@@ -410,6 +386,7 @@ def _targets(parts: Sequence[WeightCuts], wanted: Wanted) -> tuple[IntArray, Int
 
 def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally:
     """The tally of some lanes at their brackets."""
+    assert lanes.weights is not None
     low, high, until, behind = brackets.ends()
     first = lanes.places(low, upto=True)
     stop = np.maximum(lanes.places(high, upto=False), first)
@@ -433,9 +410,11 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
         np.broadcast_to(lanes.weights[:, None], is_inside.shape)[is_inside],
         (running.at(end) - running.at(start)).packed(),
         ExactSums(product.first, product.digits.reshape(-1, *first.shape)),
-        running.at(lanes.numbers.valid).packed(),
+        running.at(lanes.n_valid).packed(),
         squares_of(lanes.weights, wholes).packed() if is_type_7 else ExactSums.zeros((len(first),)),
-        lanes.numbers,
+        lanes.n_valid,
+        lanes.n_missing,
+        lanes.n_idle,
     )
 
 
@@ -443,7 +422,7 @@ def merge_tallies(parts: Sequence[WeightTally]) -> WeightTally:
     """The tally of several parts together."""
     if len(parts) == 1:
         return parts[0]
-    sums = {
+    sums: dict[str, Any] = {
         name: ExactSums.sum([getattr(part, name) for part in parts])
         for name in ("below", "before", "upto", "middle", "product", "weight", "square")
     }
@@ -451,16 +430,17 @@ def merge_tallies(parts: Sequence[WeightTally]) -> WeightTally:
     bracket = np.concatenate([np.repeat(np.arange(len(size)), size) for size in sizes])
     order = np.argsort(bracket, kind="stable")
     exact = np.dtype("i8" if any(part.weights.dtype.kind == "i" for part in parts) else "f8")
+    names = "n_inside", "n_valid", "n_missing", "n_idle"
+    counts: dict[str, Any] = {name: total(name, parts) for name in names}
     return WeightTally(
-        n_inside=total("n_inside", parts),
         candidates=np.concatenate([part.candidates for part in parts])[order],
         weights=np.concatenate([part.weights.astype(exact) for part in parts])[order],
-        numbers=Numbers.sum([part.numbers for part in parts]),
+        **counts,
         **sums,
     )
 
 
-def answers(tally: WeightTally, brackets: WeightBrackets) -> WeighedLanes:
+def answers(tally: WeightTally, brackets: WeightBrackets) -> Lanes:
     """What answers, by the tally of all parts, which proves it.
 
     Raises
@@ -469,9 +449,9 @@ def answers(tally: WeightTally, brackets: WeightBrackets) -> WeighedLanes:
         If a bracket does not hold what is wanted.
     """
     wanted = brackets.wanted
-    brackets.numbers.check_unchanged(tally.numbers)
-    tally.numbers.check()
-    n_lanes, n = len(tally.numbers.valid), len(wanted.q)
+    check_lanes_unchanged([tally], brackets)
+    check_some_weigh(tally)
+    n_lanes, n = len(tally.n_valid), len(wanted.q)
     dtype = wanted.dtype if wanted.method == TYPE_7 else brackets.low.dtype
     lower, upper = np.zeros((2, n_lanes, n), dtype)
     sizes = tally.n_inside.reshape(-1)
@@ -481,7 +461,7 @@ def answers(tally: WeightTally, brackets: WeightBrackets) -> WeighedLanes:
             items = _items_of(tally, brackets, rows, i, starts[rows, i])
             items.check(q, wanted, tally.below[rows, i], tally.upto[rows, i])
             lower[rows, i], upper[rows, i] = items.answer(q, wanted)
-    return WeighedLanes(lower, upper, tally.numbers)
+    return Lanes(lower, upper, tally.n_valid, tally.n_missing)
 
 
 def _items_of(
@@ -511,6 +491,6 @@ def _items_of(
     if brackets.wanted.method == TYPE_7:
         place_ = search(values, until[:, None], size + 1, upto=True)[:, 0]
         middle = Middle(tally.middle[rows, i], tally.product[rows, i], np.maximum(place_, 1))
-    n = np.where(tally.numbers.valid[rows] > 0, size + 2, 0)
+    n = np.where(tally.n_valid[rows] > 0, size + 2, 0)
     before, weight, square = tally.before[rows, i], tally.weight[rows], tally.square[rows]
     return Items(values, Wholes.of(weights).running(), before, n, weight, square, middle)

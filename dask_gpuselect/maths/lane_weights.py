@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
@@ -31,8 +31,9 @@ from dask_gpuselect.maths.exact_sums import (
     squares_of,
     taken,
 )
-from dask_gpuselect.maths.lane_cuts import total
+from dask_gpuselect.maths.lane_cuts import Lanes, some_lanes
 from dask_gpuselect.maths.lane_windows import window_means
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
 
@@ -40,126 +41,10 @@ TYPE_7: Final = "linear"
 METHODS: Final = ("inverted_cdf", "averaged_inverted_cdf", TYPE_7)
 
 
-@dataclass(frozen=True, eq=False)
-class Numbers(Arrays):
-    """How many elements of each lane there are, shape (n_lanes,) of int64.
-
-    Parameters
-    ----------
-    valid, missing : ndarray
-        Those that weigh something: elements proper, and NaN or NaT.
-    idle, left_out : ndarray
-        Those that weigh nothing, and those that are left out.
-    """
-
-    valid: IntArray
-    missing: IntArray
-    idle: IntArray
-    left_out: IntArray
-
-    @classmethod
-    def sum(cls, parts: Sequence[Self]) -> Self:
-        return cls(*(total(each.name, parts) for each in fields(cls)))
-
-    def __getitem__(self, lanes: Any) -> Self:
-        return type(self)(*(getattr(self, each.name)[lanes] for each in fields(self)))
-
-    def less_left_out(self, n: IntArray) -> Self:
-        return type(self)(self.valid, self.missing, self.idle, self.left_out - n)
-
-    def check(self) -> None:
-        """Raise if all elements of a lane weigh nothing."""
-        if ((self.valid + self.missing == 0) & (self.idle > 0)).any():
-            raise ValueError(ALL_ZERO)
-
-    def check_unchanged(self, now: Self) -> None:
-        """Raise if a later load has found other numbers."""
-        for each in fields(self):
-            first, found = getattr(self, each.name), getattr(now, each.name)
-            if not np.array_equal(first, found):
-                lane = np.flatnonzero(first != found)[0]
-                raise ChunksChangedError(
-                    f"a lane held {first[lane]} {each.name} elements on the first load and "
-                    f"{found[lane]} on a later one. {ADVICE}"
-                )
-
-
-@dataclass(frozen=True, eq=False)
-class SortedLanes(Arrays):
-    """Lanes in the rows of tables, sorted.
-
-    Parameters
-    ----------
-    values : ndarray, shape (n_lanes, n)
-        Valid elements first, ascending. What follows has no meaning.
-    weights : ndarray of float64 or int64, shape (n_lanes, n)
-        Of each; 0 behind the valid elements.
-    numbers : Numbers
-    """
-
-    values: NDArray[Any]
-    weights: NDArray[Any]
-    numbers: Numbers
-
-    @classmethod
-    def of(
-        cls, values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
-    ) -> Self:
-        """Of tables of lanes in any order. Their weights are none below 0, nor NaN."""
-        shape = values.shape
-        left_out = np.zeros(shape[0], np.int64)
-        if keeps is not None:
-            left_out = np.count_nonzero(~keeps, axis=1).astype(np.int64)
-            weights = np.where(keeps, weights, 0)
-        weighs = weights > 0
-        idle = np.zeros(shape[0], np.int64)
-        if not weighs.all():
-            idle = shape[1] - np.count_nonzero(weighs, axis=1).astype(np.int64) - left_out
-        missing = np.zeros(shape[0], np.int64)
-        if values.dtype.kind in "fmM":
-            is_missing = np.isnan(values)
-            if is_missing.any():
-                missing = np.count_nonzero(is_missing & weighs, axis=1).astype(np.int64)
-                weights = np.where(is_missing, 0, weights)
-                weighs &= ~is_missing
-        if values.dtype.kind in "mM":
-            values = values.view(np.int64)
-        n_behind = weighs.size - np.count_nonzero(weighs)
-        if n_behind:
-            # The largest value, for NumPy sorts NaN six times as slowly as other floats.
-            last = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
-            values = np.where(weighs, values, values.dtype.type(last))
-            n_behind -= np.count_nonzero(values == last)
-        order = np.argsort(values, axis=1)
-        values, weights = (np.take_along_axis(table, order, axis=1) for table in (values, weights))
-        if n_behind:  # others have the largest value, too, and go before what weighs nothing
-            behind = np.argsort(weights == 0, axis=1, kind="stable")
-            values, weights = (
-                np.take_along_axis(table, behind, axis=1) for table in (values, weights)
-            )
-        valid = shape[1] - missing - idle - left_out
-        return cls(values, weights, Numbers(valid, missing, idle, left_out))
-
-    def some(self, rows: IntArray) -> Self:
-        """Some of the lanes."""
-        return type(self)(self.values[rows], self.weights[rows], self.numbers[rows])
-
-    def places(self, ends: NDArray[Any], *, upto: bool) -> IntArray:
-        """How many valid elements are below some values, or `upto` them; shape as of `ends`."""
-        return search(self.values, ends, self.numbers.valid, upto=upto)
-
-
-def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool) -> IntArray:
-    """How many of the first `n` entries of each row, ascending, are below what is wanted, or `upto`
-    that; shape as of `wanted`, ``(n_rows, ...)``."""
-    low, high = np.zeros((2, *wanted.shape), np.int64)
-    high += n.reshape(-1, *(1 for _ in wanted.shape[1:]))
-    for _ in range(table.shape[1].bit_length()):
-        middle = (low + high) >> 1
-        found = taken(table, middle)
-        is_before = (found <= wanted if upto else found < wanted) & (low < high)
-        low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
-    return np.asarray(low)
+def check_some_weigh(lanes: Any) -> None:
+    """Raise if all elements of a lane weigh nothing."""
+    if ((lanes.n_valid + lanes.n_missing == 0) & (lanes.n_idle > 0)).any():
+        raise ValueError(ALL_ZERO)
 
 
 @dataclass(frozen=True)
@@ -186,29 +71,13 @@ class Wanted:
         return len(self.q) * (2 if self.method == TYPE_7 else 1)
 
 
-@dataclass(frozen=True, eq=False)
-class WeighedLanes(Arrays):
-    """What answers some questions about lanes.
-
-    Parameters
-    ----------
-    lower, upper : ndarray, shape (n_lanes, n_questions)
-        Elements whose mean answers; of the estimator of type 7, the answers themselves. Any value
-        where there is no valid element.
-    numbers : Numbers
-    """
-
-    lower: NDArray[Any]
-    upper: NDArray[Any]
-    numbers: Numbers
-
-
 # --- Lanes that are known as a whole --------------------------------------------------------------
 
 
-def pick(lanes: SortedLanes, wanted: Wanted) -> WeighedLanes:
-    """What answers, of lanes that are known as a whole."""
-    lanes.numbers.check()
+def pick(lanes: SortedLanes, wanted: Wanted) -> Lanes:
+    """Find what answers, of lanes that are known as a whole: two elements whose mean does; of the
+    estimator of type 7, the answers themselves."""
+    check_some_weigh(lanes)
     shape = (len(lanes.values), len(wanted.q))
     dtype = wanted.dtype if wanted.method == TYPE_7 else lanes.values.dtype
     lower, upper = np.zeros(shape, dtype), np.zeros(shape, dtype)
@@ -216,12 +85,12 @@ def pick(lanes: SortedLanes, wanted: Wanted) -> WeighedLanes:
     if wanted.method != TYPE_7 and lanes.values.size:
         places, is_sure = _by_floats(lanes, wanted.q)
         lower[...] = upper[...] = taken(lanes.values, places)
-    rows = np.flatnonzero(~is_sure.all(axis=1) & (lanes.numbers.valid > 0))
+    rows = np.flatnonzero(~is_sure.all(axis=1) & (lanes.n_valid > 0))
     if len(rows):
-        items = Items.of(lanes if len(rows) == shape[0] else lanes.some(rows), wanted)
+        items = Items.of(lanes if len(rows) == shape[0] else some_lanes(lanes, rows), wanted)
         for i in np.flatnonzero(~is_sure[rows].all(axis=0)):
             lower[rows, i], upper[rows, i] = items.answer(wanted.q[i], wanted)
-    return WeighedLanes(lower, upper, lanes.numbers)
+    return Lanes(lower, upper, lanes.n_valid, lanes.n_missing)
 
 
 def _by_floats(lanes: SortedLanes, q: Sequence[float]) -> tuple[IntArray, NDArray[np.bool_]]:
@@ -230,6 +99,7 @@ def _by_floats(lanes: SortedLanes, q: Sequence[float]) -> tuple[IntArray, NDArra
     They are where these differ by more than rounding may have moved them: as nearly always, but for
     equal weights and the like.
     """
+    assert lanes.weights is not None
     n = lanes.values.shape[1]
     largest = float(lanes.weights.max(initial=0))
     weights = lanes.weights
@@ -238,7 +108,7 @@ def _by_floats(lanes: SortedLanes, q: Sequence[float]) -> tuple[IntArray, NDArra
     sums = np.cumsum(weights, axis=1, dtype=np.float64)
     weight = sums[:, -1]
     slack = weight * (n + 8) * 2.0**-52
-    last = np.maximum(lanes.numbers.valid - 1, 0)
+    last = np.maximum(lanes.n_valid - 1, 0)
     places = np.zeros((len(weight), len(q)), np.int64)
     is_sure = np.ones(places.shape, np.bool_)
     for i, each in enumerate(q):
@@ -303,13 +173,14 @@ class Items:
 
     @classmethod
     def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
-        """All elements of lanes."""
-        n = lanes.numbers.valid
-        wholes, none = Wholes.of(lanes.weights), ExactSums.zeros(n.shape)
+        """Take all elements of lanes."""
+        assert lanes.weights is not None
+        n, weights = lanes.n_valid, lanes.weights
+        wholes, none = Wholes.of(weights), ExactSums.zeros(n.shape)
         running = wholes.running()
-        square = squares_of(lanes.weights, wholes) if wanted.method == TYPE_7 else none
+        square = squares_of(weights, wholes) if wanted.method == TYPE_7 else none
         about = lanes.values, running, none, n, running.at(n), square
-        return cls(*about, weights=lanes.weights)
+        return cls(*about, weights=weights)
 
     def answer(self, q: float, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
         """The two elements whose mean answers, of each row."""

@@ -76,7 +76,7 @@ class Moments(Arrays):
     def merge(cls, parts: Sequence[Self]) -> Self:
         """Add up several parts of the same lanes."""
         columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*map(_sum, columns))
+        return cls(*map(sum_of, columns))
 
     def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
         """Round mean and deviation of each lane once: NaN without elements, and as NumPy has it
@@ -120,7 +120,8 @@ class RoundedMoments(Arrays):
         return self.mean, self.std
 
 
-def _sum(parts: Sequence[Any]) -> Any:
+def sum_of(parts: Sequence[Any]) -> Any:
+    """Add up numbers of elements, or exact sums."""
     first = parts[0]
     return first.sum(parts) if isinstance(first, ExactSums) else np.sum(parts, axis=0)
 

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
-from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, counts_of_sorted, ranks_of_each
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 MOST = 1 << 49
 """Elements of a lane, of which positions are rounded by less than a quarter."""
@@ -84,12 +85,9 @@ class LaneTails(Arrays):
         return unused
 
 
-def tails_of_sorted(
-    rows: NDArray[Any], sizes: TailSizes, n_left_out: IntArray | None = None
-) -> LaneTails:
-    """The tails of lanes that are sorted, NaN and NaT last, in the rows of a table; see
-    `lane_cuts.pick`."""
-    n_valid, n_missing = counts_of_sorted(rows, n_left_out)
+def tails_of_sorted(lanes: SortedLanes, sizes: TailSizes) -> LaneTails:
+    """Take the tails of lanes whose elements do not weigh."""
+    rows, n_valid, n_missing = lanes.values, lanes.n_valid, lanes.n_missing
     n = rows.shape[1]
     width = sizes.width(n)
     if width == n:

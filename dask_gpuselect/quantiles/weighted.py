@@ -16,8 +16,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
-from dask_gpuselect.maths.lane_weight_cuts import join
-from dask_gpuselect.maths.lane_weights import Numbers, WeighedLanes
+from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.weight_brackets import (
@@ -207,11 +206,10 @@ class WeightedQuantiles(Question):
 class SlotQuantiles(WeightedQuantiles):
     """The weighted quantiles of a slot, one of several: answers are those of lanes."""
 
-    def look(self, brackets: Brackets, tally: Tally) -> WeighedLanes:
+    def look(self, brackets: Brackets, tally: Tally) -> Lanes:
         assert isinstance(tally, WeightedTally)
-        n = tally.n_valid, tally.n_missing, tally.n_idle, tally.n_left_out
-        numbers = Numbers(*(np.array([each], np.int64) for each in n))
-        numbers.check()
+        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
+            raise ValueError(NOT_FINITE)
         dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
         lower = upper = np.zeros(len(self.q), dtype)
         if tally.n_valid:
@@ -220,9 +218,10 @@ class SlotQuantiles(WeightedQuantiles):
                 lower = upper = unsigned_zero(window_means(order, self.q, dtype))
             else:
                 lower, upper = shares(order, self.q, with_next=self._averages)
-        return WeighedLanes(lower[None], upper[None], numbers)
+        n = (np.array([each], np.int64) for each in (tally.n_valid, tally.n_missing))
+        return Lanes(lower[None], upper[None], *n)
 
-    def of_slots(self, answers: Sequence[WeighedLanes]) -> NDArray[Any]:
+    def of_slots(self, answers: Sequence[Lanes]) -> NDArray[Any]:
         answer: NDArray[Any] = self.lanes.finished(join(answers))
         return answer
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import as_dtype, in_kind
+from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import LaneQuestion, Steps
-from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
-from dask_gpuselect.maths.lane_weights import Wanted, WeighedLanes
+from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.lane_weights import Wanted
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.weights import WEIGHT_BYTES
 from dask_gpuselect.quantiles.questions import Filled, Quantiles
@@ -53,8 +51,8 @@ class WeightedLaneQuantiles(LaneQuestion):
     by_order: ClassVar[bool] = False
 
     @property
-    def order(self) -> LaneOrder:
-        raise TypeError("weighted quantiles are no order statistics")
+    def order(self) -> Any:
+        return self
 
     @property
     def n_answers(self) -> int:
@@ -65,26 +63,19 @@ class WeightedLaneQuantiles(LaneQuestion):
         # The estimator of type 7 is rounded once, and so to the answers' type.
         return Wanted(self.q, self.method, self.dtype)
 
-    def answer(
-        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
-    ) -> Any:
-        found = kernels.weighed_lanes(chunks, dtype, axes, self.wanted)
-        return in_kind(self.finished(found), chunks[0].values)
-
     @property
     def steps(self) -> Steps:
         return Steps(
-            kernels.lane_weight_cuts,
+            kernels.lane_cuts,
             lane_weight_cuts.merge,
             partial(lane_weight_cuts.narrowed, wanted=self.wanted),
-            kernels.lane_weight_tally,
+            kernels.lane_tally,
             lane_weight_cuts.merge_tallies,
             lane_weight_cuts.answers,
-            lane_weight_cuts.join,
-            lane_weight_cuts.lanes_between,
         )
 
-    def finished(self, found: WeighedLanes) -> NDArray[Any]:
+    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+        """The answers, as of `LaneOrder`."""
         lower, dtype = found.lower, self.source_dtype
         if self.method == "averaged_inverted_cdf":
             upper = as_dtype(found.upper, self.source_dtype)
@@ -96,7 +87,7 @@ class WeightedLaneQuantiles(LaneQuestion):
         about = self.q, "inverted_cdf", self.skips_missing, dtype, self.dtype
         return self._told(
             Quantiles(*about, if_none=self.if_none),
-            Lanes(lower, lower, found.numbers.valid, found.numbers.missing),
+            replace(found, lower=lower, upper=lower),
         )
 
     def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:

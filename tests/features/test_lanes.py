@@ -143,7 +143,7 @@ def test_lanes_of_any_length(backend: Backend, n: int, dtype: str) -> None:
 def test_few_long_lanes_are_answered_one_after_the_other(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = kernel_module("cuda", "lanes")
+    kernels = kernel_module("cuda", "plain_lanes")
     monkeypatch.setattr(kernels, "ALONE", 1)
     alone: list[bool] = []
 

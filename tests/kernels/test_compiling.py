@@ -22,7 +22,6 @@ MODULES = [
     "groups",
     "lane_ends",
     "lane_passes",
-    "lane_weight_ends",
     "measures",
     "moments",
     "selection",

@@ -64,7 +64,7 @@ DATA: dict[str, Callable[[int], NDArray[np.float64]]] = {
 @pytest.fixture(autouse=True)
 def only_the_kernel_of_long_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "LONG_SIDE_BY_SIDE", 1)
-    monkeypatch.setattr(kernel_module("cuda", "lanes"), "kernel_for", lambda *_: None)
+    monkeypatch.setattr(kernel_module("cuda", "plain_lanes"), "kernel_for", lambda *_: None)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

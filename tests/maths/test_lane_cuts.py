@@ -15,15 +15,14 @@ from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     Lanes,
-    cuts_of_sorted,
     find_lane_brackets,
     merge,
     merge_tallies,
     narrow,
     order_statistics,
-    tally_of_sorted,
 )
 from dask_gpuselect.maths.sizes import most_inside
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, cuts_of_sorted, tally_of_sorted
 from tests.data import FLOATS, MISSING
 
 IntArray = NDArray[np.int64]
@@ -36,16 +35,16 @@ def ranks(n: IntArray) -> tuple[IntArray, IntArray]:
     return lower, np.minimum(lower + 1, n - 1)
 
 
-def divided(table: NDArray[Any], n_parts: int) -> list[NDArray[Any]]:
+def divided(table: NDArray[Any], n_parts: int) -> list[SortedLanes]:
     """Parts of every lane, of uneven sizes, sorted."""
     stops = np.linspace(0, 1, n_parts + 1) ** 1.5 * table.shape[1]
     bounds = zip(stops[:-1].astype(int), stops[1:].astype(int), strict=True)
     parts = (np.sort(table[:, start:stop], axis=1) for start, stop in bounds)
-    return [part for part in parts if part.shape[1]]
+    return [SortedLanes.of_rows(part) for part in parts if part.shape[1]]
 
 
 def in_passes(
-    parts: Sequence[NDArray[Any]], widths: Sequence[int], merge_every: int = 100
+    parts: Sequence[SortedLanes], widths: Sequence[int], merge_every: int = 100
 ) -> tuple[Lanes, list[LaneBrackets]]:
     """All passes, and the brackets after each."""
     found: list[LaneBrackets] = []
@@ -120,16 +119,16 @@ def test_no_more_are_inside_than_is_said(
 
 def test_other_elements_are_noticed() -> None:
     rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
-    brackets = find_lane_brackets([cuts_of_sorted(rows, None, 5)], ranks)
+    brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
     with pytest.raises(ChunksChangedError, match="a lane has other elements than on the first"):
-        order_statistics(tally_of_sorted(rows * 0 + 5e9, brackets), brackets)
+        order_statistics(tally_of_sorted(SortedLanes.of_rows(rows * 0 + 5e9), brackets), brackets)
 
 
 def test_another_number_is_noticed() -> None:
     rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
-    brackets = find_lane_brackets([cuts_of_sorted(rows, None, 5)], ranks)
+    brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
     message = "a lane held 200 valid elements on the first load and 199 on a later one"
     with pytest.raises(ChunksChangedError, match=message):
-        narrow([cuts_of_sorted(rows[:, 1:], brackets, 5)], brackets)
+        narrow([cuts_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets, 5)], brackets)
     with pytest.raises(ChunksChangedError, match=message):
-        order_statistics(tally_of_sorted(rows[:, 1:], brackets), brackets)
+        order_statistics(tally_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets), brackets)

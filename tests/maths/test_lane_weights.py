@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes, needs
+from dask_gpuselect.maths.lane_cuts import join, lanes_between
 from dask_gpuselect.maths.lane_weight_cuts import (
     WeightBrackets,
     cuts_of_sorted,
-    join,
     merge,
     merge_tallies,
     narrowed,
     tally_of_sorted,
 )
-from dask_gpuselect.maths.lane_weights import SortedLanes, Wanted, pick
+from dask_gpuselect.maths.lane_weights import Wanted, pick
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from tests.data import uniform
 from tests.oracle import rounded, weighted
 
@@ -90,7 +91,7 @@ def test_integer_weights_repeat_elements(n: int) -> None:
     x = rng.normal(size=(LANES, n))
     w = rng.integers(0, 3, x.shape)
     w[0] = 1
-    found = pick(SortedLanes.of(x, w), Wanted(tuple(q), "averaged_inverted_cdf", FLOAT))
+    found = pick(SortedLanes.weighed(x, w), Wanted(tuple(q), "averaged_inverted_cdf", FLOAT))
     for lane, (lower, upper) in enumerate(zip(found.lower, found.upper, strict=True)):
         repeated = np.repeat(x[lane], w[lane])
         np.testing.assert_array_equal(lower, np.quantile(repeated, q, method="inverted_cdf"))
@@ -109,23 +110,26 @@ def test_what_takes_no_part_is_behind_the_largest_elements(dtype: str) -> None:
         w[:, :9] = 0
     elif dtype[0] in "iu":
         values[x == 1] = np.iinfo(dtype).max
-    lanes = SortedLanes.of(values, w)
+    lanes = SortedLanes.weighed(values, w)
     valid = np.arange(400) < np.count_nonzero(w, axis=1)[:, None]
+    assert lanes.weights is not None
     np.testing.assert_array_equal(lanes.weights > 0, valid)
     for found, own, own_w in zip(lanes.values, values, w, strict=True):
         wanted = np.sort(own[own_w > 0])
         np.testing.assert_array_equal(found[: len(wanted)], wanted.astype(found.dtype))
-    assert lanes.numbers.idle.tolist() == (400 - valid.sum(axis=1)).tolist()
+    assert lanes.n_idle.tolist() == (400 - valid.sum(axis=1)).tolist()
 
 
 def test_all_weights_zero() -> None:
     w = np.ones((3, 4))
     w[1] = 0
-    lanes = SortedLanes.of(np.ones((3, 4)), w)
+    lanes = SortedLanes.weighed(np.ones((3, 4)), w)
     with pytest.raises(ValueError, match="Weights included NaN, inf or were all zero"):
         pick(lanes, Wanted(Q, "linear", FLOAT))
-    left_out = SortedLanes.of(np.ones((3, 4)), w, np.array([[True], [False], [True]]) & (w == w))
-    assert pick(left_out, Wanted(Q, "linear", FLOAT)).numbers.valid.tolist() == [4, 0, 4]
+    left_out = SortedLanes.weighed(
+        np.ones((3, 4)), w, np.array([[True], [False], [True]]) & (w == w)
+    )
+    assert pick(left_out, Wanted(Q, "linear", FLOAT)).n_valid.tolist() == [4, 0, 4]
 
 
 # --- Lanes in parts -------------------------------------------------------------------------------
@@ -134,21 +138,33 @@ def test_all_weights_zero() -> None:
 def parts_of(x: NDArray[Any], w: NDArray[Any], *cuts: int) -> list[SortedLanes]:
     ends = [0, *cuts, x.shape[1]]
     pairs = zip(ends[:-1], ends[1:], strict=True)
-    return [SortedLanes.of(x[:, a:b], w[:, a:b]) for a, b in pairs]
+    return [SortedLanes.weighed(x[:, a:b], w[:, a:b]) for a, b in pairs]
 
 
 def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) -> tuple[Any, Any]:
     """The answers by passes of these widths, and the last tally; the tables in two pieces."""
-    pieces = slice(0, 5), slice(5, None)
+    pieces = (0, 5), (5, LANES)
     brackets: WeightBrackets | None = None
     for m in widths:
         cuts = [
-            join([cuts_of_sorted(part.some(i), brackets and brackets[i], m=m) for i in pieces])
+            join(
+                [
+                    cuts_of_sorted(
+                        lanes_between(part, *i), brackets and lanes_between(brackets, *i), m
+                    )
+                    for i in pieces
+                ]
+            )
             for part in parts
         ]
         brackets = narrowed([merge(cuts[:2], m), *cuts[2:]], brackets, wanted)
     assert brackets is not None
-    tallies = [join([tally_of_sorted(part.some(i), brackets[i]) for i in pieces]) for part in parts]
+    tallies = [
+        join(
+            [tally_of_sorted(lanes_between(part, *i), lanes_between(brackets, *i)) for i in pieces]
+        )
+        for part in parts
+    ]
     tally = merge_tallies([merge_tallies(tallies[:2]), *tallies[2:]])
     return lane_weight_cuts.answers(tally, brackets), tally
 
@@ -157,8 +173,8 @@ def test_heavy_elements_are_pivots() -> None:
     x, w = drawn(300)
     w[:, 50] = 200.0  # more than half of all
     for cuts in (
-        cuts_of_sorted(SortedLanes.of(x, w), m=6),
-        merge([cuts_of_sorted(part, m=6) for part in parts_of(x, w, 100)], 6),
+        cuts_of_sorted(SortedLanes.weighed(x, w), None, 6),
+        merge([cuts_of_sorted(part, None, 6) for part in parts_of(x, w, 100)], 6),
     ):
         assert (cuts.pivots[:, 0] == x[:, 50, None]).any(axis=1).all()
 
@@ -178,14 +194,14 @@ def test_windows_are_not_gathered() -> None:
 def test_changed_lanes_are_noticed() -> None:
     x, w = drawn(100)
     wanted = Wanted((0.5,), "inverted_cdf", FLOAT)
-    lanes = SortedLanes.of(x, w)
-    brackets = narrowed([cuts_of_sorted(lanes, m=10)], None, wanted)
+    lanes = SortedLanes.weighed(x, w)
+    brackets = narrowed([cuts_of_sorted(lanes, None, 10)], None, wanted)
     x[2] += 10
     with pytest.raises(ChunksChangedError, match="other elements"):
-        lane_weight_cuts.answers(tally_of_sorted(SortedLanes.of(x, w), brackets), brackets)
+        lane_weight_cuts.answers(tally_of_sorted(SortedLanes.weighed(x, w), brackets), brackets)
     x[2, 0] = np.nan
-    changed = SortedLanes.of(x, w)
+    changed = SortedLanes.weighed(x, w)
     with pytest.raises(ChunksChangedError, match="100 valid elements on the first load and 99"):
         lane_weight_cuts.answers(tally_of_sorted(changed, brackets), brackets)
     with pytest.raises(ChunksChangedError, match="100 valid"):
-        narrowed([cuts_of_sorted(changed, brackets, m=10)], brackets, wanted)
+        narrowed([cuts_of_sorted(changed, brackets, 10)], brackets, wanted)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
-from dask_gpuselect.maths.lane_cuts import pick
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails, tails_of_sorted
 
 EVERY_METHOD = [*METHODS.values(), MEDIAN]
@@ -67,9 +67,10 @@ def test_parts_together(cuts: tuple[int, ...], q: tuple[float, ...], kind: str) 
     """Whatever the parts, in a chain or all at once: what is picked of whole lanes."""
     values = rows(kind, 100)
     sizes = TailSizes.of_quantiles(100, q)
-    wanted = pick(np.sort(values, axis=1), partial(_ranks, q=q))
+    wanted = pick(SortedLanes.of_rows(np.sort(values, axis=1)), partial(_ranks, q=q))
     parts = [
-        tails_of_sorted(np.sort(part, axis=1), sizes) for part in np.split(values, cuts, axis=1)
+        tails_of_sorted(SortedLanes.of_rows(np.sort(part, axis=1)), sizes)
+        for part in np.split(values, cuts, axis=1)
     ]
     at_once = kernels.merge_lane_tails(parts, sizes)
     chain = parts[0]

@@ -26,6 +26,7 @@ from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.kernels.reference.lane_passes import answers
 from dask_gpuselect.maths import lane_cuts
+from dask_gpuselect.maths import sorted_lanes as sorted_lanes_
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
@@ -38,6 +39,7 @@ from dask_gpuselect.maths.lane_cuts import (
     table_tiles,
     total,
 )
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 
 __all__ = [
@@ -54,24 +56,27 @@ __all__ = [
 RUN = 512  # elements that are counted in 32 bits
 
 
-def cuts(parts: Sequence[NDArray[Any]], brackets: LaneBrackets | None, m: int) -> LaneCuts:
+def cuts(parts: Sequence[Any], brackets: Any | None, m: int) -> Any:
     """The cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`."""
-    if parts[0].dtype.kind in "Mm":
-        measure = partial(lane_cuts.cuts_of_sorted, m=m)
-        return reference.in_turn(measure, sorted_lanes(parts), brackets)
-    return reference.in_turn(partial(_cuts_of_rows, m=m), tiles(parts), brackets)
+    if _are_numbers_alone(parts):
+        return reference.in_turn(partial(_cuts_of_rows, m=m), tiles(parts), brackets)
+    measure = partial(reference.cuts_of_sorted, m=m)
+    return reference.in_turn(measure, sorted_lanes(parts), brackets)
 
 
-def tally(parts: Sequence[NDArray[Any]], brackets: LaneBrackets) -> LaneTally:
-    """Counts of every lane at its brackets, and candidates; see `reference.lane_passes.tally`."""
-    if parts[0].dtype.kind in "Mm":
-        return reference.in_turn(lane_cuts.tally_of_sorted, sorted_lanes(parts), brackets)
-    return reference.in_turn(tally_of_rows, tiles(parts), brackets)
+def tally(parts: Sequence[Any], brackets: Any) -> Any:
+    """What every lane has at its brackets, and candidates; see `reference.lane_passes.tally`."""
+    if _are_numbers_alone(parts):
+        return reference.in_turn(tally_of_rows, tiles(parts), brackets)
+    return reference.in_turn(reference.tally_of_sorted, sorted_lanes(parts), brackets)
 
 
-def tails(
-    parts: Sequence[NDArray[Any]], sizes: TailSizes, n_unused: IntArray | None = None
-) -> LaneTails:
+def _are_numbers_alone(parts: Sequence[Any]) -> bool:
+    """Whether elements are numbers, and nothing goes with them."""
+    return isinstance(parts[0], np.ndarray) and parts[0].dtype.kind not in "Mm"
+
+
+def tails(parts: Sequence[Any], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:
     """The tails of every lane; see `reference.lane_passes.tails`.
 
     Sorting takes 1.1 ns an element of lanes of 300 float32 where NumPy sorts by wide vectors, and
@@ -101,9 +106,13 @@ def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
     return ordered
 
 
-@until_compiled(lane_cuts.cuts_of_sorted)
+def _cuts_by_numpy(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
+    return sorted_lanes_.cuts_of_sorted(SortedLanes.of_rows(rows), brackets, m)
+
+
+@until_compiled(_cuts_by_numpy)
 def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """The cuts of sorted lanes; see `lane_cuts.cuts_of_sorted`."""
+    """The cuts of sorted lanes; see `maths.sorted_lanes.cuts_of_sorted`."""
     n_questions = brackets.low.shape[1] if brackets else 1
     found = np.empty((len(rows), n_questions, m), rows.dtype)
     counts = np.zeros((2, len(rows), n_questions), np.int64)
@@ -119,13 +128,14 @@ def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) ->
 
 
 def _tally_by_sorting(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
-    return lane_cuts.tally_of_sorted(np.sort(rows, axis=1), brackets)
+    lanes = SortedLanes.of_rows(np.sort(rows, axis=1))
+    return sorted_lanes_.tally_of_sorted(lanes, brackets)
 
 
 @until_compiled(_tally_by_sorting)
 def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
     """The tally of lanes that need not be sorted, with candidates in the order of their lane; see
-    `lane_cuts.tally_of_sorted`."""
+    `maths.sorted_lanes.tally_of_sorted`."""
     counts = np.zeros((4, *brackets.low.shape), np.int64)
     n_missing = np.zeros(len(rows), np.int64)
     ends = [np.ascontiguousarray(end, rows.dtype) for end in (brackets.low, brackets.high)]

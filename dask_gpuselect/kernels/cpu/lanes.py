@@ -1,4 +1,11 @@
-"""Lanes of NumPy chunks: sorted in tiles that stay in the cache."""
+"""Lanes of chunks on the host, with masks and weights or without: sorted in tiles that stay in the
+cache.
+
+What is left out is behind the elements: for integers that is as large as the largest number, for
+floats it is NaN; counts tell it from elements. So every dtype stays what it is, and no copy of a
+chunk is made. Weights are often one number for many elements, as of each row of a map: they are
+laid out for one tile at a time.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +16,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import in_kind, to_host
+from dask_gpuselect.kernels.companions import Accompanied, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.reference.lanes import (
+from dask_gpuselect.kernels.reference.at_once import (
     answer_group_lanes,
     answer_only_lane,
     box_lanes,
     lanes_last,
 )
+from dask_gpuselect.kernels.reference.weighing import as_weights
+from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, pick
+from dask_gpuselect.maths.lane_cuts import (
+    LaneOrder,
+    Lanes,
+    RanksOfLanes,
+    join,
+    lanes_between,
+    last_of,
+)
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
 __all__ = [
     "answer_group_lanes",
@@ -36,20 +56,54 @@ __all__ = [
     "tiles",
 ]
 
+Part = Any
+"""An array of lanes ``(*lanes, n)``, with their masks and weights if there are any."""
+
 TILE = 1 << 19  # bytes of lanes that are sorted together
+WEIGHED = 1 << 18  # elements that are sorted together with their weights
 
 
-def parts_of(
-    chunks: Sequence[NDArray[Any]], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> list[NDArray[Any]]:
-    """The chunks as parts of lanes; see `reference.lanes.parts_of`. Dates stay dates, for NumPy
-    sorts NaT to the end, as it does NaN."""
+def parts_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Part]:
+    """The chunks as parts of lanes; see `reference.lanes.parts_of`. Those with companions may be of
+    any kind. Dates stay dates, for NumPy sorts NaT to the end, as it does NaN."""
     native = dtype.newbyteorder("=")
     wanted = native if dtype.kind in "Mm" else selection_dtype(dtype)
+
+    def elements(values: Any) -> NDArray[Any]:
+        values = np.asarray(to_host(values)).astype(native, copy=False)
+        found: NDArray[Any] = lanes_last(values.astype(wanted, copy=False), axes)
+        return found
+
     return [
-        lanes_last(chunk.astype(native, copy=False).astype(wanted, copy=False), axes)
+        Accompanied(
+            elements(chunk.values),
+            None if chunk.keeps is None else _beside(chunk.keeps, axes),
+            None if chunk.weights is None else _beside(weights_of(chunk), axes),
+        )
+        if isinstance(chunk, Accompanied)
+        else elements(chunk)
         for chunk in chunks
     ]
+
+
+def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
+    """The companion of a part, on the host: broadcast along the lanes if it is that of a chunk."""
+    strides = getattr(companion, "strides", None) or (1,) * companion.ndim
+    few_ = companion[
+        tuple(slice(None if step or axis in axes else 1) for axis, step in enumerate(strides))
+    ]
+    shape = (size for axis, size in enumerate(companion.shape) if axis not in axes)
+    rows = lanes_last(np.asarray(to_host(few_)), axes)
+    return np.broadcast_to(rows, (*shape, rows.shape[-1]))
+
+
+def weights_of(chunk: Accompanied) -> NDArray[Any]:
+    """The weights of a chunk on the host, checked; see `reference.weighing.weighed`."""
+    weights = unstretched(chunk.weights)
+    few_ = np.asarray(to_host(weights))  # one of each, if they are broadcast
+    if chunk.keeps is not None and few_.size and not (few_.min() >= 0 and few_.max() < np.inf):
+        few_ = np.where(to_host(chunk.keeps), few_, few_.dtype.type(0))
+    return np.broadcast_to(as_weights(few_), chunk.shape)
 
 
 def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
@@ -61,6 +115,8 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     side, and integers of one and two bytes by counting. Scratch: the tile, or three lanes if that
     is more.
     """
+    if isinstance(parts[0], Accompanied):
+        return join([pick(table, ranks) for table in sorted_lanes(parts)])
     if few.is_few(parts):
         return few.lanes(parts, ranks)
     n = sum(part.shape[-1] for part in parts)
@@ -69,11 +125,11 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
         n_answers = len(ranks(np.array([n]))[0])
         if long_lanes.is_selected_faster(n, dtype.itemsize, n_answers):
             return join([_selected(rows, ranks) for rows in tiles(parts)])
-    return join([pick(sort_rows(rows), ranks) for rows in tiles(parts)])
+    return join([_sorted_and_picked(rows, ranks) for rows in tiles(parts)])
 
 
 def _sorted_and_picked(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
-    return pick(sort_rows(rows), ranks)
+    return pick(SortedLanes.of_rows(sort_rows(rows)), ranks)
 
 
 @until_compiled(_sorted_and_picked)
@@ -82,20 +138,28 @@ def _selected(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
 
 
 def answer_lanes(
-    chunks: Sequence[NDArray[Any]],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-) -> NDArray[Any]:
-    """The answers for every lane; see `reference.lanes.answer_lanes`. Scratch as for `lanes`."""
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Any:
+    """The answers for every lane, in kind; see `reference.lanes.answer_lanes`. Scratch as for
+    `lanes`."""
     parts = parts_of(chunks, dtype, axes)
+    if isinstance(parts[0], Accompanied):
+        found = join([_picked(table, question) for table in sorted_lanes(parts)])
+        return in_kind(question.lane_answer(found), chunks[0].values)
     if few.is_few(parts):
         return few.answer_lanes(parts, question)
     return question.lane_answer(lanes(parts, question.lane_ranks))
 
 
+def _picked(table: SortedLanes, question: Any) -> Lanes:
+    """What answers a question, by count or by weight."""
+    if table.weights is None:
+        return pick(table, question.lane_ranks)
+    return lane_weights.pick(table, question.wanted)
+
+
 def answers_and_ends(
-    chunks: Sequence[NDArray[Any]],
+    chunks: Sequence[Any],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
     question: LaneOrder,
@@ -107,34 +171,90 @@ def answers_and_ends(
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
-        for rows in sorted_lanes(parts_of(chunks, dtype, axes)):
-            found = question.lane_answer(pick(rows, question.lane_ranks)).astype(np.float64)
+        for table in sorted_lanes(parts_of(chunks, dtype, axes)):
+            found = question.lane_answer(_picked(table, question)).astype(np.float64)
             answers.append(found)
-            yield ends_of_sorted(rows, Bounds(*bounds_of(found), rows.dtype), most)
+            yield ends_of_sorted(table, Bounds(*bounds_of(found), table.values.dtype), most)
 
     ends = LaneEnds.of_whole_lanes(pieces())
     return np.concatenate(answers, axis=1), ends
 
 
-def sorted_lanes(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """Tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`."""
-    if few.is_few(parts):
-        return few.sorted_tiles(parts)
-    return map(sort_rows, tiles(parts))
-
-
-def lane_ends(parts: Sequence[NDArray[Any]], bounds: Bounds, most: int) -> LaneEnds:
+def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
     """What is beyond the bounds of every lane; see `reference.lanes.lane_ends`.
 
     Lanes are sorted: then their ends are where they are looked for. Scratch: as for `lanes`, and
     what is kept.
     """
-    pieces = []
+    pieces: list[LaneEnds] = []
     start = 0
-    for rows in sorted_lanes(parts):
-        pieces.append(ends_of_sorted(rows, bounds[start : start + len(rows)], most))
-        start += len(rows)
-    return LaneEnds.joined(pieces)
+    for table in sorted_lanes(parts):
+        stop = start + len(table.values)
+        pieces.append(ends_of_sorted(table, lanes_between(bounds, start, stop), most))
+        start = stop
+    found: LaneEnds = join(pieces)
+    return found
+
+
+def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
+    """Tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`."""
+    if isinstance(parts[0], Accompanied):
+        return _sorted_together(parts)
+    rows = few.sorted_tiles(parts) if few.is_few(parts) else map(sort_rows, tiles(parts))
+    return map(SortedLanes.of_rows, rows)
+
+
+def _sorted_together(parts: Sequence[Any]) -> Iterator[SortedLanes]:
+    """Tables of sorted lanes with companions."""
+    if parts[0].weights is None:
+        left_out = np.sum([_left_out(part) for part in parts], axis=0)
+        start = 0
+        for rows in tiles(parts, _put):
+            stop = start + len(rows)
+            yield SortedLanes.of_rows(sort_rows(rows), left_out[start:stop])
+            start = stop
+        return
+    is_whole = any(part.weights.dtype.kind == "i" for part in parts)
+    exact = np.int64 if is_whole else np.float64
+    weights = [part.weights.astype(exact, copy=False) for part in parts]
+    columns = [[part.values for part in parts], weights]
+    if any(part.keeps is not None for part in parts):
+        columns.append([_keeps(part) for part in parts])
+    most = max(1, WEIGHED // max(sum(part.shape[-1] for part in parts), 1))
+    for tables in zip(*(tiles(column, most=most) for column in columns), strict=True):
+        yield SortedLanes.weighed(*tables)
+
+
+def _keeps(part: Accompanied) -> Any:
+    return np.broadcast_to(True, part.shape) if part.keeps is None else part.keeps
+
+
+def _left_out(part: Accompanied) -> IntArray:
+    """How many elements of each lane are left out."""
+    n_left_out = np.full(part.shape[:-1], part.shape[-1] if part.keeps is not None else 0, np.int64)
+    if part.keeps is not None:
+        keeps = part.keeps.view(np.uint8)
+        for start in range(0, part.shape[-1], 255):  # counts in bytes: NumPy adds 32 at once
+            n_left_out -= np.add.reduce(keeps[..., start : start + 255], axis=-1, dtype=np.uint8)
+    return n_left_out.reshape(-1)
+
+
+def _put(tile: NDArray[Any], part: Accompanied) -> None:
+    """Write elements, and the last value of the dtype for those that are left out.
+
+    By bits and without branches, and in the chunk's own layout, which the mask has too: a fifth of
+    the time of a masked copy, which is worst where the mask is random.
+    """
+    if part.keeps is None:
+        tile[...] = part.values
+        return
+    size = tile.dtype.itemsize
+    bits = part.values.view(f"u{size}")
+    is_left_out = (part.keeps.view(np.int8) - np.int8(1)).astype(f"i{size}").view(f"u{size}")
+    chosen = bits ^ np.asarray(last_of(tile.dtype), tile.dtype).view(f"u{size}")
+    chosen &= is_left_out
+    chosen ^= bits
+    tile.view(f"u{size}")[...] = chosen
 
 
 def sort_rows(rows: NDArray[Any]) -> NDArray[Any]:
@@ -147,7 +267,9 @@ def sort_rows(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def tiles(
-    parts: Sequence[Any], put: Callable[[NDArray[Any], Any], None] = np.copyto
+    parts: Sequence[Any],
+    put: Callable[[NDArray[Any], Any], None] = np.copyto,
+    most: int | None = None,
 ) -> Iterator[NDArray[Any]]:
     """All lanes in tables with a row for each, the next in the memory of the one before.
 
@@ -157,11 +279,13 @@ def tiles(
         As of `reference.lanes.lanes`, or whatever `put` takes.
     put : callable
         ``(tile, piece of a part)``: writes the piece into its place.
+    most : int, optional
+        How many lanes a table has; by default those of `TILE`.
     """
     shape = parts[0].shape[:-1]
     n = sum(part.shape[-1] for part in parts)
     dtype = parts[0].dtype
-    most = max(1, TILE // max(n * dtype.itemsize, 1))
+    most = most or max(1, TILE // max(n * dtype.itemsize, 1))
     memory = np.empty(min(most, math.prod(shape)) * n, dtype)
     if not math.prod(shape):
         yield memory.reshape(0, n)

@@ -12,7 +12,7 @@ and one for the host side:
     candidates                 from candidates to the elements of some ranks
     measures, bitonic          what strategies ask: counts, distances, bins; a network that sorts
     sampling                   arrays in memory: a sample, and the steps after it in one chain
-    lanes                      along some of the axes: many lanes at once, by other kernels
+    lanes, plain_lanes         along some of the axes, with masks and without: many lanes at once
     lane_passes, lane_reports  lanes that are taken in parts; what the reports of parts say together
     lane_answers               what they answer
     groups, labels             elements that are in groups, and the labels that say in which

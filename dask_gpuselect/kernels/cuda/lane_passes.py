@@ -11,6 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import with_companions
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.lane_stack import (
     MOST_BLOCKS,
@@ -57,8 +58,9 @@ CUTS, COUNTS, CANDIDATES, ROWS = range(4)
 """What a launch finds; PASS of ``lane_passes.cu``."""
 
 
+@with_companions(reference.cuts)
 @advised
-def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> LaneCuts:
+def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> Any:
     """The cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`.
 
     Reads device memory once. The reference measures lanes too long for shared memory.
@@ -74,8 +76,9 @@ def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> LaneC
     return LaneCuts(found, found, n_inside, n_before, n_valid, n_missing)
 
 
+@with_companions(reference.tally)
 @advised
-def tally(parts: Sequence[Array], brackets: LaneBrackets) -> LaneTally:
+def tally(parts: Sequence[Array], brackets: LaneBrackets) -> Any:
     """Counts of every lane at its brackets, and candidates; see `reference.lane_passes.tally`.
 
     Reads device memory once where it is known how few elements a bracket can have. Otherwise twice,

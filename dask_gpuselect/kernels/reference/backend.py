@@ -1,6 +1,5 @@
 """The kernels for chunks of the array API: all there are."""
 
-from dask_gpuselect.kernels.cpu import kept_lanes, lane_weighing
 from dask_gpuselect.kernels.protocols import Backend
 from dask_gpuselect.kernels.reference import (
     bitonic,
@@ -28,8 +27,6 @@ BACKEND = Backend(
     measures=measures,
     bitonic=bitonic,
     lanes=lanes,
-    kept_lanes=kept_lanes,
-    lane_weighing=lane_weighing,
     lane_passes=lane_passes,
     groups=groups,
     labels=labels,

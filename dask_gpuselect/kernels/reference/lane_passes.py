@@ -6,27 +6,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference.lanes import sorted_lanes
+from dask_gpuselect.maths import lane_weight_cuts as by_weight
+from dask_gpuselect.maths import sorted_lanes as by_count
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
-    LaneCuts,
     LaneOrder,
     LaneTally,
     bracketed,
-    cuts_of_sorted,
     find_lane_brackets,
     join,
     lanes_between,
     merge_tallies,
     order_statistics,
-    tally_of_sorted,
 )
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, tails_of_sorted
 
 __all__ = [
@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 Array = Any  # an array-API array
-Reported = TypeVar("Reported", LaneCuts, LaneTally)
 
 
-def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """The cuts of every lane at `m` ranks, inside its brackets if there are any.
+def cuts(parts: Sequence[Array], brackets: Any | None, m: int) -> Any:
+    """The cuts of every lane at `m` ranks, inside its brackets if there are any: `LaneCuts`, or
+    `WeightCuts` if elements weigh.
 
     Parameters
     ----------
@@ -57,9 +57,21 @@ def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> LaneC
     return in_turn(partial(cuts_of_sorted, m=m), sorted_lanes(parts), brackets)
 
 
-def tally(parts: Sequence[Array], brackets: LaneBrackets) -> LaneTally:
-    """Counts of every lane at its brackets, and candidates."""
+def tally(parts: Sequence[Array], brackets: Any) -> Any:
+    """What every lane has at its brackets, and candidates: a `LaneTally`, or a `WeightTally`."""
     return in_turn(tally_of_sorted, sorted_lanes(parts), brackets)
+
+
+def cuts_of_sorted(lanes: SortedLanes, brackets: Any | None, m: int) -> Any:
+    """The cuts of some sorted lanes, by count or by weight."""
+    measure = by_count if lanes.weights is None else by_weight
+    return measure.cuts_of_sorted(lanes, brackets, m)
+
+
+def tally_of_sorted(lanes: SortedLanes, brackets: Any) -> Any:
+    """The tally of some sorted lanes, by count or by weight."""
+    measure = by_count if lanes.weights is None else by_weight
+    return measure.tally_of_sorted(lanes, brackets)
 
 
 def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array | None:
@@ -83,7 +95,7 @@ def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = 
 
 
 def tails_in_turn(
-    tables: Iterable[NDArray[Any]],
+    tables: Iterable[SortedLanes],
     parts: Sequence[Any],
     sizes: TailSizes,
     n_unused: IntArray | None = None,
@@ -95,25 +107,25 @@ def tails_in_turn(
     counts = np.zeros((2, n_lanes), np.int64)
     kept: NDArray[Any] | None = None
     start = 0
-    for rows in tables:
-        some = slice(start, start + len(rows))
-        found = tails_of_sorted(rows, sizes, None if n_unused is None else n_unused[some])
+    for table in tables:
+        some = slice(start, start + len(table.values))
+        if n_unused is not None:
+            table = SortedLanes.of_rows(table.values, n_unused[some])
+        found = tails_of_sorted(table, sizes)
         if kept is None:
-            kept = np.empty((n_lanes, width), rows.dtype)
+            kept = np.empty((n_lanes, width), table.values.dtype)
         kept[some], counts[0, some], counts[1, some] = found.kept, found.n_valid, found.n_missing
-        start += len(rows)
+        start = some.stop
     assert kept is not None  # there is a table, of no lanes perhaps
     return LaneTails(kept, *counts)
 
 
-def in_turn(
-    measure: Callable[..., Reported], tables: Iterable[NDArray[Any]], brackets: LaneBrackets | None
-) -> Reported:
+def in_turn(measure: Callable[..., Any], tables: Iterable[Any], brackets: Any | None) -> Any:
     """What is measured of one table of lanes after the other, each with its brackets."""
     found = []
     start = 0
-    for rows in tables:
-        stop = start + len(rows)
-        found.append(measure(rows, brackets and lanes_between(brackets, start, stop)))
+    for table in tables:
+        stop = start + len(table.values if isinstance(table, SortedLanes) else table)
+        found.append(measure(table, brackets and lanes_between(brackets, start, stop)))
         start = stop
     return join(found)

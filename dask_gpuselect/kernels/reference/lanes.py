@@ -1,4 +1,7 @@
-"""Lanes: the elements of some ranks in each, and what is beyond bounds. The reference."""
+"""Lanes: the elements of some ranks in each, and what is beyond bounds. The reference.
+
+Chunks with masks or weights are looked at on the host.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,40 @@ from dask_gpuselect.arrays import (
     namespace,
     numpy_dtype,
     to_host,
-    transposed,
+)
+from dask_gpuselect.kernels.companions import with_companions
+from dask_gpuselect.kernels.cpu import lanes as host
+from dask_gpuselect.kernels.reference.at_once import (
+    answer_group_lanes,
+    answer_only_lane,
+    box_lanes,
+    lanes_last,
 )
 from dask_gpuselect.kernels.reference.moments import moments_of_rows
-from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, pick
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, lanes_between
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
+
+__all__ = [
+    "answer_group_lanes",
+    "answer_lanes",
+    "answer_only_lane",
+    "answers_and_ends",
+    "box_lanes",
+    "deviations",
+    "lane_ends",
+    "lanes",
+    "parts_of",
+    "sorted_lanes",
+]
 
 TILE = 1 << 22  # elements that are looked at together, each as some fifteen float64
 
 
+@with_companions(host.parts_of)
 def parts_of(chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Array]:
     """The chunks as parts of lanes: with the reduced axes as one, the last, and in a dtype that is
     sorted fast, in the same order and exact both ways.
@@ -53,15 +76,7 @@ def parts_of(chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...
     ]
 
 
-def lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
-    """A chunk with its reduced axes as one, the last: a view where that can be."""
-    kept = [axis for axis in range(chunk.ndim) if axis not in axes]
-    moved = transposed(chunk, (*kept, *axes))
-    shape = (chunk.shape[axis] for axis in kept)
-    n = math.prod(chunk.shape[axis] for axis in axes)
-    return namespace(chunk).reshape(moved, (*shape, n))
-
-
+@with_companions(host.answer_lanes)
 def answer_lanes(
     chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Array:
@@ -77,63 +92,7 @@ def answer_lanes(
     return like(answer, chunks[0])
 
 
-def answer_group_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    places: Callable[[], Sequence[IntArray]],
-) -> Array | None:
-    """The answers for every group of every lane, ``(n_answers, n_groups, n_lanes)``, of the chunks'
-    kind; None where it is as fast to ask `answer_lanes` about one group after the other.
-
-    Parameters
-    ----------
-    chunks, dtype, axes, question
-        As for `answer_lanes`.
-    places : callable
-        Gives for each group where its elements are in every lane, ascending.
-    """
-    return None
-
-
-def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
-    """The answers about all elements of an array, ``(n_answers,)``, in kind; None where samples or
-    cuts find them as fast, and where not all elements are valid.
-
-    Parameters
-    ----------
-    values : array
-        Of one element or more.
-    question : LaneOrder
-    """
-    return None
-
-
-def box_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    rule: Rule,
-    *,
-    omits_nan: bool,
-) -> LaneBoxes | None:
-    """The finished box plot of every lane, of the chunks' kind; None where `answers_and_ends` is as
-    fast, which tells what boxes are made of.
-
-    Parameters
-    ----------
-    chunks, dtype, axes, question
-        As for `answer_lanes`. The answers are those that `rule` wants.
-    rule : Rule
-        How boxes are drawn.
-    omits_nan : bool
-        Whether NaN is left out; otherwise a lane with any has no box.
-    """
-    return None
-
-
+@with_companions(host.answers_and_ends)
 def answers_and_ends(
     chunks: Sequence[Array],
     dtype: np.dtype[Any],
@@ -162,6 +121,7 @@ def answers_and_ends(
     return answers, (look or lane_ends)(parts_of(chunks, dtype, axes), bounds, most)
 
 
+@with_companions(host.lanes)
 def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
     """The elements of some ranks in every lane.
 
@@ -177,10 +137,11 @@ def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
     Lanes
         In C order of the lanes.
     """
-    return join([pick(rows, ranks) for rows in sorted_lanes(parts)])
+    return join([pick(table, ranks) for table in sorted_lanes(parts)])
 
 
-def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
+@with_companions(host.sorted_lanes)
+def sorted_lanes(parts: Sequence[Array]) -> Iterator[SortedLanes]:
     """All lanes, each sorted with NaN and NaT last, in tables on the host with a row for each.
 
     Parameters
@@ -190,14 +151,15 @@ def sorted_lanes(parts: Sequence[Array]) -> Iterator[NDArray[Any]]:
 
     Yields
     ------
-    ndarray, shape (some, n)
+    SortedLanes
         Of the next lanes, in C order; at least one table. It may be overwritten by the next.
     """
     whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
     ordered = np.asarray(to_host(namespace(whole).sort(whole, axis=-1)))
-    yield ordered.reshape(math.prod(ordered.shape[:-1]), ordered.shape[-1])
+    yield SortedLanes.of_rows(ordered.reshape(math.prod(ordered.shape[:-1]), ordered.shape[-1]))
 
 
+@with_companions(host.lane_ends)
 def lane_ends(
     parts: Sequence[Array],
     bounds: Bounds,
@@ -229,18 +191,18 @@ def lane_ends(
     whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
     rows = namespace(whole).reshape(whole, (math.prod(whole.shape[:-1]), n))
     step = max(1, TILE // max(n, 1))
-    return LaneEnds.joined(
-        [
-            _ends_of_rows(
-                rows[i : i + step, ...],
-                bounds[i : i + step],
-                most,
-                widened,
-                moments_of,
-            )
-            for i in range(0, max(rows.shape[0], 1), step)
-        ]
-    )
+    pieces = [
+        _ends_of_rows(
+            rows[i : i + step, ...],
+            lanes_between(bounds, i, i + step),
+            most,
+            widened,
+            moments_of,
+        )
+        for i in range(0, max(rows.shape[0], 1), step)
+    ]
+    found: LaneEnds = join(pieces)
+    return found
 
 
 def _ends_of_rows(
@@ -270,13 +232,20 @@ def _ends_of_rows(
         return np.asarray(to_host(found), other.dtype)
 
     beyond_low, beyond_high = (
-        Outermost.of(count, count, to_host(rows[mask]), most, is_high=is_upper)
+        Outermost.of(
+            count,
+            np.repeat(np.arange(len(count)), count),
+            to_host(rows[mask]),
+            most,
+            is_high=is_upper,
+        )
         for mask, count, is_upper in ((is_low, n_low, False), (is_high, n_high, True))
     )
     return LaneEnds(
         n_valid,
         n - n_valid,
         np.zeros_like(n_valid),
+        n_valid,
         nearest(is_valid, largest, xp.min),
         nearest(is_valid, least, xp.max),
         nearest(values >= low, largest, xp.min),

@@ -1,0 +1,257 @@
+"""Quantiles of many lanes without companions, each read one time. The host side of
+``lanes.cu``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.chunk import as_float64
+from dask_gpuselect.kernels.cuda.lane_boxes import box_lanes
+from dask_gpuselect.kernels.cuda.lane_stack import (
+    MOST_BLOCKS,
+    as_bytes,
+    in_parts,
+    kernel_for,
+    parts_in_three,
+    stack_of,
+    tables_of,
+    wanted_of,
+)
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.moments import moments_of_rows
+from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
+from dask_gpuselect.kernels.reference import lanes as reference
+from dask_gpuselect.kernels.reference.lanes import deviations, lanes, parts_of, sorted_lanes
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+
+__all__ = [
+    "answer_group_lanes",
+    "answer_lanes",
+    "answer_only_lane",
+    "answers_and_ends",
+    "box_lanes",
+    "deviations",
+    "lane_ends",
+    "lanes",
+    "parts_of",
+    "sorted_lanes",
+]
+
+
+@advised
+def answer_lanes(
+    chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Array:
+    """The answers for every lane, on the chunks' device; see `reference.lanes.answer_lanes`.
+
+    Notes
+    -----
+    Reads device memory once, whatever the layout. Lanes too long for shared memory (with that of
+    compute capability 9.0, more than 57,344 elements, or 28,672 of 8 bytes; side by side, 12,000
+    and 6,000) are read two to four times as a rule, for every six answers; at most once for each
+    byte of an element, and once more.
+    Scratch: none, but for copies of chunks: if `axes` are not next to each other, if steps along
+    the axes before, among or behind them are uneven, or if there are more than 64 chunks.
+
+    The reference answers for empty chunks, for integers beyond 2**53 that are to be mixed, and for
+    lanes of 2**31 elements and more.
+    """
+    if sum(chunk.size for chunk in chunks):
+        own = [chunk.astype(dtype, copy=False) for chunk in chunks]
+        for answers_of in (_answers_of_few, _answers):
+            answers = answers_of(own, axes, question)
+            if answers is not None:
+                return answers
+    return reference.answer_lanes(chunks, dtype, axes, question)
+
+
+# Bytes of a lane, for each lane, from which on all blocks had better take one after the other. On
+# an H100 medians of 4 lanes of 2^24 float32 took 10 ms by one block each and 0.9 so, of 32 of 2^21
+# 5.1 by a block each, where each alone takes 0.12.
+ALONE = 1 << 18
+
+
+def _answers_of_few(
+    chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
+) -> Array | None:
+    """The answers for few long lanes of one chunk, each of which is all there is for a while; None
+    if they are not such, or one of them cannot be answered so."""
+    chunk, *others = chunks
+    n = math.prod(chunk.shape[axis] for axis in axes)
+    n_lanes = chunk.size // max(n, 1)
+    is_last = tuple(axes) == tuple(range(chunk.ndim - len(axes), chunk.ndim))
+    if others or not (is_last and chunk.flags.c_contiguous and chunk.nbytes >= ALONE * n_lanes**2):
+        return None
+    answers = cupy.empty((question.n_answers, n_lanes), question.dtype)
+    for i, lane in enumerate(chunk.reshape(n_lanes, n)):
+        found = answer_only_lane(lane, question)
+        if found is None:
+            return None
+        answers[:, i] = found
+    return answers
+
+
+def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder) -> Array | None:
+    """The answers for chunks that are not all empty; None if the kernels cannot give them."""
+    parts = parts_in_three(chunks, axes)
+    dtype = np.dtype(chunks[0].dtype)
+    n = sum(part.shape[1] for part in parts)
+    stack = stack_of(parts, n)
+    if n >= 1 << 31:
+        return None
+    first_v = 0 if dtype.kind == "f" else n
+    tables = tables_of(question, first_v, n, cupy.cuda.Device().id)
+    answers = cupy.empty((question.n_answers, int(stack["n_lanes"])), question.dtype)
+    flags = cupy.zeros(2, np.uint32)
+    _start(dtype, stack, wanted_of(question, first_v, tables), answers, flags, question)
+    return answers if _is_told(question, flags) else None
+
+
+def _is_told(question: LaneOrder, flags: Array) -> bool:
+    """Whether the answers are right, with warnings of lanes that have none."""
+    all_missing, too_wide = flags.get().tolist()
+    if not too_wide:
+        question.tell_missing(is_empty=False, is_all_missing=bool(all_missing))
+    return not too_wide
+
+
+@advised
+def answer_group_lanes(
+    chunks: Sequence[Array],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    places: Callable[[], Sequence[IntArray]],
+) -> Array | None:
+    """The answers for every group of every lane, on the chunks' device; see
+    `reference.lanes.answer_group_lanes`.
+
+    Notes
+    -----
+    A launch for all groups that have about as many elements. None where `answer_lanes` would not
+    read lanes once, and for integers beyond 2**53 that are to be mixed.
+    """
+    if not sum(chunk.size for chunk in chunks):
+        return None
+    parts = parts_in_three([chunk.astype(dtype, copy=False) for chunk in chunks], axes)
+    dtype = np.dtype(parts[0].chunk.dtype)
+    n = sum(part.shape[1] for part in parts)
+    stack, rows = stack_of(parts, n), places()
+    sizes = np.array([len(each) for each in rows], np.int64)
+    starts = _for_kernels(dtype, sizes, side_by_side=bool(stack["n_inner"] > 1))
+    if starts is None or max(n, int(sizes.sum())) >= 1 << 31:
+        return None
+    n_tiles = [-(-int(stack["n_lanes"]) // kernel.lanes) * len(each) for kernel, each in starts]
+    if max(n_tiles) > MOST_BLOCKS:
+        return None
+    answers = cupy.empty((question.n_answers, len(rows), int(stack["n_lanes"])), question.dtype)
+    flags = cupy.zeros(2, np.uint32)
+    tables = tables_of(question, 0, int(sizes.max()), cupy.cuda.Device().id)
+    wanted = wanted_of(question, 0, tables)
+    # Where each list begins, how many rows it has and its number; those of a kernel together.
+    told = np.zeros((len(rows), 4), np.int32)
+    told[:, 0], told[:, 1], told[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
+    order = np.concatenate([numbers for _, numbers in starts])
+    words = told[order].ravel(), np.concatenate(rows).astype(np.int32)
+    on_device, done = cupy.asarray(np.concatenate(words)), 0
+    lists = np.zeros((), source.LISTS)
+    lists["rows"] = on_device.data.ptr + told[order].nbytes
+    lists["n_all"] = len(rows)
+    for (kernel, numbers), blocks in zip(starts, n_tiles, strict=True):
+        lists["each"] = on_device.data.ptr + done * told[0].nbytes
+        lists["n"] = len(numbers)
+        done += len(numbers)
+        arguments = *map(as_bytes, (stack, wanted, lists)), answers, flags
+        _launch(dtype, kernel, arguments, blocks, question, (*in_parts(stack), *source.LISTED))
+    if not _is_told(question, flags):
+        return None
+    empty = np.flatnonzero(sizes == 0)
+    if len(empty):
+        none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), dtype)
+        answers[:, empty] = cupy.asarray(question.lane_answer(Lanes(nothing, nothing, none, none)))[
+            ..., None
+        ]
+    return answers
+
+
+def _for_kernels(
+    dtype: np.dtype[Any], sizes: IntArray, *, side_by_side: bool
+) -> list[tuple[source.LaneKernel, IntArray]] | None:
+    """The kernels for lanes of some sizes, and which of them each is for; None if some are too long
+    for shared memory."""
+    shared = most_shared(cupy.cuda.Device().id)
+    found: dict[source.LaneKernel, list[int]] = {}
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        kernel = source.lane_kernel(dtype, size, shared, side_by_side=side_by_side)
+        if kernel is None:
+            return None
+        found.setdefault(kernel, []).append(size)
+    return [
+        (kernel, np.flatnonzero(np.isin(sizes, some))) for kernel, some in found.items()
+    ] or None
+
+
+@advised
+def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
+    """What is beyond the bounds of every lane; see `reference.lanes.lane_ends`. By CuPy: many
+    reads."""
+    return reference.lane_ends(parts, bounds, most, as_float64, moments_of_rows)
+
+
+answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, look=lane_ends)
+
+
+def _start(
+    dtype: np.dtype[Any],
+    stack: Any,
+    wanted: Any,
+    answers: Array,
+    flags: Array,
+    question: LaneOrder,
+) -> None:
+    """Start the kernel for lanes of this length and layout; the one for long lanes several times,
+    if there are many answers."""
+    side_by_side = bool(stack["n_inner"] > 1)
+    shared = most_shared(cupy.cuda.Device().id)
+    has_long = question.n_answers <= source.MOST_ANSWERS and side_by_side
+    is_long = has_long and int(stack["n"]) * source.key_size(dtype) >= source.LONG_SIDE_BY_SIDE
+    kernel = None if is_long else kernel_for(dtype, stack)
+    starts: list[tuple[source.LaneKernel, tuple[Any, ...]]] = []
+    if kernel is not None:
+        starts.append((kernel, ()))
+    else:
+        for first in range(0, question.n_answers, source.MOST_ANSWERS):
+            n_answers = min(question.n_answers - first, source.MOST_ANSWERS)
+            kernel, room = source.long_lane_kernel(
+                dtype, n_answers, shared, side_by_side=side_by_side
+            )
+            starts.append((kernel, tuple(map(np.int32, (kernel.lanes, first, room)))))
+    for kernel, how in starts:
+        arguments = as_bytes(stack), as_bytes(wanted), *how, answers, flags
+        n_tiles = -(-int(stack["n_lanes"]) // kernel.lanes)
+        _launch(dtype, kernel, arguments, n_tiles, question, in_parts(stack))
+
+
+def _launch(
+    dtype: np.dtype[Any],
+    kernel: source.LaneKernel,
+    arguments: tuple[Any, ...],
+    n_tiles: int,
+    question: LaneOrder,
+    more: source.Defined,
+) -> None:
+    """Start a kernel with a block for each tile: the device then balances their load."""
+    answer = 8 * question.dtype.itemsize if question.mixes else 0
+    blocks, defined = min(n_tiles, MOST_BLOCKS), (("ANSWER", answer), *more, *kernel.defined)
+    launch(
+        dtype, kernel.name, kernel.threads, arguments, kernel.shared, blocks=blocks, defined=defined
+    )

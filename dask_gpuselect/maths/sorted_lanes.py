@@ -1,0 +1,168 @@
+"""Tables of lanes that are sorted, with masks and weights or without, and what is read from them.
+
+Here are the order statistics, cuts and tallies by count. Those by weight are in `lane_weights` and
+`lane_weight_cuts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import Arrays, IntArray
+from dask_gpuselect.maths.exact_sums import taken
+from dask_gpuselect.maths.lane_cuts import (
+    LaneBrackets,
+    LaneCuts,
+    Lanes,
+    LaneTally,
+    RanksOfLanes,
+    even_ranks,
+    ranks_of_each,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SortedLanes(Arrays):
+    """Lanes in the rows of tables, sorted.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_lanes, n)
+        Valid elements first, ascending; where elements weigh, those that weigh something. What
+        follows has no meaning.
+    n_valid, n_missing : ndarray of int64, shape (n_lanes,)
+        Elements that are valid, and NaN or NaT. Of the former and the latter, those that weigh
+        something.
+    n_left_out : ndarray of int64, shape (n_lanes,)
+        Elements that are left out.
+    weights : ndarray of float64 or int64, shape (n_lanes, n), optional
+        Of each element; 0 behind the valid elements. All weigh the same by default.
+    """
+
+    values: NDArray[Any]
+    n_valid: IntArray
+    n_missing: IntArray
+    n_left_out: IntArray
+    weights: NDArray[Any] | None = None
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[Any], n_left_out: IntArray | None = None) -> Self:
+        """Count what is in sorted rows, with NaN and NaT last; and what is left out behind them, as
+        `lane_cuts.last_of` says."""
+        n_lanes, n = rows.shape
+        n_missing = np.zeros(n_lanes, np.int64)
+        if rows.size and rows.dtype.kind in "fMm":
+            touched = np.isnan(rows[:, -1])
+            if touched.any():
+                some = rows if touched.all() else rows[touched]
+                n_missing[touched] = np.count_nonzero(np.isnan(some), axis=1)
+        if n_left_out is None:
+            return cls(rows, n - n_missing, n_missing, np.zeros(n_lanes, np.int64))
+        if rows.dtype.kind in "fMm":  # what is left out is NaN or NaT there
+            n_missing -= n_left_out
+        return cls(rows, n - n_missing - n_left_out, n_missing, n_left_out)
+
+    @property
+    def n_idle(self) -> IntArray:
+        """Elements that weigh nothing and are not left out."""
+        n: IntArray = self.values.shape[1] - self.n_valid - self.n_missing - self.n_left_out
+        return n
+
+    @classmethod
+    def weighed(
+        cls, values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
+    ) -> Self:
+        """Sort tables of lanes in any order. Their weights are none below 0, nor NaN."""
+        n_left_out = np.zeros(len(values), np.int64)
+        if keeps is not None:
+            n_left_out = np.count_nonzero(~keeps, axis=1).astype(np.int64)
+            weights = np.where(keeps, weights, 0)
+        weighs = weights > 0
+        n_missing = np.zeros(len(values), np.int64)
+        if values.dtype.kind in "fmM":
+            is_missing = np.isnan(values)
+            if is_missing.any():
+                n_missing = np.count_nonzero(is_missing & weighs, axis=1).astype(np.int64)
+                weights = np.where(is_missing, 0, weights)
+                weighs &= ~is_missing
+        if values.dtype.kind in "mM":
+            values = values.view(np.int64)
+        n_behind = weighs.size - np.count_nonzero(weighs)
+        if n_behind:
+            # The largest value, for NumPy sorts NaN six times as slowly as other floats.
+            last = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
+            values = np.where(weighs, values, values.dtype.type(last))
+            n_behind -= np.count_nonzero(values == last)
+        order = np.argsort(values, axis=1)
+        values, weights = (np.take_along_axis(table, order, axis=1) for table in (values, weights))
+        if n_behind:  # others have the largest value, too, and go before what weighs nothing
+            behind = np.argsort(weights == 0, axis=1, kind="stable")
+            values, weights = (
+                np.take_along_axis(table, behind, axis=1) for table in (values, weights)
+            )
+        n_valid = np.count_nonzero(weighs, axis=1).astype(np.int64)
+        return cls(values, n_valid, n_missing, n_left_out, weights)
+
+    def places(self, ends: NDArray[Any], *, upto: bool) -> IntArray:
+        """Count the valid elements below some values, or `upto` them; shape as of `ends`."""
+        return search(self.values, ends, self.n_valid, upto=upto)
+
+
+def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool) -> IntArray:
+    """Count which of the first `n` entries of each row, ascending, are below what is wanted, or
+    `upto` that; shape as of `wanted`, ``(n_rows, ...)``."""
+    low, high = np.zeros((2, *wanted.shape), np.int64)
+    high += n.reshape(-1, *(1 for _ in wanted.shape[1:]))
+    for _ in range(table.shape[1].bit_length()):
+        middle = (low + high) >> 1
+        found = taken(table, middle)
+        is_before = (found <= wanted if upto else found < wanted) & (low < high)
+        low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
+    return np.asarray(low)
+
+
+def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
+    """Take the elements of some ranks of lanes that are known as a whole."""
+    rows, n_valid = lanes.values, lanes.n_valid
+    if (n_valid == rows.shape[1]).all():  # the same columns for all: a fifth of the time
+        lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
+        columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
+        return Lanes(columns[:, lower], columns[:, upper], n_valid, lanes.n_missing)
+    lower, upper = ranks_of_each(n_valid, ranks)
+    return Lanes(taken(rows, lower), taken(rows, upper), n_valid, lanes.n_missing)
+
+
+def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:
+    """Measure some lanes, inside their brackets if there are any, at `m` ranks."""
+    first, stop = inside_of(lanes, brackets)
+    found = taken(lanes.values, first[..., None] + even_ranks(stop - first, m))
+    return LaneCuts(found, found, stop - first, first, lanes.n_valid, lanes.n_missing)
+
+
+def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:
+    """Count some lanes at their brackets, and gather their candidates."""
+    first, stop = inside_of(lanes, brackets)
+    place = np.arange(lanes.values.shape[1])
+    is_inside = (place >= first[..., None]) & (place < stop[..., None])
+    return LaneTally(
+        lanes.places(brackets.low, upto=False),
+        first,
+        stop - first,
+        lanes.places(brackets.high, upto=True),
+        np.broadcast_to(lanes.values[:, None], is_inside.shape)[is_inside],
+        lanes.n_valid,
+        lanes.n_missing,
+    )
+
+
+def inside_of(lanes: SortedLanes, brackets: Any | None) -> tuple[IntArray, IntArray]:
+    """Find the places from the first element strictly inside each bracket to behind the last; of
+    all valid elements, if there are no brackets."""
+    if brackets is None:
+        return np.zeros((len(lanes.n_valid), 1), np.int64), lanes.n_valid[:, None]
+    first = lanes.places(brackets.low, upto=True)
+    return first, np.maximum(lanes.places(brackets.high, upto=False), first)
