@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -151,6 +151,19 @@ class BoxQuestion(Question):
             fliers=np.concatenate(fliers),
         )
         return boxes.in_dtype(self.source_dtype).without_missing(omits_nan=self.omits_nan)
+
+    @property
+    def of_slot(self) -> Question:
+        return self
+
+    def of_slots(self, answers: Sequence[Boxes]) -> Boxes:
+        # Columns of integers stay exact beside NaN of slots that have no elements.
+        kinds = [each.min.dtype for each in answers if each.n]
+        some = [each.reshape((1,)) for each in answers]
+        if kinds and kinds[0].kind in "iu":
+            none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
+            some = [each if each.n.all() else replace(each, **none) for each in some]
+        return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
 
     def without_elements(self, tally: Tally) -> Boxes:
         none, nan = np.array(0, np.int64), np.array(np.nan)

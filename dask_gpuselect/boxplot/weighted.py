@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion, dtype_of_quantiles
 from dask_gpuselect.boxplot.tables import Boxes
-from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.maths.boxes import Found, Rule, room_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
@@ -115,19 +114,6 @@ class WeightedBoxQuestion(BoxQuestion):
         box = self.box_of(found, sums, counts, (low, high[::-1]))
         # Without NaN that make all missing there are as many fliers as before.
         return replace(box, flier_weights=weights[: len(box.fliers)])
-
-    @property
-    def of_slot(self) -> Question:
-        return self
-
-    def of_slots(self, answers: Sequence[Boxes]) -> Boxes:
-        # Columns of integers stay exact beside NaN of slots that have no elements.
-        kinds = [each.min.dtype for each in answers if each.n]
-        some = [each.reshape((1,)) for each in answers]
-        if kinds and kinds[0].kind in "iu":
-            none = dict.fromkeys(("min", "max", "low", "high"), np.zeros(1, kinds[0]))
-            some = [each if each.n.all() else replace(each, **none) for each in some]
-        return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
 
     def without_elements(self, found: Tally) -> Boxes:
         none = np.zeros((), np.float64)

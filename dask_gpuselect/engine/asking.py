@@ -21,6 +21,7 @@ from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_batches import GroupsOfAll
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
+from dask_gpuselect.engine.held import answer_in_memory
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
 from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes, with_labels
@@ -34,6 +35,7 @@ from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, map_blocks
 from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.strategies import Strategy
 
 
@@ -317,7 +319,8 @@ def _answer_now(asking: Asking) -> Any:
 def _answer_slots_now(asking: Asking, slots: OfSlots) -> Any:
     grouping = asking.grouping
     assert grouping is not None
-    found = answer_now(asking.array, numpy_dtype(asking.array), slots)
+    each = over_slots(answer_in_memory)
+    found = each(kernels.in_slots(asking.array), numpy_dtype(asking.array), slots.of_each)
     kind = None if asking.dtype is None else values_of(asking.array)
     return together(found, grouping.number, question=slots, shape=asking.shape, kind=kind)
 

@@ -51,8 +51,7 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
     if guess is not None and found is not None:
         sums = sums or sums_of(values, guess.brackets, dtype, who_sums(question))
         return question.finish(found, None, None, sums)
-    parts = [kernels.in_slots(part) for part in parts_of(values)]
-    values = parts[0] if len(parts) == 1 else values
+    parts = parts_of(values)
     reports: list[Cuts | None] = [kernels.cuts(part, dtype, question.share) for part in parts]
     cuts = merge_cuts(reports)
     assert cuts is not None

@@ -14,6 +14,7 @@ import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import AnswerAxes
@@ -130,6 +131,9 @@ def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
     if not is_one or grouping.windows is not None:
         return False
     is_lazy = isinstance(x, DaskArray)
+    is_on_device = Source.of(x).is_on_device if is_lazy else kernels.is_on_device(x)
+    if not (question.weighs or is_on_device):
+        return False  # the host looks at all groups at once
     size = math.prod(x.shape) / max(x.npartitions if is_lazy else 1, 1)
     if not is_lazy or x.nbytes <= one_lane_limit(Source.of(x)):
         least: float = WORTH

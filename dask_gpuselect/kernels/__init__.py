@@ -45,6 +45,7 @@ from dask_gpuselect.kernels.reference.weighing import with_others
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.kernels.slots import each_slot
 from dask_gpuselect.kernels.slots import in_slots as in_slots
+from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths.atoms import Atoms

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from dask_gpuselect.arrays import namespace
-from dask_gpuselect.kernels.companions import Accompanied, as_codes
+from dask_gpuselect.arrays import is_cupy, like, namespace, to_host
+from dask_gpuselect.kernels.companions import Accompanied, as_codes, values_of
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.slots import Slots, over_slots
 
@@ -23,13 +23,26 @@ def in_slots(chunk: Any) -> Any:
         return chunk
     arrays = {"values": chunk.values} | chunk.companions
     flat = {name: namespace(array).reshape(array, (-1,)) for name, array in arrays.items()}
-    codes = as_codes(flat.pop("labels"), chunk.values)
+    codes = flat.pop("labels")
+    codes = as_codes(codes, chunk.values) if is_cupy(chunk.values) else to_host(codes)
     n_slots = int(codes.max()) + 1 if chunk.size else 0
-    order, sizes = backend_for(chunk.values).groups.places_in_groups(codes, max(n_slots, 0))
-    some = Accompanied(**{name: array[order] for name, array in flat.items()})
+    order, sizes = backend_for(codes).groups.places_in_groups(codes, max(n_slots, 0))
+    taken = {name: _taken(array, order) for name, array in flat.items()}
+    some = Accompanied(**taken)
     stops = np.cumsum(sizes)
     of = {slot: some[stops[slot] - sizes[slot] : stops[slot]] for slot in np.flatnonzero(sizes)}
     return Slots({int(slot): own for slot, own in of.items()}, some[:0])
+
+
+def _taken(array: Any, order: Any) -> Any:
+    if isinstance(array, np.ndarray) or is_cupy(array):
+        return array[order]
+    return namespace(array).take(array, like(order, array))
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether an array, or one with its companions, is a CuPy array."""
+    return is_cupy(values_of(array))
 
 
 def each_slot(function: Function) -> Function:

@@ -147,8 +147,8 @@ def most_selected() -> int:
 
 
 def select_few(elements: Array, places: IntArray) -> tuple[dict[int, Any], int]:
-    """The elements that sorting would put at up to `MOST_RANKS` places, and how many are missing.
-    Where some are, others may have these places."""
+    """The elements that sorting would put at up to `most_selected` places, and how many are
+    missing. Where some are, others may have these places."""
     told = _start_few(elements, places)
     selection = told.get().view(SELECTION)[0]
     return selected(selection, len(places), elements.dtype), int(selection["n_missing"])

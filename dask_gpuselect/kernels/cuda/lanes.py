@@ -76,7 +76,7 @@ def _masked_answers_and_ends(
     answers = _answers(chunks, filled, dtype, axes, question).get().astype(np.float64)
     bounds = Bounds(*bounds_of(answers), wide)
     ends = plain_lanes.lane_ends(plain_lanes.parts_of(filled, wide, axes), bounds, most)
-    n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes)
+    n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes).get()
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
     return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
 
@@ -159,29 +159,29 @@ def _answers(
 ) -> Array:
     among = _AmongFloats(question, np.dtype(filled[0].dtype))
     answers = plain_lanes.answer_lanes(filled, among.wide, axes, among)
-    is_none = cupy.isnan(answers[:1]).any(axis=0) if len(answers) else None
-    if is_none is None or not (any_true(is_none) or dtype.kind == "f"):
+    is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
+    if not (len(answers) and (is_any_none or any(map(_has_missing, chunks)))):
         return answers.astype(question.dtype, copy=False)
     n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
     n_valid = _counted([filled_ == filled_ for filled_ in filled], axes)
-    n_missing = n_kept - n_valid
-    # What there is to tell of lanes without a valid element, told of one lane of each kind.
-    kinds, kind_of = np.unique(n_missing[n_valid == 0] > 0, return_inverse=True)
+    is_none, is_missing = n_valid == 0, n_kept > n_valid
     if not question.skips_missing:
-        answers[:, cupy.asarray(n_missing > 0)] = np.nan
+        answers = cupy.where(is_missing, answers.dtype.type(np.nan), answers)
     answers = answers.astype(question.dtype, copy=False)
-    if len(kinds):
-        nothing = np.zeros((len(kinds), question.n_answers), selection_dtype(dtype))
-        none = np.zeros(len(kinds), np.int64)
-        told = question.lane_answer(Lanes(nothing, nothing, none, kinds.astype(np.int64)))
-        answers[:, np.flatnonzero(n_valid == 0)] = cupy.asarray(told[:, kind_of])
+    # What there is to tell of lanes without a valid element, told of one lane of each kind.
+    kinds = {n: is_none & (is_missing == n) for n in (0, 1)}
+    some = np.array([n for n, lanes in kinds.items() if any_true(lanes)], np.int64)
+    if len(some):
+        nothing = np.zeros((len(some), question.n_answers), selection_dtype(dtype))
+        told = question.lane_answer(Lanes(nothing, nothing, np.zeros_like(some), some))
+        for n, column in zip(some.tolist(), told.T, strict=True):
+            answers = cupy.where(kinds[n], cupy.asarray(column)[:, None], answers)
     return answers
 
 
-def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> IntArray:
-    """How many are true in each lane, of all parts together, on the host."""
-    total = sum(cupy.count_nonzero(mask, axis=axes) for mask in masks)
-    return np.asarray(total.get(), np.int64).ravel()
+def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> Array:
+    """How many are true in each lane, of all parts together."""
+    return sum(cupy.count_nonzero(mask, axis=axes) for mask in masks).ravel()
 
 
 def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:

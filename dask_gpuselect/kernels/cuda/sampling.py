@@ -33,7 +33,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     on_device,
 )
 from dask_gpuselect.kernels.cuda.moments import N_SUMS
-from dask_gpuselect.kernels.cuda.source import MOST_RANKS, TALLY_THREADS, digits
+from dask_gpuselect.kernels.cuda.source import TALLY_THREADS, digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
     Span,
@@ -99,7 +99,7 @@ def whole(values: Elements, ranks: RanksOf) -> Tally:
     no_ends = np.empty(0, selection_dtype(values.dtype))
     everything = Brackets(no_ends, np.ones(1, np.bool_))
     wanted = np.unique(ranks(values.size))
-    if _is_dense(values) and values.dtype == no_ends.dtype and 0 < len(wanted) <= MOST_RANKS:
+    if _is_dense(values) and values.dtype == no_ends.dtype and 0 < len(wanted) <= most_selected():
         known, n_missing = select_few(values, wanted)
         if not n_missing:
             counts = np.empty(0, np.int64)
@@ -147,8 +147,9 @@ def _pilot_on_device(
     by the sample, the tally there, and the elements of the wanted ranks, which the tally's counts
     are to prove. Between them the device would wait 0.4 ms for the host.
 
-    None for more than three brackets, for brackets that overlap, if the sample has missing
-    elements or is too small, or if so many are tied that there are more candidates than expected.
+    None for more than `most_selected` ends or ranks, for brackets that overlap, if the sample has
+    missing elements or is too small, or if so many are tied that there are more candidates than
+    expected.
     """
     dtype = selection_dtype(np.dtype(values.dtype))
     plan = _plan(ranks, n, size, dtype) if size else None
@@ -208,7 +209,7 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPi
     lo, hi = pilot_bracket(*ranks(size), size)
     wanted_ranks = np.unique(ranks(n))
     n_brackets, n_ranks = len(lo), len(wanted_ranks)
-    if not 0 < max(2 * n_brackets, n_ranks) <= MOST_RANKS or (lo[1:] <= hi[:-1]).any():
+    if not 0 < max(2 * n_brackets, n_ranks) <= most_selected() or (lo[1:] <= hi[:-1]).any():
         return None
     is_end = np.stack([lo >= 0, hi < size], axis=1).ravel()
     n_ends = int(is_end.sum())

@@ -38,6 +38,8 @@ GROUPS_EACH = 8  # elements of groups that a thread looks at before the block ga
 SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
+ADD_THREADS = 128  # of which each has digits of three sums in shared memory
+ADD_DIGITS = 8  # of a sum, next to those of the largest products
 UNITS_BELOW = 29  # powers of two that weights may be smaller than most; as many they may be larger
 WARP_STAGE = 64  # candidates with weights that a warp keeps until it writes them
 SCAN_THREADS = 1024  # of the one block that sums all
@@ -59,11 +61,14 @@ OUTSIDE = 255  # a bucket's shift if it is outside all windows
 DIGIT = 11  # bits
 COUNTERS = 8192  # of bins, in shared memory: several for each bin if there are few
 MOST_RANKS = 6  # selected together: their counts take 48 KiB, which every device has
-MOST_SELECTED = 8  # where a block can have 64 KiB for them
+MOST_SELECTED = 24  # where a block can have 192 KiB for them
 MOST_SURVEYS = 4  # intervals of candidates that are looked at together
 MOST_ANSWERS = 6  # for a lane, found together digit by digit
-AGREED: dict[str, int] = {name: n for name, n in list(globals().items()) if name.isupper()}
-OF_SUMS = ("OFFSET", "TOTAL_POINT", "SQUARE_POINT", "TOTAL_DIGITS", "SQUARE_DIGITS")
+SUMS = ("TOTAL", "SQUARE", "CUBE")  # of elements, of products of two, and of three
+AGREED: dict[str, int] = {
+    name: n for name, n in list(globals().items()) if name.isupper() and isinstance(n, int)
+}
+OF_SUMS = ("OFFSET", *(f"{sums}_{of}" for sums in SUMS for of in ("POINT", "DIGITS")))
 AGREED |= {name: getattr(exact_sums, name) for name in OF_SUMS}
 """All of these, and those of the exact sums."""
 
@@ -72,7 +77,7 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 
 MOST_ENDS = 1024  # of brackets, counted in one read
 MOST_MARKS = 511  # between which elements are dealt out
-SPANS = (1, 3, 5, 8)  # for which there are kernels
+SPANS = (1, 3, 5, 8, 12, 16, 24)  # for which there are kernels
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -264,6 +269,11 @@ def once_memory(n_ends: int) -> int:
     """Bytes for a block of `weigh_once`: what its threads sum and stage, and the ends."""
     n_segments = 2 * n_ends + 1
     return 20 * ONCE_THREADS * n_segments + ONCE_THREADS // 32 * WARP_STAGE * 16 + 8 * n_ends + 16
+
+
+def add_memory() -> int:
+    """Bytes for a block of `weigh_products`: digits of each thread, and of all together."""
+    return 8 * len(SUMS) * ADD_DIGITS * (ADD_THREADS + 1)
 
 
 def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import cupy
@@ -31,6 +32,8 @@ from dask_gpuselect.maths.moments import Moments
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
+# Bytes that take so long to read that fewer spans at a time are worth several reads.
+LARGE = 1 << 26
 
 Span = tuple[int, int]
 """The first and the last segment of a run that is counted; see `_spans`."""
@@ -71,10 +74,10 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
     """Counts at the ends, and candidates on the device; None if these are more than `most`."""
     ends, wanted = brackets.ends, brackets.wanted
     parts: list[Tally] = []
-    for start in range(0, max(len(ends), 1), source.MOST_ENDS):
+    stops = _stops(brackets, values.nbytes)
+    for start, stop in pairwise([0, *stops]):
         # The last end of the group before is counted again: it is where the first cell begins.
         first = max(start - 1, 0)
-        stop = min(start + source.MOST_ENDS, len(ends))
         cells = wanted[first : stop + 1].copy()
         cells[0] &= start == 0
         cells[-1] &= stop == len(ends)
@@ -94,6 +97,25 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
         upto=np.concatenate([part.upto for part in parts]),
         candidates=DeviceCandidates(elements),
     )
+
+
+def _stops(brackets: Brackets, n_bytes: int) -> list[int]:
+    """Where groups of ends stop, each of which is counted in one read of so many bytes.
+
+    More spans than there is a kernel for take a read for as many as there is: of 2^30 float32 on an
+    H200, 198 ends took 210 ms as one span of everything.
+    """
+    n = len(brackets.ends)
+    span = np.cumsum(~brackets.wanted[:-1]) if n else np.empty(0, np.int64)  # of each end
+    is_one = n_bytes < LARGE or not n or span[-1] - span[0] < source.SPANS[-1]
+    stops = [0]
+    while stops[-1] < n:
+        stop = min(stops[-1] + source.MOST_ENDS, n)
+        if not is_one:  # one span is that of the end before
+            last = span[stops[-1]] + source.SPANS[-1] - 1
+            stop = min(int(np.searchsorted(span, last)), stop)
+        stops.append(stop)
+    return stops[1:] or [0]
 
 
 def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:

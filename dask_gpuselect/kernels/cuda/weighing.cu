@@ -356,3 +356,125 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
     told[2 * n_stretches + stretch] = squares;
     last[stretch] = drawn[order[at]];
 }
+
+// --- Exact sums of products -----------------------------------------------------------------------
+
+// Add a number of N limbs of 32 bits, from which bit on: to a thread's own digits, of which there are
+// ADD_DIGITS from `first` on, or to those of all. Digits may be negative and larger than 32 bits.
+template <int N>
+__device__ __forceinline__ void add_limbs(
+    const u32 (&limbs)[N], bool is_negative, int begin, int first, u64* own, u64* table
+) {
+    int place = (begin >> 5) - first, shift = begin & 31;
+    u64 whole = 0;
+#pragma unroll
+    for (int i = 0; i <= N; ++i, ++place) {
+        if (i < N) whole += (u64)limbs[i] << shift;
+        u64 part = whole & 0xffffffffull;
+        whole >>= 32;
+        if (part == 0) continue;
+        if (is_negative) part = 0 - part;
+        if (place >= 0 && place < ADD_DIGITS) own[place * ADD_THREADS] += part;
+        else atomicAdd(table + first + place, part);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void multiply(const u32 (&left)[N], u64 right, u32 (&found)[N + 2]) {
+    u64 low = right & 0xffffffffull, high = right >> 32, carry = 0, before = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        u64 one = left[i] * low, other = left[i] * high;
+        u64 sum = (one & 0xffffffffull) + (before & 0xffffffffull) + carry;
+        found[i] = (u32)sum;
+        carry = (sum >> 32) + (one >> 32) + (before >> 32);
+        before = other;
+    }
+    u64 sum = (before & 0xffffffffull) + carry;
+    found[N] = (u32)sum;
+    found[N + 1] = (u32)((sum >> 32) + (before >> 32));
+}
+
+// The exact sums of the weights of elements between two others, of weight times element and, if that is
+// wanted, of weight times the element's square; of finite elements alone, and how many are inf and -inf.
+// `tables` has the digits of each sum, one behind the other.
+extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
+    const Word* values, const Weight* weights, i64 n, Value low, Value high, int has_low, int has_high,
+    int has_squares, int first, int first_of_products, int first_of_squares, u64* tables, u64* counts
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    constexpr int T = ADD_THREADS, EACH = ADD_DIGITS, N_SUMS = 3;
+    u64 *digits = (u64*)scratch, *own = digits + threadIdx.x, *all = digits + N_SUMS * EACH * T;
+    u64* products = tables + TOTAL_DIGITS;
+    u64* squares = products + SQUARE_DIGITS;
+    for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
+    u32 n_high = 0, n_low = 0;
+    i64 step = (i64)gridDim.x * T;
+    for (i64 i = (i64)blockIdx.x * T + threadIdx.x; i < n; i += step) {
+        Value value = value_of(values[i]);
+        if (has_low && !is_less_than(low, value)) continue;
+        if (has_high && !is_less_than(value, high)) continue;
+#if KIND == FLOATING
+        u64 bits = (u64)__double_as_longlong(as_double(value)), size = bits & 0xfffffffffffffull;
+        int exponent = (int)(bits >> 52) & 0x7ff;
+        bool is_negative = bits >> 63;
+        if (exponent == 0x7ff) {
+            n_high += !is_negative;
+            n_low += is_negative;
+            continue;
+        }
+        if (exponent) size |= 1ull << 52;
+        else exponent = 1;
+        int place = exponent - 1075;
+#elif KIND == SIGNED
+        bool is_negative = value < 0;
+        u64 size = is_negative ? 0 - (u64)(i64)value : (u64)value;
+        constexpr int place = 0;
+#else
+        constexpr bool is_negative = false;
+        u64 size = (u64)value;
+        constexpr int place = 0;
+#endif
+#if WHOLE
+        u64 weight = (u64)weights[i];
+        constexpr int of_weight = 0;
+#else
+        u64 held = (u64)__double_as_longlong(weights[i]), weight = held & 0xfffffffffffffull;
+        int of_weight = (int)(held >> 52);
+        if (of_weight) weight |= 1ull << 52;
+        else of_weight = 1;
+        of_weight -= 1075;
+#endif
+        u32 once[2] = {(u32)weight, (u32)(weight >> 32)}, twice[4], thrice[6];
+        multiply(once, size, twice);
+        int begin = of_weight + place + 32 * SQUARE_POINT;
+        add_limbs(twice, is_negative, begin, first_of_products, own + EACH * T, products);
+        if (!has_squares) continue;
+        add_limbs(once, false, of_weight + 32 * TOTAL_POINT, first, own, tables);
+        multiply(twice, size, thrice);
+        begin = of_weight + 2 * place + 32 * CUBE_POINT;
+        add_limbs(thrice, false, begin, first_of_squares, own + 2 * EACH * T, squares);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x / 32; i < N_SUMS * EACH; i += T / 32) {
+        u64 sum = 0;
+        for (int k = threadIdx.x % 32; k < T; k += 32) sum += digits[i * T + k];
+        for (int offset = 16; offset; offset >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+        if (threadIdx.x % 32 == 0) all[i] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < N_SUMS) {
+        int k = threadIdx.x;
+        u64* table = k == 0 ? tables + first : k == 1 ? products + first_of_products : squares + first_of_squares;
+        i64 carry = 0;
+        for (int i = 0; i < EACH; ++i) {  // so that the digits of all blocks can be added up
+            carry += (i64)all[k * EACH + i];
+            u64 part = (u64)carry & 0xffffffffull;
+            if (part) atomicAdd(table + i, part);
+            carry >>= 32;
+        }
+        if (carry) atomicAdd(table + EACH, (u64)carry);
+    }
+    if (n_high) atomicAdd(counts, (u64)n_high);
+    if (n_low) atomicAdd(counts + 1, (u64)n_low);
+}

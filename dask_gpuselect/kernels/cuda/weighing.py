@@ -25,10 +25,13 @@ from dask_gpuselect.kernels.cuda.launch import (
     on_device,
 )
 from dask_gpuselect.kernels.cuda.source import (
+    ADD_DIGITS,
+    ADD_THREADS,
     ONCE_THREADS,
     STATIC,
     WEIGH_THREADS,
     Defined,
+    add_memory,
     once_memory,
     weigh_memory,
 )
@@ -36,8 +39,18 @@ from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, IntArray
-from dask_gpuselect.maths.exact_sums import TOTAL_DIGITS, TOTAL_POINT, ExactSums
+from dask_gpuselect.maths.exact_sums import (
+    CUBE_DIGITS,
+    CUBE_POINT,
+    DIGIT,
+    SQUARE_DIGITS,
+    SQUARE_POINT,
+    TOTAL_DIGITS,
+    TOTAL_POINT,
+    ExactSums,
+)
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
@@ -152,7 +165,9 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
     # One in each of as many equal stretches, as `reference.sampling.sample`.
     starts = np.arange(SAMPLED + 1) * n // SAMPLED
     places = cupy.asarray(np.random.default_rng(0).integers(starts[:-1], starts[1:]))
-    drawn, their_weights = (array.take(places).get() for array in (values, weights))
+    drawn, their_weights = (array.take(places) for array in (values, weights))
+    order = drawn.argsort()  # which the host then finds done
+    drawn, their_weights = (each[order].get() for each in (drawn, their_weights))
     pivots = reference.cuts(drawn, their_weights, n_pivots).pivots
     unit, square = _measured(weights)
     counts, sums = _segments(values, weights, pivots, unit)
@@ -377,19 +392,66 @@ def _defined_once(weights: Array) -> Defined:
 def products(
     values: Array, weights: Array, ends: NDArray[Any], summed: NDArray[np.bool_]
 ) -> ExactSums:
-    """See `reference.weighing.products`: what is in these cells is added up on the host."""
+    """See `reference.weighing.products`. Reads the chunk once, and what is in these cells once for
+    each of them."""
     if values.size <= FEW or len(ends) > _most_ends(values):
         return reference.products(values, weights, ends, summed)
-    if not summed.any():
-        return ExactSums.zeros((len(summed),))
     counts, _ = _segments(values, weights, ends, 0)
-    size = int(counts[::2][summed].sum())
-    taken, their_weights = _taken(values, weights, ends, summed, size)
-    return ExactSums.of(np.searchsorted(ends, taken), len(summed), taken, their_weights)
+    held = np.flatnonzero(summed & (counts[::2] > 0))
+    if len(held) > 1:
+        size = int(counts[::2][summed].sum())
+        values, weights = _taken_there(values, weights, ends, summed, size)
+    every = [ExactSums.zeros((1,))] * len(summed)
+    for cell in held.tolist():
+        every[cell] = _added(values, weights, (ends[cell - 1], ends[cell])).total
+    return ExactSums.joined(every)
 
 
-# On the host: digit by digit, for all elements.
-moments = reference.moments
+@advised
+def moments(values: Array, weights: Array) -> Moments:
+    """Exact sums of elements, each as often as it weighs; see `reference.weighing.moments`. Reads
+    the chunk twice."""
+    if values.size <= FEW:
+        return reference.moments(values, weights)
+    return _added(values, weights)
+
+
+_largest = cupy.ReductionKernel(
+    "T x",
+    "float64 most",
+    "isfinite((double)x) ? fabs((double)x) : 0.0",
+    "max(a, b)",
+    "most = a",
+    "0",
+    "dask_gpuselect_largest",
+)
+DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
+POINTS_OF = TOTAL_POINT, SQUARE_POINT, CUBE_POINT
+
+
+def _added(values: Array, weights: Array, between: tuple[Any, Any] | None = None) -> Moments:
+    """The exact sums of the weights, of weights times elements, and of these times the elements; or
+    the second alone, of the elements between two others."""
+    values = values.ravel()
+    tops = [math.frexp(_reduced(_largest, np.max, [each]))[1] for each in (weights, values)]
+    ends = [tops[0] + n * tops[1] for n in range(3)]
+    first = [
+        min(max((end - 1 + DIGIT * point) // DIGIT - ADD_DIGITS + 2, 0), n - ADD_DIGITS - 1)
+        for end, point, n in zip(ends, POINTS_OF, DIGITS_OF, strict=True)
+    ]
+    found = cupy.zeros(sum(DIGITS_OF) + 2, np.uint64)
+    kind = selection_dtype(values.dtype)
+    low, high = (kind.type(0), kind.type(0)) if between is None else between
+    is_between, is_all = np.int32(between is not None), np.int32(between is None)
+    numbers = low, high, is_between, is_between, is_all, *map(np.int32, first)
+    arguments = (*_arrays(values, weights), *numbers, found, found[sum(DIGITS_OF) :])
+    dtype, more = np.dtype(values.dtype), _defined(weights)
+    launch(dtype, "weigh_products", ADD_THREADS, arguments, add_memory(), defined=more)
+    *digits, others = np.split(found.get().view(np.int64), np.cumsum(DIGITS_OF))
+    tables = (each[None] for each in digits)
+    sums = [ExactSums.of_table(*each) for each in zip(tables, POINTS_OF, strict=True)]
+    n_high, n_low = others[:, None]
+    return Moments(sums[0], n_high, n_low, *sums[1:])
 
 
 def _segments(
@@ -410,7 +472,15 @@ def _segments(
 def _taken(
     values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The elements in the wanted cells, which are so many, and their weights, on the host."""
+    """The same as `_taken_there`, on the host."""
+    taken, their_weights = _taken_there(values, weights, ends, wanted, size)
+    return taken.get(), their_weights.get()
+
+
+def _taken_there(
+    values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
+) -> tuple[Array, Array]:
+    """The elements in the wanted cells, which are so many, and their weights."""
     taken, their_weights = cupy.empty(size, values.dtype), cupy.empty(size, weights.dtype)
     if size:
         found = cupy.zeros(1, np.uint64)
@@ -419,7 +489,7 @@ def _taken(
         arguments = (*_arrays(values, weights), *told, *room)
         more = _defined(weights)
         launch(np.dtype(values.dtype), "weigh_taken", WEIGH_THREADS, arguments, defined=more)
-    return taken.get(), their_weights.get()
+    return taken, their_weights
 
 
 def _arrays(values: Array, weights: Array) -> tuple[Array, Array, np.int64]:
