@@ -150,7 +150,8 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
     ranks = question.ranks_of_sample(size)
     if ranks is not None and kernels.is_best_whole(values):
         return Guessed(*kernels.whole(values, dtype, ranks))
-    if not (question.share == 1 and size >= PILOT_WORTH):
+    takes_many = ranks is not None and kernels.is_on_device(values)
+    if not ((question.share == 1 or takes_many) and size >= PILOT_WORTH):
         return None
     if ranks is not None:
         sampled = min(PILOT_SIZE, max(size >> PILOT_SHIFT, LEAST_PILOT))

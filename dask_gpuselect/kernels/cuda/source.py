@@ -77,7 +77,7 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 
 MOST_ENDS = 1024  # of brackets, counted in one read
 MOST_MARKS = 511  # between which elements are dealt out
-SPANS = (1, 3, 5, 8, 12, 16, 24)  # for which there are kernels
+SPANS = (1, 3, 5, 8, 12)  # for which there are kernels: of 24, one would take all registers
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
