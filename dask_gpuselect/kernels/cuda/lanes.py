@@ -1,8 +1,8 @@
 """Lanes of CuPy chunks. Of those with masks, what is left out is NaN, in a copy of each chunk.
 
 Integers of up to four bytes are floats there, which hold all of them; those of eight are looked at
-on the host, and so are lanes with companions that are taken in parts, and lanes whose elements
-weigh. Lanes without companions are in `plain_lanes`.
+on the host, and so are lanes with companions that are taken in parts, and box plots of lanes whose
+elements weigh. Lanes without companions are in `plain_lanes`, those that weigh in `weighed_lanes`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import any_true
 from dask_gpuselect.kernels.companions import Accompanied, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
-from dask_gpuselect.kernels.cuda import plain_lanes
+from dask_gpuselect.kernels.cuda import plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.lane_boxes import box_lanes
 from dask_gpuselect.kernels.cuda.launch import Array, advised
 from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
@@ -53,7 +53,10 @@ def _answer_masked(
     """
     wide = _floating(chunks, dtype)
     if wide is None:
-        return host.answer_lanes(chunks, dtype, axes, question)
+        found = None
+        if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
+            found = weighed_lanes.answer_lanes(chunks, dtype, axes, question)
+        return host.answer_lanes(chunks, dtype, axes, question) if found is None else found
     filled = [_filled(chunk, wide) for chunk in chunks]
     return _answers(chunks, filled, dtype, axes, question)
 
