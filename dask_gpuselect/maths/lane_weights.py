@@ -10,8 +10,6 @@ element without weight is none.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -32,7 +30,6 @@ from dask_gpuselect.maths.exact_sums import (
     taken,
 )
 from dask_gpuselect.maths.lane_cuts import Lanes, some_lanes
-from dask_gpuselect.maths.lane_windows import window_means
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
@@ -81,44 +78,25 @@ def pick(lanes: SortedLanes, wanted: Wanted) -> Lanes:
     shape = (len(lanes.values), len(wanted.q))
     dtype = wanted.dtype if wanted.method == TYPE_7 else lanes.values.dtype
     lower, upper = np.zeros(shape, dtype), np.zeros(shape, dtype)
-    is_sure = np.zeros(shape, np.bool_)
-    if wanted.method != TYPE_7 and lanes.values.size:
-        places, is_sure = _by_floats(lanes, wanted.q)
-        lower[...] = upper[...] = taken(lanes.values, places)
+    return decided(lanes, wanted, lower, upper, np.zeros(shape, np.bool_))
+
+
+def decided(
+    lanes: SortedLanes,
+    wanted: Wanted,
+    lower: NDArray[Any],
+    upper: NDArray[Any],
+    is_sure: NDArray[np.bool_],
+) -> Lanes:
+    """Find what is not sure yet, exactly."""
     rows = np.flatnonzero(~is_sure.all(axis=1) & (lanes.n_valid > 0))
     if len(rows):
-        items = Items.of(lanes if len(rows) == shape[0] else some_lanes(lanes, rows), wanted)
+        items = Items.of(
+            lanes if len(rows) == len(lanes.values) else some_lanes(lanes, rows), wanted
+        )
         for i in np.flatnonzero(~is_sure[rows].all(axis=0)):
             lower[rows, i], upper[rows, i] = items.answer(wanted.q[i], wanted)
     return Lanes(lower, upper, lanes.n_valid, lanes.n_missing)
-
-
-def _by_floats(lanes: SortedLanes, q: Sequence[float]) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The places of quantiles in each row, and whether sums of floats are enough to know them.
-
-    They are where these differ by more than rounding may have moved them: as nearly always, but for
-    equal weights and the like.
-    """
-    assert lanes.weights is not None
-    n = lanes.values.shape[1]
-    largest = float(lanes.weights.max(initial=0))
-    weights = lanes.weights
-    if not 1e-290 < largest < 1e290 / n:
-        weights = np.ldexp(weights.astype(np.float64), -math.frexp(largest)[1])
-    sums = np.cumsum(weights, axis=1, dtype=np.float64)
-    weight = sums[:, -1]
-    slack = weight * (n + 8) * 2.0**-52
-    last = np.maximum(lanes.n_valid - 1, 0)
-    places = np.zeros((len(weight), len(q)), np.int64)
-    is_sure = np.ones(places.shape, np.bool_)
-    for i, each in enumerate(q):
-        if each == 1:
-            places[:, i] = last
-        elif each > 0:
-            share = weight * each
-            places[:, i] = np.count_nonzero(sums < (share - slack)[:, None], axis=1)
-            is_sure[:, i] = taken(sums, places[:, i, None])[:, 0] > share + slack
-    return places, is_sure
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,11 +204,6 @@ class Items:
         with np.errstate(over="ignore"):
             found = first.astype(dtype)
         rows = np.flatnonzero((first != last) & (self.n > 0))
-        if self.middle is None and not len(self.base.digits) and len(self.running.limbs) <= 3:
-            few = rows[(stop - start)[rows] < FEW]
-            if len(few):
-                found[few], is_sure = self._by_pairs(q, few, start[few], stop[few], dtype)
-                rows = np.setdiff1d(rows, few[is_sure], assume_unique=True)
         if not len(rows):
             return found
         first_inside, behind_inside = stop + 1, stop + 1
@@ -280,21 +253,6 @@ class Items:
         n = behind - start
         i = np.arange(n.max())
         return np.where(i < n[:, None], start[:, None] + i, self.n[rows, None])
-
-    def _by_pairs(
-        self, q: float, rows: IntArray, start: IntArray, stop: IntArray, dtype: np.dtype[Any]
-    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """The averages of some rows over few items, and which are known to be right."""
-        place = start[:, None] + np.arange(int((stop - start).max()) + 1)
-        last = self.n[rows, None] - 1
-        values = self.values[rows[:, None], np.minimum(place, last)]
-        exact = values.astype(np.float64)
-        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-            exact[(exact > 2.0**53) | (exact < -(2.0**53))] = np.nan
-        running = self.running.some(rows)
-        square = self.square[rows[:, None]].pair(2 * running.exponent)
-        sums = running.pair(np.minimum(place[:, :-1], last) + 1)
-        return window_means(exact, sums, running.pair(last + 1), square, q, dtype)
 
     def _some_averages(
         self,
@@ -365,7 +323,6 @@ class Items:
         return ExactSums.of(row, len(rows), values, weights)
 
 
-FEW = 8  # items that are averaged by pairs of floats, mostly two
 OBJECTS = 1 << 14  # Python's integers that are in one table
 
 

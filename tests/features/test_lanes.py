@@ -7,6 +7,7 @@ import threading
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import dask
@@ -21,7 +22,7 @@ from dask_gpuselect.engine import threads
 from dask_gpuselect.kernels.cpu import lanes as cpu
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.robust import iqr
-from tests.backends import CUPY, Backend, kernel_module
+from tests.backends import CUPY, Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
 from tests.oracle import expected, takes_q
 
@@ -143,7 +144,7 @@ def test_lanes_of_any_length(backend: Backend, n: int, dtype: str) -> None:
 def test_few_long_lanes_are_answered_one_after_the_other(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = kernel_module("cuda", "plain_lanes")
+    kernels = import_module("dask_gpuselect.kernels.cuda.plain_lanes")
     monkeypatch.setattr(kernels, "ALONE", 1)
     alone: list[bool] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import nanquantile, quantile
 from dask_gpuselect.kernels.cuda import source
-from tests.backends import CUPY, kernel_module
+from tests.backends import CUPY
 from tests.data import normal, uniform
 
 pytestmark = pytest.mark.gpu
@@ -64,7 +65,8 @@ DATA: dict[str, Callable[[int], NDArray[np.float64]]] = {
 @pytest.fixture(autouse=True)
 def only_the_kernel_of_long_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "LONG_SIDE_BY_SIDE", 1)
-    monkeypatch.setattr(kernel_module("cuda", "plain_lanes"), "kernel_for", lambda *_: None)
+    kernels = import_module("dask_gpuselect.kernels.cuda.plain_lanes")
+    monkeypatch.setattr(kernels, "kernel_for", lambda *_: None)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
