@@ -136,8 +136,6 @@ class Items:
     weight, square : ExactSums, shape (n_rows,)
         Of the lane: the sum of its weights, and of their squares.
     middle : Middle, optional
-    weights : ndarray, shape (n_rows, n), optional
-        Of the items, where all of the lane are here.
     """
 
     values: NDArray[Any]
@@ -147,7 +145,6 @@ class Items:
     weight: ExactSums
     square: ExactSums
     middle: Middle | None = None
-    weights: NDArray[Any] | None = None
 
     @classmethod
     def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
@@ -157,8 +154,7 @@ class Items:
         wholes, none = Wholes.of(weights), ExactSums.zeros(n.shape)
         running = wholes.running()
         square = squares_of(weights, wholes) if wanted.method == TYPE_7 else none
-        about = lanes.values, running, none, n, running.at(n), square
-        return cls(*about, weights=weights)
+        return cls(lanes.values, running, none, n, running.at(n), square)
 
     def answer(self, q: float, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
         """The two elements whose mean answers, of each row."""
@@ -206,46 +202,16 @@ class Items:
         rows = np.flatnonzero((first != last) & (self.n > 0))
         if not len(rows):
             return found
-        first_inside, behind_inside = stop + 1, stop + 1
-        if self.weights is not None:
-            start[rows], stop[rows] = self._exact_window(q, rows)
-            is_some = stop - start > 1
-            first_inside = np.where(is_some, start, stop) + 1
-            behind_inside = np.where(is_some, stop, stop + 1)
-        widths = 2 * np.maximum(first_inside - start, stop + 1 - behind_inside)
-        rows = rows[np.argsort(widths[rows])]  # so that those together are about as wide
+        width = stop + 1 - start
+        rows = rows[np.argsort(width[rows])]  # so that those together are about as wide
         at = 0
         while at < len(rows):
-            some = rows[at : at + max(1, OBJECTS // widths[rows[at]])]
-            some = some[: max(1, OBJECTS // widths[some[-1]])]
-            inside = first_inside[some], behind_inside[some]
-            place = np.concatenate(
-                [
-                    self._places(some, start[some], inside[0]),
-                    self._places(some, inside[1], stop[some] + 1),
-                ],
-                axis=1,
-            )
-            found[some] = self._some_averages(q, some, place, inside, dtype)
+            some = rows[at : at + max(1, OBJECTS // width[rows[at]])]
+            some = some[: max(1, OBJECTS // width[some[-1]])]
+            place = self._places(some, start[some], stop[some] + 1)
+            found[some] = self._some_averages(q, some, place, dtype)
             at += len(some)
         return found
-
-    def _exact_window(self, q: float, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """The first and the last item that have a part in the window, of some rows of which all
-        items are here: all between them are inside as a whole, and infinite only if one of these
-        is."""
-        unit = min(self.running.exponent // DIGIT, self.weight.first, self.square.first // 2)
-        weight, square = self.weight[rows].integers(unit), self.square[rows].integers(2 * unit)
-        p, parts = q.as_integer_ratio()
-        low = (weight * weight - square) * p
-        running, scale = self.running.some(rows), weight * parts
-        # Sums are whole numbers of the unit: those beyond an end are at least the next such number.
-        ends = low // scale + 1, -(-(low + square * parts) // scale)
-        start, stop = (
-            running.reach(Need.reached(ExactSums.of_integers(end, unit))) for end in ends
-        )
-        last = self.n[rows] - 1
-        return np.minimum(start, last), np.minimum(np.maximum(start, stop), last)
 
     def _places(self, rows: IntArray, start: IntArray, behind: IntArray) -> IntArray:
         """The items from a place on of some rows, each row as long as the longest: there is nothing
@@ -259,11 +225,9 @@ class Items:
         q: float,
         rows: IntArray,
         place: IntArray,
-        inside: tuple[IntArray, IntArray],
         dtype: np.dtype[Any],
     ) -> NDArray[Any]:
-        """The averages of some rows over the items at some places, and over those `inside` of the
-        window as a whole, in Python's integers."""
+        """Average some rows over the items at some places, in Python's integers."""
         some = [self.running.exponent // DIGIT]
         some += [self.base.first, self.weight.first, self.square.first // 2]
         unit = min(some if self.middle is None else [*some, self.middle.weight.first])
@@ -278,8 +242,6 @@ class Items:
             between = is_behind * self.middle.weight[rows].integers(unit)[:, None]
             before, after = before + between, after + between
             product = self.middle.product[rows]
-        elif (inside[0] < inside[1]).any():
-            product = self._products(rows, *inside)
         n = self.n[rows, None]
         before = np.where(place >= n, weight[:, None], np.where(place, before, 0))
         after = np.where(place + 1 >= n, weight[:, None], after)
@@ -309,18 +271,6 @@ class Items:
         with np.errstate(invalid="ignore", over="ignore"):
             found += np.where(is_infinite & (overlap > 0), values, 0).sum(axis=1)
             return np.asarray(found.astype(dtype))
-
-    def _products(self, rows: IntArray, first: IntArray, behind: IntArray) -> ExactSums:
-        """The sums of weight times element of some items of each row, the first and those up to the
-        one behind."""
-        assert self.weights is not None
-        place = np.arange(self.values.shape[1])
-        row, at = np.nonzero((place >= first[:, None]) & (place < behind[:, None]))
-        values, weights = self.values[rows[row], at], self.weights[rows[row], at]
-        is_finite = np.isfinite(values)
-        some = (each[is_finite] for each in (row, values, weights))
-        row, values, weights = some
-        return ExactSums.of(row, len(rows), values, weights)
 
 
 OBJECTS = 1 << 14  # Python's integers that are in one table

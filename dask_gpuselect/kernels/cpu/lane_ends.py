@@ -48,6 +48,8 @@ def ends_of_sorted(
 ) -> LaneEnds:
     """What is beyond the bounds of each lane; see `maths.lane_ends.ends_of_sorted`."""
     rows, n_valid = lanes.values, lanes.n_valid
+    if lanes.weights is not None and lanes.weights.dtype.kind == "i":  # beyond 2**53
+        return lane_ends.ends_of_sorted(lanes, bounds, most, are_whole=are_whole)
     counts = np.zeros((6, len(rows)), np.int64)
     ends = np.empty((4, len(rows)), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
@@ -129,9 +131,6 @@ def _rounded_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measur
     """Of each lane what `_exact_sums` gives, as floats: by pairs of these, and exactly where they
     may round wrongly."""
     rows, weights, n_valid = lanes.values, lanes.weights, lanes.n_valid
-    if weights is not None and weights.dtype.kind == "i":
-        measures, moments = _exact_sums(lanes, counts)
-        return measures, RoundedMoments(*moments.mean_and_std())
     own = np.empty((0, rows.shape[1])) if weights is None else weights
     found, is_sure = np.zeros((5, len(rows))), np.ones(len(rows), np.bool_)
     is_whole = rows.dtype.kind in "iu"
@@ -240,19 +239,24 @@ def _mean(
     """The mean as a pair and rounded, by how much the pair may be off, and whether it is rounded
     rightly for sure. All elements are of that size at most."""
     mean, mean_rest = over(total, total_rest, weight, rest)
-    error = 2 * off / weight + size * (16 * LOST + 2 * weight_off / weight)
-    if off == 0 and weight_off == 0 and rest == 0:
-        # A quotient of two floats is known, as of zeros and of what is halfway between two floats.
-        first = total / weight
-        high, low = two_product(first, weight)
-        left, lost = two_sum(total - high, -low)
-        left, more = two_sum(left, total_rest)
-        second = left / weight
-        high, low = two_product(second, weight)
-        if lost == 0 and more == 0 and high == left and low == 0:
-            return mean, mean_rest, first + second, error, abs(first) > 2.0**-900 or total == 0
+    error = size * 16 * LOST
+    if off or weight_off:
+        error += (2 * off + 2 * size * weight_off) / weight
     least, most = mean + (mean_rest - error), mean + (mean_rest + error)
-    return mean, mean_rest, least, error, least == most and abs(mean) > 2.0**-900
+    if least == most:
+        return mean, mean_rest, least, error, abs(mean) > 2.0**-900
+    if off or weight_off or rest:
+        return mean, mean_rest, least, error, False
+    # A quotient of two floats is known, as of zeros and of what is halfway between two floats.
+    first = total / weight
+    high, low = two_product(first, weight)
+    left, lost = two_sum(total - high, -low)
+    left, more = two_sum(left, total_rest)
+    second = left / weight
+    high, low = two_product(second, weight)
+    is_known = lost == 0 and more == 0 and high == left and low == 0
+    is_usual = abs(first) > 2.0**-900 or total == 0
+    return mean, mean_rest, first + second, error, is_known and is_usual
 
 
 @called_by_kernels
@@ -308,15 +312,11 @@ def _exact_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measure]
         sums = sums_of_sorted(rows, n_below, n_valid - n_above)
         moments = Moments(n_valid - n_above - n_below, n_above, n_below, *sums)
         return (n_valid, n_low, n_high), moments
-    if weights.dtype != np.float64:
-        parts, moments = _sums_of_integers(lanes, n_low, n_high)
-    else:
-        sizes = (3 * TOTAL_DIGITS, TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)
-        digits, *tables = (np.zeros((len(rows), size), np.int64) for size in sizes)
-        _compiled(_add_rows, rows.dtype)(rows, weights, n_valid, n_low, n_high, digits, *tables)
-        thirds = digits.reshape(len(rows), 3, TOTAL_DIGITS)
-        parts = ExactSums.of_table(thirds, TOTAL_POINT)
-        moments = moments_of_tables(counts[2:], *tables)
+    sizes = (3 * TOTAL_DIGITS, TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)
+    digits, *tables = (np.zeros((len(rows), size), np.int64) for size in sizes)
+    _compiled(_add_rows, rows.dtype)(rows, weights, n_valid, n_low, n_high, digits, *tables)
+    parts = ExactSums.of_table(digits.reshape(len(rows), 3, TOTAL_DIGITS), TOTAL_POINT)
+    moments = moments_of_tables(counts[2:], *tables)
     return (ExactSums.sum([parts[:, i] for i in range(3)]), parts[:, 0], parts[:, 2]), moments
 
 
@@ -341,20 +341,6 @@ def _add_rows(
             add_at(parts[i], -part * TOTAL_DIGITS, np.int64(weight), begin)
             if np.isfinite(rows[i, j]):
                 add_moment(rows[i, j], weight, begin, held, finite[i], total[i], square[i])
-
-
-def _sums_of_integers(
-    lanes: SortedLanes, n_low: IntArray, n_high: IntArray
-) -> tuple[ExactSums, Moments]:
-    """The same, of weights beyond 2**53: by NumPy."""
-    n_lanes, valid = len(lanes.values), lanes.n_valid
-    assert lanes.weights is not None
-    lane, place = np.nonzero(np.arange(lanes.values.shape[1]) < valid[:, None])
-    values, weights = lanes.values[lane, place], lanes.weights[lane, place]
-    part = (place >= n_low[lane]).astype(np.int64) + (place >= (valid - n_high)[lane])
-    sums = ExactSums.of(3 * lane + part, 3 * n_lanes, weights)
-    parts = ExactSums(sums.first, sums.digits.reshape(-1, n_lanes, 3))
-    return parts, Moments.of(values, lane, n_lanes, weights=weights)
 
 
 @compiles

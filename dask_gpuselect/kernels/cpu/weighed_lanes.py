@@ -251,13 +251,15 @@ def _average(
             own, own_rest = two_product(weights[i, j], weights[i, j])
             square, more = two_sum(square, own)
             square_rest += more + own_rest
+            if j % 64 == 63:
+                square, square_rest = normal(square, square_rest)
         square, square_rest = normal(square, square_rest)
         whole, whole_rest = times(weight, rest, weight, rest)
         other, other_rest = plus(whole, whole_rest, -square, -square_rest)
         inverse, inverse_rest = over(1.0, 0.0, square, square_rest)
         for j in range(n):
             high_times[j], low_times[j] = times(high[j], low[j], weight, rest)
-        doubt = (64.0 + n) * (64.0 + n) * LOST + 8 * lost / weight
+        doubt = 64 * LOST + 8 * lost / weight
         share, width, margin, begin = other / weight, square / weight, weight * 2.0**-40, 0
         times_weight, by_square = weight / square, whole / square
         for k in range(q.size):
@@ -292,7 +294,7 @@ def _average(
                 continue
             mean, mean_rest = times(mean, mean_rest, inverse, inverse_rest)
             mean, mean_rest = plus(mean, mean_rest, np.float64(row[begin]), 0.0)
-            error = doubt * size * (j - begin + 4 + by_square)
+            error = size * (doubt * (j - begin + 4 + by_square) + 16.0 * n * LOST)
             least, most = mean + (mean_rest - error), mean + (mean_rest + error)
             if is_narrow:
                 wider = 2.0**-52 * abs(mean)  # for it is rounded twice
