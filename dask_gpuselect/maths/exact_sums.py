@@ -303,16 +303,6 @@ class ExactSums(Arrays):
         with np.errstate(over="ignore"):
             return np.asarray(np.ldexp(whole.astype(np.float64), exponent))
 
-    def pair(self, exponent: int) -> tuple[FloatArray, FloatArray]:
-        """Give the numbers in units of ``2**exponent``, which leave them below 2**300, as two
-        floats of 106 bits together, or some less."""
-        first, second = np.zeros((2, *self.shape))
-        for i in reversed(range(len(self.digits))):
-            digit = np.ldexp(self.digits[i].astype(np.float64), DIGIT * (i + self.first) - exponent)
-            first, rest = two_sum(first, digit)
-            second += rest
-        return two_sum(first, second)
-
     def leading(self) -> tuple[FloatArray, IntArray]:
         """Give the numbers as floats times ``2**(32 * place)``, to 64 bits and more; 0 for zero."""
         digits, top, _ = self.leading_digits(3)
@@ -512,17 +502,6 @@ class Running:
         """The sums of the first `n` weights of each row; shape ``(n_rows,)`` or more axes."""
         digits = np.array([np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs])
         return ExactSums.carried(0, digits).shifted(self.exponent).trimmed()
-
-    def pair(self, n: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The sums of the first `n` weights of each row, in units of ``2**exponent``, as two floats
-        of 106 bits together, or some less."""
-        *others, last = (np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs)
-        first = last.astype(np.float64)
-        second = (last - first.astype(np.int64)).astype(np.float64)
-        for limb in reversed(others):
-            first, rest = two_sum(first * 2.0**DIGIT, limb.astype(np.float64))
-            second = second * 2.0**DIGIT + rest
-        return two_sum(first, second)
 
     def some(self, rows: IntArray) -> Self:
         """Those of some rows."""

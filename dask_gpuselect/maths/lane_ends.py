@@ -8,7 +8,7 @@ tables are on the host, with a row for each lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums, taken
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.lane_cuts import join
-from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments, sum_of
+from dask_gpuselect.maths.moments import Moments, RoundedMoments, sum_of
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
-Measure = IntArray | ExactSums
-"""Of some elements of each lane: their number, or what they weigh."""
+Measure = IntArray | ExactSums | FloatArray
+"""Of some elements of each lane: their number, or what they weigh, which may be rounded."""
 
 BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """From the answers for some lanes, shape ``(n_answers, n_lanes)``, to the lower and the upper bound
@@ -58,7 +57,7 @@ class Outermost(Arrays):
 
     Parameters
     ----------
-    measure : ndarray of int64, or ExactSums; shape (n_lanes,)
+    measure : Measure, shape (n_lanes,)
         How many elements lie beyond it; where elements weigh, what these weigh.
     kept : ndarray of int64, shape (n_lanes,)
         How many values are here.
@@ -92,9 +91,11 @@ class Outermost(Arrays):
         """Take the values of at most so many elements of each lane, and of all that equal the last
         of them; of elements in any order that are lane by lane."""
         n_lanes = len(measure)
-        order = _order_in_lanes(np.bincount(lane, minlength=n_lanes), lane, elements)
+        found = np.bincount(lane, minlength=n_lanes)
+        order = _order_in_lanes(found, lane, elements)
         if is_high:
-            order = order[::-1][np.argsort(lane[::-1], kind="stable")]
+            stops = np.cumsum(found)
+            order = order[np.repeat(2 * stops - found - 1, found) - np.arange(len(order))]
         elements = unsigned_zero(elements[order])
         is_first = np.ones(len(elements), np.bool_)
         is_first[1:] = (lane[1:] != lane[:-1]) | (elements[1:] != elements[:-1])
@@ -147,7 +148,9 @@ class Outermost(Arrays):
 
 
 def _order_in_lanes(found: IntArray, lane: IntArray, elements: NDArray[Any]) -> IntArray:
-    """Sort elements that are lane by lane, `found` in each."""
+    """Sort elements that are lane by lane, `found` in each; they may be sorted."""
+    if ((elements[1:] >= elements[:-1]) | (lane[1:] != lane[:-1])).all():
+        return np.arange(len(elements))
     width = int(found.max(initial=0))
     if len(found) * width > PADDED * len(elements):
         return np.lexsort((elements, lane))
@@ -166,7 +169,7 @@ class LaneEnds(Arrays):
     ----------
     n_valid, n_missing, n_left_out : ndarray of int64, shape (n_lanes,)
         Elements that weigh nothing are left out, too.
-    measure : ndarray of int64, or ExactSums; shape (n_lanes,)
+    measure : Measure, shape (n_lanes,)
         As of `Outermost`, of all valid elements.
     least, most : ndarray, shape (n_lanes,)
         The extremes; the largest and the smallest number of the dtype where nothing is valid.
@@ -214,31 +217,12 @@ class LaneEnds(Arrays):
     def less_left_out(self, n: IntArray) -> Self:
         return replace(self, n_left_out=self.n_left_out - n)
 
-    @classmethod
-    def of_whole_lanes(cls, pieces: Iterable[LaneEnds]) -> LaneEnds:
-        """Join the ends of some lanes, of the next, and so on.
 
-        Sums of lanes are rounded as soon as there are many: the digits of 62,500 lanes of 32
-        elements of all magnitudes take six times the memory of the elements.
-        """
-        rounded: list[LaneEnds] = []
-        waiting: list[LaneEnds] = []
-        for piece in pieces:
-            waiting.append(piece)
-            if sum(len(each.n_valid) for each in waiting) >= LANES:
-                rounded.append(cls._rounded(waiting))
-                waiting = []
-        return join([*rounded, cls._rounded(waiting)] if waiting else rounded)
-
-    @classmethod
-    def _rounded(cls, pieces: Sequence[LaneEnds]) -> LaneEnds:
-        ends: LaneEnds = join(pieces)
-        return replace(ends, moments=RoundedMoments(*ends.moments.mean_and_std()))
-
-
-def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> LaneEnds:
+def ends_of_sorted(
+    lanes: SortedLanes, bounds: Bounds, most: int, *, are_whole: bool = False
+) -> LaneEnds:
     """Look at what is beyond the bounds of sorted lanes, with the values of at most so many
-    elements of each side."""
+    elements of each side. Sums of whole lanes are rounded at once: digits take more memory."""
     rows, n_valid, weights = lanes.values, lanes.n_valid, lanes.weights
     least, largest = extremes_of(rows.dtype)
     low, high = (bound[:, None] for bound in (bounds.low, bounds.high))
@@ -262,6 +246,9 @@ def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> LaneEnds:
         some = lane[is_one], values[is_one], most
         return Outermost.of(measure, *some, is_high=is_high, weights=own)
 
+    moments: Any = Moments.of(values, lane, len(rows), weights=of_each)
+    if are_whole:
+        moments = RoundedMoments(*moments.mean_and_std())
     return LaneEnds(
         n_valid,
         lanes.n_missing,
@@ -273,5 +260,5 @@ def ends_of_sorted(lanes: SortedLanes, bounds: Bounds, most: int) -> LaneEnds:
         at(n_upto - 1, (n_upto > 0) & ~np.isnan(bounds.high), least),
         beyond(place < n_low[lane], n_low, is_high=False),
         beyond(place >= n_upto[lane], n_valid - n_upto, is_high=True),
-        Moments.of(values, lane, len(rows), weights=of_each),
+        moments,
     )

@@ -10,8 +10,6 @@ element without weight is none.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -32,7 +30,6 @@ from dask_gpuselect.maths.exact_sums import (
     taken,
 )
 from dask_gpuselect.maths.lane_cuts import Lanes, some_lanes
-from dask_gpuselect.maths.lane_windows import window_means
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
@@ -81,44 +78,25 @@ def pick(lanes: SortedLanes, wanted: Wanted) -> Lanes:
     shape = (len(lanes.values), len(wanted.q))
     dtype = wanted.dtype if wanted.method == TYPE_7 else lanes.values.dtype
     lower, upper = np.zeros(shape, dtype), np.zeros(shape, dtype)
-    is_sure = np.zeros(shape, np.bool_)
-    if wanted.method != TYPE_7 and lanes.values.size:
-        places, is_sure = _by_floats(lanes, wanted.q)
-        lower[...] = upper[...] = taken(lanes.values, places)
+    return decided(lanes, wanted, lower, upper, np.zeros(shape, np.bool_))
+
+
+def decided(
+    lanes: SortedLanes,
+    wanted: Wanted,
+    lower: NDArray[Any],
+    upper: NDArray[Any],
+    is_sure: NDArray[np.bool_],
+) -> Lanes:
+    """Find what is not sure yet, exactly."""
     rows = np.flatnonzero(~is_sure.all(axis=1) & (lanes.n_valid > 0))
     if len(rows):
-        items = Items.of(lanes if len(rows) == shape[0] else some_lanes(lanes, rows), wanted)
+        items = Items.of(
+            lanes if len(rows) == len(lanes.values) else some_lanes(lanes, rows), wanted
+        )
         for i in np.flatnonzero(~is_sure[rows].all(axis=0)):
             lower[rows, i], upper[rows, i] = items.answer(wanted.q[i], wanted)
     return Lanes(lower, upper, lanes.n_valid, lanes.n_missing)
-
-
-def _by_floats(lanes: SortedLanes, q: Sequence[float]) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The places of quantiles in each row, and whether sums of floats are enough to know them.
-
-    They are where these differ by more than rounding may have moved them: as nearly always, but for
-    equal weights and the like.
-    """
-    assert lanes.weights is not None
-    n = lanes.values.shape[1]
-    largest = float(lanes.weights.max(initial=0))
-    weights = lanes.weights
-    if not 1e-290 < largest < 1e290 / n:
-        weights = np.ldexp(weights.astype(np.float64), -math.frexp(largest)[1])
-    sums = np.cumsum(weights, axis=1, dtype=np.float64)
-    weight = sums[:, -1]
-    slack = weight * (n + 8) * 2.0**-52
-    last = np.maximum(lanes.n_valid - 1, 0)
-    places = np.zeros((len(weight), len(q)), np.int64)
-    is_sure = np.ones(places.shape, np.bool_)
-    for i, each in enumerate(q):
-        if each == 1:
-            places[:, i] = last
-        elif each > 0:
-            share = weight * each
-            places[:, i] = np.count_nonzero(sums < (share - slack)[:, None], axis=1)
-            is_sure[:, i] = taken(sums, places[:, i, None])[:, 0] > share + slack
-    return places, is_sure
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +136,6 @@ class Items:
     weight, square : ExactSums, shape (n_rows,)
         Of the lane: the sum of its weights, and of their squares.
     middle : Middle, optional
-    weights : ndarray, shape (n_rows, n), optional
-        Of the items, where all of the lane are here.
     """
 
     values: NDArray[Any]
@@ -169,7 +145,6 @@ class Items:
     weight: ExactSums
     square: ExactSums
     middle: Middle | None = None
-    weights: NDArray[Any] | None = None
 
     @classmethod
     def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
@@ -179,8 +154,7 @@ class Items:
         wholes, none = Wholes.of(weights), ExactSums.zeros(n.shape)
         running = wholes.running()
         square = squares_of(weights, wholes) if wanted.method == TYPE_7 else none
-        about = lanes.values, running, none, n, running.at(n), square
-        return cls(*about, weights=weights)
+        return cls(lanes.values, running, none, n, running.at(n), square)
 
     def answer(self, q: float, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
         """The two elements whose mean answers, of each row."""
@@ -226,53 +200,18 @@ class Items:
         with np.errstate(over="ignore"):
             found = first.astype(dtype)
         rows = np.flatnonzero((first != last) & (self.n > 0))
-        if self.middle is None and not len(self.base.digits) and len(self.running.limbs) <= 3:
-            few = rows[(stop - start)[rows] < FEW]
-            if len(few):
-                found[few], is_sure = self._by_pairs(q, few, start[few], stop[few], dtype)
-                rows = np.setdiff1d(rows, few[is_sure], assume_unique=True)
         if not len(rows):
             return found
-        first_inside, behind_inside = stop + 1, stop + 1
-        if self.weights is not None:
-            start[rows], stop[rows] = self._exact_window(q, rows)
-            is_some = stop - start > 1
-            first_inside = np.where(is_some, start, stop) + 1
-            behind_inside = np.where(is_some, stop, stop + 1)
-        widths = 2 * np.maximum(first_inside - start, stop + 1 - behind_inside)
-        rows = rows[np.argsort(widths[rows])]  # so that those together are about as wide
+        width = stop + 1 - start
+        rows = rows[np.argsort(width[rows])]  # so that those together are about as wide
         at = 0
         while at < len(rows):
-            some = rows[at : at + max(1, OBJECTS // widths[rows[at]])]
-            some = some[: max(1, OBJECTS // widths[some[-1]])]
-            inside = first_inside[some], behind_inside[some]
-            place = np.concatenate(
-                [
-                    self._places(some, start[some], inside[0]),
-                    self._places(some, inside[1], stop[some] + 1),
-                ],
-                axis=1,
-            )
-            found[some] = self._some_averages(q, some, place, inside, dtype)
+            some = rows[at : at + max(1, OBJECTS // width[rows[at]])]
+            some = some[: max(1, OBJECTS // width[some[-1]])]
+            place = self._places(some, start[some], stop[some] + 1)
+            found[some] = self._some_averages(q, some, place, dtype)
             at += len(some)
         return found
-
-    def _exact_window(self, q: float, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """The first and the last item that have a part in the window, of some rows of which all
-        items are here: all between them are inside as a whole, and infinite only if one of these
-        is."""
-        unit = min(self.running.exponent // DIGIT, self.weight.first, self.square.first // 2)
-        weight, square = self.weight[rows].integers(unit), self.square[rows].integers(2 * unit)
-        p, parts = q.as_integer_ratio()
-        low = (weight * weight - square) * p
-        running, scale = self.running.some(rows), weight * parts
-        # Sums are whole numbers of the unit: those beyond an end are at least the next such number.
-        ends = low // scale + 1, -(-(low + square * parts) // scale)
-        start, stop = (
-            running.reach(Need.reached(ExactSums.of_integers(end, unit))) for end in ends
-        )
-        last = self.n[rows] - 1
-        return np.minimum(start, last), np.minimum(np.maximum(start, stop), last)
 
     def _places(self, rows: IntArray, start: IntArray, behind: IntArray) -> IntArray:
         """The items from a place on of some rows, each row as long as the longest: there is nothing
@@ -281,31 +220,14 @@ class Items:
         i = np.arange(n.max())
         return np.where(i < n[:, None], start[:, None] + i, self.n[rows, None])
 
-    def _by_pairs(
-        self, q: float, rows: IntArray, start: IntArray, stop: IntArray, dtype: np.dtype[Any]
-    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """The averages of some rows over few items, and which are known to be right."""
-        place = start[:, None] + np.arange(int((stop - start).max()) + 1)
-        last = self.n[rows, None] - 1
-        values = self.values[rows[:, None], np.minimum(place, last)]
-        exact = values.astype(np.float64)
-        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-            exact[(exact > 2.0**53) | (exact < -(2.0**53))] = np.nan
-        running = self.running.some(rows)
-        square = self.square[rows[:, None]].pair(2 * running.exponent)
-        sums = running.pair(np.minimum(place[:, :-1], last) + 1)
-        return window_means(exact, sums, running.pair(last + 1), square, q, dtype)
-
     def _some_averages(
         self,
         q: float,
         rows: IntArray,
         place: IntArray,
-        inside: tuple[IntArray, IntArray],
         dtype: np.dtype[Any],
     ) -> NDArray[Any]:
-        """The averages of some rows over the items at some places, and over those `inside` of the
-        window as a whole, in Python's integers."""
+        """Average some rows over the items at some places, in Python's integers."""
         some = [self.running.exponent // DIGIT]
         some += [self.base.first, self.weight.first, self.square.first // 2]
         unit = min(some if self.middle is None else [*some, self.middle.weight.first])
@@ -320,8 +242,6 @@ class Items:
             between = is_behind * self.middle.weight[rows].integers(unit)[:, None]
             before, after = before + between, after + between
             product = self.middle.product[rows]
-        elif (inside[0] < inside[1]).any():
-            product = self._products(rows, *inside)
         n = self.n[rows, None]
         before = np.where(place >= n, weight[:, None], np.where(place, before, 0))
         after = np.where(place + 1 >= n, weight[:, None], after)
@@ -352,20 +272,7 @@ class Items:
             found += np.where(is_infinite & (overlap > 0), values, 0).sum(axis=1)
             return np.asarray(found.astype(dtype))
 
-    def _products(self, rows: IntArray, first: IntArray, behind: IntArray) -> ExactSums:
-        """The sums of weight times element of some items of each row, the first and those up to the
-        one behind."""
-        assert self.weights is not None
-        place = np.arange(self.values.shape[1])
-        row, at = np.nonzero((place >= first[:, None]) & (place < behind[:, None]))
-        values, weights = self.values[rows[row], at], self.weights[rows[row], at]
-        is_finite = np.isfinite(values)
-        some = (each[is_finite] for each in (row, values, weights))
-        row, values, weights = some
-        return ExactSums.of(row, len(rows), values, weights)
 
-
-FEW = 8  # items that are averaged by pairs of floats, mostly two
 OBJECTS = 1 << 14  # Python's integers that are in one table
 
 

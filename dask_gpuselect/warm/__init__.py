@@ -20,7 +20,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "quantiles": frozenset({*_ELEMENTS, "groups"}),
     "axis": frozenset({*_LANES, "fingerprints", "moments"}),
     "boxes": frozenset({*_ELEMENTS, *_LANES, "groups"}),
-    "weights": frozenset({*_ELEMENTS, "weighing", "lane_ends"}),
+    "weights": frozenset({*_ELEMENTS, "weighing", "lane_ends", "weighed_lanes"}),
     "groups": frozenset({*_ELEMENTS, *_LANES, "groups"}),
     "sorting": frozenset({"ordering", "fingerprints"}),
     "strategies": frozenset({"measures", *_ELEMENTS}),

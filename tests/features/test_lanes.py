@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import threading
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import dask
@@ -144,7 +144,7 @@ def test_lanes_of_any_length(backend: Backend, n: int, dtype: str) -> None:
 def test_few_long_lanes_are_answered_one_after_the_other(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = importlib.import_module("dask_gpuselect.kernels.cuda.plain_lanes")
+    kernels = import_module("dask_gpuselect.kernels.cuda.plain_lanes")
     monkeypatch.setattr(kernels, "ALONE", 1)
     alone: list[bool] = []
 

@@ -26,6 +26,7 @@ MODULES = [
     "moments",
     "selection",
     "spans",
+    "weighed_lanes",
     "weighing",
     "window_lanes",
 ]

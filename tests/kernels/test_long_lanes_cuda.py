@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -65,11 +65,8 @@ DATA: dict[str, Callable[[int], NDArray[np.float64]]] = {
 @pytest.fixture(autouse=True)
 def only_the_kernel_of_long_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "LONG_SIDE_BY_SIDE", 1)
-    monkeypatch.setattr(
-        importlib.import_module("dask_gpuselect.kernels.cuda.plain_lanes"),
-        "kernel_for",
-        lambda *_: None,
-    )
+    kernels = import_module("dask_gpuselect.kernels.cuda.plain_lanes")
+    monkeypatch.setattr(kernels, "kernel_for", lambda *_: None)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

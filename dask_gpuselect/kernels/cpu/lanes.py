@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
-from dask_gpuselect.kernels.cpu import few, long_lanes, narrow
+from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.at_once import (
     answer_group_lanes,
@@ -28,7 +28,6 @@ from dask_gpuselect.kernels.reference.at_once import (
     lanes_last,
 )
 from dask_gpuselect.kernels.reference.weighing import as_weights
-from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import (
@@ -155,7 +154,7 @@ def _picked(table: SortedLanes, question: Any) -> Lanes:
     """What answers a question, by count or by weight."""
     if table.weights is None:
         return pick(table, question.lane_ranks)
-    return lane_weights.pick(table, question.wanted)
+    return weighed_lanes.pick(table, question.wanted)
 
 
 def answers_and_ends(
@@ -168,16 +167,12 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The answers for every lane, and what is beyond bounds that they make; see
     `reference.lanes.answers_and_ends`. Lanes are sorted once."""
-    answers = []
-
-    def pieces() -> Iterator[LaneEnds]:
-        for table in sorted_lanes(parts_of(chunks, dtype, axes)):
-            found = question.lane_answer(_picked(table, question)).astype(np.float64)
-            answers.append(found)
-            yield ends_of_sorted(table, Bounds(*bounds_of(found), table.values.dtype), most)
-
-    ends = LaneEnds.of_whole_lanes(pieces())
-    return np.concatenate(answers, axis=1), ends
+    answers, ends = [], []
+    for table in sorted_lanes(parts_of(chunks, dtype, axes)):
+        answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
+        bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
+        ends.append(ends_of_sorted(table, bounds, most, are_whole=True))
+    return np.concatenate(answers, axis=1), join(ends)
 
 
 def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
@@ -222,7 +217,7 @@ def _sorted_together(parts: Sequence[Any]) -> Iterator[SortedLanes]:
         columns.append([_keeps(part) for part in parts])
     most = max(1, WEIGHED // max(sum(part.shape[-1] for part in parts), 1))
     for tables in zip(*(tiles(column, most=most) for column in columns), strict=True):
-        yield SortedLanes.weighed(*tables)
+        yield weighed_lanes.sorted_with_weights(*tables)
 
 
 def _keeps(part: Accompanied) -> Any:

@@ -1,0 +1,352 @@
+"""Lanes whose elements weigh, compiled by Numba: sorted with their weights, and what answers.
+
+Sums of weights are pairs of floats, and mostly exact. Where a pair cannot tell what answers, the
+mathematics does, in integers: see `maths.lane_weights`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    by_types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
+from dask_gpuselect.kernels.cpu.pairs import (
+    LARGE,
+    LOST,
+    SMALL,
+    normal,
+    over,
+    plus,
+    times,
+    two_product,
+    two_sum,
+)
+from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
+from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths.exact_sums import taken
+from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.lane_weights import TYPE_7, Wanted, check_some_weigh
+from dask_gpuselect.maths.sorted_lanes import SortedLanes
+
+FEW = 32
+"""Elements of 8 bytes that are sorted by their ranks; of longer lanes, NumPy sorts the places."""
+
+
+# --- Sorted with their weights --------------------------------------------------------------------
+
+
+@until_compiled(SortedLanes.weighed)
+def sorted_with_weights(
+    values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
+) -> SortedLanes:
+    """Tables of lanes, sorted; see `SortedLanes.weighed`.
+
+    Elements of up to four bytes are sorted by keys with room for their places: 12 ns an element of
+    lanes of 8 and of 365, where sorting places and taking elements and weights takes 40.
+    """
+    n_lanes, n = values.shape
+    is_wide = values.dtype.itemsize == 8
+    if values.dtype.kind in "mM" or weights.dtype.kind == "i" or (is_wide and n > FEW):
+        return SortedLanes.weighed(values, weights, keeps)
+    counts = np.zeros((3, n_lanes), np.int64)
+    kept = np.empty((0, n), np.bool_) if keeps is None else keeps
+    ordered, own = np.empty_like(values), np.empty_like(weights)
+    if is_wide:
+        _compiled(_sort_few, values.dtype)(values, weights, kept, counts, ordered, own)
+    else:
+        keys = np.empty((n_lanes, n), np.uint64)
+        words = values.view(f"u{values.dtype.itemsize}")
+        _compiled(_make_keys, values.dtype)(values, words, weights, kept, keys, counts)
+        keys.sort(axis=1)
+        _compiled(_by_keys, values.dtype)(keys, values, weights, counts[0], ordered, own)
+    n_valid, n_missing, n_left_out = counts
+    return SortedLanes(ordered, n_valid, n_missing, n_left_out, own)
+
+
+@called_by_kernels
+def _takes(value: Any, weight: Any, kept: Any, i: int, j: int, counts: Any) -> Any:
+    """Whether an element takes part; counted if it does, or is missing or left out."""
+    if kept.shape[0] and not kept[i, j]:
+        counts[2, i] += 1
+        return False
+    if not weight > 0:
+        return False
+    if is_missing(value):
+        counts[1, i] += 1
+        return False
+    counts[0, i] += 1
+    return True
+
+
+def _sort_few(values: Any, weights: Any, kept: Any, counts: Any, ordered: Any, own: Any) -> None:
+    """Put each element of a row where as many are less: without branches."""
+    n = values.shape[1]
+    row, places = np.empty(n, values.dtype), np.empty(n, np.int64)
+    ranks = np.empty(n, np.int32)
+    for i in range(values.shape[0]):
+        n_valid = 0
+        for j in range(n):
+            if _takes(values[i, j], weights[i, j], kept, i, j, counts):
+                row[n_valid], places[n_valid] = values[i, j], j
+                n_valid += 1
+        for j in range(n_valid):
+            value, rank = row[j], np.int32(0)
+            for k in range(j):
+                is_before = np.int32(row[k] <= value)
+                rank += is_before
+                ranks[k] += np.int32(1) - is_before
+            ranks[j] = rank
+        for j in range(n_valid):
+            ordered[i, ranks[j]], own[i, ranks[j]] = row[j], weights[i, places[j]]
+        for j in range(n_valid, n):
+            ordered[i, j], own[i, j] = values[i, j], 0
+
+
+NONE = np.uint64(2**64 - 1)
+
+
+def _make_keys(values: Any, words: Any, weights: Any, kept: Any, keys: Any, counts: Any) -> None:
+    """Integers in the order of the elements, with the place of each in the lower half."""
+    n = values.shape[1]
+    for i in range(values.shape[0]):
+        for j in range(n):
+            if _takes(values[i, j], weights[i, j], kept, i, j, counts):
+                place = np.uint64(_ordered(values[i, j], words[i, j]))
+                keys[i, j] = place << np.uint64(32) | np.uint64(j)
+            else:
+                keys[i, j] = NONE
+
+
+@by_types
+def _ordered(value: Any, word: Any) -> Any:
+    """The bits of an element of up to four bytes as an integer in the order of the elements."""
+    sign = 1 << (word.bitwidth - 1)
+    if isinstance(value, types.Float):
+        return lambda value, word: ~word if word & sign else word | sign
+    if value.signed:
+        return lambda value, word: word ^ sign
+    return lambda value, word: word
+
+
+def _by_keys(keys: Any, values: Any, weights: Any, n_valid: Any, ordered: Any, own: Any) -> None:
+    """Elements and weights in the order of their keys."""
+    for i in range(keys.shape[0]):
+        for j in range(keys.shape[1]):
+            if j < n_valid[i]:
+                place = keys[i, j] & np.uint64(0xFFFFFFFF)
+                ordered[i, j], own[i, j] = values[i, place], weights[i, place]
+            else:
+                ordered[i, j], own[i, j] = values[i, 0], 0
+
+
+# --- What answers ---------------------------------------------------------------------------------
+
+
+@until_compiled(lane_weights.pick)
+def pick(lanes: SortedLanes, wanted: Wanted) -> Lanes:
+    """What answers, of lanes that are known as a whole; see `maths.lane_weights.pick`."""
+    assert lanes.weights is not None
+    if lanes.weights.dtype.kind == "i" or not lanes.values.size:
+        return lane_weights.pick(lanes, wanted)
+    check_some_weigh(lanes)
+    values, dtype = lanes.values, lanes.values.dtype
+    q = np.array(wanted.q, np.float64)
+    given = values, lanes.weights, lanes.n_valid, q
+    shape = (2, len(values), len(q))
+    is_sure = np.ones(shape[1:], np.bool_)
+    if wanted.method == TYPE_7:
+        means = np.zeros(shape[1:])
+        kinds = wanted.dtype.itemsize == 4, dtype.kind in "iu"
+        _compiled(_average, dtype)(*given, *kinds, means, is_sure)
+        with np.errstate(over="ignore"):
+            lower = upper = means.astype(wanted.dtype)
+            if wanted.dtype.itemsize == 2:  # they are rounded twice
+                beside = (np.nextafter(means, end).astype("f2") for end in (-np.inf, np.inf))
+                is_sure &= np.equal(*beside)
+    else:
+        places = np.zeros(shape, np.int64)
+        _compiled(_reach, dtype)(*given, places, is_sure)
+        lower = taken(values, places[0])
+        upper = lower if wanted.method == "inverted_cdf" else taken(values, places[1])
+    return lane_weights.decided(lanes, wanted, lower, upper, is_sure)
+
+
+@called_by_kernels
+def _add_up(weights: Any, n: int, high: Any, low: Any) -> Any:
+    """The sums of the first weights, up to each; and by how much they may be off, mostly 0."""
+    total, rest, lost = 0.0, 0.0, 0.0
+    for j in range(n):
+        total, more = two_sum(total, weights[j])
+        rest, least = two_sum(rest, more)
+        lost += abs(least)
+        high[j], low[j] = normal(total, rest)
+    return lost
+
+
+def _reach(values: Any, weights: Any, n_valid: Any, q: Any, places: Any, is_sure: Any) -> None:
+    """Where sums of weights, rounded to 53 bits, reach shares of all weights, rounded likewise, and
+    where they pass these."""
+    high, low = np.empty(weights.shape[1]), np.empty(weights.shape[1])
+    for i in range(values.shape[0]):
+        n = n_valid[i]
+        if n == 0:
+            continue
+        lost = _add_up(weights[i], n, high, low)
+        weight, rest = high[n - 1], low[n - 1]
+        is_usual = SMALL < weight < LARGE
+        for k in range(q.size):
+            if q[k] == 0 or q[k] == 1:
+                places[0, i, k] = places[1, i, k] = n - 1 if q[k] else 0
+                continue
+            share, more = two_product(q[k], weight)
+            off = (abs(more) + abs(q[k] * rest)) * 2.0**-52 if rest else 0.0
+            least, most = share + (more + q[k] * rest - off), share + (more + q[k] * rest + off)
+            if lost:  # halfway between two numbers there may be others
+                least, most = least * (1 - 2.0**-50), most * (1 + 2.0**-50)
+            reached, passed = first_from(high, 0, n, least), first_behind(high, 0, n, most)
+            is_one = least == most or reached == passed
+            is_sure[i, k] = is_usual and share > 2.0**-900 and is_one
+            places[0, i, k], places[1, i, k] = min(reached, n - 1), min(passed, n - 1)
+
+
+def _average(
+    values: Any,
+    weights: Any,
+    n_valid: Any,
+    q: Any,
+    is_narrow: bool,
+    is_whole: bool,
+    means: Any,
+    is_sure: Any,
+) -> None:
+    """The means over the windows of the estimator of type 7, rounded once: to float32 if they are
+    `narrow`. Pairs of floats may not tell, as of `whole` numbers beyond 2**53.
+
+    The mean is the first element, and of each step to the next one as much as there is of the
+    window behind it. In units of the square of all weights, the window is from ``q (W**2 - S)`` on,
+    S wide, of W the weight and S the sum of the squares of the weights. Behind the sum F of the
+    first weights there is what is left from ``F W``.
+    """
+    high, low, high_times, low_times = np.empty((4, weights.shape[1]))
+    for i in range(values.shape[0]):
+        n, row = n_valid[i], values[i]
+        if n == 0:
+            continue
+        lost = _add_up(weights[i], n, high, low)
+        weight, rest = high[n - 1], low[n - 1]
+        if not SMALL < weight < LARGE:
+            is_sure[i] = False
+            continue
+        square, square_rest = 0.0, 0.0
+        for j in range(n):
+            own, own_rest = two_product(weights[i, j], weights[i, j])
+            square, more = two_sum(square, own)
+            square_rest += more + own_rest
+            if j % 64 == 63:
+                square, square_rest = normal(square, square_rest)
+        square, square_rest = normal(square, square_rest)
+        whole, whole_rest = times(weight, rest, weight, rest)
+        other, other_rest = plus(whole, whole_rest, -square, -square_rest)
+        inverse, inverse_rest = over(1.0, 0.0, square, square_rest)
+        for j in range(n):
+            high_times[j], low_times[j] = times(high[j], low[j], weight, rest)
+        doubt = 64 * LOST + 8 * lost / weight
+        share, width, margin, begin = other / weight, square / weight, weight * 2.0**-40, 0
+        times_weight, by_square = weight / square, whole / square
+        for k in range(q.size):
+            if k and q[k] < q[k - 1]:
+                begin = 0
+            first, last = q[k] * share - margin, q[k] * share + width + margin
+            while begin < n - 1 and high[begin] <= first:  # all of the window is behind these
+                begin += 1
+            if is_narrow:
+                mean, error = _mean(row, high, last - margin, times_weight, by_square, begin, n)
+                means[i, k] = np.float32(mean)
+                if np.float32(mean - error) == np.float32(mean + error):
+                    continue
+            stop, stop_rest = two_product(q[k], other)
+            stop, stop_rest = plus(stop, stop_rest + q[k] * other_rest, square, square_rest)
+            mean, mean_rest, size = 0.0, 0.0, abs(np.float64(row[begin]))
+            j = begin
+            while j < n - 1 and high[j] < last:
+                part, part_rest = plus(stop, stop_rest, -high_times[j], -low_times[j])
+                if part <= 0:
+                    part, part_rest = 0.0, 0.0
+                elif part > square or (part == square and part_rest > square_rest):
+                    part, part_rest = square, square_rest
+                behind = np.float64(row[j + 1])
+                size = max(size, abs(behind))
+                step, step_rest = two_sum(behind, -np.float64(row[j]))
+                step, step_rest = times(step, step_rest, part, part_rest)
+                mean, mean_rest = plus(mean, mean_rest, step, step_rest)
+                j += 1
+            if row[j] == row[begin]:
+                means[i, k] = row[begin]
+                continue
+            mean, mean_rest = times(mean, mean_rest, inverse, inverse_rest)
+            mean, mean_rest = plus(mean, mean_rest, np.float64(row[begin]), 0.0)
+            error = size * (doubt * (j - begin + 4 + by_square) + 16.0 * n * LOST)
+            least, most = mean + (mean_rest - error), mean + (mean_rest + error)
+            if is_narrow:
+                wider = 2.0**-52 * abs(mean)  # for it is rounded twice
+                least, most = np.float32(least - wider), np.float32(most + wider)
+            means[i, k] = least
+            is_certain = least == most and SMALL < size < LARGE
+            is_sure[i, k] = is_certain and not (is_whole and size >= 2.0**53)
+
+
+@called_by_kernels
+def _mean(
+    row: Any, high: Any, stop: Any, times_weight: Any, by_square: Any, begin: Any, n: Any
+) -> Any:
+    """The same by single floats, and by how much it may be off: enough for float32."""
+    mean = np.float64(row[begin])
+    size = abs(mean)
+    j = begin
+    while j < n - 1:
+        part = (stop - high[j]) * times_weight
+        if part <= -(2.0**-40) * by_square:
+            break
+        behind = np.float64(row[j + 1])
+        size = max(size, abs(behind))
+        mean += min(max(part, 0.0), 1.0) * (behind - np.float64(row[j]))
+        j += 1
+    if not SMALL < size < LARGE:
+        return np.nan, 0.0
+    return mean, 2.0**-46 * size * (j - begin + 4 + by_square)
+
+
+# --- Compilation ----------------------------------------------------------------------------------
+
+
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    dtype: Any = values.dtype
+    table, weights = types.Array(dtype, 2, "C"), types.Array(types.float64, 2, "C")
+    flags, counts = types.Array(types.boolean, 2, "C"), types.Array(types.int64, 2, "C")
+    kept, numbers = (
+        types.Array(each, n, "A", readonly=True)
+        for each, n in ((types.boolean, 2), (types.int64, 1))
+    )
+    given = (table, weights, numbers, types.Array(types.float64, 1, "C"))
+    found: Types = {
+        _reach: (*given, types.Array(types.int64, 3, "C"), flags),
+        _average: (*given, types.boolean, types.boolean, weights, flags),
+    }
+    if dtype.bitwidth > 32:
+        return found | {_sort_few: (table, weights, kept, counts, table, weights)}
+    words = types.Array(getattr(types, f"uint{dtype.bitwidth}"), 2, "C")
+    keys = types.Array(types.uint64, 2, "C")
+    return found | {
+        _make_keys: (table, words, weights, kept, keys, counts),
+        _by_keys: (keys, table, weights, numbers, table, weights),
+    }
