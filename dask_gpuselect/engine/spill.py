@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
@@ -61,8 +61,31 @@ class Spilled:
         """Fill a contiguous array of the same shape and dtype from the disk."""
         self.file.read_into(array, self.offset)
 
+    def read_box_into(self, array: NDArray[Any], box: Sequence[slice]) -> None:
+        """Fill a contiguous array with the elements in a box, of a slice with a start and a stop
+        for each axis."""
+        self.file.read_runs_into(array, self.offset + self._starts_of_runs(box))
+
+    def _starts_of_runs(self, box: Sequence[slice]) -> NDArray[np.int64]:
+        """Where the runs of bytes begin that a box is made of, from the first byte of the array."""
+        cut = [i for i, (some, n) in enumerate(zip(box, self.shape, strict=True)) if _len(some) < n]
+        starts, step = np.zeros(1, np.int64), self.dtype.itemsize
+        for axis in reversed(range(len(self.shape))):
+            some = box[axis]
+            if cut and axis < cut[-1]:
+                along = np.arange(some.start, some.stop) * step
+                starts = (along[:, None] + starts).reshape(-1)
+            elif cut and axis == cut[-1]:
+                starts = starts + some.start * step
+            step *= self.shape[axis]
+        return starts
+
     def __reduce__(self) -> tuple[Any, ...]:
         return self.asarray, (self.read(),)
+
+
+def _len(some: slice) -> int:
+    return int(some.stop - some.start)
 
 
 class SpillFile:
@@ -89,7 +112,8 @@ class SpillFile:
     def write(self, array: Any) -> Spilled:
         """Append an array, NumPy's or CuPy's."""
         self._check_process()
-        data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8).data
+        host = np.ascontiguousarray(to_host(array))
+        data = host.reshape(-1).view(np.uint8).data
         with self._lock:
             offset, n = self._end, len(data)
             try:
@@ -102,7 +126,7 @@ class SpillFile:
                     self._file.truncate(offset)
                 raise self._noted(error) from None
             self._end += n
-        return Spilled(self, offset, array.shape, array.dtype, namespace(array).asarray)
+        return Spilled(self, offset, tuple(array.shape), host.dtype, namespace(array).asarray)
 
     def _check_process(self) -> None:
         # A child would move the place at which its parent reads.
@@ -125,11 +149,34 @@ class SpillFile:
                 self._file.seek(offset)
                 while data:
                     n = self._file.readinto(data)  # type: ignore[attr-defined]
-                    if not n:
-                        raise OSError(f"a temporary file in {self._directory} has lost its end")
-                    data = data[n:]
+                    data = data[self._found(n) :]
             except OSError as error:
                 raise self._noted(error) from None
+
+    def _found(self, n: int) -> int:
+        if not n:
+            raise OSError(f"a temporary file in {self._directory} has lost its end")
+        return n
+
+    def read_runs_into(self, array: NDArray[Any], offsets: NDArray[np.int64]) -> None:
+        """Fill a contiguous array with runs of as many bytes each, from some offsets."""
+        if not array.size:
+            return
+        runs = array.reshape(-1).view(np.uint8).reshape(len(offsets), -1)
+        if not hasattr(os, "preadv"):  # on Windows and on old systems
+            for run, offset in zip(runs, offsets.tolist(), strict=True):
+                self.read_into(run, offset)
+            return
+        self._check_process()
+        # Without the lock, which threads would hand on thousands of times: no place is moved.
+        read, descriptor = os.preadv, self._file.fileno()
+        try:
+            for run, offset in zip(runs, offsets.tolist(), strict=True):
+                n = read(descriptor, (run.data,), offset)
+                while n < run.size:
+                    n += self._found(read(descriptor, (run.data[n:],), offset + n))
+        except OSError as error:
+            raise self._noted(error) from None
 
 
 def directory_of(spill: str | os.PathLike[str] | None) -> str:

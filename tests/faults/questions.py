@@ -193,7 +193,7 @@ QUESTIONS: dict[str, Question] = {
     "quantile, axis in passes": together(
         Asked("quantile", "first axis", FEW),
         is_grid=True,
-        config={"dask_gpuselect.column-limit": 5000},
+        config={"dask_gpuselect.column-limit": 5000, "dask_gpuselect.scratch-directory": False},
     ),
     "describe_boxplot": together(BOXES, data=FLOATS),
     "describe_boxplot, axis": together(replace(BOXES, slots="first axis"), is_grid=True),

@@ -240,8 +240,13 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "little kept": {"keep-limit": 600},
     "kept on disk": {"keep-limit": 100, "keep-spill": True},
     "small root": {"root-limit": 4000},
-    "small columns": {"column-limit": 6000},
-    "small columns, nothing kept": {"column-limit": 6000, "keep-limit": 0},
+    "small columns": {"column-limit": 6000, "scratch-directory": False},
+    "small columns, nothing kept": {
+        "column-limit": 6000,
+        "keep-limit": 0,
+        "scratch-directory": False,
+    },
+    "small columns, written": {"column-limit": 6000},
 }
 
 
