@@ -201,19 +201,37 @@ class Tile:
             for axis, (n, some) in enumerate(zip(widest, self.box, strict=True))
         ]
         whole = np.empty(shape, parts[0].dtype)
+        alike = self._runs_of_all(parts, whole)
+        if alike is not None:
+            parts[0].file.read_runs_into(whole, *alike)
+            return whole
         for part, place in zip(parts, self.column.places, strict=True):
-            box = tuple(
-                slice(0, n) if axis in axes or n == 1 else some
-                for axis, (n, some) in enumerate(zip(part.shape, self.box, strict=True))
-            )
-            into, size = whole[place], tuple(map(_len, box))
-            if into.shape == size and into.flags.c_contiguous:
-                part.read_box_into(into, box)
-            else:
-                piece = np.empty(size, part.dtype)
-                part.read_box_into(piece, box)
-                into[...] = piece
+            box = self._box_of(part)
+            piece = np.empty(tuple(map(_len, box)), part.dtype)
+            starts, n = part.runs(box)
+            part.file.read_runs_into(piece, starts.tolist(), n)
+            whole[place] = piece
         return whole
+
+    def _box_of(self, part: Spilled) -> Box:
+        return tuple(
+            slice(0, n) if axis in self.column.axes or n == 1 else some
+            for axis, (n, some) in enumerate(zip(part.shape, self.box, strict=True))
+        )
+
+    def _runs_of_all(
+        self, parts: Sequence[Spilled], whole: NDArray[Any]
+    ) -> tuple[list[int], int] | None:
+        """The runs of all parts, where these are alike and lie one behind the other in the whole,
+        as maps do along time: one by one, a part takes ten times as long."""
+        first = parts[0]
+        box = self._box_of(first)
+        size = (len(parts) * first.shape[0], *map(_len, box[1:]))
+        if size != whole.shape or any(part.shape != first.shape for part in parts):
+            return None
+        starts, n = first.runs(box)
+        offsets = np.array([part.offset for part in parts]) - first.offset
+        return (offsets[:, None] + starts).reshape(-1).tolist(), n
 
 
 # --- The graph ------------------------------------------------------------------------------------

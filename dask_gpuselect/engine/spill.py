@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
@@ -61,31 +61,24 @@ class Spilled:
         """Fill a contiguous array of the same shape and dtype from the disk."""
         self.file.read_into(array, self.offset)
 
-    def read_box_into(self, array: NDArray[Any], box: Sequence[slice]) -> None:
-        """Fill a contiguous array with the elements in a box, of a slice with a start and a stop
-        for each axis."""
-        self.file.read_runs_into(array, self.offset + self._starts_of_runs(box))
-
-    def _starts_of_runs(self, box: Sequence[slice]) -> NDArray[np.int64]:
-        """Where the runs of bytes begin that a box is made of, from the first byte of the array."""
-        cut = [i for i, (some, n) in enumerate(zip(box, self.shape, strict=True)) if _len(some) < n]
-        starts, step = np.zeros(1, np.int64), self.dtype.itemsize
+    def runs(self, box: Sequence[slice]) -> tuple[NDArray[np.int64], int]:
+        """Where the runs of bytes begin in the file that a box is made of, one behind the other,
+        and how long each is. A box has a slice with a start and a stop for each axis."""
+        sizes = [some.stop - some.start for some in box]
+        cut = max((i for i, n in enumerate(self.shape) if sizes[i] < n), default=0)
+        starts, step = np.full(1, self.offset, np.int64), self.dtype.itemsize
         for axis in reversed(range(len(self.shape))):
-            some = box[axis]
-            if cut and axis < cut[-1]:
-                along = np.arange(some.start, some.stop) * step
+            if axis == cut:
+                n_bytes = sizes[axis] * step
+                starts = starts + box[axis].start * step
+            elif axis < cut:
+                along = np.arange(box[axis].start, box[axis].stop) * step
                 starts = (along[:, None] + starts).reshape(-1)
-            elif cut and axis == cut[-1]:
-                starts = starts + some.start * step
             step *= self.shape[axis]
-        return starts
+        return starts, n_bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.asarray, (self.read(),)
-
-
-def _len(some: slice) -> int:
-    return int(some.stop - some.start)
 
 
 class SpillFile:
@@ -158,23 +151,24 @@ class SpillFile:
             raise OSError(f"a temporary file in {self._directory} has lost its end")
         return n
 
-    def read_runs_into(self, array: NDArray[Any], offsets: NDArray[np.int64]) -> None:
-        """Fill a contiguous array with runs of as many bytes each, from some offsets."""
-        if not array.size:
-            return
-        runs = array.reshape(-1).view(np.uint8).reshape(len(offsets), -1)
+    def read_runs_into(self, array: NDArray[Any], offsets: Iterable[int], n: int) -> None:
+        """Fill a contiguous array with runs of `n` bytes each, from some offsets."""
+        data = array.reshape(-1).view(np.uint8).data
+        starts = range(0, len(data), n) if n else range(0)
         if not hasattr(os, "preadv"):  # on Windows and on old systems
-            for run, offset in zip(runs, offsets.tolist(), strict=True):
-                self.read_into(run, offset)
+            for start, offset in zip(starts, offsets, strict=False):
+                self.read_into(np.frombuffer(data[start : start + n], np.uint8), offset)
             return
         self._check_process()
-        # Without the lock, which threads would hand on thousands of times: no place is moved.
+        # Without the lock, which threads would hand on thousands of times: no place is moved. And
+        # the loop is short, for a run may be short too.
         read, descriptor = os.preadv, self._file.fileno()
         try:
-            for run, offset in zip(runs, offsets.tolist(), strict=True):
-                n = read(descriptor, (run.data,), offset)
-                while n < run.size:
-                    n += self._found(read(descriptor, (run.data[n:],), offset + n))
+            for start, offset in zip(starts, offsets, strict=False):
+                found = read(descriptor, (data[start : start + n],), offset)
+                while found < n:
+                    rest = data[start + found : start + n]
+                    found += self._found(read(descriptor, (rest,), offset + found))
         except OSError as error:
             raise self._noted(error) from None
 
