@@ -2,7 +2,7 @@
 
     python asv_bench/maps.py small
     python asv_bench/maps.py made [--maps 300 1200]
-    python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum,disk,1 load"]
+    python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 load"]
     python asv_bench/maps.py graph
 
 ``small``: 1,000 maps of (60, 80), a column limit of a 38th of all. ``made``: maps of (720, 1440)
@@ -128,6 +128,7 @@ def child(kind: str, n: int, name: str, store: Path | None) -> None:
     quantile(np.ones((8, 9), "f4"), 0.5, axis=0)  # what is compiled, and imported
     config = {"dask_gpuselect.column-limit": limit, "scheduler": "threads"}
     config["dask_gpuselect.scratch-directory"] = "passes" not in name
+    config["dask_gpuselect.scratch-loads"] = 2
     with dask.config.set(config):
         begin = time.perf_counter()
         CONTENDERS[name](x)
@@ -138,7 +139,7 @@ def child(kind: str, n: int, name: str, store: Path | None) -> None:
 
 def contend(kind: str, n: int, store: Path | None, only: str, repeat: int) -> None:
     shape, limit, names = KINDS[kind]
-    names = [name for name in names if any(part in name for part in only.split(","))]
+    names = [name for name in names if any(part in name for part in only.split(";"))]
     rows = []
     times: dict[str, float] = {}
     for name in names:

@@ -21,7 +21,7 @@ Along some axes there are seven:
 - *tails*: the column is larger, and what is asked are quantiles near the ends of lanes, such as
   0.9. It is taken in parts that fit, and of each part the least and the largest elements of every
   lane are kept, as many as can have a part in the answer: one load;
-- *scratch*: the column is larger, and passes would take more than two loads. Each chunk is written
+- *scratch*: the column is larger, and passes would take three loads or more. Each chunk is written
   to local disk as it comes, and the lanes are read back in tiles: one load;
 - *groups*: groups of all elements, of more chunks than one task takes: two loads, as of *bracket*;
 - *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
@@ -548,7 +548,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         loads, _, best = (
             min(plans, key=itemgetter(1)) if x.is_in_memory else _nearest_to_the_best(plans)
         )
-    if best is None or loads > FEW_LOADS:
+    if best is None or loads >= settings.number("scratch-loads", MANY_LOADS):
         written = _plan_scratch(lanes, limit, loads)
         if written is not None:
             return written
@@ -558,8 +558,9 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     return replace(best, advice=advice.removeprefix("; "))
 
 
-# Loads that passes take without being worth a disk.
-FEW_LOADS = 2
+# Loads from which passes take longer than a disk, whatever a load costs: of 4.2 GiB in a Zarr store
+# a load took about as long as writing and reading the bytes once.
+MANY_LOADS = 3
 
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
 TILE = 1 << 28

@@ -199,8 +199,23 @@ def test_the_plan_tells_of_the_disk(tmp_path: Path) -> None:
 
 
 def test_two_loads_are_cheaper_than_a_disk() -> None:
+    """As a rule: a setting says otherwise."""
     with limited("10 MB"):
         assert explain(maps(), axis=0).loads == 2
+    with limited("10 MB", scratch_loads=2):
+        assert explain(maps(), axis=0).loads == 1
+    with limited("10 MB", scratch_loads=0), pytest.raises(ValueError, match="must be 1 or more"):
+        explain(maps(), axis=0)
+
+
+@pytest.mark.parametrize("name", ["quantiles", "another axis", "two axes", "weights", "groups"])
+@pytest.mark.parametrize("divided", [2, 3, 8])
+@pytest.mark.few(5)
+def test_any_column_takes_one_load_if_it_may(divided: int, name: str) -> None:
+    source = Source((N, ROWS, COLUMNS))
+    with limited(WHOLE // divided, scratch_loads=2):
+        QUESTIONS[name](source.lazy((5, 4, 3))).compute()
+    assert set(source.loads.values()) == {1}
 
 
 @pytest.mark.parametrize(
