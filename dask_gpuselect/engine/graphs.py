@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from dask import config
-from dask.base import get_name_from_key, tokenize
+from dask.base import get_name_from_key, get_scheduler, tokenize
 from dask.blockwise import Blockwise, blockwise, blockwise_token
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
@@ -559,18 +559,38 @@ def grouped(
 # --- Workers --------------------------------------------------------------------------------------
 
 
+def _worker() -> Any:
+    """Return the worker of `distributed` that runs this task; None if there is none."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.get_worker()
+    except ValueError:
+        return None
+
+
+def is_on_a_worker() -> bool:
+    """Tell whether a worker of `distributed` runs this task."""
+    return _worker() is not None
+
+
 def worker_memory() -> float:
     """Return the memory of the worker of `distributed` that runs this task, in bytes; infinite if
     no worker runs it, or one without a limit. A worker that does not say has that of the machine.
     """
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return math.inf
-    try:
-        worker = distributed.get_worker()
-    except ValueError:  # there is none
+    worker = _worker()
+    if worker is None:
         return math.inf
     try:
         return worker.memory_manager.memory_limit or math.inf
     except AttributeError:
-        return float(distributed.system.MEMORY_LIMIT)
+        return float(sys.modules["distributed"].system.MEMORY_LIMIT)
+
+
+def runs_in_threads() -> bool:
+    """Tell whether dask would run tasks in threads of this process, by what is known at the call:
+    the scheduler of its config, or a client."""
+    try:
+        found = get_scheduler(cls=DaskArray)
+    except (RuntimeError, ValueError):  # of which `compute` tells
+        return False
+    return getattr(found, "__module__", "") in ("dask.threaded", "dask.local")

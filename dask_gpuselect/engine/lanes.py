@@ -24,6 +24,7 @@ from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps, Tails
+from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (
     DaskArray,
     Source,
@@ -63,12 +64,19 @@ def ask_lanes(
         As many as there are groups, where that is not known before.
     """
     axes = shape.axes
-    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane)
+    plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not seen)
     several = plan.name in ("passes", "groups")
     composed = _composed(x, question, label, shape, dtype) if several else None
     if composed is not None:
         return composed
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
+    if plan.scratch is not None:
+        tiles = in_tiles(x, axes, plan.scratch)
+        counts = [
+            n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
+        ]
+        found = ask(tiles, label=f"{label}-{plan.name}", seen=False)
+        return joined_tiles(found, counts, f"{label}-tiles-{plan.name}", question.joined)
     sources, axis = _sources(x, plan, axes, seen=seen)
     if len(sources) == 1:
         return ask(sources[0], label=f"{label}-{plan.name}", seen=seen)
@@ -227,7 +235,7 @@ def _answer_column(
 ) -> Any:
     """One block of the answer, from the chunks of its column: nested lists, where an axis has
     several."""
-    given = list(_flat(column))
+    given = [each.read() if isinstance(each, Tile) else each for each in _flat(column)]
     if names is not None:
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))

@@ -11,7 +11,7 @@ About all elements there are four plans:
   one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `root-limit` in
   one place, these are narrowed on the way there.
 
-Along some axes there are six:
+Along some axes there are seven:
 
 - *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
 - *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
@@ -21,6 +21,8 @@ Along some axes there are six:
 - *tails*: the column is larger, and what is asked are quantiles near the ends of lanes, such as
   0.9. It is taken in parts that fit, and of each part the least and the largest elements of every
   lane are kept, as many as can have a part in the answer: one load;
+- *scratch*: the column is larger, and passes would take three loads or more. Each chunk is written
+  to local disk as it comes, and the lanes are read back in tiles: one load;
 - *groups*: groups of all elements, of more chunks than one task takes: two loads, as of *bracket*;
 - *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
   the bracket of every lane, and the last gathers what is inside. The number of passes is known
@@ -45,6 +47,7 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
+from dask_gpuselect.engine.graphs import runs_in_threads
 from dask_gpuselect.engine.keeping import (
     GROUPS,
     Keeping,
@@ -54,6 +57,7 @@ from dask_gpuselect.engine.keeping import (
 )
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
+from dask_gpuselect.engine.scratch import Scratch, scratch_directory, scratch_room, tile_of
 from dask_gpuselect.engine.source import (
     DaskArray,
     Source,
@@ -383,6 +387,10 @@ class LanePlan(Plan):
         Among how many tasks the lanes of a column are divided, which share one load.
     advice : str
         What would take one load instead of several.
+    scratch : Scratch or None
+        How columns are written to disk; None if they are not.
+    disk_bytes : int
+        Of what is there at once, at most.
     """
 
     slabs: int = 1
@@ -392,13 +400,21 @@ class LanePlan(Plan):
     narrowing: GroupNarrowing | None = field(default=None, repr=False)
     shares: int = field(default=1, repr=False)
     advice: str = field(default="", repr=False, compare=False)
+    scratch: Scratch | None = field(default=None, repr=False)
+    disk_bytes: int = 0
 
     def __str__(self) -> str:
-        return f"{super().__str__()}{_told(self.advice)}"
+        return f"{super().__str__()}{_told(self._on_disk)}{_told(self.advice)}"
+
+    @property
+    def _on_disk(self) -> str:
+        how = self.scratch
+        return f"{format_bytes(self.disk_bytes)} on disk, in {how.where}" if how else ""
 
     @property
     def rows(self) -> dict[str, str]:
-        return super().rows | ({"advice": self.advice} if self.advice else {})
+        more = {"written once": self._on_disk, "advice": self.advice}
+        return super().rows | {name: told for name, told in more.items() if told}
 
 
 # Elements in whose time a task is run: of a column, 200 us at 10 ns each.
@@ -423,12 +439,15 @@ class _Lanes:
     question : LaneQuestion
     is_one_lane : bool
         Whether all elements are one lane.
+    may_write : bool
+        Whether columns may be written to disk.
     """
 
     x: Source
     axes: tuple[int, ...]
     question: LaneQuestion
     is_one_lane: bool
+    may_write: bool
 
     @cached_property
     def chunks(self) -> list[int]:
@@ -456,7 +475,12 @@ class _Lanes:
 
 
 def plan_lanes(
-    x: DaskArray, axes: tuple[int, ...], question: LaneQuestion, *, is_one_lane: bool = False
+    x: DaskArray,
+    axes: tuple[int, ...],
+    question: LaneQuestion,
+    *,
+    is_one_lane: bool = False,
+    may_write: bool = True,
 ) -> LanePlan:
     """The plan for a question about every lane.
 
@@ -471,7 +495,7 @@ def plan_lanes(
     ValueError
         If the limit is too small for any.
     """
-    lanes = _Lanes(Source.of(x), axes, question, is_one_lane)
+    lanes = _Lanes(Source.of(x), axes, question, is_one_lane, may_write)
     n_chunks = len(lanes.chunks)
     if is_one_lane:
         counted = _plan_counts_of_groups(lanes)
@@ -528,11 +552,52 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             plans.append((slabs * loads, looks, found))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
             break  # more slabs are more loads
-    if not plans:
+    loads, _, best = (0, 0.0, None)
+    if plans:
+        loads, _, best = (
+            min(plans, key=itemgetter(1)) if x.is_in_memory else _nearest_to_the_best(plans)
+        )
+    if best is None or loads >= settings.number("scratch-loads", MANY_LOADS):
+        written = _plan_scratch(lanes, limit, loads)
+        if written is not None:
+            return written
+    if best is None:
         return None
-    *_, best = min(plans, key=itemgetter(1)) if x.is_in_memory else _nearest_to_the_best(plans)
     advice = _advice(lanes) + _told(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
+
+
+# Loads from which passes take longer than a disk, whatever a load costs: of 4.2 GiB in a Zarr store
+# a load took about as long as writing and reading the bytes once.
+MANY_LOADS = 3
+
+# Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
+TILE = 1 << 28
+
+
+def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
+    """The plan that writes columns to disk, where passes take so many loads, or none find it (0);
+    None if it may not, or if there is no room."""
+    x, lane_bytes = lanes.x, sum(lanes.chunks) * lanes.itemsize
+    if not lanes.may_write or lanes.is_one_lane or x.is_in_memory or lane_bytes > limit:
+        return None
+    where, disk_bytes = scratch_directory(), x.size * x.element_bytes()
+    if where is None or disk_bytes > scratch_room(where) or not runs_in_threads():
+        return None
+    # Several for each thread, as far as they are worth a task.
+    most = min(limit, TILE, max(lanes.column_bytes // COLUMNS, SHARE_BYTES))
+    tile = tile_of(x, lanes.axes, most // lane_bytes)
+    tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
+    task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
+    return LanePlan(
+        "scratch",
+        1,
+        task_bytes,
+        0,
+        scratch=Scratch(tile, where),
+        disk_bytes=int(disk_bytes),
+        why=f"passes would take {loads}" if loads else "passes find no answer",
+    )
 
 
 def with_labels(

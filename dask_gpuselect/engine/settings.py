@@ -44,7 +44,7 @@ def all_values() -> dict[str, Any]:
     return {f"{OURS}{name}": found[name] for name in sorted(found)}
 
 
-def n_bytes(name: str, chosen: str | None = None) -> int:
+def n_bytes(name: str, chosen: str | int | None = None) -> int:
     """The bytes that `dask_gpuselect.<name>` is set to: a number, or a string such as "500 MB".
 
     `chosen` is for a setting that has no default because the best value depends on the chunks.

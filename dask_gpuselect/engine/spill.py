@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
@@ -61,6 +61,22 @@ class Spilled:
         """Fill a contiguous array of the same shape and dtype from the disk."""
         self.file.read_into(array, self.offset)
 
+    def runs(self, box: Sequence[slice]) -> tuple[NDArray[np.int64], int]:
+        """Where the runs of bytes begin in the file that a box is made of, one behind the other,
+        and how long each is. A box has a slice with a start and a stop for each axis."""
+        sizes = [some.stop - some.start for some in box]
+        cut = max((i for i, n in enumerate(self.shape) if sizes[i] < n), default=0)
+        starts, step = np.full(1, self.offset, np.int64), self.dtype.itemsize
+        for axis in reversed(range(len(self.shape))):
+            if axis == cut:
+                n_bytes = sizes[axis] * step
+                starts = starts + box[axis].start * step
+            elif axis < cut:
+                along = np.arange(box[axis].start, box[axis].stop) * step
+                starts = (along[:, None] + starts).reshape(-1)
+            step *= self.shape[axis]
+        return starts, n_bytes
+
     def __reduce__(self) -> tuple[Any, ...]:
         return self.asarray, (self.read(),)
 
@@ -89,7 +105,8 @@ class SpillFile:
     def write(self, array: Any) -> Spilled:
         """Append an array, NumPy's or CuPy's."""
         self._check_process()
-        data = np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8).data
+        host = np.ascontiguousarray(to_host(array))
+        data = host.reshape(-1).view(np.uint8).data
         with self._lock:
             offset, n = self._end, len(data)
             try:
@@ -102,7 +119,7 @@ class SpillFile:
                     self._file.truncate(offset)
                 raise self._noted(error) from None
             self._end += n
-        return Spilled(self, offset, array.shape, array.dtype, namespace(array).asarray)
+        return Spilled(self, offset, tuple(array.shape), host.dtype, namespace(array).asarray)
 
     def _check_process(self) -> None:
         # A child would move the place at which its parent reads.
@@ -125,11 +142,35 @@ class SpillFile:
                 self._file.seek(offset)
                 while data:
                     n = self._file.readinto(data)  # type: ignore[attr-defined]
-                    if not n:
-                        raise OSError(f"a temporary file in {self._directory} has lost its end")
-                    data = data[n:]
+                    data = data[self._found(n) :]
             except OSError as error:
                 raise self._noted(error) from None
+
+    def _found(self, n: int) -> int:
+        if not n:
+            raise OSError(f"a temporary file in {self._directory} has lost its end")
+        return n
+
+    def read_runs_into(self, array: NDArray[Any], offsets: Iterable[int], n: int) -> None:
+        """Fill a contiguous array with runs of `n` bytes each, from some offsets."""
+        data = array.reshape(-1).view(np.uint8).data
+        starts = range(0, len(data), n) if n else range(0)
+        if not hasattr(os, "preadv"):  # on Windows and on old systems
+            for start, offset in zip(starts, offsets, strict=False):
+                self.read_into(np.frombuffer(data[start : start + n], np.uint8), offset)
+            return
+        self._check_process()
+        # Without the lock, which threads would hand on thousands of times: no place is moved. And
+        # the loop is short, for a run may be short too.
+        read, descriptor = os.preadv, self._file.fileno()
+        try:
+            for start, offset in zip(starts, offsets, strict=False):
+                found = read(descriptor, (data[start : start + n],), offset)
+                while found < n:
+                    rest = data[start + found : start + n]
+                    found += self._found(read(descriptor, (rest,), offset + found))
+        except OSError as error:
+            raise self._noted(error) from None
 
 
 def directory_of(spill: str | os.PathLike[str] | None) -> str:

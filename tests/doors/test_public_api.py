@@ -285,7 +285,7 @@ ONLY_THESE: dict[str, tuple[str, set[str]]] = {
             *(f"engine.{name}" for name in (
                 "collection", "columns", "door", "exchange", "expressions", "frames", "rounds",
                 "keeping", "narrowing", "loads", "pilot", "graphs", "reads", "shuffles", "source",
-                "slots", "stretches",
+                "scratch", "slots", "stretches",
             )),
         },
     ),

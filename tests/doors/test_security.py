@@ -35,7 +35,10 @@ REACHING = {
     ("importlib.resources", "kernels/cuda/source.py"): "reads the package's own CUDA sources",
     ("mmap", "engine/source.py"): "asks whether an array is in memory or on disk",
     ("os", "engine/settings.py"): "os.PathLike and os.fspath",
-    ("os", "engine/spill.py"): "os.PathLike, os.fspath and os.getpid",
+    ("errno", "engine/scratch.py"): "the number of an error of a disk",
+    ("os", "engine/spill.py"): "os.PathLike, os.fspath, os.getpid and os.preadv",
+    ("pathlib", "engine/scratch.py"): "which file systems are in memory, by /proc/mounts",
+    ("shutil", "engine/scratch.py"): "how much of a disk is free",
     ("argparse", "warm/__main__.py"): "the command line of `python -m dask_gpuselect.warm`",
     ("importlib", "__init__.py"): "subpackages, by constant names",
     ("os", "forks.py"): "os.register_at_fork",
@@ -58,7 +61,8 @@ REACHING = {
 }
 # Of these modules, what may be used: they can do much more.
 USED = {
-    "os": {"PathLike", "fspath", "getpid", "register_at_fork"},
+    "os": {"PathLike", "fspath", "getpid", "preadv", "register_at_fork"},
+    "shutil": {"disk_usage"},
     "sys": {"meta_path", "modules"},
     "tempfile": {"TemporaryFile", "gettempdir"},
     "importlib": {"abc", "import_module"},

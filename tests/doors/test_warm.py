@@ -145,7 +145,12 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
     of_lanes = [*LANES.values(), *(LANES_OF_NUMBERS.values() if is_number else [])]
     for ask in (*asked, *of_lanes):
         dask.compute(ask(given), scheduler="sync")
-    with dask.config.set({"dask_gpuselect.column-limit": given.table.nbytes // 8}):  # in passes
+    with dask.config.set(
+        {
+            "dask_gpuselect.column-limit": given.table.nbytes // 8,
+            "dask_gpuselect.scratch-directory": False,
+        }
+    ):  # in passes
         for ask in of_lanes:
             dask.compute(ask(given), scheduler="sync")
     assert not {each for each in decided if each.startswith("dask_gpuselect.kernels.cpu")}

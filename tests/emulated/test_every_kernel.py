@@ -213,7 +213,9 @@ def test_box_at_once(kind: str) -> None:
 
 def test_lanes_in_parts() -> None:
     rows = make("normal", "f4", 40 * 900).reshape(40, 900)
-    with dask.config.set({"dask_gpuselect.column-limit": "20 kB"}):
+    with dask.config.set(
+        {"dask_gpuselect.column-limit": "20 kB", "dask_gpuselect.scratch-directory": False}
+    ):
         assert_as_numpy(
             lambda x: quantile(in_chunks(x, (40, 100)).map_blocks(abs), 0.3, axis=1), rows
         )

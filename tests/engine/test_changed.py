@@ -184,7 +184,13 @@ def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
     monkeypatch.setattr(boxes, "ROOM", 0)
     names = ("dask_gpuselect.keep-limit", "dask_gpuselect.column-limit")
-    with dask.config.set({**dict(zip(names, (0, 100_000), strict=True)), "scheduler": "sync"}):
+    with dask.config.set(
+        {
+            **dict(zip(names, (0, 100_000), strict=True)),
+            "dask_gpuselect.scratch-directory": False,
+            "scheduler": "sync",
+        }
+    ):
         yield
 
 

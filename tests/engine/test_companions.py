@@ -210,7 +210,7 @@ def test_broadcast_companions_cross_workers(cluster: Client, name: str) -> None:
     """Passes and groups load chunks several times, on either worker, and no chunk has changed."""
     values = np.random.default_rng(0).normal(size=(400, 60))
     x = da.from_array(values, chunks=(20, 20)).map_blocks(np.copy)
-    with dask.config.set({LIMIT: "20 kB"}):
+    with dask.config.set({LIMIT: "20 kB", "dask_gpuselect.scratch-directory": False}):
         answer = FEW[name](x)
     wanted = answer.compute(scheduler="sync")
     np.testing.assert_array_equal(cluster.compute(answer).result(timeout=60), wanted)

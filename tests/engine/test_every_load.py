@@ -199,7 +199,7 @@ class Case:
 
 
 def limited(size: int) -> tuple[tuple[str, Any], ...]:
-    return (("dask_gpuselect.column-limit", size),)
+    return (("dask_gpuselect.column-limit", size), ("dask_gpuselect.scratch-directory", False))
 
 
 Q = [0.1, 0.5, 0.8]

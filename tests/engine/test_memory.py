@@ -299,7 +299,10 @@ def test_sorting_holds_no_more_than_a_chunk_of_the_result() -> None:
 
 LIMIT = 12 * MEGABYTE
 # By the size of chunks: what is compiled before is the plan that is measured.
-LIMITED = f"dask.config.set({{'dask_gpuselect.column-limit': n * {LIMIT * 8 // CHUNK}}}) and "
+LIMITED = (
+    f"dask.config.set({{'dask_gpuselect.column-limit': n * {LIMIT * 8 // CHUNK}, "
+    "'dask_gpuselect.scratch-directory': False}) and "
+)
 
 
 COLUMNS = [

@@ -53,7 +53,12 @@ def table(n_chunks: int) -> da.Array:
 def in_passes(question: Callable[..., Any]) -> Callable[[int], Any]:
     def asked(n_chunks: int) -> Any:
         x = table(n_chunks)
-        with dask.config.set({"dask_gpuselect.column-limit": x.nbytes // 3}):
+        with dask.config.set(
+            {
+                "dask_gpuselect.column-limit": x.nbytes // 3,
+                "dask_gpuselect.scratch-directory": False,
+            }
+        ):
             return question(x, axis=0).compute(scheduler="sync")
 
     return asked

@@ -30,12 +30,18 @@ def data() -> da.Array:
     return da.from_array(normal(6000).reshape(600, 10), chunks=(7, 10))
 
 
+def along_a_disk() -> Any:
+    with dask.config.set({"dask_gpuselect.column-limit": 6000, "scheduler": "threads"}):
+        return median(data() + 1, axis=0)
+
+
 # By the name of a setting: what reads it.
 READERS: dict[str, Callable[[], Any]] = {
     "column-limit": lambda: median(data(), axis=0),
     "root-limit": lambda: median(data()),
     "spill-limit": lambda: sort(data()[:, 0] + 1),
     "keep-limit": lambda: median(data() + 1),
+    "scratch-limit": lambda: along_a_disk(),
     "distance-limit": lambda: kneighbors(data().rechunk({1: -1}), np.ones((1, 10)), 1),
     "staging-pool": lambda: staging._settings(),
 }
@@ -92,7 +98,7 @@ def test_numbers_of_workers(value: Any) -> None:
 def test_what_the_package_chooses() -> None:
     """Where the default is None: by the kind of the chunks, or by the number of CPUs."""
     names = [name for name, value in settings.DEFAULTS.items() if value is None]
-    assert set(names) == {"distance-limit", "staging-threads"}
+    assert set(names) == {"distance-limit", "scratch-limit", "staging-threads"}
     with dask.config.set({f"dask_gpuselect.{name}": None for name in names}):
         assert distance_limit(np.empty(0)) == parse_bytes(DISTANCE_LIMIT)
         assert staging._settings().n_threads == min(staging.MOST_THREADS, CPU_COUNT)

@@ -147,7 +147,9 @@ def test_no_more_than_a_column_is_held(name: str, limit: int | str) -> None:
     n = 16
     m = Source((n * 40, n * 25)).lazy((40, 25))
     held = Held()
-    with dask.config.set({"dask_gpuselect.column-limit": limit}):
+    with dask.config.set(
+        {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
+    ):
         asked = ALONG[name](m)
     with held, dask.config.set(scheduler="threads", num_workers=THREADS):
         dask.compute(asked)

@@ -46,6 +46,19 @@ class Disk:
         number = ERRNO[self.fault]
         return OSError(number, os.strerror(number))
 
+    def fail_in_time(self, descriptor: int) -> None:
+        """Fail at a read, or lose what was written, if it is time."""
+        fails = self.fault in ("failing reads of the disk", "truncated file")
+        if fails and self.is_time_to_fail():
+            if self.fault == "failing reads of the disk":
+                raise self.error()
+            self.is_struck = True
+            os.ftruncate(descriptor, 0)
+
+    def preadv(self, descriptor: int, buffers: Any, offset: int) -> int:
+        self.fail_in_time(descriptor)
+        return os.preadv(descriptor, buffers, offset)
+
     def is_time_to_fail(self) -> bool:
         """Whether a read is one that fails."""
         with self.lock:
@@ -77,21 +90,17 @@ class File:
         return int(self.file.write(data[:n]))  # less than it was given, as a disk does that is full
 
     def readinto(self, data: Any) -> int:
-        fails = self.disk.fault in ("failing reads of the disk", "truncated file")
-        if fails and self.disk.is_time_to_fail():
-            if self.disk.fault == "failing reads of the disk":
-                raise self.disk.error()
-            self.disk.is_struck = True
-            self.file.truncate(0)
+        self.disk.fail_in_time(self.file.fileno())
         return int(self.file.readinto(data))
 
 
 @contextmanager
 def failing(disk: Disk) -> Iterator[None]:
     """Meanwhile files that wait are on that disk."""
-    before = spill.tempfile
+    before = spill.tempfile, spill.os
+    spill.os = SimpleNamespace(**{**vars(os), "preadv": disk.preadv})  # type: ignore[assignment]
     spill.tempfile = SimpleNamespace(TemporaryFile=disk.open, gettempdir=tempfile.gettempdir)  # type: ignore[assignment]
     try:
         yield
     finally:
-        spill.tempfile = before
+        spill.tempfile, spill.os = before

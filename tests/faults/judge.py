@@ -74,7 +74,10 @@ def config_of(case: Case, folder: Path) -> dict[str, Any]:
         "nothing": {"dask_gpuselect.keep-limit": 0},
         "disk": {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": str(spilled)},
     }
-    own = {"temporary-directory": str(spilled), **QUESTIONS[case.question].config}
+    # What is asked knows whether threads of this process answer it.
+    scheduler = case.scheduler if case.scheduler in ("sync", "threads") else "processes"
+    own = {"temporary-directory": str(spilled), "scheduler": scheduler}
+    own |= QUESTIONS[case.question].config
     return {**keep[case.keep], **own}
 
 

@@ -193,7 +193,13 @@ QUESTIONS: dict[str, Question] = {
     "quantile, axis in passes": together(
         Asked("quantile", "first axis", FEW),
         is_grid=True,
-        config={"dask_gpuselect.column-limit": 5000},
+        config={"dask_gpuselect.column-limit": 5000, "dask_gpuselect.scratch-directory": False},
+    ),
+    "quantile, axis on disk": together(
+        Asked("quantile", "first axis", FEW),
+        is_grid=True,
+        config={"dask_gpuselect.column-limit": 2500, "dask_gpuselect.scratch-limit": "1 GB"},
+        on_disk=True,
     ),
     "describe_boxplot": together(BOXES, data=FLOATS),
     "describe_boxplot, axis": together(replace(BOXES, slots="first axis"), is_grid=True),

@@ -170,11 +170,12 @@ def test_passes_count_every_group_as_a_lane() -> None:
     x = da.zeros((10957, 180, 360), chunks=(365, 180, 360), dtype="f4")
     for n_groups in (1, 4, 12, 40):
         grouped = groupby(x, np.arange(10957) % n_groups, 0)
-        with dask.config.set({LIMIT: "1 GiB"}):
+        with dask.config.set({LIMIT: "1 GiB", "dask_gpuselect.scratch-directory": False}):
             plan = grouped.explain([0.1, 0.9])
             assert max(plan.task_bytes, plan.gathered_bytes) <= 2**30
     windows = {day: np.arange(day, day + 300) for day in range(0, 10_000, 100)}
-    assert groupby(x, windows, 0).explain().name == "column"
+    with dask.config.set({"dask_gpuselect.scratch-directory": False}):
+        assert groupby(x, windows, 0).explain().name == "column"
 
 
 THIRDS = np.arange(2400)[:, None] % 3 > 0
@@ -193,7 +194,7 @@ def test_passes_where_a_part_lacks_a_group(name: str, dtype: str) -> None:
     years = np.repeat(np.arange(6), 400)
     x = da.from_array(a, chunks=(200, 8)).map_blocks(lambda chunk: chunk, dtype=a.dtype)
     wanted = PASSES[name](groupby(a, years, 0))
-    with dask.config.set({LIMIT: "48 KiB"}):
+    with dask.config.set({LIMIT: "48 KiB", "dask_gpuselect.scratch-directory": False}):
         found = groupby(x, years, 0)
         assert found.explain().name == "passes"
         np.testing.assert_array_equal(PASSES[name](found).compute(), wanted)

@@ -242,7 +242,9 @@ EMPTY: dict[str, Callable[[Any], Any]] = {
 def test_arrays_that_prove_empty(name: str, limit: str, dtype: str) -> None:
     """The dtype of the answer may not be able to say that there is none."""
     x = da.from_array(np.ones((40, 2), dtype), chunks=(10, 1))
-    with dask.config.set({"dask_gpuselect.column-limit": limit}):
+    with dask.config.set(
+        {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
+    ):
         lazy = EMPTY[name](x[da.zeros(40, dtype=bool, chunks=10)])
     with pytest.raises(IndexError, match=f"empty array has no quantiles, and {np.dtype(dtype)}"):
         lazy.compute()

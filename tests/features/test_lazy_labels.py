@@ -60,7 +60,12 @@ def labels(shape: tuple[int, ...], kind: str = "integers") -> NDArray[Any]:
 def limits(plan: str, axis: Any) -> Any:
     """Of a column; or of one lane along the axis, with its mask and weights."""
     lane = np.ones(SHAPE).any(axis).size
-    return dask.config.set({LIMIT: "1 GiB" if plan == "column" else 17 * 360 // lane})
+    return dask.config.set(
+        {
+            LIMIT: "1 GiB" if plan == "column" else 17 * 360 // lane,
+            "dask_gpuselect.scratch-directory": False,
+        }
+    )
 
 
 def compute(asked: Any, **how: Any) -> Any:
@@ -134,7 +139,7 @@ def test_deviations_where_labels_are_missing(dtype: str, limit: str) -> None:
     by = np.where(uniform(4000) < 0.2, np.nan, np.floor(uniform(4000)[::-1] * 5))
     a = (20 * normal(4000) + np.nan_to_num(by, nan=60)).astype(dtype)
     x, lazy = da.from_array(a, chunks=611), da.from_array(by, chunks=500)
-    with dask.config.set({LIMIT: limit}):
+    with dask.config.set({LIMIT: limit, "dask_gpuselect.scratch-directory": False}):
         found = groupby(x, lazy).mad().compute()
     np.testing.assert_array_equal(found, [mad(a[by == each]) for each in range(5)])
 
@@ -146,7 +151,7 @@ def test_slabs_where_a_column_is_too_large() -> None:
     """They fit the limit, and the plan tells of passes; what does not fit is an error."""
     x, by = da.zeros((4000, 60), chunks=(500, 30)), da.zeros(4000, chunks=700, dtype=int)
     grouped = groupby(x, by, 0)
-    with dask.config.set({LIMIT: "200 kB"}):
+    with dask.config.set({LIMIT: "200 kB", "dask_gpuselect.scratch-directory": False}):
         plan = grouped.explain()
         assert (plan.name, plan.loads) == ("column", 5)
         assert plan.task_bytes <= 200_000
@@ -154,7 +159,7 @@ def test_slabs_where_a_column_is_too_large() -> None:
         assert "groups=" not in str(groupby(x, by, 0, groups=[0]).explain())
     weights = da.ones(4000, chunks=500)
     x = da.zeros(4000, chunks=500)
-    with dask.config.set({LIMIT: "20 kB"}):
+    with dask.config.set({LIMIT: "20 kB", "dask_gpuselect.scratch-directory": False}):
         with pytest.raises(ValueError, match=r"too little for columns .*; groups= \(the labels"):
             groupby(da.zeros((4000, 2), chunks=(500, 1)), by, 0).median()
         with pytest.raises(ValueError, match=r"too little for columns .*; groups= \(the labels"):
@@ -180,7 +185,7 @@ def test_loads(name: str) -> None:
     source, labels = Source((400, 60)), Source((400,))
     x, by = source.lazy((50, 30)), (labels.lazy(70) * 4).astype(int)
     for limit, loads in (("1 GiB", 1), ("50 kB", 2)):
-        with dask.config.set({LIMIT: limit}):
+        with dask.config.set({LIMIT: limit, "dask_gpuselect.scratch-directory": False}):
             grouped = groupby(x, by, 0)
             asked = ASKED[name](grouped), grouped.count()
         assert not source.loads

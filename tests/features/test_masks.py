@@ -314,7 +314,12 @@ def test_answers_have_a_fill_value_that_can_be_sent(dtype: str, name: str) -> No
     x = of_small_dtype(dtype)
     if name in {"mad", "iqr"} and x.dtype.kind in "bmM":
         return
-    with dask.config.set({"dask_gpuselect.column-limit": 8 if "passes" in name else 2**30}):
+    with dask.config.set(
+        {
+            "dask_gpuselect.column-limit": 8 if "passes" in name else 2**30,
+            "dask_gpuselect.scratch-directory": False,
+        }
+    ):
         answer = ANSWERS[name](x)
     found = answer.compute(scheduler="sync")
     for array in (found, answer._meta):

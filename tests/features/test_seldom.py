@@ -76,7 +76,7 @@ def of_used(x: Any, w: Any) -> Any:
     return quantile(x, Q3, axis=0, weights=w, where=x > 0, method="inverted_cdf")
 
 
-THREE_PASSES = {"column-limit": 3000, "keep-limit": 0}
+THREE_PASSES = {"column-limit": 3000, "keep-limit": 0, "scratch-directory": False}
 LONG = {"shape": (80_000,), "chunks": (200,)}
 WAYS = {
     "weighted boxes that are kept": Way(
@@ -102,7 +102,7 @@ WAYS = {
     "three passes of what weighs": Way(
         weighed(axis=0, method="inverted_cdf"),
         some_weights,
-        limits={"column-limit": 12_500, "keep-limit": 0},
+        limits=THREE_PASSES | {"column-limit": 12_500},
     ),
     "labels of a byte that nobody knows": Way(
         lambda x, labels: groupby(x, labels).median(), few_labels, (3000,), (200,), "u1"

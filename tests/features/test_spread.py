@@ -124,7 +124,9 @@ def test_loads_of_columns_that_do_not_fit() -> None:
     for limit, loads in ((50_000, 2), (22_000, 4)):
         source = Holding(a)
         x = source.lazy((50, 20))
-        with dask.config.set({"dask_gpuselect.column-limit": limit}):
+        with dask.config.set(
+            {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
+        ):
             assert dask_gpuselect.explain(x, axis=0).loads == 2
             lazy = mad(x, 0, scale=1.0)
         names = {"-".join(name.split("-")[:2]) for name in lazy.dask.layers}

@@ -73,7 +73,9 @@ def test_wrong_weights_of_a_lane(weight: float, message: str, limit: int) -> Non
     weights = np.ones(SHAPE, np.uint64 if weight == 2.0**63 else np.float64)
     weights[:, 1, 2] = weight
     x = da.from_array(normal(2400).reshape(SHAPE), chunks=(30, 2, 2)).map_blocks(np.copy)
-    with dask.config.set({"dask_gpuselect.column-limit": limit}):
+    with dask.config.set(
+        {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
+    ):
         lazy = quantile(x, [0.1, 0.5, 0.9], 0, method="inverted_cdf", weights=weights)
         assert explain(x, 0.5, axis=0, weights=weights).name == (
             "passes" if limit < COLUMN else "column"

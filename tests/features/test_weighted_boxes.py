@@ -142,7 +142,12 @@ def alone(a: NDArray[Any], w: NDArray[Any], **asked: Any) -> list[Box]:
 @pytest.mark.parametrize("plan", PLANS)
 def test_loads_of_lanes(plan: str) -> None:
     source, weights = Source((4000, 6)), Source((4000, 6))
-    with dask.config.set({LIMIT: {"column": "1 GiB", "passes": "150 kB"}[plan]}):
+    with dask.config.set(
+        {
+            LIMIT: {"column": "1 GiB", "passes": "150 kB"}[plan],
+            "dask_gpuselect.scratch-directory": False,
+        }
+    ):
         describe_boxplot(source.lazy((500, 6)), 0, weights=weights.lazy((700, 6))).compute()
     most = {"column": {1}, "passes": {3}}[plan]
     assert set(source.loads.values()) == most

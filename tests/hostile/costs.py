@@ -148,6 +148,7 @@ def prepared(
     config = {"scheduler": "sync", "num_workers": 1}
     if asked.passes:
         config["dask_gpuselect.column-limit"] = max(values.nbytes // 8, 1 << 16)
+        config["dask_gpuselect.scratch-directory"] = False
     x, its = (values, beside) if plan == "plain" else (lazy.values, lazy.beside)
 
     def run() -> Any:

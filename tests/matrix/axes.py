@@ -242,8 +242,13 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "little kept": {"keep-limit": 600},
     "kept on disk": {"keep-limit": 100, "keep-spill": True},
     "small root": {"root-limit": 4000},
-    "small columns": {"column-limit": 6000},
-    "small columns, nothing kept": {"column-limit": 6000, "keep-limit": 0},
+    "small columns": {"column-limit": 6000, "scratch-directory": False},
+    "small columns, nothing kept": {
+        "column-limit": 6000,
+        "keep-limit": 0,
+        "scratch-directory": False,
+    },
+    "small columns, written": {"column-limit": 6000, "scratch-loads": 2},
 }
 
 
@@ -260,6 +265,10 @@ FOCI: Mapping[str, Mapping[str, str]] = {
     "passes that keep nothing": PLAIN
     | {"slots": "first axis", "shape": "taller map", "home": "tasks", "dtype": "f8"}
     | {"limits": "small columns, nothing kept"},
+    "lanes on disk": {"slots": "first axis", "shape": "taller map", "home": "tasks"}
+    | {"limits": "small columns, written"},
+    "groups of lanes on disk": {"slots": "groups along the first axis", "shape": "taller map"}
+    | {"home": "tasks", "limits": "small columns, written"},
     "rounding in lanes": PLAIN
     | {"slots": "first axis", "shape": "map", "dtype": "f8", "data": "normal"},
     "lazy groups in parts": {"slots": "groups, lazy labels", "parts": "500 B", "home": "tasks"}

@@ -1,0 +1,229 @@
+"""A quantile along time of maps, one a chunk: what each plan loads, takes and writes; Markdown.
+
+    python asv_bench/maps.py small
+    python asv_bench/maps.py made [--maps 300 1200]
+    python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 load"]
+    python asv_bench/maps.py graph
+
+``small``: 1,000 maps of (60, 80), a column limit of a 38th of all. ``made``: maps of (720, 1440)
+float32 that cost little to load, and a limit of 64 MiB. ``store``: maps of (721, 1440) in a Zarr
+store compressed by zstd, in processes that may take 4 GiB of memory each; beside `x.sum(axis=0)`
+and what it takes to write the bytes to a plain file and to read them. ``graph``: a year of hourly
+maps, built, optimised and ordered, and not computed. "By hand" is `rechunk` into tiles, `to_zarr`
+and `quantile` of that. Each contender has a process of its own; loads are of a chunk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from compare import machine, say, table
+from dask.order import order
+
+from dask_gpuselect import describe_boxplot, explain, quantile
+from dask_gpuselect.groups import groupby
+
+MEMORY = 4 << 30
+Q = [0.05, 0.5, 0.95]
+
+
+class Maps:
+    """Maps that cost little to make, or those of a Zarr array: they count their loads."""
+
+    def __init__(self, shape: tuple[int, ...], store: Path | None = None) -> None:
+        self.shape, self.ndim, self.dtype = shape, 3, np.dtype("f4")
+        self.loads, self.lock = 0, threading.Lock()
+        self.stored: Any = None if store is None else zarr.open_array(store, mode="r")
+        rng = np.random.default_rng(25)
+        self.made = None if store else rng.standard_normal((16, *shape[1:]), "f4")
+
+    def __getitem__(self, index: Any) -> Any:
+        with self.lock:
+            self.loads += 1
+        if self.stored is not None:
+            return self.stored[index]
+        first = index[0].start
+        return self.made[first % 16 : first % 16 + 1] + np.float32(first % 97)
+
+    def lazy(self) -> da.Array:
+        meta = np.empty((0, 0, 0), "f4")
+        return da.from_array(self, chunks=(1, *self.shape[1:]), meta=meta, name=False)
+
+
+def by_hand(x: da.Array) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        lanes = max((1 << 26) // (4 * x.shape[0]), 1)
+        rows = max(lanes // x.shape[2], 1)
+        tiles = x.rechunk({0: 50, 1: rows, 2: min(lanes, x.shape[2])})
+        tiles.to_zarr(f"{folder}/tiles")
+        return quantile(da.from_zarr(f"{folder}/tiles"), 0.5, axis=0).compute()
+
+
+def months(x: da.Array) -> Any:
+    dates = np.datetime64("2001-01-01") + np.arange(x.shape[0])
+    return groupby(x, dates.astype("M8[M]").astype(int) % 12, 0).quantile([0.1, 0.9]).compute()
+
+
+def five_days(x: da.Array) -> Any:
+    days = np.arange(x.shape[0])
+    near = {i: np.flatnonzero((days % 365 - i + 2) % 365 < 5) for i in range(365)}
+    near = {i: some for i, some in near.items() if len(some)}
+    return groupby(x, near, 0).quantile(0.9).compute()
+
+
+def write_and_read(x: da.Array) -> None:
+    """The bytes of `x`, chunk by chunk."""
+    chunk = np.ones(x.shape[1:], x.dtype)
+    with tempfile.TemporaryFile() as file:
+        for _ in range(x.shape[0]):
+            file.write(chunk.data)
+        file.seek(0)
+        while file.readinto(chunk.data):  # type: ignore[attr-defined]
+            pass
+
+
+CONTENDERS: dict[str, Callable[[da.Array], Any]] = {
+    "x.sum(axis=0)": lambda x: x.sum(axis=0).compute(),
+    "its bytes written and read": write_and_read,
+    "quantile, 1 load": lambda x: quantile(x, 0.5, axis=0).compute(),
+    "quantile, passes": lambda x: quantile(x, 0.5, axis=0).compute(),
+    "by hand": by_hand,
+    "da.median": lambda x: da.median(x, axis=0).compute(),
+    "three quantiles, 1 load": lambda x: quantile(x, Q, axis=0).compute(),
+    "box plots, 1 load": lambda x: describe_boxplot(x, axis=0).compute(),
+    "months, 1 load": months,
+    "months, passes": months,
+    "five days, 1 load": five_days,
+    "five days, passes": five_days,
+}
+ALL = list(CONTENDERS)
+KINDS: dict[str, tuple[tuple[int, ...], str, list[str]]] = {
+    "small": ((60, 80), "0.5 MB", [*ALL[:1], *ALL[2:6]]),
+    "made": ((720, 1440), "64 MiB", ALL[:5]),
+    "store": ((721, 1440), "1 GiB", [*ALL[:5], *ALL[6:]]),
+}
+
+
+def child(kind: str, n: int, name: str, store: Path | None) -> None:
+    """Print what a contender takes, as JSON."""
+    shape, limit, _ = KINDS[kind]
+    if kind == "store":
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    maps = Maps((n, *shape), store)
+    x = maps.lazy()
+    quantile(np.ones((8, 9), "f4"), 0.5, axis=0)  # what is compiled, and imported
+    config = {"dask_gpuselect.column-limit": limit, "scheduler": "threads"}
+    config["dask_gpuselect.scratch-directory"] = "passes" not in name
+    config["dask_gpuselect.scratch-loads"] = 2
+    with dask.config.set(config):
+        begin = time.perf_counter()
+        CONTENDERS[name](x)
+        seconds = time.perf_counter() - begin
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(json.dumps([seconds, maps.loads / n, peak]))
+
+
+def contend(kind: str, n: int, store: Path | None, only: str, repeat: int) -> None:
+    shape, limit, names = KINDS[kind]
+    names = [name for name in names if any(part in name for part in only.split(";"))]
+    rows = []
+    times: dict[str, float] = {}
+    for name in names:
+        command = [sys.executable, __file__, "child", kind, name, str(n), str(store or "")]
+        best: list[float] | None = None
+        for _ in range(repeat):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(done.stderr[-600:], file=sys.stderr)
+                continue
+            found = json.loads(done.stdout.splitlines()[-1])
+            best = found if best is None or found < best else best
+        if best is None:
+            rows.append([f"`{name}`", "fails", "", "", ""])
+            continue
+        times[name] = best[0]
+        base = sum(times.get(name, 0.0) for name in ALL[:2])
+        loads, peak = f"{best[1]:.2f}", f"{best[2]:.2f}"
+        rows.append([name, f"{best[0]:.2f}", loads, f"{best[0] / (base or np.nan):.2f}", peak])
+        print(*rows[-1], sep="; ", file=sys.stderr, flush=True)
+    whole = f"{n * shape[0] * shape[1] * 4 / 2**30:.2f} GiB"
+    say([f"**{n:,} maps of {shape} float32** ({whole}), one a chunk, column limit {limit}", ""])
+    say(table(["", "seconds", "loads", "over the sum (and the disk)", "GiB at the peak"], rows))
+
+
+def fill(store: Path, n: int) -> None:
+    """Write maps that look like temperatures: smooth, with noise, in hundredths."""
+    rng = np.random.default_rng(0)
+    shape = KINDS["store"][0]
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    smooth = 300 - 60 * np.abs(rows / shape[0] - 0.5) + 5 * np.sin(columns / 90)
+    noise = rng.standard_normal((16, *shape))
+    codec = zarr.codecs.ZstdCodec(level=3)
+    whole = zarr.create_array(
+        store, shape=(n, *shape), chunks=(1, *shape), dtype="f4", compressors=codec
+    )
+    for i in range(n):
+        whole[i] = np.round(smooth + 8 * np.sin(i / 58) + noise[i % 16] * (1 + i % 7), 2)
+
+
+def graph() -> None:
+    rows = []
+    for shape, first in (((8760, 721, 1440), 1), ((8784, 721, 1440), 24)):
+        x = da.zeros(shape, chunks=(first, *shape[1:]), dtype="f4")
+        with dask.config.set({"dask_gpuselect.scratch-limit": "1 TB", "scheduler": "threads"}):
+            quantile(x[: 3 * first], 0.5, axis=0)
+            begin = time.perf_counter()
+            lazy = quantile(x, 0.5, axis=0)
+            built = time.perf_counter() - begin
+            plan = explain(x, 0.5, axis=0)
+        made = dict(lazy.__dask_optimize__(lazy.dask, lazy.__dask_keys__()))
+        optimised = time.perf_counter() - begin
+        order(made)
+        ordered = time.perf_counter() - begin
+        rows.append(
+            [f"{shape} in {x.chunksize}", plan.name, f"{built:.2f}", f"{optimised:.2f}"]
+            + [f"{ordered:.2f}", f"{len(made):,}"]
+        )
+    say(table(["", "plan", "built", "optimised", "ordered (seconds in all)", "tasks"], rows))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["child"]:
+        kind, name, n, store = sys.argv[2:]
+        child(kind, int(n), name, Path(store) if store else None)
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=[*KINDS, "graph"])
+    parser.add_argument("--maps", type=int, nargs="+", default=None)
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--only", default="", help="parts of the names of contenders")
+    parser.add_argument("--repeat", type=int, default=1)
+    given = parser.parse_args()
+    say(machine())
+    if given.what == "graph":
+        graph()
+        return
+    default = {"small": [1000], "made": [300, 1200], "store": [1095]}[given.what]
+    for n in given.maps or default:
+        store = given.store and given.store / f"maps-{n}"
+        if store and not store.exists():
+            fill(store, n)
+        contend(given.what, n, store, given.only, given.repeat)
+
+
+if __name__ == "__main__":
+    main()

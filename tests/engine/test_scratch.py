@@ -1,0 +1,432 @@
+"""Columns that do not fit: written to local disk as they are loaded, and read back in tiles."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.order import order
+from numpy.typing import NDArray
+
+from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quantile
+from dask_gpuselect.engine import scratch
+from dask_gpuselect.engine.spill import SpillFile
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import mad
+from tests.backends import CUPY
+from tests.sources import Source
+
+N, ROWS, COLUMNS = 120, 9, 7
+WHOLE = N * ROWS * COLUMNS * 8
+LIMIT = WHOLE // 20
+
+
+@contextmanager
+def limited(to: int | str = LIMIT, **more: Any) -> Iterator[None]:
+    others = {f"dask_gpuselect.{name.replace('_', '-')}": value for name, value in more.items()}
+    with dask.config.set({"dask_gpuselect.column-limit": to, "scheduler": "threads"} | others):
+        yield
+
+
+def held(file: SpillFile) -> int:
+    return os.fstat(file._file.fileno()).st_size
+
+
+# --- One load, whatever is asked ------------------------------------------------------------------
+
+MASK = (np.arange(N)[:, None, None] % 5 > 0) & np.ones((1, ROWS, COLUMNS), bool)
+ROUGH = np.arange(N * ROWS * COLUMNS).reshape(N, ROWS, COLUMNS) % 11 + 1.0
+MONTHS = np.arange(N) % 12
+OF_EACH = np.arange(N * ROWS * COLUMNS).reshape(N, ROWS, COLUMNS) % 5
+WINDOWS = {day: np.arange(day, day + 9) for day in range(0, N - 9, 10)}
+
+
+def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
+    """An array that tasks make."""
+    return da.from_array(array, chunks=chunks).map_blocks(np.copy)
+
+
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "quantiles": lambda x: quantile(x, [0.1, 0.5], axis=0),
+    "kept axes": lambda x: quantile(x, 0.3, axis=0, keepdims=True),
+    "a method": lambda x: quantile(x, 0.3, axis=0, method="closest_observation"),
+    "another axis": lambda x: median(x, axis=1),
+    "two axes": lambda x: quantile(x, [0.1, 0.2, 0.5, 0.6, 0.9], axis=(0, 2)),
+    "missing": lambda x: nanquantile(x, 0.5, axis=0),
+    "mad": lambda x: mad(x, 0),
+    "a mask": lambda x: nanquantile(x, 0.5, axis=0, where=lazily(MASK, (7, 9, 4))),
+    "a mask of a map": lambda x: median(x, axis=0, where=lazily(ROUGH[0] + ROUGH[3] > 0, (9, 4))),
+    "weights": lambda x: quantile(
+        x, 0.4, axis=0, weights=lazily(ROUGH, (5, 3, 7)), method="inverted_cdf"
+    ),
+    "weights of time": lambda x: quantile(
+        x, 0.4, axis=0, weights=ROUGH[:, 0, 0], method="inverted_cdf"
+    ),
+    "groups": lambda x: groupby(x, MONTHS, 0).quantile([0.2, 0.5]),
+    "labels of each element": lambda x: groupby(x, lazily(OF_EACH, 4), 0, groups=range(5)).median(),
+    "labels that nobody knows": lambda x: groupby(x, lazily(MONTHS, 10), 0).median(),
+    "windows": lambda x: groupby(x, WINDOWS, 0).median(),
+}
+CHUNKS = {"maps": (1, ROWS, COLUMNS), "parts of maps": (5, 4, 3), "rows": (N, 1, 2)}
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.few(15)
+def test_one_load_gives_the_answer_of_all(name: str, chunks: str) -> None:
+    """The answer of a column that fits, to the last bit, with the same blocks."""
+    ask = QUESTIONS[name]
+    source = Source((N, ROWS, COLUMNS))
+    x = source.lazy(CHUNKS[chunks])
+    with limited("1 GiB"):
+        expected = ask(x)
+        right = expected.compute()
+    source.counts.clear()
+    with limited(WHOLE // 8 if name == "two axes" else LIMIT):
+        lazy = ask(x)
+        found = lazy.compute()
+    takes_two_loads = name == "another axis" or (name, chunks) == ("two axes", "parts of maps")
+    if not takes_two_loads and chunks != "rows":
+        assert any("scratch" in layer for layer in lazy.dask.layers)
+        assert set(source.loads.values()) == {1}
+    assert lazy.chunks == expected.chunks or np.isnan(lazy.shape).any()
+    assert lazy.dtype == expected.dtype == found.dtype
+    np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("chunks", ["maps", "parts of maps"])
+@pytest.mark.parametrize("by", [None, MONTHS])
+@pytest.mark.few(2)
+def test_box_plots(by: Any, chunks: str) -> None:
+    """Which take a further load in passes."""
+    source = Source((N, ROWS, COLUMNS))
+    x = source.lazy(CHUNKS[chunks])
+
+    def asked() -> Any:
+        return describe_boxplot(x, axis=0) if by is None else groupby(x, by, 0).describe_boxplot()
+
+    with limited("1 GiB"):
+        right = asked().compute().to_dict()
+    source.counts.clear()
+    with limited():
+        found = asked().compute().to_dict()
+    assert set(source.loads.values()) == {1}
+    assert found.keys() == right.keys()
+    for name, values in found.items():
+        for one, other in zip(values.ravel(), right[name].ravel(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i2", ">f8", "M8[ns]", "?"])
+def test_dtypes(dtype: str) -> None:
+    a = (Source((N, ROWS, COLUMNS)).whole() * 1000).astype("i8").astype(dtype)
+    x = lazily(a, (3, 5, 7))
+    with limited(a.nbytes // 10):
+        assert explain(x, axis=0).name in ("scratch", "counts")
+        found = quantile(x, 0.4, axis=0, method="lower").compute()
+    np.testing.assert_array_equal(found, np.sort(a, axis=0)[int(0.4 * (N - 1))])
+
+
+def test_empty_chunks_and_lanes() -> None:
+    a = Source((N, ROWS, COLUMNS)).whole()
+    x = lazily(a, ((0, 1, 9, 0, *(10,) * 11), (4, 0, 5), (0, COLUMNS)))
+    with limited():
+        assert explain(x, axis=0).name == "scratch"
+        lazy = median(x, axis=0)
+    assert lazy.chunks == x.chunks[1:]
+    np.testing.assert_array_equal(lazy.compute(), np.median(a, axis=0))
+
+
+def test_questions_together_share_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    write = SpillFile.write
+    monkeypatch.setattr(
+        SpillFile, "write", lambda file, array: written.append(array.nbytes) or write(file, array)
+    )
+    source = Source((N, ROWS, COLUMNS))
+    x = source.lazy((1, 9, 7))
+    with limited():
+        dask.compute(median(x, axis=0), quantile(x, [0.1, 0.2, 0.3], axis=0), mad(x, 0))
+    assert set(source.loads.values()) == {1}
+    assert sum(written) == WHOLE
+
+
+def test_an_answer_can_be_computed_again() -> None:
+    source = Source((N, ROWS, COLUMNS))
+    with limited():
+        lazy = median(source.lazy((1, 9, 7)), axis=0)
+        first, second = lazy.compute(), lazy.compute()
+    np.testing.assert_array_equal(first, second)
+    assert set(source.loads.values()) == {2}
+
+
+@pytest.mark.gpu
+def test_chunks_of_a_device_come_back_to_it() -> None:
+    a = Source((N, ROWS, COLUMNS)).whole()
+    x = da.from_array(a, chunks=(1, 9, 7)).map_blocks(CUPY.asarray, meta=CUPY.asarray(a[:0]))
+    with limited():
+        assert explain(x, axis=0).name == "scratch"
+        found = median(x, axis=0).compute(scheduler="sync")
+    assert type(found) is type(CUPY.asarray(a[0]))
+    np.testing.assert_array_equal(CUPY.to_numpy(found), np.median(a, axis=0))
+
+
+# --- When, and how much ---------------------------------------------------------------------------
+
+
+def maps(n: int = 1000) -> da.Array:
+    return Source((n, 60, 80), "f4").lazy((1, 60, 80))
+
+
+def test_the_plan_tells_of_the_disk(tmp_path: Path) -> None:
+    with limited("0.5 MB", scratch_directory=str(tmp_path)):
+        plan = explain(maps(), axis=0)
+    assert (plan.name, plan.loads, plan.disk_bytes) == ("scratch", 1, 1000 * 60 * 80 * 4)
+    assert plan.task_bytes <= 500_000
+    assert f"18.31 MiB on disk, in {tmp_path}" in str(plan)
+    assert "one load, because passes would take 16" in plan.table()
+
+
+def test_two_loads_are_cheaper_than_a_disk() -> None:
+    """As a rule: a setting says otherwise."""
+    with limited("10 MB"):
+        assert explain(maps(), axis=0).loads == 2
+    with limited("10 MB", scratch_loads=2):
+        assert explain(maps(), axis=0).loads == 1
+    with limited("10 MB", scratch_loads=0), pytest.raises(ValueError, match="must be 1 or more"):
+        explain(maps(), axis=0)
+
+
+@pytest.mark.parametrize("name", ["quantiles", "another axis", "two axes", "weights", "groups"])
+@pytest.mark.parametrize("divided", [2, 3, 8])
+@pytest.mark.few(5)
+def test_any_column_takes_one_load_if_it_may(divided: int, name: str) -> None:
+    source = Source((N, ROWS, COLUMNS))
+    with limited(WHOLE // divided, scratch_loads=2):
+        QUESTIONS[name](source.lazy((5, 4, 3))).compute()
+    assert set(source.loads.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"scratch_directory": False},
+        {"scratch_limit": 0},
+        {"scratch_limit": "19 MB"},
+        {"scratch_directory": "/no/such/directory"},
+    ],
+)
+def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str, Any]) -> None:
+    with limited("0.5 MB", **setting):
+        assert explain(maps(), axis=0).name == "passes"
+    with limited("0.5 MB", scratch_limit="20 MB"):
+        assert explain(maps(), axis=0).name == "scratch"
+
+
+def test_data_in_memory_are_not_written() -> None:
+    x = da.from_array(Source((N, ROWS, COLUMNS)).whole(), chunks=(1, 9, 7))
+    with limited():
+        assert explain(x, axis=0).name == "passes"
+
+
+def test_a_directory_in_memory_is_only_used_if_a_limit_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mounts = f"disk / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n"
+    real = Path.read_text
+    monkeypatch.setattr(
+        Path,
+        "read_text",
+        lambda path, *args: mounts if str(path) == "/proc/mounts" else real(path, *args),
+    )
+    where = str(tmp_path / "job")
+    (tmp_path / "job").mkdir()
+    with limited("0.5 MB", scratch_directory=where):
+        assert explain(maps(), axis=0).name == "passes"
+    with limited("0.5 MB", scratch_directory=where, scratch_limit="1 GB"):
+        assert explain(maps(), axis=0).name == "scratch"
+
+
+# --- Schedulers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scheduler", "plan"), [("sync", "scratch"), ("processes", "passes")])
+def test_only_threads_of_one_process_write(scheduler: str, plan: str) -> None:
+    with limited(), dask.config.set(scheduler=scheduler):
+        assert explain(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0).name == plan
+
+
+def test_a_cluster_takes_passes(cluster_here: Any) -> None:
+    x = Source((N, ROWS, COLUMNS)).lazy((1, 9, 7))
+    with limited(), dask.config.set(scheduler=None):
+        assert explain(x, axis=0).name == "passes"
+
+
+@pytest.mark.slow
+def test_other_processes_are_told(tmp_path: Path) -> None:
+    """Nothing is sent to them in silence, as large as a column is."""
+    log = tmp_path / "loads"
+    with limited():
+        lazy = median(Source((N, ROWS, COLUMNS), log=log).lazy((1, 9, 7)), axis=0)
+    with pytest.raises(RuntimeError, match="create the client of dask.distributed before"):
+        lazy.compute(scheduler="processes", num_workers=2)
+
+
+def test_a_worker_tells(cluster_here: Any) -> None:
+    with limited():
+        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    with pytest.raises(RuntimeError, match="scratch-directory to False"):
+        cluster_here.compute(lazy).result()
+
+
+# --- What is there, and is gone -------------------------------------------------------------------
+
+MEDIAN = """
+import os, sys, time
+os.umask(0)
+import dask, numpy as np, dask.array as da
+from dask_gpuselect import median
+from dask_gpuselect.engine import scratch
+def held():
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            status = os.stat(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue
+        if path.startswith(sys.argv[1]):
+            yield f"{status.st_mode:o},{status.st_nlink},{status.st_size}"
+def waiting(self):
+    print(*held(), flush=True)
+    time.sleep(60)
+scratch.Tile.read = waiting
+x = da.ones((100, 40), chunks=(1, 40)).map_blocks(np.copy)
+dask.config.set({"dask_gpuselect.column-limit": 2000})
+dask.config.set({"dask_gpuselect.scratch-directory": sys.argv[1]})
+median(x, axis=0).compute(scheduler="sync")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.slow
+def test_columns_are_unreadable_by_others_and_gone_after_a_kill(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with subprocess.Popen(
+        [sys.executable, "-c", MEDIAN, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ((mode, n_names, size),) = map(
+                lambda line: line.split(","), process.stdout.readline().split()
+            )
+            assert stat.S_IMODE(int(mode, 8)) == 0o600
+            assert int(n_names) == 0
+            assert int(size) == 100 * 40 * 8
+            assert list(tmp_path.iterdir()) == []  # while it runs
+        finally:
+            process.kill()  # -9
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_gives_its_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is answered, before the next is written, if one thread works."""
+    files: list[tuple[int, int]] = []
+    read = scratch.Tile.read
+
+    def noted(tile: scratch.Tile) -> Any:
+        with scratch_files_lock():
+            files.append(sum(1 for _ in open_files()))
+        return read(tile)
+
+    def open_files() -> Iterator[Any]:
+        from dask_gpuselect.engine import spill
+
+        yield from (file for (_, name, _), file in spill._files.items() if "written" in name)
+
+    def scratch_files_lock() -> Any:
+        from dask_gpuselect.engine import spill
+
+        return spill._files_lock
+
+    monkeypatch.setattr(scratch.Tile, "read", noted)
+    x = Source((N, 12, 7)).lazy((1, 3, 7))  # four columns
+    with limited(N * 3 * 7 * 8 // 8), dask.config.set(scheduler="sync"):
+        median(x, axis=0).compute()
+    assert max(files) == 1
+    assert not list(open_files())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_no_more_is_told(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: SpillFile, array: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(SpillFile, "write", full)
+    with limited():
+        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    with pytest.raises(
+        OSError, match=r"scratch-directory .* dask_gpuselect\.scratch-limit"
+    ) as caught:
+        lazy.compute()
+    assert caught.value.errno == number
+
+
+def test_what_is_lost_on_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = scratch.Tile.read
+
+    def cut(tile: scratch.Tile) -> Any:
+        tile.column.chunks[0].values.file._file.truncate(1000)
+        return read(tile)
+
+    monkeypatch.setattr(scratch.Tile, "read", cut)
+    with limited():
+        lazy = median(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0)
+    with pytest.raises(OSError, match="has lost its end"):
+        lazy.compute()
+
+
+# --- Tiles and graphs -----------------------------------------------------------------------------
+
+
+def test_boxes_of_arrays_on_disk(tmp_path: Path) -> None:
+    a = np.arange(4 * 5 * 6 * 3).reshape(4, 5, 6, 3)
+    piece = SpillFile(str(tmp_path)).write(a)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        edges = [sorted(rng.integers(0, n + 1, 2)) for n in a.shape]
+        box = tuple(slice(int(start), int(stop)) for start, stop in edges)
+        found = np.empty([stop - start for start, stop in edges], a.dtype)
+        starts, n = piece.runs(box)
+        piece.file.read_runs_into(found, starts.tolist(), n)
+        np.testing.assert_array_equal(found, a[box])
+
+
+def test_boxes_where_the_system_has_no_preadv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "preadv", raising=False)
+    test_boxes_of_arrays_on_disk(tmp_path)
+
+
+def test_tasks_are_linear_in_chunks_and_tiles() -> None:
+    x = da.zeros((500, 64, 60), chunks=(1, 32, 60)).map_blocks(np.copy)
+    with limited(500 * 60 * 8 * 4, scratch_limit="1 GB"):
+        plan = explain(x, axis=0)
+        lazy = median(x, axis=0)
+    assert plan.name == "scratch"
+    n_tiles = 2 * -(-32 // plan.scratch.tile[1])
+    graph = dict(lazy.__dask_optimize__(lazy.dask, lazy.__dask_keys__()))
+    assert 16 <= n_tiles <= 64
+    assert len(graph) <= 2 * 1000 + 2 * n_tiles + 2 + 2
+    order(graph)
