@@ -77,6 +77,7 @@ from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
+from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
@@ -469,6 +470,24 @@ def _lanes_in_passes(
     return backend_for(chunks[0]).kept_lanes if is_kept else backend_for(
         chunks[0]
     ).lane_passes, parts
+
+
+# --- Moving windows -------------------------------------------------------------------------------
+
+
+@one_way
+def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """The answers of each window of a padded chunk, ``(n, *shape)``, in kind; see
+    `reference.windows`."""
+    chunk = checked_chunk(chunk, dtype)
+    return backend_for(chunk).windows.answer(chunk, dtype, frame, order)
+
+
+@one_way
+def window_counts(chunk: Any, frame: Frame) -> Any:
+    """How many valid elements each window of a padded chunk holds, in kind."""
+    found, _ = backend_for(chunk).windows.counts(chunk, frame)
+    return namespace(found).asarray(found, copy=True)
 
 
 # --- Groups of all elements -----------------------------------------------------------------------

@@ -18,6 +18,7 @@ from dask_gpuselect.kernels.reference import (
     sampling,
     selection,
     weighing,
+    windows,
 )
 
 BACKEND = Backend(
@@ -38,4 +39,5 @@ BACKEND = Backend(
     lower_sets=lower_sets,
     fingerprints=fingerprints,
     ordering=ordering,
+    windows=windows,
 )
