@@ -64,14 +64,6 @@ class Reach:
             return np.minimum(turned, 2 * n - 2 - turned) if n > 1 else turned
         return np.where((places >= 0) & (places < n), places, -1)
 
-    def wanted(self, start: int, stop: int) -> Places:
-        """The places that the windows of the elements from `start` to before `stop` reach."""
-        first = -(-start // self.step) * self.step
-        if first >= stop:
-            return np.empty(0, np.int64)
-        last = first + (stop - 1 - first) // self.step * self.step
-        return np.arange(first - self.before, last + self.after + 1)
-
 
 @dataclass(frozen=True)
 class Stretch:
@@ -98,34 +90,40 @@ def stretches(reach: Reach, sizes: Sequence[int]) -> Iterator[Stretch]:
     if n == 0:
         yield Stretch(0, (0, 0), ((0, (0, 0)),))
     for start, stop in itertools.pairwise([0, *ends.tolist()]):
-        wanted = reach.wanted(start, stop)
-        if not len(wanted):
+        first = -(-start // reach.step) * reach.step
+        if first >= stop:
             continue
-        found = reach.standing(wanted, n)
-        inside = np.flatnonzero(found >= 0)
-        if not len(inside):  # windows that end before the first element, or begin behind the last
-            yield Stretch(_n_answers(wanted, reach), (len(wanted), 0), ((0, (0, 0)),))
+        n_answers = (stop - 1 - first) // reach.step + 1
+        begin = first - reach.before
+        end = first + (n_answers - 1) * reach.step + reach.after + 1
+        inner = min(max(begin, 0), n), max(min(end, n), 0)
+        before, behind = np.arange(begin, min(end, 0)), np.arange(max(begin, n), end)
+        cuts = tuple(_cuts(*inner, sizes, ends)) if inner[0] < inner[1] else ()
+        if reach.mode is None:  # windows may end before the first element
+            yield Stretch(n_answers, (len(before), len(behind)), cuts or ((0, (0, 0)),))
             continue
-        outside = int(inside[0]), len(wanted) - 1 - int(inside[-1])
-        some = found[inside]
-        chunk = np.searchsorted(ends, some, side="right")
-        bounds = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(some)]
-        cuts = tuple(
-            (int(chunk[i]), _cut(some[i:k] - (ends[chunk[i]] - sizes[chunk[i]])))
-            for i, k in itertools.pairwise(bounds)
-        )
-        yield Stretch(_n_answers(wanted, reach), outside, cuts)
+        left, right = (_standing(reach.standing(each, n), sizes, ends) for each in (before, behind))
+        yield Stretch(n_answers, (0, 0), (*left, *cuts, *right))
 
 
-def _n_answers(wanted: Places, reach: Reach) -> int:
-    return (len(wanted) - reach.size) // reach.step + 1
+def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
+    """The elements from one to before another, as stretches of chunks."""
+    for chunk in range(int(np.searchsorted(ends, start, side="right")), len(sizes)):
+        begin = int(ends[chunk]) - sizes[chunk]
+        if begin >= stop:
+            break
+        if sizes[chunk]:
+            yield chunk, (max(start - begin, 0), min(stop - begin, sizes[chunk]))
 
 
-def _cut(places: Places) -> Cut:
-    first, last = int(places[0]), int(places[-1])
-    if (np.diff(places) == 1).all():
-        return first, last + 1
-    return (*places.tolist(), -1)  # what ends with -1 is no stretch
+def _standing(places: Places, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
+    """Some elements in any order, by chunks."""
+    chunk = np.searchsorted(ends, places, side="right")
+    bounds = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(places)]
+    for i, k in itertools.pairwise(bounds):
+        if i < k:
+            own = int(chunk[i])
+            yield own, (*(places[i:k] - (int(ends[own]) - sizes[own])).tolist(), -1)
 
 
 def with_halos(
@@ -278,5 +276,9 @@ def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
 def of_array(array: Any, reaches: Sequence[Reach], fill: Any = None) -> Any:
     """An array in memory with what its windows reach beyond its ends."""
     own = [next(stretches(reach, (n,))) for reach, n in zip(reaches, array.shape, strict=True)]
-    part = sliced(array, [each.cuts[0][1] for each in own], copies=False)
-    return padded(part, [each.outside for each in own], fill)
+    parts = [
+        sliced(array, [cut for _, cut in cuts], copies=False)
+        for cuts in itertools.product(*(each.cuts for each in own))
+    ]
+    whole = _joined(parts, tuple(len(each.cuts) for each in own))
+    return padded(whole, [each.outside for each in own], fill)

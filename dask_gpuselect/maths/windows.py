@@ -107,3 +107,9 @@ def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArra
         np.ascontiguousarray(upper, np.int64),
         np.ascontiguousarray(weight, np.float64),
     )
+
+
+def strides_of(shape: Shape) -> IntArray:
+    """How many elements lie between neighbours along each axis, in C order."""
+    every = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return np.array(every, np.int64)
