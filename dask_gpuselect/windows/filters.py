@@ -30,9 +30,9 @@ Sizes = int | Sequence[int] | None
 
 
 @same_kind
-@public("input")
+@public("x")
 def rank_filter(
-    input: Any,
+    x: Any,
     rank: int,
     size: Sizes = None,
     footprint: Any = None,
@@ -47,7 +47,7 @@ def rank_filter(
 
     Parameters
     ----------
-    input : dask array or array_like
+    x : dask array or array_like
         Of any kind that `quantile` takes, any number of dimensions and chunks of known sizes.
     rank : int
         0 is the least element of a window, -1 the largest.
@@ -70,7 +70,7 @@ def rank_filter(
 
     Returns
     -------
-    dask array, or an array like `input`
+    dask array, or an array like `x`
         Of its shape, chunks and dtype.
 
     Raises
@@ -99,14 +99,14 @@ def rank_filter(
     >>> rank_filter(da.from_array([4, 1, 3, 9, 2], chunks=2), 0, size=3).compute()
     array([1, 1, 1, 2, 2])
     """
-    return _filtered("rank-filter", input, rank, size, footprint, mode, cval, origin, axes, nan)
+    return _filtered("rank-filter", x, rank, size, footprint, mode, cval, origin, axes, nan)
 
 
 @same_kind
 @documented_like(rank_filter)
-@public("input")
+@public("x")
 def percentile_filter(
-    input: Any,
+    x: Any,
     percentile: float,
     size: Sizes = None,
     footprint: Any = None,
@@ -121,7 +121,7 @@ def percentile_filter(
 
     Parameters
     ----------
-    {input}
+    {x}
     percentile : float
         In [0, 100], or negative: counted from 100. The element of rank ``int(n * percentile /
         100)`` of n answers, as in SciPy; of any number for ``nan="omit"``.
@@ -158,14 +158,14 @@ def percentile_filter(
         raise RuntimeError(f"percentile must be from -100 to 100, and is {percentile}")
     share = float(percentile + 100.0 if percentile < 0 else percentile)
     about = size, footprint, mode, cval, origin, axes, nan
-    return _filtered("percentile-filter", input, share, *about)
+    return _filtered("percentile-filter", x, share, *about)
 
 
 @same_kind
 @documented_like(percentile_filter)
-@public("input")
+@public("x")
 def median_filter(
-    input: Any,
+    x: Any,
     size: Sizes = None,
     footprint: Any = None,
     mode: str | Sequence[str] = "reflect",
@@ -179,7 +179,7 @@ def median_filter(
 
     Parameters
     ----------
-    {input}
+    {x}
     {size}
     {footprint}
     {mode}
@@ -209,7 +209,7 @@ def median_filter(
     >>> median_filter(da.from_array([4, 1, 3, 9, 2], chunks=2), size=3).compute()
     array([4, 3, 3, 3, 2])
     """
-    return _filtered("median-filter", input, None, size, footprint, mode, cval, origin, axes, nan)
+    return _filtered("median-filter", x, None, size, footprint, mode, cval, origin, axes, nan)
 
 
 def _filtered(

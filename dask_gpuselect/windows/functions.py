@@ -162,7 +162,7 @@ class Rolling:
         size = tuple(reach.size for reach in self._reaches)
         return f"<windows of {size} of {self._x!r}>"
 
-    def _ask(self, name: str, q: Any, method: Method, *, omits: bool = False, **how: Any) -> Any:
+    def _ask(self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any) -> Any:
         how |= {"reaches": self._reaches, "least": self._least, "omits": omits, **self._left_out}
         return _asked(self._x, name, q, method, **how)
 
@@ -176,35 +176,35 @@ class Rolling:
 
     def quantile(self, q: Any, *, method: str = "linear") -> Any:
         """Quantiles of each window: see `dask_gpuselect.quantile`. An axis of q comes first."""
-        return self._ask("quantile", q, check_method(method))
+        return self._ask("quantile", q, method)
 
     def nanquantile(self, q: Any, *, method: str = "linear") -> Any:
         """Quantiles of each window, NaN left out: see `dask_gpuselect.nanquantile`."""
-        return self._ask("quantile", q, check_method(method), omits=True)
+        return self._ask("quantile", q, method, omits=True)
 
     def percentile(self, q: Any, *, method: str = "linear") -> Any:
         """Percentiles of each window: see `dask_gpuselect.percentile`."""
-        return self._ask("percentile", q, check_method(method), scale=100)
+        return self._ask("percentile", q, method, percent=True)
 
     def nanpercentile(self, q: Any, *, method: str = "linear") -> Any:
         """Percentiles of each window, NaN left out: see `dask_gpuselect.nanpercentile`."""
-        return self._ask("percentile", q, check_method(method), omits=True, scale=100)
+        return self._ask("percentile", q, method, omits=True, percent=True)
 
     def mad(self, *, scale: float | str = "normal") -> Any:
         """The median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
-        return self._ask("mad", 0.5, MEDIAN, spread=scale)
+        return self._ask("mad", 0.5, MEDIAN, scale=scale)
 
     def nanmad(self, *, scale: float | str = "normal") -> Any:
         """The median absolute deviation of each window, NaN left out."""
-        return self._ask("mad", 0.5, MEDIAN, spread=scale, omits=True)
+        return self._ask("mad", 0.5, MEDIAN, scale=scale, omits=True)
 
     def iqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
         """The interquartile range of each window: see `dask_gpuselect.robust.iqr`."""
-        return self._ask("iqr", (0.25, 0.75), check_method(method), spread=scale)
+        return self._ask("iqr", (0.25, 0.75), method, scale=scale)
 
     def naniqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
         """The interquartile range of each window, NaN left out."""
-        return self._ask("iqr", (0.25, 0.75), check_method(method), spread=scale, omits=True)
+        return self._ask("iqr", (0.25, 0.75), method, scale=scale, omits=True)
 
     def min(self) -> Any:
         """The least element of each window."""
@@ -232,22 +232,23 @@ def _asked(
     x: Any,
     name: str,
     q: Any,
-    method: Method,
+    method: str | Method,
     *,
     reaches: tuple[Reach, ...],
     least: int | None,
     where: Any,
     nodata: Any,
     omits: bool,
-    scale: int = 1,
-    spread: float | str = 1.0,
+    percent: bool = False,
+    scale: float | str = 1.0,
 ) -> Any:
     """What all methods do."""
     is_whole = where is None and nodata is None
     array = as_accompanied(x, where, nodata)
     n = frame_of(reaches).n
     least = (1 if omits else n) if least is None else least
-    shares, is_scalar = probabilities(q, scale)
+    method = method if isinstance(method, Method) else check_method(method)
+    shares, is_scalar = probabilities(q, 100 if percent else 1)
     about: dict[str, Any] = {"is_one": is_scalar or name == "iqr"}
     if name == "count":
         return ask_windows("rolling-count", array, reaches, None, **about)
@@ -257,7 +258,7 @@ def _asked(
         for reach in reaches
         if reach != Reach(0, 0, reach.step)
     )
-    question = _question(name, shares, method, source, q, omits=omits, spread=spread)
+    question = _question(name, shares, method, source, q, omits=omits, scale=scale)
     result = question.result
     if may_lack and result.kind in "bui":
         result = np.dtype(np.float64)
@@ -280,7 +281,7 @@ def _question(
     q: Any,
     *,
     omits: bool,
-    spread: float | str,
+    scale: float | str,
 ) -> WindowQuestion:
     """The quantiles that are asked, before it is known whether a window may lack elements."""
     is_spread = name in ("mad", "iqr")
@@ -292,7 +293,7 @@ def _question(
         about = tuple(shares.tolist()), method.name, omits, source, dtype
         return WindowQuestion(Quantiles(*about), dtype)
     result = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
-    factor = scale_factor(spread, NORMAL_MAD if name == "mad" else NORMAL_IQR, result)
+    factor = scale_factor(scale, NORMAL_MAD if name == "mad" else NORMAL_IQR, result)
     source = dtype if name == "mad" else source
     about = tuple(shares.tolist()), method.name, omits, source, dtype
     return WindowQuestion(Quantiles(*about), result, scale=factor)

@@ -144,7 +144,7 @@ def _sort_windows(
 
 @compiles
 def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    if not isinstance(values.dtype, types.Integer) or values.dtype.signed:
+    if values.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
         return {}
     numbers, table = (
         types.Array(types.int64, 1, "C", readonly=True),
