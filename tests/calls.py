@@ -319,6 +319,10 @@ def _of_xarray() -> dict[str, Call]:
         "groupby_bins": ({"group": "n"}, {"bins": 2}),
         "resample": ({"n": "2D"}, {}),
         "groupby_dayofyear": ({}, {"dim": "n", "window": 1}),
+        "rolling": (
+            {"n": 3},
+            {"dim": None, "min_periods": 1, "center": False, "boundary": None, "nodata": None},
+        ),
     }
     found = {}
     for name, (needed, known) in asked.items():
@@ -330,7 +334,8 @@ def _of_xarray() -> dict[str, Call]:
             array = xr.DataArray(data, coords={"n": n}, dims="n", name="a")
             exact = (array.to_dataset() if kind == "Dataset" else array).exact
             answer = getattr(exact, name)(**needed, **how)
-            return answer.median() if "group" in name or name == "resample" else answer
+            is_asked = "group" in name or name in ("resample", "rolling")
+            return answer.median() if is_asked else answer
 
         for kind in ("DataArray", "Dataset"):
             its = boxes if (name, kind) == ("describe_boxplot", "Dataset") else known

@@ -162,7 +162,9 @@ class Rolling:
         size = tuple(reach.size for reach in self._reaches)
         return f"<windows of {size} of {self._x!r}>"
 
-    def _ask(self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any) -> Any:
+    def _ask(
+        self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
+    ) -> Any:
         how |= {"reaches": self._reaches, "least": self._least, "omits": omits, **self._left_out}
         return _asked(self._x, name, q, method, **how)
 
