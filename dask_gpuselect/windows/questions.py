@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
+from dask_gpuselect.arrays import any_true, as_type, is_kind, like, namespace, to_host
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.envelope import exact_gap
@@ -85,9 +85,9 @@ class WindowQuestion:
             answers = answers / self.result.type(self.scale)
         if 0 not in n_valid.strides:
             is_few = n_valid < max(self.least, 1)
-            if bool(namespace(is_few).any(is_few)):
-                answers = answers.copy()
-                answers[:, is_few] = missing_of(self.result)
+            if any_true(is_few):
+                missing = np.full(1, missing_of(self.result), self.result)
+                answers = namespace(answers).where(is_few, like(missing, answers), answers)
         return answers
 
 

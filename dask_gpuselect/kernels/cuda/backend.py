@@ -19,6 +19,7 @@ from dask_gpuselect.kernels.cuda import (
     sampling,
     selection,
     weighing,
+    windows,
 )
 from dask_gpuselect.kernels.reference import backend as reference
 
@@ -40,4 +41,5 @@ BACKEND = replace(
     fingerprints=fingerprints,
     ordering=ordering,
     weighing=weighing,
+    windows=windows,
 )
