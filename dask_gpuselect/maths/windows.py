@@ -109,6 +109,12 @@ def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArra
     )
 
 
+def differ(lower: IntArray, upper: IntArray, *, is_whole: bool) -> bool:
+    """Whether two elements make an answer: of whole windows, or of those that lack some."""
+    last = slice(-1, None) if is_whole else slice(None)
+    return bool((lower[:, last] != upper[:, last]).any())
+
+
 def strides_of(shape: Shape) -> IntArray:
     """How many elements lie between neighbours along each axis, in C order."""
     every = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
 
 MOST = 27  # elements of a window
 RUN = 128  # windows that are sorted together
@@ -76,7 +76,7 @@ def elements(
     """
     shape = frame.shape(keys.shape)
     lower, upper, _ = ranks_by_count(order, frame.n)
-    has_upper = bool((lower != upper).any())
+    has_upper = differ(lower, upper, is_whole=n_valid is None)
     wanted = (
         tuple(range(frame.n))
         if n_valid is not None

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels import radix
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.compiling import (
     Types,
@@ -31,8 +30,9 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu import window_networks
 from dask_gpuselect.kernels.reference import windows as reference
+from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
 
 SLAB = 1 << 16  # windows that are answered together: their elements stay in the cache
 LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
@@ -60,29 +60,73 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         given = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
         found = finds.elements(given, frame, order, None if is_whole else n_valid)
     else:
-        found = _elements(keys, keeps, dtype.kind in "fmM", frame, order)
-    lower, upper = (_elements_of(each, dtype) for each in found)
-    lanes = Lanes(lower.T, lower.T if found[1] is found[0] else upper.T, n_valid, n_missing)
+        found = _elements(keys, keeps, dtype.kind in "fmM", frame, order, is_whole=is_whole)
+    lower = upper = _elements_of(found[0], dtype).T
+    if found[1] is not found[0]:
+        upper = _elements_of(found[1], dtype).T
+    lanes = Lanes(lower, upper, n_valid, n_missing)
     return order.finished(order.lane_values(lanes), n_valid).reshape(-1, *shape)
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """The keys of a chunk, with the last of NaN, and its mask."""
-    values = values_of(chunk)
-    native = dtype.newbyteorder("=")
-    keys = radix.keys_of(values, native).reshape(values.shape)
-    if native.kind == "b":
-        keys = keys.view(np.uint8)
-    return keys, chunk.keeps if isinstance(chunk, Accompanied) else None
+    values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
+    words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    if dtype.kind in "bu":
+        return words, keeps
+    keys = np.empty_like(words)
+    about = (*_kind_of(dtype), keys.reshape(-1))
+    _compiled(_to_keys, words.dtype)(words.reshape(-1), *about)
+    return keys, keeps
 
 
 def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """The elements of keys, in the dtype that they are selected in."""
-    native = dtype.newbyteorder("=")
-    if native.kind == "b":
-        return keys
-    found = radix.elements_of(keys, native)
-    return found.view(np.int64) if native.kind in "mM" else found
+    """The elements of keys that are needed no longer, in the dtype that they are selected in."""
+    if dtype.kind not in "bu":
+        kind, sign, _ = _kind_of(dtype)
+        _compiled(_from_keys, keys.dtype)(keys.reshape(-1), kind, sign)
+    wide = selection_dtype(dtype)
+    native = wide if dtype.kind in "bmM" else dtype.newbyteorder("=")
+    return keys.view(native)
+
+
+def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
+    """What kernels are told of elements: what they are, the bit of their sign, and infinity."""
+    kind = np.dtype(f"u{dtype.itemsize}").type
+    sign = kind(1 << (8 * dtype.itemsize - 1))
+    is_float = dtype.kind == "f"
+    infinity = np.array(np.inf, dtype.newbyteorder("=")).view(kind)[()] if is_float else kind(0)
+    return "ifmM".index(dtype.kind), sign, infinity
+
+
+def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None:
+    """Integers in the order of the elements, as of `radix.keys_of`, in one pass."""
+    one = words.dtype.type(1)
+    for i in range(words.size):
+        word = words[i]
+        if kind == 0:
+            keys[i] = word ^ sign
+        elif kind == 1:
+            size = word & ~sign
+            key = ~word if word & sign else word | sign
+            key = sign if size == 0 else key
+            keys[i] = ~(sign ^ sign) if size > infinity else key
+        else:
+            keys[i] = (word ^ sign) - one
+
+
+def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
+    """The words of elements from their keys, in place."""
+    one = keys.dtype.type(1)
+    for i in range(keys.size):
+        key = keys[i]
+        if kind == 0:
+            keys[i] = key ^ sign
+        elif kind == 1:
+            keys[i] = key ^ sign if key & sign else ~key
+        else:
+            keys[i] = (key + one) ^ sign
 
 
 # --- Blocks ---------------------------------------------------------------------------------------
@@ -157,9 +201,11 @@ def _elements(
     has_missing: bool,
     frame: Frame,
     order: WindowOrder,
+    *,
+    is_whole: bool,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The keys of the two elements of each answer in every window, ``(n_answers, n_windows)``; the
-    same array if both are the same element always."""
+    same array if both are the same element always. `is_whole` says that all elements take part."""
     shape = frame.shape(keys.shape)
     # Axes that windows do not reach along come first, as one, and the longest side last.
     axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
@@ -176,7 +222,7 @@ def _elements(
     if keeps is not None:
         marks = np.ascontiguousarray(keeps.transpose(axes)).reshape(-1).view(np.uint8)
     lower, upper, _ = ranks_by_count(order, own.n)
-    has_upper = bool((lower != upper).any())
+    has_upper = differ(lower, upper, is_whole=is_whole)
     n = math.prod(shape)
     found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
     kernel = _compiled(_walk, keys.dtype)
@@ -524,6 +570,9 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     table = types.Array(types.int64, 2, "C", readonly=True)
     marks, size = types.Array(types.uint8, 1, "C", readonly=True), types.int64
     about = (numbers,) * 8
+    word = values.dtype
     return {
+        _to_keys: (values, size, word, word, values_out),
+        _from_keys: (values_out, size, word),
         _walk: (values, marks, size, *about, table, table, size, values_out, values_out),
     }

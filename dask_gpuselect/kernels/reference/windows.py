@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import Array, as_type, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.arrays import Array, all_true, as_type, like, namespace, numpy_dtype, to_host
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.interpolation import interpolate
@@ -116,11 +116,17 @@ def in_slabs(
     """What a function answers of slabs of a chunk, so many windows at a time, on the host."""
     padded, found = tuple(chunk.shape), None
     for part, out in frame.slabs(padded, max(1, most)):
-        some = answer_of(chunk[part], dtype, frame, order)
+        some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
         if found is None:
             found = np.empty((len(some), *frame.shape(padded)), some.dtype)
         found[(slice(None), *out)] = some
     return found
+
+
+def _without_mask(chunk: Any) -> Any:
+    """A chunk without its mask, if that leaves nothing out."""
+    is_whole = isinstance(chunk, Accompanied) and chunk.keeps is not None and all_true(chunk.keeps)
+    return chunk.values if is_whole else chunk
 
 
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
