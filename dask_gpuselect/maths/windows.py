@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,9 +97,10 @@ class Frame:
             )
 
 
+@lru_cache(maxsize=16)  # slabs ask the same again and again
 def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
     """The two ranks and the weight of each answer among 0, 1, ... n elements: ``(n_answers, n +
-    1)``; those of one element among none."""
+    1)``; those of one element among none. Not to be written to."""
     wanted = order.wanted_of_lanes(np.maximum(np.arange(n + 1), 1))
     shape = (order.n_answers, n + 1)
     lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)

@@ -105,7 +105,8 @@ def rolling(
     Memory: a task holds a chunk, what windows reach around it, and scratch of at most two such. The
     slices that other chunks wait for are held beside. Windows are never unfolded: of NumPy chunks,
     blocks of elements are sorted once, and a window is a set of marks among them (Suomela 2014, for
-    images), so that its size matters little. Windows of few elements are sorted by networks.
+    images), so that its size matters little, but for `mad`, whose time is proportional to it.
+    Windows of few elements are sorted by networks.
     If chunks are much smaller than the window along an axis, each task takes many chunks: rechunk
     to a few times the window.
 

@@ -44,7 +44,7 @@ counts = reference.counts
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """The answers of each window, ``(n_answers, *shape)``; see `reference.windows.answer`."""
-    if order.deviates:
+    if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
     most = max(SLAB, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
@@ -53,17 +53,19 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     shape = frame.shape(tuple(chunk.shape))
     n_valid, n_missing = (each.reshape(-1) for each in counts(chunk, frame))
+    if order.deviates:
+        dtype = order.dtype  # distances are
     keys, keeps = _keys(chunk, dtype)
     is_whole = 0 in n_valid.strides
-    finds = window_networks if window_networks.takes(keys, frame) else None
-    if finds is not None:
+    if window_networks.takes(keys, frame) and not order.deviates:
         given = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
-        found = finds.elements(given, frame, order, None if is_whole else n_valid)
+        found = window_networks.elements(given, frame, order, None if is_whole else n_valid)
     else:
         found = _elements(keys, keeps, dtype.kind in "fmM", frame, order, is_whole=is_whole)
-    lower = upper = _elements_of(found[0], dtype).T
+    of = np.ndarray.view if order.deviates else _elements_of
+    lower = upper = of(found[0], dtype).T
     if found[1] is not found[0]:
-        upper = _elements_of(found[1], dtype).T
+        upper = of(found[1], dtype).T
     lanes = Lanes(lower, upper, n_valid, n_missing)
     return order.finished(order.lane_values(lanes), n_valid).reshape(-1, *shape)
 
@@ -205,7 +207,8 @@ def _elements(
     is_whole: bool,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The keys of the two elements of each answer in every window, ``(n_answers, n_windows)``; the
-    same array if both are the same element always. `is_whole` says that all elements take part."""
+    same array if both are the same element always. Of distances these are the words. `is_whole`
+    says that all elements take part."""
     shape = frame.shape(keys.shape)
     # Axes that windows do not reach along come first, as one, and the longest side last.
     axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
@@ -226,7 +229,7 @@ def _elements(
     n = math.prod(shape)
     found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
     kernel = _compiled(_walk, keys.dtype)
-    about = (int(has_missing), *walk, lower, upper, int(has_upper))
+    about = (int(has_missing), *walk, lower, upper, int(has_upper), int(order.deviates))
     kernel(given.reshape(-1), marks, *about, found[0], found[-1])
     back = tuple(np.argsort(axes).tolist())
     moved_shape = tuple(shape[axis] for axis in axes)
@@ -254,6 +257,7 @@ def _walk(
     lower: Any,
     upper: Any,
     has_upper: Any,
+    deviates: Any,
     out_lower: Any,
     out_upper: Any,
 ) -> None:
@@ -300,11 +304,13 @@ def _walk(
         side = _sort(found, places, digits, n)
         for i in range(n):
             ranks[places[side, i]] = i
+        if deviates:
+            _decode(found[side], found[1 - side], n)
         for question in range(lower.shape[0]):
             _walk_block(
-                found[side], ranks, words, n, own, step, of_block, of_out, whole, entering,
-                leaving, lower[question], upper[question], has_upper, question * shape[0] * n_out
-                + out, out_lower, out_upper,
+                found[side], found[1 - side], ranks, words, n, own, step, of_block, of_out, whole,
+                entering, leaving, lower[question], upper[question], has_upper, deviates,
+                question * shape[0] * n_out + out, out_lower, out_upper,
             )  # fmt: skip
 
 
@@ -429,8 +435,17 @@ def _insert(keys: Any, places: Any, n: Any) -> Any:
 
 
 @called_by_kernels
+def _decode(keys: Any, words: Any, n: Any) -> None:
+    """Write down the words of floats by their keys."""
+    sign = ~(~keys.dtype.type(0) >> keys.dtype.type(1))
+    for i in range(n):
+        words[i] = keys[i] ^ sign if keys[i] & sign else ~keys[i]
+
+
+@called_by_kernels
 def _walk_block(
     found: Any,
+    decoded: Any,
     ranks: Any,
     words: Any,
     n: Any,
@@ -444,6 +459,7 @@ def _walk_block(
     lower: Any,
     upper: Any,
     has_upper: Any,
+    deviates: Any,
     out: Any,
     out_lower: Any,
     out_upper: Any,
@@ -453,6 +469,7 @@ def _walk_block(
     `below` is how many elements of the window have ranks in words before the one at hand.
     """
     d = own.size
+    values, first_out, second_out = as_floats(decoded), as_floats(out_lower), as_floats(out_upper)
     n_words = (n + 63) // 64
     n_rows = 1
     for a in range(d - 1):
@@ -509,6 +526,13 @@ def _walk_block(
                 bits = words[word]
                 for _ in range(wanted - below):
                     bits &= bits - np.uint64(1)
+                if deviates:
+                    lowest = 64 * word + first_bit(bits)
+                    about = (values, words, n_words, lowest, held)
+                    distances = _distances(*about, wanted, upper[held])
+                    first_out[to], second_out[to] = distances
+                    to += 1
+                    continue
                 out_lower[to] = found[64 * word + first_bit(bits)]
                 if has_upper:
                     other = word
@@ -523,6 +547,63 @@ def _walk_block(
                 if has_upper:
                     out_upper[to] = 0
             to += 1
+
+
+@called_by_kernels
+def _distances(
+    values: Any, words: Any, n_words: Any, middle: Any, held: Any, wanted: Any, upper: Any
+) -> Any:
+    """The distances of two ranks from the median of a window, whose lower middle element has a rank
+    in the block: those on both sides are merged."""
+    kind = values.dtype.type
+    word = middle >> 6
+    upto = ~np.uint64(0) >> np.uint64(63 - (middle & 63))
+    low_word, low = word, words[word] & upto
+    high_word, high = word, words[word] & ~upto
+    while high == 0 and high_word + 1 < n_words:
+        high_word += 1
+        high = words[high_word]
+    a = np.float64(values[middle])
+    b = a
+    if held % 2 == 0:
+        b = np.float64(values[64 * high_word + first_bit(high)])
+    total = a + b
+    centre = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
+    if not np.isfinite(np.float64(centre)):
+        return kind(np.nan), kind(np.nan)
+    distance = kind(0)
+    first = distance
+    for i in range(upper + 1):
+        is_low = high == 0
+        if low != 0:
+            down = centre - values[64 * low_word + last_bit(low)]
+            if high != 0:
+                is_low = down <= values[64 * high_word + first_bit(high)] - centre
+        if is_low:
+            distance = kind(centre - values[64 * low_word + last_bit(low)])
+            low ^= np.uint64(1) << np.uint64(last_bit(low))
+            while low == 0 and low_word > 0:
+                low_word -= 1
+                low = words[low_word]
+        else:
+            distance = kind(values[64 * high_word + first_bit(high)] - centre)
+            high &= high - np.uint64(1)
+            while high == 0 and high_word + 1 < n_words:
+                high_word += 1
+                high = words[high_word]
+        if i == wanted:
+            first = distance
+    return first, distance
+
+
+@by_types
+def as_floats(words: Any) -> Any:
+    """Words as the floats of their size; of words that have none as they are."""
+    if words.dtype == types.uint64:
+        return lambda words: words.view(np.float64)
+    if words.dtype == types.uint32:
+        return lambda words: words.view(np.float32)
+    return lambda words: words
 
 
 def _count_bits(context: Any, word: Any) -> Any:
@@ -548,6 +629,19 @@ def _find_first_bit(context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
+def _find_last_bit(context: Any, word: Any) -> Any:
+    """Which bit of a word is the highest that is set, by two instructions."""
+    del context, word
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        kind = arguments[0].type
+        never_zero = kind.__class__(1)(1)
+        return builder.sub(kind(63), builder.ctlz(arguments[0], never_zero))
+
+    return types.int64(types.uint64), generate
+
+
 @by_types
 def n_bits(word: Any) -> Any:
     """How many bits of a word are set."""
@@ -559,6 +653,13 @@ def n_bits(word: Any) -> Any:
 def first_bit(word: Any) -> Any:
     """Which bit of a word is the lowest that is set, of one that is not 0."""
     find = intrinsic(_find_first_bit)
+    return lambda word: find(word)
+
+
+@by_types
+def last_bit(word: Any) -> Any:
+    """Which bit of a word is the highest that is set, of one that is not 0."""
+    find = intrinsic(_find_last_bit)
     return lambda word: find(word)
 
 
@@ -574,5 +675,5 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     return {
         _to_keys: (values, size, word, word, values_out),
         _from_keys: (values_out, size, word),
-        _walk: (values, marks, size, *about, table, table, size, values_out, values_out),
+        _walk: (values, marks, size, *about, table, table, size, size, values_out, values_out),
     }
