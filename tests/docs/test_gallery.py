@@ -195,8 +195,8 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "flights": of_flights,
     "dataframe_column": of_fares,
     "display_stretch": lambda: {"volume": da.ones((2, 4, 8, 8), chunks=4, dtype="u2")},
-    "calcium_baseline": lambda: {"movie": da.ones((320, 4, 4), chunks=(80, 2, 4), dtype="u2")},
     "robust_scaling": of_rows,
+    "calcium_baseline": lambda: {"movie": da.ones((320, 4, 4), chunks=(80, 2, 4), dtype="u2")},
     "robust_regression": of_rows,
     "out_of_core_gpu": of_rows,
 }
