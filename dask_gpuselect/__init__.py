@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dask_gpuselect import groups as groups
     from dask_gpuselect import neighbors as neighbors
     from dask_gpuselect import robust as robust
+    from dask_gpuselect import windows as windows
 
 __all__ = [
     "Box",
@@ -69,6 +70,7 @@ _SUBPACKAGES = {
     "groups": lambda: import_module("dask_gpuselect.groups"),
     "neighbors": lambda: import_module("dask_gpuselect.neighbors"),
     "robust": lambda: import_module("dask_gpuselect.robust"),
+    "windows": lambda: import_module("dask_gpuselect.windows"),
 }
 
 

@@ -45,6 +45,10 @@ Axis = int | Sequence[int] | None
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Of the standard normal distribution: what divides a spread so that it estimates the deviation.
+NORMAL_MAD = 0.6744897501960817
+NORMAL_IQR = 1.3489795003921634
+
 MOST = 1 << 24  # points or groups that a number may ask for: 128 MiB of float64
 FIRST = "compute it first, {name}.compute()"
 WEIGHTED = (
@@ -453,6 +457,22 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
     is_lazy = isinstance(weights, DaskArray)
     ascending = weights.transpose(order) if is_lazy else transposed(weights, order)
     return ascending[tuple(slice(None) if i in axes else None for i in range(array.ndim))]
+
+
+def scale_factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> float:
+    """What to divide a spread by."""
+    if isinstance(scale, str):
+        if scale != "normal":
+            raise ValueError(f'scale must be "normal" or a number, not {scale!r}')
+        return normal
+    if not isinstance(scale, int | float | np.integer | np.floating):
+        raise TypeError(f'scale must be "normal" or a number, not a {type(scale).__name__}')
+    factor = float(scale)
+    with np.errstate(all="ignore"):
+        found = dtype.type(factor)
+    if not (np.isfinite(found) and found > 0):
+        raise ValueError(f"scale must be positive and finite, in {dtype}, and {scale} is not")
+    return factor
 
 
 def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:

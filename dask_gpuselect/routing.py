@@ -164,12 +164,12 @@ class Replacements:
         owner, name : type, str
             The class, and its method.
         routed : callable
-            From the method to what takes its place.
+            From the method, or None where there is none, to what takes its place.
         """
         with self.lock:
             self.further.append((owner, name, routed))
             if self.originals:
-                self._set(owner, name, routed(getattr(owner, name)))
+                self._set(owner, name, routed(getattr(owner, name, None)))
 
     def settle(self, *, is_wanted: bool) -> None:
         """Replace everything, or put everything back, unless that is so already."""
@@ -191,10 +191,12 @@ class Replacements:
             for name in METHODS:
                 self._set(home.Array, name, _array_method(name))
         for owner, name, routed in self.further:
-            self._set(owner, name, routed(getattr(owner, name)))
+            self._set(owner, name, routed(getattr(owner, name, None)))
 
     def _set(self, owner: ModuleType | type, name: str, value: Any) -> None:
-        self.originals.append((owner, name, inspect.getattr_static(owner, name, None)))
+        is_own = isinstance(owner, ModuleType) or name in vars(owner)
+        original = inspect.getattr_static(owner, name, None) if is_own else None
+        self.originals.append((owner, name, original))
         setattr(owner, name, value)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import dask_gpuselect
 import dask_gpuselect.dataframe
 import dask_gpuselect.xarray
-from dask_gpuselect import accessor, distribution, groups, neighbors, robust
+from dask_gpuselect import accessor, distribution, groups, neighbors, robust, windows
 from dask_gpuselect.distribution import (
     EmpiricalDistribution,
     EstimatedDistribution,
@@ -89,6 +89,21 @@ KNOWN: dict[str, Any] = {
     "nodata": None,
     "fill_value": None,
     "groups": [0, 2],
+    "window": 3,
+    "center": False,
+    "min_periods": None,
+    "boundary": None,
+    "closed": None,
+    "step": 1,
+    "rank": 1,
+    "percentile": 30.0,
+    "size": 3,
+    "footprint": None,
+    "mode": "reflect",
+    "cval": 0.0,
+    "origin": 0,
+    "axes": None,
+    "nan": "propagate",
 }
 
 # How those of sequences are given, where that is another value.
@@ -111,6 +126,7 @@ MODULES = {
     "neighbors.": neighbors,
     "distribution.": distribution,
     "groups.": groups,
+    "windows.": windows,
 }
 
 
@@ -150,6 +166,10 @@ def _methods_called(
 
 def _groups(name: str) -> Any:
     return groups.groupby(da.from_array(A, chunks=2), np.arange(6) % 2, 0)
+
+
+def _windows(name: str) -> Any:
+    return windows.rolling(da.from_array(A, chunks=2), (3, 2))
 
 
 def _exact(name: str) -> Any:
@@ -221,6 +241,13 @@ def calls() -> dict[str, Call]:
         (weighed, (*COMPANIONS, "nodata")),
     ):
         found |= _methods_called("groups.GroupBy", names, _groups, handed_on)
+    keys = ("axis", "center", "min_periods", "boundary", "closed", "step", "nodata")
+    about = {"window": (3, 2)} | {key: KNOWN[key] for key in keys}
+    found["windows.rolling"] = Call(
+        lambda **how: windows.rolling(**how).median(), {"x": A, "where": None}, about
+    )
+    of_windows = tuple(_methods(windows.Rolling))
+    found |= _methods_called("windows.Rolling", of_windows, _windows)
     found["sort_by"] = Call(_sort_by, {"key": LANE, "values": LANE}, how)
     lazy = {"a": da.from_array(A, chunks=2)}
     lazy |= dict.fromkeys(COMPANIONS)
@@ -267,7 +294,7 @@ def calls() -> dict[str, Call]:
 
 SECOND = {"bins": [1.0, 2.0], "by": np.arange(12).reshape(A.shape) % 3}
 SPECIAL = {"groupby", "to_gpu", "enable", "disable", "sort_by", "explain", "isotonic_regression"}
-SPECIAL |= {"show_versions", "warm"}
+SPECIAL |= {"show_versions", "warm", "rolling"}
 
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
@@ -292,6 +319,10 @@ def _of_xarray() -> dict[str, Call]:
         "groupby_bins": ({"group": "n"}, {"bins": 2}),
         "resample": ({"n": "2D"}, {}),
         "groupby_dayofyear": ({}, {"dim": "n", "window": 1}),
+        "rolling": (
+            {"n": 3},
+            {"dim": None, "min_periods": 1, "center": False, "boundary": None, "nodata": None},
+        ),
     }
     found = {}
     for name, (needed, known) in asked.items():
@@ -303,7 +334,8 @@ def _of_xarray() -> dict[str, Call]:
             array = xr.DataArray(data, coords={"n": n}, dims="n", name="a")
             exact = (array.to_dataset() if kind == "Dataset" else array).exact
             answer = getattr(exact, name)(**needed, **how)
-            return answer.median() if "group" in name or name == "resample" else answer
+            is_asked = "group" in name or name in ("resample", "rolling")
+            return answer.median() if is_asked else answer
 
         for kind in ("DataArray", "Dataset"):
             its = boxes if (name, kind) == ("describe_boxplot", "Dataset") else known
@@ -353,8 +385,10 @@ def _of_frame_groups(frame: Any, name: str, **how: Any) -> Any:
 # What has no arguments but numbers and axes of matplotlib, is not made by hand, or needs a GPU.
 WITHOUT = SPECIAL | {"Box", "Boxplot", "ChunksChangedError", "Plan", "groups.GroupBy"}
 WITHOUT |= {"distribution.LazyDistribution", "distribution.SplineDerivative"}
-WITHOUT -= {"sort_by", "explain"}
+WITHOUT |= {"windows.Rolling"}
+WITHOUT -= {"sort_by", "explain", "rolling"}
 METHODS_WITHOUT = {"plot"}
+MADE = ("GroupBy", "Rolling")  # by `groupby` and `rolling`
 # What hands its arguments to a function that is called here by itself, and answers with no array.
 HANDED_ON = {"groups.GroupBy.explain"}
 
@@ -365,9 +399,9 @@ def public() -> set[str]:
     for path, module in MODULES.items():
         for name in module.__all__:
             item = getattr(module, name)
-            if f"{path}{name}" in WITHOUT and name not in ("SplineDerivative", "GroupBy"):
+            if f"{path}{name}" in WITHOUT and name not in ("SplineDerivative", *MADE):
                 continue
-            if name == "GroupBy":  # made by `groupby`
+            if name in MADE:
                 found |= {f"{path}{name}.{method}" for method in _methods(item)}
                 continue
             if not inspect.isclass(item) or not hasattr(item, "get_params"):

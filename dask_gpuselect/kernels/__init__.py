@@ -72,6 +72,7 @@ from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
+from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
@@ -441,6 +442,24 @@ def _in_parts(
     """The kernels for some chunks, and these as parts of lanes."""
     backend, chunks = _bound(chunks, dtype)
     return backend, backend.lanes.parts_of(chunks, dtype, axes)
+
+
+# --- Moving windows -------------------------------------------------------------------------------
+
+
+@one_way
+def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """The answers of each window of a padded chunk, ``(n, *shape)``, in kind; see
+    `reference.windows`."""
+    chunk = checked_chunk(chunk, dtype)
+    return backend_for(chunk).windows.answer(chunk, dtype, frame, order)
+
+
+@one_way
+def window_counts(chunk: Any, frame: Frame) -> Any:
+    """How many valid elements each window of a padded chunk holds, in kind."""
+    found, _ = backend_for(chunk).windows.counts(chunk, frame)
+    return namespace(found).asarray(found, copy=True)
 
 
 # --- Groups of all elements -----------------------------------------------------------------------

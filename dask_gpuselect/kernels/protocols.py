@@ -41,6 +41,7 @@ from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
+from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies.probes import Measure, Report
 
 MOST_STACKED = 64
@@ -250,6 +251,16 @@ class LabelKernels(Protocol):
     def codes_among(self, labels: Any, names: Labels) -> Any: ...
 
 
+class Windows(Protocol):
+    """Windows that move over a padded chunk; see `reference.windows`."""
+
+    def counts(self, chunk: Chunk, frame: Frame) -> tuple[Any, Any]: ...
+
+    def answer(
+        self, chunk: Chunk, dtype: np.dtype[Any], frame: Frame, order: WindowOrder
+    ) -> Any: ...
+
+
 class LanePasses(Protocol):
     """Lanes that are taken in parts, as of `LaneKernels`. Reports and answers are where the chunks
     are, order statistics on the host, and all that is about chunks with companions."""
@@ -375,3 +386,4 @@ class Backend:
     lower_sets: LowerSets
     fingerprints: Fingerprints
     ordering: Ordering
+    windows: Windows

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arguments import (
+    NORMAL_IQR,
+    NORMAL_MAD,
     Axis,
     as_accompanied,
     if_all_left_out,
     public,
     reduced_axes,
     same_kind,
+    scale_factor,
 )
 from dask_gpuselect.arrays import as_type, in_kind, is_kind, masked, numpy_dtype, to_host
 from dask_gpuselect.engine.asking import Asking, ask, mapped
@@ -27,10 +30,6 @@ from dask_gpuselect.quantiles.functions import ask_quantiles, median, quantile
 from dask_gpuselect.quantiles.questions import Filled
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.questions import DeviationQuestion
-
-# Of the standard normal distribution: what divides a spread so that it estimates the deviation.
-NORMAL_MAD = 0.6744897501960817
-NORMAL_IQR = 1.3489795003921634
 
 # Two integers that are no quantiles, for these ascend: where there is no element, and no NaN.
 NO_PAIR = Filled((1, 0))
@@ -371,26 +370,10 @@ def _mad(
     if source.kind in "mM":
         raise TypeError(f"a median absolute deviation needs numbers, not {source}")
     dtype = result_dtype(source, MEDIAN, weak_q=True)
-    factor = _factor(scale, NORMAL_MAD, dtype)
+    factor = scale_factor(scale, NORMAL_MAD, dtype)
     question = DeviationQuestion.of(source, factor, if_none, skips_missing=skips_missing)
     axes = reduced_axes(axis, x.ndim)
     return ask(Asking(x, question, axes, dtype, keepdims=keepdims), name)
-
-
-def _factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> float:
-    """What to divide by."""
-    if isinstance(scale, str):
-        if scale != "normal":
-            raise ValueError(f'scale must be "normal" or a number, not {scale!r}')
-        return normal
-    if not isinstance(scale, int | float | np.integer | np.floating):
-        raise TypeError(f'scale must be "normal" or a number, not a {type(scale).__name__}')
-    factor = float(scale)
-    with np.errstate(all="ignore"):
-        found = dtype.type(factor)
-    if not (np.isfinite(found) and found > 0):
-        raise ValueError(f"scale must be positive and finite, in {dtype}, and {scale} is not")
-    return factor
 
 
 def _iqr(
@@ -408,7 +391,7 @@ def _iqr(
         raise TypeError(f"an interquartile range needs numbers, not {source}")
     result_dtype(source, METHODS[method], weak_q=False)  # raises for what has no quantiles
     dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
-    factor = _factor(scale, NORMAL_IQR, np.dtype(np.float64))
+    factor = scale_factor(scale, NORMAL_IQR, np.dtype(np.float64))
     if np.shape(q) != (2,) or not q[0] <= q[1]:
         raise ValueError(f"q must be two ascending numbers, not {q}")
     if_none = if_all_left_out(x, how["where"], how["nodata"])

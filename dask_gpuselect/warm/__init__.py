@@ -26,6 +26,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "strategies": frozenset({"measures", *_ELEMENTS}),
     "regression": frozenset({"residuals", *_ELEMENTS}),
     "neighbors": frozenset({"distances"}),
+    "windows": frozenset({"windows", "window_networks"}),
 }
 """The modules of `kernels.cpu` whose kernels answer questions about a subject."""
 
@@ -53,7 +54,7 @@ def warm(
         The dtypes of the arrays that will be asked about.
     subjects : iterable of str, optional
         Any of "quantiles", "axis", "boxes", "weights", "groups", "sorting", "strategies",
-        "regression" and "neighbors"; all by default.
+        "regression", "neighbors" and "windows"; all by default.
     progress : callable, optional
         Called as ``progress(done, total, name)`` after each kernel.
 
@@ -114,6 +115,7 @@ def _kernels(
 
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
 _SORTING = frozenset({"ordering"})
+_WINDOWS = frozenset({"windows", "window_networks"})
 _OF_DEVIATIONS = frozenset(
     {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
 )
@@ -126,10 +128,10 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
     yield selected, None
     size = selected.itemsize
     if size <= 2:
-        yield np.dtype(f"u{size}"), _WORDS
+        yield np.dtype(f"u{size}"), _WORDS | _WINDOWS
         yield np.dtype(np.int32), frozenset({"lane_passes"})
     else:
-        yield np.dtype(f"u{size}"), _SORTING
+        yield np.dtype(f"u{size}"), _SORTING | _WINDOWS
         yield np.dtype(f"i{size}"), _SORTING
     if selected != np.float64:
         yield np.dtype(np.float64), _OF_DEVIATIONS

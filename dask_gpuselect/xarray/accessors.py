@@ -26,6 +26,7 @@ from dask_gpuselect.xarray.reductions import (
     keeps,
     reduced_dims,
 )
+from dask_gpuselect.xarray.windows import ExactRolling
 
 
 class _Accessor(Reductions):
@@ -87,6 +88,43 @@ class _Accessor(Reductions):
         ExactGroupBy
         """
         return ExactGroupBy(self._obj, groups_of(self._obj.resample(indexer, **how)))
+
+    def rolling(
+        self,
+        dim: Mapping[Any, int] | None = None,
+        min_periods: int | None = None,
+        center: bool | Mapping[Any, bool] = False,
+        *,
+        boundary: str | None = None,
+        where: Any = None,
+        nodata: Any = None,
+        **windows: int,
+    ) -> ExactRolling:
+        """Moving windows, as of xarray's own `rolling`: ``rolling(time=31, center=True)``.
+
+        Parameters
+        ----------
+        dim : mapping, optional
+            The size of the window along each dimension.
+        min_periods : int, optional
+            How many elements a window needs that are not NaN; by default all.
+        center : bool or mapping, default False
+            Whether labels are those in the middle of windows.
+        boundary, where, nodata
+            As of `dask_gpuselect.windows.rolling`. A `where` that is a DataArray is broadcast by
+            the names of its dimensions.
+        **windows : int
+            The size of the window along each dimension, by its name.
+
+        Returns
+        -------
+        ExactRolling
+        """
+        check_known(dim, "dim")
+        for name, value in {"min_periods": min_periods, "center": center, **windows}.items():
+            check_known(value, name)
+        found = self._obj.rolling(dim, min_periods, center, **windows)
+        return ExactRolling(found, boundary=boundary, where=where, nodata=nodata)
 
     def groupby_dayofyear(self, dim: str = "time", *, window: int = 1) -> ExactGroupBy:
         """Groups by the day of the year, with the days around it: the base of climatologies.

@@ -53,7 +53,8 @@ def test_examples(module: str) -> None:
 
 # --- First lines ----------------------------------------------------------------------------------
 
-MODULES = ("", ".distribution", ".groups", ".neighbors", ".robust", ".xarray", ".dataframe")
+MODULES = ("", ".distribution", ".groups", ".neighbors", ".robust", ".windows", ".xarray")
+MODULES += (".dataframe",)
 
 
 def documented() -> Iterator[tuple[str, Any]]:

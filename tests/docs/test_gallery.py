@@ -29,6 +29,7 @@ SCRIPTS = {
     "dataframe_column": (["--months", "3", "--rows", "1500"], "of hours equal those of pandas"),
     "display_stretch": (["--depth", "4", "--size", "64"], "of both channels equal NumPy's"),
     "out_of_core_gpu": (["--gigabytes", "0.01", "--chunks", "20"], "the quartiles are exact"),
+    "calcium_baseline": (["--frames", "310", "--size", "32"], "of four pixels equals NumPy's"),
     "robust_scaling": (["--rows", "2000"], "the scaled features equal NumPy's"),
     "zonal_statistics": (["--size", "64", "--zones", "5"], "quartiles of 5 districts equal"),
     "cloud_mask": (
@@ -195,6 +196,7 @@ DATA: dict[str, Callable[[], dict[str, Any]]] = {
     "dataframe_column": of_fares,
     "display_stretch": lambda: {"volume": da.ones((2, 4, 8, 8), chunks=4, dtype="u2")},
     "robust_scaling": of_rows,
+    "calcium_baseline": lambda: {"movie": da.ones((320, 4, 4), chunks=(80, 2, 4), dtype="u2")},
     "robust_regression": of_rows,
     "out_of_core_gpu": of_rows,
 }

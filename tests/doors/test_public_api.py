@@ -284,8 +284,8 @@ ONLY_THESE: dict[str, tuple[str, set[str]]] = {
             *(f"sorting.{name}" for name in ("graph", "sorted_boxes", "radix_sort")),
             *(f"engine.{name}" for name in (
                 "collection", "columns", "door", "exchange", "expressions", "frames", "rounds",
-                "keeping", "narrowing", "loads", "pilot", "graphs", "reads", "shuffles", "source",
-                "scratch", "slots", "stretches",
+                "halos", "keeping", "narrowing", "loads", "pilot", "graphs", "reads", "scratch",
+                "shuffles", "slots", "source", "stretches",
             )),
         },
     ),

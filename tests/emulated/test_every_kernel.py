@@ -25,6 +25,7 @@ from dask_gpuselect.kernels.cuda.source import FILES
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import mad
 from dask_gpuselect.strategies import STRATEGIES
+from dask_gpuselect.windows import percentile_filter, rolling
 from tests.backends import CUPY
 from tests.data import make, normal, uniform
 from tests.engine import test_pilot
@@ -232,6 +233,17 @@ def test_strategies(strategy: str) -> None:
 def test_neighbours() -> None:
     rows = make("normal", "f4", 3 * 1_000).reshape(1_000, 3)
     assert_as_numpy(lambda x: list(kneighbors(x, rows[:9].astype("f8"), 4)), rows)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1", "i2", "i8", "f2"])
+@pytest.mark.parametrize("window", [(3, 3), (7, 6), 40])
+def test_windows(dtype: str, window: Any) -> None:
+    x = make("tied", dtype, 3_000).reshape(50, 60)
+    axis = 1 if window == 40 else None
+    for name in ("median", "nanmedian", "iqr", "mad", "count", "max"):
+        assert_as_numpy(lambda x, name=name: getattr(rolling(x, window, axis), name)(), x)
+    assert_as_numpy(lambda x: rolling(x, window, axis, min_periods=2).nanquantile(Q), x)
+    assert_as_numpy(lambda x: percentile_filter(in_chunks(x, (20, 33)), 8.0, 5, nan="omit"), x)
 
 
 def test_what_other_modules_hold_to_a_reference() -> None:

@@ -43,6 +43,7 @@ from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fit
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import STRATEGIES
+from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.calls import WITHOUT
 from tests.data import hashed
 from tests.matrix.cases import Counted
@@ -318,6 +319,10 @@ CASES: dict[str, list[Case]] = {
         Case(lambda x: thirds(x).describe_boxplot(), 4, LANES, PASSES),
     ],
     "LeastMedianOfSquares": [Case(fitted(LeastMedianOfSquares), -1, (80, 3))],
+    "rolling": [Case(lambda x: rolling(x, 5, 0).nanquantile(Q), 1, LANES, **WITH_NAN)],
+    "median_filter": [Case(lambda x: median_filter(x, 3), 1, (20, 2), **WITH_NAN)],
+    "percentile_filter": [Case(lambda x: percentile_filter(x, 8.0, 3), 1, (20, 2), **WITH_NAN)],
+    "rank_filter": [Case(lambda x: rank_filter(x, -1, 3, mode="wrap"), 1, (20, 2), **WITH_NAN)],
 }
 
 # What is returned, settings, what says something without a load, and what needs a device.
@@ -327,7 +332,7 @@ NOT_OF_CHUNKS -= {"groupby", "SplineDerivative"}
 NOT_OF_CHUNKS |= {"EmpiricalDistribution", "EstimatedDistribution", "isotonic_regression"}
 NOT_OF_CHUNKS |= {"MonotoneQuadraticSpline", "MonotoneRationalSpline"}
 PUBLIC = ("", ".boxplot", ".distribution", ".groups", ".neighbors", ".quantiles")
-PUBLIC += (".robust", ".sorting")
+PUBLIC += (".robust", ".sorting", ".windows")
 
 
 def test_no_function_is_forgotten() -> None:

@@ -136,7 +136,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
-    *("residuals.cu", "lower_sets.cu"),
+    *("residuals.cu", "lower_sets.cu", "windows.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
@@ -189,6 +189,19 @@ def test_kernels_of_rows_and_of_lower_sets_compile(dtype: str, arch: str) -> Non
     assert row_sums(MOST_PARAMETERS) == 66
     for name in kernels("lower_sets.cu") if dtype == "f8" else ():
         compiled(name, dtype, arch)
+
+
+@needs_nvrtc
+@pytest.mark.few(1)
+@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
+def test_kernels_of_windows_compile(dtype: str, arch: str) -> None:
+    bits = {"f4": 32, "f2": 16}.get(dtype, 64)
+    for answer, places, deviates in ((0, 9, 0), (bits, 27, 0), (bits, 0, 0), (bits, 0, 1)):
+        if not (deviates and dtype == "f2"):
+            made = (("ANSWER", answer), ("PLACES", places), ("DEVIATES", deviates))
+            compiled("windows_answer", dtype, arch, made)
+            compiled("windows_answer", dtype, arch, (*made, *KEEPS))
 
 
 # By a thread, a part of a warp, a warp or two, a block; and whether lanes are side by side.

@@ -15,6 +15,7 @@ from dask_gpuselect.kernels.cpu import (
     sampling,
     selection,
     weighing,
+    windows,
 )
 from dask_gpuselect.kernels.reference import backend as reference
 
@@ -32,4 +33,5 @@ BACKEND = replace(
     distances=distances,
     fingerprints=fingerprints,
     ordering=ordering,
+    windows=windows,
 )

@@ -18,6 +18,7 @@ from dask_gpuselect.kernels.cuda import (
     sampling,
     selection,
     weighing,
+    windows,
 )
 from dask_gpuselect.kernels.reference import backend as reference
 
@@ -38,4 +39,5 @@ BACKEND = replace(
     fingerprints=fingerprints,
     ordering=ordering,
     weighing=weighing,
+    windows=windows,
 )

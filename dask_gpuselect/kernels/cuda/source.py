@@ -50,6 +50,7 @@ DEAL_EACH = 8  # elements that a thread deals out at a time
 DEAL_APART = 16  # counts of classes, in units of one: a cache line
 SELECT_THREADS = 1024
 NEAR_THREADS = 256
+WINDOWS_THREADS = 128
 NEAR_ROOM = 2048  # for the nearest of a query that a block orders at once
 LONG_THREADS = 512  # for lanes too long for shared memory
 MOST_LEFT, FEWEST_LEFT = 4096, 128  # elements of these that are looked at in shared memory
@@ -119,6 +120,7 @@ INCLUDED = {
     "lane_reports.cu": ("lane_reports.cuh",),
     "lane_answers.cu": ("lanes.cuh", "lane_reports.cuh"),
     "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh", "lane_columns.cuh"),
+    "windows.cu": ("lanes.cuh",),
     "lane_finish.cu": ("lanes.cuh", "lane_sums.cuh", "lane_columns.cuh"),
 }
 """What files need beside ``elements.cuh``, which all do."""
@@ -160,6 +162,7 @@ FILES = {
     "keys": "ordering.cu",
     "words": "ordering.cu",
     "deal": "ordering.cu",
+    "windows": "windows.cu",
 }
 """Where each kernel is, by the first word of its name."""
 

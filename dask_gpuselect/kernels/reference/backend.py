@@ -17,6 +17,7 @@ from dask_gpuselect.kernels.reference import (
     sampling,
     selection,
     weighing,
+    windows,
 )
 
 BACKEND = Backend(
@@ -35,4 +36,5 @@ BACKEND = Backend(
     lower_sets=lower_sets,
     fingerprints=fingerprints,
     ordering=ordering,
+    windows=windows,
 )

@@ -1,0 +1,284 @@
+"""Chunks with halos: what windows reach of the chunks around, by slices of the same load.
+
+A task takes slices of the tasks that make the chunks, under the keys that these have: a chunk is
+loaded once, whatever reaches into it, and several windows over one array share its loads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask.array.utils import meta_from_array
+from dask.base import tokenize
+from numpy.typing import NDArray
+
+from dask_gpuselect.arrays import concatenate, namespace, numpy_dtype
+from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extended
+from dask_gpuselect.kernels.companions import Accompanied, copied, values_of
+from dask_gpuselect.quiet import quietly
+
+Places = NDArray[np.int64]
+Cut = tuple[int, int] | tuple[int, ...]
+"""What is taken of a chunk along an axis: from one index to before another, or some indices."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far windows reach along an axis, from the element that each stands for.
+
+    Parameters
+    ----------
+    before, after : int
+        How many elements; may be negative.
+    step : int
+        Every so manieth element has a window.
+    mode : {"reflect", "mirror", "nearest", "wrap"}, optional
+        Which elements stand for those beyond the ends, as in ``scipy.ndimage``; by default there
+        are none.
+    """
+
+    before: int
+    after: int
+    step: int = 1
+    mode: str | None = None
+
+    @property
+    def size(self) -> int:
+        return self.before + self.after + 1
+
+    def standing(self, places: Places, n: int) -> Places:
+        """The elements that stand for those at some places along an axis of n; -1 for none."""
+        if self.mode == "wrap":
+            return places % n
+        if self.mode == "nearest":
+            return np.clip(places, 0, n - 1)
+        if self.mode == "reflect":
+            turned = places % (2 * n)
+            return np.minimum(turned, 2 * n - 1 - turned)
+        if self.mode == "mirror":
+            turned = places % max(2 * n - 2, 1)
+            return np.minimum(turned, 2 * n - 2 - turned) if n > 1 else turned
+        return np.where((places >= 0) & (places < n), places, -1)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What one chunk of answers needs along an axis.
+
+    Parameters
+    ----------
+    n_answers : int
+    outside : tuple of int
+        How many elements before the first one and behind the last one are beyond the ends.
+    cuts : tuple of (int, Cut)
+        Chunks, and what is taken of each.
+    """
+
+    n_answers: int
+    outside: tuple[int, int]
+    cuts: tuple[tuple[int, Cut], ...]
+
+
+def stretches(reach: Reach, sizes: Sequence[int]) -> Iterator[Stretch]:
+    """What each chunk of answers needs along an axis that has chunks of these sizes."""
+    ends = np.cumsum(sizes)
+    n = int(ends[-1])
+    if n == 0:
+        yield Stretch(0, (0, 0), ((0, (0, 0)),))
+    for start, stop in itertools.pairwise([0, *ends.tolist()]):
+        first = -(-start // reach.step) * reach.step
+        if first >= stop:
+            continue
+        n_answers = (stop - 1 - first) // reach.step + 1
+        begin = first - reach.before
+        end = first + (n_answers - 1) * reach.step + reach.after + 1
+        inner = min(max(begin, 0), n), max(min(end, n), 0)
+        before, behind = np.arange(begin, min(end, 0)), np.arange(max(begin, n), end)
+        cuts = tuple(_cuts(*inner, sizes, ends)) if inner[0] < inner[1] else ()
+        if reach.mode is None:  # windows may end before the first element
+            yield Stretch(n_answers, (len(before), len(behind)), cuts or ((0, (0, 0)),))
+            continue
+        left, right = (_standing(reach.standing(each, n), sizes, ends) for each in (before, behind))
+        yield Stretch(n_answers, (0, 0), (*left, *cuts, *right))
+
+
+def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
+    """The elements from one to before another, as stretches of chunks."""
+    for chunk in range(int(np.searchsorted(ends, start, side="right")), len(sizes)):
+        begin = int(ends[chunk]) - sizes[chunk]
+        if begin >= stop:
+            break
+        if sizes[chunk]:
+            yield chunk, (max(start - begin, 0), min(stop - begin, sizes[chunk]))
+
+
+def _standing(places: Places, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
+    """Some elements in any order, by chunks."""
+    chunk = np.searchsorted(ends, places, side="right")
+    bounds = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(places)]
+    for i, k in itertools.pairwise(bounds):
+        if i < k:
+            own = int(chunk[i])
+            yield own, (*(places[i:k] - (int(ends[own]) - sizes[own])).tolist(), -1)
+
+
+def with_halos(
+    function: Callable[..., Any],
+    label: str,
+    x: DaskArray,
+    reaches: Sequence[Reach],
+    dtype: np.dtype[Any],
+    fill: Any = None,
+    new_axes: tuple[int, ...] = (),
+) -> DaskArray:
+    """A function of each chunk and its halo, as an array.
+
+    Parameters
+    ----------
+    function : callable
+        Of a padded chunk, to what its windows answer. Deterministically tokenizable.
+    label : str
+        Of the names of layers.
+    x : dask array
+        Of known chunks. Those of the result are the same, but for what `step` leaves out.
+    reaches : sequence of Reach
+        One for each axis.
+    dtype : dtype
+        Of the result.
+    fill : scalar, optional
+        What is beyond the ends where no element stands for it; by default it is left out, as by a
+        mask.
+    new_axes : tuple of int
+        The sizes of axes that answers have before all others.
+
+    Raises
+    ------
+    ValueError
+        If the size of a chunk is unknown.
+    """
+    if any(np.isnan(size) for sizes in x.chunks for size in sizes):
+        raise ValueError(
+            "windows reach into the chunks around, and the sizes of these chunks are unknown: "
+            "x.compute_chunk_sizes() first"
+        )
+    token = tokenize(x.name, reaches, function, dtype, fill)
+    name, part = f"{label}-{token}", f"{label}-halo-{token}"
+    along = [list(stretches(*each)) for each in zip(reaches, x.chunks, strict=True)]
+    kind = quietly(Padded(function, fill))
+    slices: dict[Any, Any] = {}
+    tasks: dict[Any, Any] = {}
+    for place in np.ndindex(*map(len, along)):
+        own = [stretches[i] for stretches, i in zip(along, place, strict=True)]
+        refs = [
+            TaskRef(_taken(cuts, x, part, slices))
+            for cuts in itertools.product(*(each.cuts for each in own))
+        ]
+        key = (name, *(0 for _ in new_axes), *place)
+        counts = tuple(len(each.cuts) for each in own)
+        outside = tuple(each.outside for each in own)
+        tasks[key] = Task(key, kind, List(*refs), counts, outside)
+    graph = extended(x.dask, part, slices, {x.name}) if slices else x.dask
+    graph = extended(graph, name, tasks, {x.name} | ({part} if slices else set()))
+    chunks = tuple(tuple(each.n_answers for each in stretches) for stretches in along)
+    ndim = len(new_axes) + x.ndim
+    meta = meta_from_array(x._meta, ndim=ndim, dtype=dtype)
+    return DaskArray(graph, name, (*((n,) for n in new_axes), *chunks), meta=meta)
+
+
+def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dict[Any, Any]) -> Any:
+    """The key of what is taken of a chunk: the chunk itself, or a slice, whose task is added."""
+    place = tuple(chunk for chunk, _ in cuts)
+    taken = tuple(cut for _, cut in cuts)
+    whole = tuple((0, sizes[i]) for i, sizes in zip(place, x.chunks, strict=True))
+    if taken == whole:
+        return (x.name, *place)
+    key = (part, *place, tokenize(taken))
+    if key not in slices:
+        slices[key] = Task(key, sliced, TaskRef((x.name, *place)), taken)
+    return key
+
+
+def sliced(chunk: Any, taken: Sequence[Cut], *, copies: bool = True) -> Any:
+    """A part of a chunk; a copy, which does not keep the chunk in memory, unless that is said."""
+    plain = tuple(slice(*cut) if cut[-1] >= 0 else slice(None) for cut in taken)
+    found = chunk[plain]
+    for axis, cut in enumerate(taken):
+        if cut[-1] < 0:
+            found = found[(*(slice(None),) * axis, np.array(cut[:-1]))]
+    return copied(found) if copies else found
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A function of what is put together from slices of chunks, for tasks."""
+
+    function: Callable[..., Any]
+    fill: Any
+
+    def __call__(
+        self, parts: Sequence[Any], counts: tuple[int, ...], outside: tuple[tuple[int, int], ...]
+    ) -> Any:
+        whole = _joined(parts, counts)
+        return self.function(padded(whole, outside, self.fill))
+
+
+def _joined(parts: Sequence[Any], counts: tuple[int, ...]) -> Any:
+    """Slices of chunks as one, along the last axis first."""
+    found = list(parts)
+    for axis in reversed(range(len(counts))):
+        n = counts[axis]
+        if n > 1:
+            found = [_concatenated(found[i : i + n], axis) for i in range(0, len(found), n)]
+    return found[0]
+
+
+def _concatenated(parts: Sequence[Any], axis: int) -> Any:
+    values = concatenate([values_of(part) for part in parts], axis)
+    keeps = [part.keeps if isinstance(part, Accompanied) else None for part in parts]
+    if all(each is None for each in keeps):
+        return values
+    every = [
+        namespace(values).ones(values_of(part).shape, dtype=bool) if each is None else each
+        for part, each in zip(parts, keeps, strict=True)
+    ]
+    return Accompanied(values, concatenate(every, axis))
+
+
+def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> Any:
+    """A chunk with so many more elements before and behind along each axis, of one value, or left
+    out by the mask."""
+    if not any(map(any, outside)):
+        return chunk
+    values = values_of(chunk)
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    dtype = numpy_dtype(values)
+    value = np.zeros((), dtype)[()] if fill is None else np.asarray(fill).astype(dtype)[()]
+    if fill is None or keeps is not None:
+        keeps = namespace(values).ones(values.shape, dtype=bool) if keeps is None else keeps
+        keeps = _widened(keeps, outside, fill is not None)
+    found = _widened(values, outside, value)
+    return found if keeps is None else Accompanied(found, keeps)
+
+
+def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
+    xp = namespace(array)
+    shape = tuple(n + sum(more) for n, more in zip(array.shape, outside, strict=True))
+    found = xp.full(shape, value, dtype=array.dtype)
+    inner = (slice(more[0], more[0] + n) for n, more in zip(array.shape, outside, strict=True))
+    found[tuple(inner)] = array
+    return found
+
+
+def of_array(array: Any, reaches: Sequence[Reach], fill: Any = None) -> Any:
+    """An array in memory with what its windows reach beyond its ends."""
+    own = [next(stretches(reach, (n,))) for reach, n in zip(reaches, array.shape, strict=True)]
+    parts = [
+        sliced(array, [cut for _, cut in cuts], copies=False)
+        for cuts in itertools.product(*(each.cuts for each in own))
+    ]
+    whole = _joined(parts, tuple(len(each.cuts) for each in own))
+    return padded(whole, [each.outside for each in own], fill)

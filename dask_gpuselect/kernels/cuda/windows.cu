@@ -1,0 +1,206 @@
+// Windows that move over a padded chunk: what order statistics of each answer. A thread has a window.
+//
+// Windows of up to 32 elements are sorted by a network in registers. Of larger ones the wanted key is
+// found two bits at a time: a read of the window counts the keys below three values. Neighbouring
+// threads have neighbouring windows, so that reads come from the first-level cache.
+//
+// Defined before this text, beside those of lanes.cuh: PLACES (how many elements a window has, up to
+// 32; 0 for more) and DEVIATES (1: what is asked are distances from the median of the window).
+
+struct Held {
+    const Word* chunk;
+    const Keep* keeps;
+    const i64* offsets;
+    i64 base;
+    int n;
+
+    // The key of an element, unless it is left out or missing.
+    __device__ __forceinline__ bool at(int i, Key& key) const {
+        i64 place = base + __ldg(offsets + i);
+#if KEEPS
+        if (!keeps[place]) return false;
+#endif
+        Word word = chunk[place];
+        key = key_of(word);
+        return !is_missing(value_of(word));
+    }
+    __device__ __forceinline__ bool is_missing_at(int i) const {
+        i64 place = base + __ldg(offsets + i);
+#if KEEPS
+        if (!keeps[place]) return false;
+#endif
+        return is_missing(value_of(chunk[place]));
+    }
+};
+
+// --- Registers ------------------------------------------------------------------------------------
+
+// Batcher's odd-even merge sort, by templates: keys in registers need constant places.
+template <int P, int K, int N>
+__device__ __forceinline__ void merge_places(Key (&keys)[N]) {
+#pragma unroll
+    for (int j = K % P; j + K < N; j += 2 * K) {
+#pragma unroll
+        for (int i = 0; i < K; ++i) {
+            int a = i + j, b = a + K;
+            if (b < N && a / (2 * P) == b / (2 * P)) {
+                Key least = min(keys[a], keys[b]), most = max(keys[a], keys[b]);
+                keys[a] = least, keys[b] = most;
+            }
+        }
+    }
+    if constexpr (K > 1) merge_places<P, K / 2>(keys);
+}
+
+template <int P, int N>
+__device__ __forceinline__ void sort_places(Key (&keys)[N]) {
+    if constexpr (P < N) {
+        merge_places<P, P>(keys);
+        sort_places<2 * P>(keys);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ Key place_among(const Key (&keys)[N], i64 rank) {
+    Key found = keys[0];
+#pragma unroll
+    for (int i = 1; i < N; ++i) found = i == rank ? keys[i] : found;
+    return found;
+}
+
+// --- Reads ----------------------------------------------------------------------------------------
+
+// The key of some rank among those that `at` gives, of so many bits, and that of the next rank.
+template <class K, class At>
+__device__ __forceinline__ void select_key(
+    int n, i64 lower, i64 upper, int bits, At at, K& first, K& second
+) {
+    K prefix = 0;
+    for (int shift = bits - 2; shift >= 0; shift -= 2) {
+        K one = prefix | K(1) << shift, two = prefix | K(2) << shift, three = prefix | K(3) << shift;
+        int below_one = 0, below_two = 0, below_three = 0;
+        for (int i = 0; i < n; ++i) {
+            K key;
+            if (!at(i, key)) continue;
+            below_one += key < one, below_two += key < two, below_three += key < three;
+        }
+        prefix = lower < below_one ? prefix : lower < below_two ? one : lower < below_three ? two : three;
+    }
+    first = second = prefix;
+    if (upper == lower) return;
+    int upto = 0;
+    K next = K(~K(0));
+    for (int i = 0; i < n; ++i) {
+        K key;
+        if (!at(i, key)) continue;
+        upto += key <= prefix;
+        if (key > prefix) next = min(next, key);
+    }
+    if (upper >= upto) second = next;
+}
+
+#if DEVIATES
+#if ANSWER == 64
+typedef u64 Distance;
+__device__ __forceinline__ double distance_of(Word word, double centre) {
+    return fabs(__dadd_rn(as_double(value_of(word)), -centre));
+}
+__device__ __forceinline__ Distance bits_of(double x) { return (u64)__double_as_longlong(x); }
+__device__ __forceinline__ double of_bits(Distance bits) { return __longlong_as_double((i64)bits); }
+#else
+typedef u32 Distance;
+__device__ __forceinline__ Distance bits_of(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+__device__ __forceinline__ float distance_of(Word word, float centre) {
+    return __uint_as_float(bits_of(difference_of((float)value_of(word), centre)));
+}
+__device__ __forceinline__ double of_bits(Distance bits) {
+    double wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(__uint_as_float(bits)));
+    return wide;
+}
+#endif
+
+// The median of the distances of the elements of a window from their median.
+__device__ Answer deviation_of(const Held& held, i64 n_valid, Flags* flags) {
+    Key low, high;
+    i64 lower = (n_valid - 1) / 2, upper = n_valid / 2;
+    auto keys = [&](int i, Key& key) { return held.at(i, key); };
+    select_key<Key>(held.n, lower, upper, BITS, keys, low, high);
+    Answer centre = mixed(low, high, 0.5, 1, flags);
+    Distance first, second;
+    auto distances = [&](int i, Distance& distance) {
+        Key key;
+        if (!held.at(i, key)) return false;
+        distance = bits_of(distance_of(word_of(key), centre));
+        return true;
+    };
+    if (!is_finite(of_bits(bits_of(centre)))) return no_answer();
+    select_key<Distance>(held.n, lower, upper, 8 * sizeof(Distance), distances, first, second);
+    double a = of_bits(first), b = of_bits(second), sum = __dadd_rn(a, b);
+    if (is_finite(sum)) return rounded(__dmul_rn(sum, 0.5), 0);
+    return rounded(__dadd_rn(__dmul_rn(a, 0.5), __dmul_rn(b, 0.5)), 0);
+}
+#endif
+
+// --- The kernel -----------------------------------------------------------------------------------
+
+// `layout` says where windows begin, `offsets` where their n elements are from there. `ranks` has the lower
+// and then the upper ranks of each answer among 0 to n elements, and `weights` the weights of the upper.
+extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
+    const Word* chunk, const Keep* keeps, const i64* layout, const i64* offsets, int n, i64 n_windows,
+    const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
+    Answer* answers, int* valid, Flags* flags
+) {
+    i64 step = (i64)gridDim.x * WINDOWS_THREADS;
+    for (i64 i = (i64)blockIdx.x * WINDOWS_THREADS + threadIdx.x; i < n_windows; i += step) {
+        Held held = {chunk, keeps, offsets, place_of(i, layout), n};
+        int n_valid = 0, n_missing = 0;
+#if PLACES
+        Key keys[PLACES];
+#pragma unroll
+        for (int j = 0; j < PLACES; ++j) {
+            Key key;
+            bool is_valid = held.at(j, key);
+            keys[j] = is_valid ? key : LARGEST;
+            n_valid += is_valid;
+#if KIND == FLOATING
+            n_missing += held.is_missing_at(j);
+#endif
+        }
+#if !DEVIATES
+        sort_places<1>(keys);
+#endif
+#elif KEEPS || KIND == FLOATING
+        for (int j = 0; j < n; ++j) {
+            Key key;
+            n_valid += held.at(j, key);
+            n_missing += held.is_missing_at(j);
+        }
+#else
+        n_valid = n;
+#endif
+        valid[i] = n_valid;
+        bool has_none = n_valid == 0 || (n_missing && !skips_missing);
+        for (int a = 0; a < n_answers; ++a) {
+            i64 place = (i64)a * (n + 1) + n_valid;
+            Answer* answer = answers + (i64)a * n_windows + i;
+            if (has_none) {
+                *answer = no_answer();
+                continue;
+            }
+#if DEVIATES
+            *answer = deviation_of(held, n_valid, flags);
+#else
+            i64 lower = ranks[place], upper = ranks[(i64)n_answers * (n + 1) + place];
+            Key first, second;
+#if PLACES
+            first = place_among(keys, lower), second = place_among(keys, upper);
+#else
+            auto all = [&](int j, Key& key) { return held.at(j, key); };
+            select_key<Key>(n, lower, upper, BITS, all, first, second);
+#endif
+            *answer = mixed(first, second, weights[place], mixes, flags);
+#endif
+        }
+    }
+}

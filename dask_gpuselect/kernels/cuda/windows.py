@@ -1,0 +1,73 @@
+"""Windows that move over CuPy chunks: the host side of ``windows.cu``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy
+import numpy as np
+
+from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
+from dask_gpuselect.kernels.cuda.source import KEEPS, WINDOWS_THREADS, Defined
+from dask_gpuselect.kernels.reference import windows as reference
+from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of
+
+MOST_PLACES = 32  # elements that a thread sorts in registers
+
+counts = reference.counts
+
+
+@advised
+def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
+    """The answers of each window, on the chunk's device; see `reference.windows.answer`.
+
+    The reference answers for integers beyond 2**53 that are to be mixed, and for distances of
+    float16. Scratch: a number for each window, and a copy of a chunk that is not contiguous.
+    """
+    if order.deviates and order.dtype.itemsize < 4:
+        return reference.answer(chunk, dtype, frame, order)
+    shape = frame.shape(tuple(chunk.shape))
+    n_windows, n = math.prod(shape), frame.n
+    answers = cupy.empty((order.n_answers, n_windows), order.dtype)
+    n_valid, flags = cupy.empty(n_windows, np.int32), cupy.zeros(2, np.uint32)
+    values = cupy.ascontiguousarray(values_of(chunk).astype(dtype, copy=False))
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    strides = strides_of(tuple(values.shape))
+    layout = np.array([len(shape), *shape, *(strides * frame.step)], np.int64)
+    lower, upper, weights = ranks_by_count(order, n)
+    tables = (np.stack([lower, upper]), weights)
+    launch(
+        dtype,
+        "windows_answer",
+        WINDOWS_THREADS,
+        (
+            values,
+            np.uint64(0) if keeps is None else cupy.ascontiguousarray(keeps).view(np.uint8),
+            cupy.asarray(layout),
+            cupy.asarray(frame.places() @ strides),
+            np.int32(n),
+            np.int64(n_windows),
+            *map(cupy.asarray, tables),
+            *map(np.int32, (order.n_answers, order.mixes, order.skips_missing)),
+            answers,
+            n_valid,
+            flags,
+        ),
+        defined=_made_for(frame, order, has_keeps=keeps is not None),
+    )
+    if order.mixes and dtype.kind in "iu" and dtype.itemsize == 8 and flags.get()[1]:
+        return reference.answer(chunk, dtype, frame, order)
+    return order.finished(answers, n_valid).reshape(-1, *shape)
+
+
+def _made_for(frame: Frame, order: WindowOrder, *, has_keeps: bool) -> Defined:
+    """What the kernel is compiled for."""
+    is_small = frame.n <= MOST_PLACES and not order.deviates
+    return (
+        ("ANSWER", 8 * order.dtype.itemsize if order.mixes else 0),
+        ("PLACES", frame.n if is_small else 0),
+        ("DEVIATES", int(order.deviates)),
+        *(KEEPS if has_keeps else ()),
+    )

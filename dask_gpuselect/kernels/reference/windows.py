@@ -1,0 +1,184 @@
+"""Moving windows: the order statistics of each. The reference, which unfolds few windows at a time.
+
+A chunk comes padded, so that no window reaches beyond its ends. What lies beyond the ends of the
+array is left out by the mask of the chunk, if it has no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arrays import Array, all_true, as_type, like, namespace, numpy_dtype, to_host
+from dask_gpuselect.kernels.companions import Accompanied, values_of
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.interpolation import interpolate
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.ranks import MEDIAN
+from dask_gpuselect.maths.windows import Frame, WindowOrder
+
+TILE = 1 << 20  # elements of windows that are unfolded together
+
+
+def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
+    """How many valid and how many missing elements each window holds, in kind; of the shape of the
+    answers, or one number, broadcast, where nothing is missing or left out."""
+    values = values_of(chunk)
+    keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
+    xp, shape = namespace(values), frame.shape(tuple(values.shape))
+    is_missing = _missing(values)
+    if keeps is not None and is_missing is not None:
+        is_missing = is_missing & keeps
+    none = xp.broadcast_to(xp.asarray(np.zeros(1, np.int64)), shape)
+    n_missing = none if is_missing is None else _sums(is_missing, frame)
+    if keeps is not None:
+        return _sums(keeps, frame) - n_missing, n_missing
+    if is_missing is None:
+        return xp.broadcast_to(xp.asarray(np.full(1, frame.n)), shape), none
+    return frame.n - n_missing, n_missing
+
+
+def _missing(values: Array) -> Array | None:
+    """Which elements are NaN or NaT; None if there are none."""
+    if numpy_dtype(values).kind not in "fmM":
+        return None
+    found = values != values  # noqa: PLR0124
+    return found if bool(namespace(values).any(found)) else None
+
+
+def _sums(marks: Array, frame: Frame) -> Array:
+    """How many marks each window holds."""
+    xp = namespace(marks)
+    total = as_type(marks, "int64")
+    if frame.footprint is not None:
+        every = sum(total[cut] for cut in _shifted(tuple(marks.shape), frame))
+        return every + xp.zeros(frame.shape(tuple(marks.shape)), dtype=total.dtype)
+    for axis, (size, step) in enumerate(zip(frame.size, frame.step, strict=True)):
+        if (size, step) == (1, 1):
+            continue
+        before = (slice(None),) * axis
+        ends = _cumulated(total, axis)
+        n = marks.shape[axis] - size + 1
+        total = ends[(*before, slice(size, size + n, step))] - ends[(*before, slice(0, n, step))]
+    return total
+
+
+def _cumulated(values: Array, axis: int) -> Array:
+    """The sums of the first 0, 1, ... elements along an axis."""
+    xp = namespace(values)
+    if hasattr(xp, "cumulative_sum"):
+        return xp.cumulative_sum(values, axis=axis, include_initial=True)
+    shape = list(values.shape)
+    shape[axis] = 1
+    return xp.concatenate([xp.zeros(shape, values.dtype), xp.cumsum(values, axis=axis)], axis=axis)
+
+
+def _shifted(padded: tuple[int, ...], frame: Frame) -> list[tuple[slice, ...]]:
+    """For each place in the window the elements that are there, of all windows."""
+    shape = frame.shape(padded)
+    return [
+        tuple(
+            slice(first, first + (n - 1) * step + 1, step)
+            for first, n, step in zip(place, shape, frame.step, strict=True)
+        )
+        for place in frame.places().tolist()
+    ]
+
+
+def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
+    """The answers of each window, ``(n_answers, *shape)``, in kind.
+
+    Parameters
+    ----------
+    chunk : array or Accompanied
+        Padded.
+    dtype : dtype
+        What its array says it is.
+    frame : Frame
+    order : WindowOrder
+        What is asked of each window.
+    """
+    values = values_of(chunk)
+    return like(in_slabs(_answer_part, chunk, dtype, frame, order, TILE // frame.n), values)
+
+
+def in_slabs(
+    answer_of: Callable[..., Any],
+    chunk: Any,
+    dtype: np.dtype[Any],
+    frame: Frame,
+    order: WindowOrder,
+    most: int,
+) -> Any:
+    """What a function answers of slabs of a chunk, so many windows at a time, on the host."""
+    padded, found = tuple(chunk.shape), None
+    for part, out in frame.slabs(padded, max(1, most)):
+        some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
+        if found is None:
+            found = np.empty((len(some), *frame.shape(padded)), some.dtype)
+        found[(slice(None), *out)] = some
+    return found
+
+
+def _without_mask(chunk: Any) -> Any:
+    """A chunk without its mask, if that leaves nothing out."""
+    is_whole = isinstance(chunk, Accompanied) and chunk.keeps is not None and all_true(chunk.keeps)
+    return chunk.values if is_whole else chunk
+
+
+def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    shape = frame.shape(tuple(chunk.shape))
+    n_valid, n_missing = (to_host(each).reshape(-1) for each in counts(chunk, frame))
+    rows = _unfolded(chunk, dtype, frame)
+    if order.deviates:
+        rows = deviations(rows, n_valid, order)
+    rows.sort(axis=-1)
+    found = order.lane_values(_lanes(rows, n_valid, n_missing, order))
+    return order.finished(found, n_valid).reshape(-1, *shape)
+
+
+def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
+    """The elements of each window, valid ones first, ``(n_windows, n)``, on the host."""
+    values = to_host(values_of(chunk))
+    wide = selection_dtype(dtype)
+    values = values.astype(wide, copy=False) if dtype.kind not in "bMm" else values.view(wide)
+    cuts = _shifted(values.shape, frame)
+    rows = np.stack([values[cut].reshape(-1) for cut in cuts], axis=-1)
+    is_date = dtype.kind in "mM"
+    left_out = rows == np.iinfo(wide).min if is_date else rows != rows  # noqa: PLR0124
+    if isinstance(chunk, Accompanied) and chunk.keeps is not None:
+        keeps = to_host(chunk.keeps)
+        left_out = left_out | ~np.stack([keeps[cut].reshape(-1) for cut in cuts], axis=-1)
+    if left_out.any():
+        largest = np.inf if wide.kind == "f" else np.iinfo(wide).max
+        rows[left_out] = largest
+    return rows
+
+
+def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder) -> Lanes:
+    """The elements of the wanted ranks of sorted rows."""
+    lower, upper = (
+        np.broadcast_to(each, (order.n_answers, len(rows))).T
+        for each in order.lane_ranks(np.maximum(n_valid, 1))
+    )
+    return Lanes(
+        np.take_along_axis(rows, lower, axis=1),
+        np.take_along_axis(rows, upper, axis=1),
+        n_valid,
+        n_missing,
+    )
+
+
+def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
+    """The distances of the elements of each window from their median, in the dtype of the answer;
+    infinite for those that are left out."""
+    rows.sort(axis=-1)
+    n = np.maximum(n_valid, 1)[:, None]
+    lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))
+    centre = interpolate(lower, upper, 0.5, MEDIAN, order.dtype)
+    found = np.abs(rows.astype(order.dtype) - centre)
+    found[np.arange(rows.shape[1]) >= n] = np.inf
+    return np.where(np.isfinite(centre), found, np.nan)

@@ -1,0 +1,123 @@
+"""Windows that move over an array: which elements each of them holds, and which ranks answer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import LaneOrder
+
+Shape = tuple[int, ...]
+Corner = tuple[slice, ...]
+
+
+class WindowOrder(LaneOrder, Protocol):
+    """The order statistics that are asked of every window, as of a lane."""
+
+    @property
+    def deviates(self) -> bool:
+        """Whether they are those of the distances of its elements from their median, in `dtype`."""
+
+    def finished(self, answers: Any, n_valid: Any) -> Any:
+        """What is answered, ``(n, n_windows)``, by the order statistics of all windows and by how
+        many valid elements each has; in kind."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A window that moves over an array which is padded already: it never reaches beyond the ends.
+
+    Parameters
+    ----------
+    size : tuple of int
+        Along each axis.
+    step : tuple of int
+        How far it moves at a time along each axis.
+    footprint : tuple of bool, optional
+        Which of its places count, in C order; all of them by default.
+    """
+
+    size: Shape
+    step: Shape
+    footprint: tuple[bool, ...] | None = None
+
+    @property
+    def n(self) -> int:
+        """How many elements a window holds."""
+        return math.prod(self.size) if self.footprint is None else sum(self.footprint)
+
+    def shape(self, padded: Shape) -> Shape:
+        """The shape of the answers."""
+        sizes = zip(padded, self.size, self.step, strict=True)
+        return tuple(max((n - size) // step + 1, 0) for n, size, step in sizes)
+
+    def places(self) -> IntArray:
+        """Where the elements of the first window are, ``(n, ndim)``, in C order."""
+        every = np.array(list(np.ndindex(*self.size)), np.int64).reshape(-1, len(self.size))
+        return every if self.footprint is None else every[np.array(self.footprint, bool)]
+
+    def moved(self, axes: Shape) -> Frame:
+        """The same for an array with its axes in another order."""
+        footprint = self.footprint
+        if footprint is not None:
+            marks = np.array(footprint).reshape(self.size).transpose(axes)
+            footprint = tuple(marks.reshape(-1).tolist())
+        size, step = (tuple(each[axis] for axis in axes) for each in (self.size, self.step))
+        return replace(self, size=size, step=step, footprint=footprint)
+
+    def slabs(self, padded: Shape, most: int) -> Iterator[tuple[Corner, Corner]]:
+        """Parts of the padded array, and which answers each of them has: about `most` at a time.
+
+        They are cut along axes that the window does not reach along, if that is enough.
+        """
+        answers = self.shape(padded)
+        length, left = list(answers), math.prod(answers)
+        for axis in sorted(range(len(answers)), key=lambda axis: (self.size[axis], -answers[axis])):
+            if left <= most:
+                break
+            others = left // answers[axis]
+            length[axis] = max(1, most // max(others, 1))
+            left = others * length[axis]
+        starts = (range(0, n, max(each, 1)) for n, each in zip(answers, length, strict=True))
+        for corner in itertools.product(*starts):
+            ends = (min(i + n, stop) for i, n, stop in zip(corner, length, answers, strict=True))
+            out = tuple(slice(i, end) for i, end in zip(corner, ends, strict=True))
+            given = zip(out, self.size, self.step, strict=True)
+            yield (
+                tuple(slice(o.start * s, (o.stop - 1) * s + size) for o, size, s in given),
+                out,
+            )
+
+
+@lru_cache(maxsize=16)  # slabs ask the same again and again
+def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
+    """The two ranks and the weight of each answer among 0, 1, ... n elements: ``(n_answers, n +
+    1)``; those of one element among none. Not to be written to."""
+    wanted = order.wanted_of_lanes(np.maximum(np.arange(n + 1), 1))
+    shape = (order.n_answers, n + 1)
+    lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)
+    return (
+        np.ascontiguousarray(lower, np.int64),
+        np.ascontiguousarray(upper, np.int64),
+        np.ascontiguousarray(weight, np.float64),
+    )
+
+
+def differ(lower: IntArray, upper: IntArray, *, is_whole: bool) -> bool:
+    """Whether two elements make an answer: of whole windows, or of those that lack some."""
+    last = slice(-1, None) if is_whole else slice(None)
+    return bool((lower[:, last] != upper[:, last]).any())
+
+
+def strides_of(shape: Shape) -> IntArray:
+    """How many elements lie between neighbours along each axis, in C order."""
+    every = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return np.array(every, np.int64)

@@ -1,0 +1,373 @@
+"""`rolling`: exact statistics of windows that move over an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arguments import (
+    NORMAL_IQR,
+    NORMAL_MAD,
+    Axis,
+    as_accompanied,
+    check_data,
+    check_known,
+    public,
+    reduced_axes,
+    scale_factor,
+)
+from dask_gpuselect.arrays import numpy_dtype
+from dask_gpuselect.engine.halos import Reach
+from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
+from dask_gpuselect.quantiles.functions import probabilities
+from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.windows.asking import ask_windows, frame_of
+from dask_gpuselect.windows.questions import WindowQuestion
+
+Window = int | Sequence[int] | Mapping[int, int]
+MODES = {"reflect": "reflect", "mirror": "mirror", "nearest": "nearest", "wrap": "wrap"}
+CLOSED = {None: (0, 0), "right": (0, 0), "left": (1, -1), "both": (1, 0), "neither": (0, -1)}
+"""By how much a window begins earlier, and ends later, than one that is closed at its right."""
+
+
+def rolling(
+    x: Any,
+    window: Window,
+    axis: Axis = None,
+    *,
+    center: bool | Sequence[bool] = False,
+    min_periods: int | None = None,
+    boundary: str | None = None,
+    closed: str | None = None,
+    step: int | Sequence[int] = 1,
+    where: Any = None,
+    nodata: Any = None,
+) -> Rolling:
+    """Move a window over an array, for exact statistics of the elements in it.
+
+    Parameters
+    ----------
+    x : dask array or array_like
+        Of any kind that `quantile` takes. The sizes of chunks are known.
+    window : int, tuple of int, or dict
+        How many elements a window holds: along `axis`, along each of several axes, or
+        ``{axis: size}``.
+    axis : int or tuple of int, optional
+        The axes of an int or a tuple; by default the only axis, or the last ones. A dict says them
+        itself.
+    center : bool or tuple of bool, default False
+        Whether a window lies around its element, or ends with it. A window of an even size reaches
+        further before its element than behind, as in xarray and pandas.
+    min_periods : int, optional
+        How many elements that are valid, and not left out, a window needs for an answer other than
+        NaN. By default the size of the window; 1 for the nan methods.
+    boundary : {None, "reflect", "mirror", "nearest", "wrap"}, optional
+        Which elements stand for those beyond the ends, as `mode` of ``scipy.ndimage`` has it. By
+        default there are none, and windows are smaller there.
+    closed : {"right", "left", "both", "neither"}, optional
+        Which ends a window holds, as in pandas: "left" holds the elements before its own, "both"
+        one more than `window`, "neither" one less.
+    step : int or tuple of int, default 1
+        Every so manieth element has a window, as in pandas.
+    where : array of bool, optional
+        Where it is False, elements are left out. It broadcasts to the shape of `x`.
+    nodata : scalar or sequence, optional
+        Elements that equal one of these are left out.
+
+    Returns
+    -------
+    Rolling
+        With the methods `median`, `quantile`, `percentile`, `mad` and `iqr`, their nan-variants,
+        `min`, `max` and `count`.
+
+    Raises
+    ------
+    TypeError
+        For a window or a step that is no integer, and as `quantile` does.
+    ValueError
+        For a window below 1, or one that has other axes than `axis`; for `min_periods` above the
+        size of the window; for a `boundary` or `closed` that is not listed.
+        By the methods, for chunks of unknown sizes.
+
+    See Also
+    --------
+    median_filter, percentile_filter, rank_filter
+    dask_gpuselect.quantile : of all elements, or along axes.
+
+    Notes
+    -----
+    Loads: each chunk is read once. What windows reach of the chunks around are slices of the same
+    load, and several statistics of one array that are computed together share it.
+
+    Memory: a task holds a chunk, what windows reach around it, and scratch of at most two such. The
+    slices that other chunks wait for are held beside. Windows are never unfolded: of NumPy chunks,
+    blocks of elements are sorted once, and a window is a set of marks among them (Suomela 2014, for
+    images), so that its size matters little, but for `mad`, whose time is proportional to it.
+    Windows of few elements are sorted by networks.
+    If chunks are much smaller than the window along an axis, each task takes many chunks: rechunk
+    to a few times the window.
+
+    Answers have the chunks of `x`, and its dtype as those of `quantile` do. Integers that a
+    discrete method selects stay integers, unless a window may lack elements: near the ends without
+    `boundary`, if `min_periods` is more than 1, and with `where` or `nodata`. Then they are
+    float64, which rounds integers beyond 2**53.
+
+    References
+    ----------
+    J. Suomela, "Median filtering is equivalent to sorting", 2014, arXiv:1406.1717.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_gpuselect.windows import rolling
+    >>> x = da.from_array([5.0, 1.0, 4.0, float("nan"), 3.0, 2.0], chunks=2)
+    >>> rolling(x, 3, center=True, min_periods=1).nanmedian().compute()
+    array([3. , 4. , 2.5, 3.5, 2.5, 2.5])
+    >>> rolling(x, 3).median().compute()
+    array([nan, nan,  4., nan, nan, nan])
+    """
+    check_data(x, "x")
+    about: dict[str, Any] = {
+        "window": window,
+        "axis": axis,
+        "center": center,
+        "min_periods": min_periods,
+    }
+    about |= {"boundary": boundary, "closed": closed, "step": step, "nodata": nodata}
+    for name, value in about.items():
+        check_known(value, name)
+    ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
+    reaches = _reaches(window, axis, ndim, center, boundary, closed, step)
+    n = frame_of(reaches).n
+    if min_periods is not None and not 0 <= min_periods <= n:
+        raise ValueError(f"min_periods must be from 0 to {n}, the window, not {min_periods}")
+    return Rolling(x, reaches, min_periods, where, nodata)
+
+
+class Rolling:
+    """Windows that move over an array, with methods for statistics of each; made by `rolling`.
+
+    Methods whose names begin with nan leave out NaN. Others answer NaN where a window holds one.
+    """
+
+    def __init__(
+        self, x: Any, reaches: tuple[Reach, ...], least: int | None, where: Any, nodata: Any
+    ) -> None:
+        self._x, self._reaches, self._least = x, reaches, least
+        self._left_out = {"where": where, "nodata": nodata}
+
+    def __repr__(self) -> str:
+        size = tuple(reach.size for reach in self._reaches)
+        return f"<windows of {size} of {self._x!r}>"
+
+    def _ask(
+        self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
+    ) -> Any:
+        how |= {"reaches": self._reaches, "least": self._least, "omits": omits, **self._left_out}
+        return _asked(self._x, name, q, method, **how)
+
+    def median(self) -> Any:
+        """The median of each window: see `dask_gpuselect.median`."""
+        return self._ask("median", 0.5, MEDIAN)
+
+    def nanmedian(self) -> Any:
+        """The median of each window, NaN left out: see `dask_gpuselect.nanmedian`."""
+        return self._ask("median", 0.5, MEDIAN, omits=True)
+
+    def quantile(self, q: Any, *, method: str = "linear") -> Any:
+        """Quantiles of each window: see `dask_gpuselect.quantile`. An axis of q comes first."""
+        return self._ask("quantile", q, method)
+
+    def nanquantile(self, q: Any, *, method: str = "linear") -> Any:
+        """Quantiles of each window, NaN left out: see `dask_gpuselect.nanquantile`."""
+        return self._ask("quantile", q, method, omits=True)
+
+    def percentile(self, q: Any, *, method: str = "linear") -> Any:
+        """Percentiles of each window: see `dask_gpuselect.percentile`."""
+        return self._ask("percentile", q, method, percent=True)
+
+    def nanpercentile(self, q: Any, *, method: str = "linear") -> Any:
+        """Percentiles of each window, NaN left out: see `dask_gpuselect.nanpercentile`."""
+        return self._ask("percentile", q, method, omits=True, percent=True)
+
+    def mad(self, *, scale: float | str = "normal") -> Any:
+        """The median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
+        return self._ask("mad", 0.5, MEDIAN, scale=scale)
+
+    def nanmad(self, *, scale: float | str = "normal") -> Any:
+        """The median absolute deviation of each window, NaN left out."""
+        return self._ask("mad", 0.5, MEDIAN, scale=scale, omits=True)
+
+    def iqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
+        """The interquartile range of each window: see `dask_gpuselect.robust.iqr`."""
+        return self._ask("iqr", (0.25, 0.75), method, scale=scale)
+
+    def naniqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
+        """The interquartile range of each window, NaN left out."""
+        return self._ask("iqr", (0.25, 0.75), method, scale=scale, omits=True)
+
+    def min(self) -> Any:
+        """The least element of each window."""
+        return self._ask("min", 0.0, METHODS["lower"])
+
+    def nanmin(self) -> Any:
+        """The least element of each window, NaN left out."""
+        return self._ask("min", 0.0, METHODS["lower"], omits=True)
+
+    def max(self) -> Any:
+        """The largest element of each window."""
+        return self._ask("max", 1.0, METHODS["lower"])
+
+    def nanmax(self) -> Any:
+        """The largest element of each window, NaN left out."""
+        return self._ask("max", 1.0, METHODS["lower"], omits=True)
+
+    def count(self) -> Any:
+        """The number of elements of each window that are not NaN and not left out; int64."""
+        return self._ask("count", 0.5, MEDIAN)
+
+
+@public("x", "where")
+def _asked(
+    x: Any,
+    name: str,
+    q: Any,
+    method: str | Method,
+    *,
+    reaches: tuple[Reach, ...],
+    least: int | None,
+    where: Any,
+    nodata: Any,
+    omits: bool,
+    percent: bool = False,
+    scale: float | str = 1.0,
+) -> Any:
+    """What all methods do."""
+    is_whole = where is None and nodata is None
+    array = as_accompanied(x, where, nodata)
+    n = frame_of(reaches).n
+    least = (1 if omits else n) if least is None else least
+    method = method if isinstance(method, Method) else check_method(method)
+    shares, is_scalar = probabilities(q, 100 if percent else 1)
+    about: dict[str, Any] = {"is_one": is_scalar or name == "iqr"}
+    if name == "count":
+        return ask_windows("rolling-count", array, reaches, None, **about)
+    source = numpy_dtype(array)
+    may_lack = not is_whole or any(
+        reach.mode is None and (least > 1 or min(reach.before, reach.after) < 0)
+        for reach in reaches
+        if reach != Reach(0, 0, reach.step)
+    )
+    question = _question(name, shares, method, source, q, omits=omits, scale=scale)
+    result = question.result
+    if may_lack and result.kind in "bui":
+        result = np.dtype(np.float64)
+    question = WindowQuestion(
+        question.quantiles,
+        result,
+        least,
+        deviates=name == "mad",
+        is_gap=name == "iqr",
+        scale=question.scale,
+    )
+    return ask_windows(f"rolling-{name}", array, reaches, question, **about)
+
+
+def _question(
+    name: str,
+    shares: Any,
+    method: Method,
+    source: np.dtype[Any],
+    q: Any,
+    *,
+    omits: bool,
+    scale: float | str,
+) -> WindowQuestion:
+    """The quantiles that are asked, before it is known whether a window may lack elements."""
+    is_spread = name in ("mad", "iqr")
+    if is_spread and source.kind in ("mM" if name == "mad" else "bmM"):
+        raise TypeError(f"{name} needs numbers, not {source}")
+    how: dict[str, Any] = {"weak_q": is_weak(q), "q_dtype": precision_of(q)}
+    dtype = result_dtype(source, method, **how)
+    if not is_spread:
+        about = tuple(shares.tolist()), method.name, omits, source, dtype
+        return WindowQuestion(Quantiles(*about), dtype)
+    result = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
+    factor = scale_factor(scale, NORMAL_MAD if name == "mad" else NORMAL_IQR, result)
+    source = dtype if name == "mad" else source
+    about = tuple(shares.tolist()), method.name, omits, source, dtype
+    return WindowQuestion(Quantiles(*about), result, scale=factor)
+
+
+# --- Windows along axes ---------------------------------------------------------------------------
+
+
+def _reaches(
+    window: Window,
+    axis: Axis,
+    ndim: int,
+    center: bool | Sequence[bool],
+    boundary: str | None,
+    closed: str | None,
+    step: int | Sequence[int],
+) -> tuple[Reach, ...]:
+    """How far windows reach along each axis of an array."""
+    axes, sizes = _sizes(window, axis, ndim)
+    if boundary is not None and boundary not in MODES:
+        raise ValueError(f"boundary must be None or one of {', '.join(MODES)}, not {boundary!r}")
+    if closed not in CLOSED:
+        raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
+    earlier, later = CLOSED[closed]
+    found = [Reach(0, 0)] * ndim
+    about = zip(axes, sizes, _each(center, axes, "center"), _each(step, axes, "step"), strict=True)
+    for own, size, is_centred, every in about:
+        after = (size - 1) // 2 if is_centred else 0
+        reach = Reach(size - 1 - after + earlier, after + later, every, boundary)
+        if reach.size < 1:
+            raise ValueError('a window of 1 that is closed at "neither" end holds nothing')
+        found[own] = reach
+    return tuple(found)
+
+
+def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes that windows reach along, and how far."""
+    if isinstance(window, Mapping):
+        if axis is not None:
+            raise ValueError("a dict of windows says the axes itself: leave out axis")
+        axis, window = tuple(window), tuple(window.values())
+    sizes = tuple(window) if isinstance(window, Sequence) else (window,)
+    if axis is None:
+        if not isinstance(window, Sequence) and ndim != 1:
+            raise ValueError(
+                f"the array has {ndim} dimensions: pass axis=, or a window for each axis, {{0: 5}}"
+            )
+        axis = tuple(range(ndim - len(sizes), ndim))
+    given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+    if len(sizes) != len(given):
+        raise ValueError(f"window has {len(sizes)} sizes, and axis {len(given)} axes")
+    reduced_axes(given, ndim)  # raises for what are no axes
+    for size in sizes:
+        _check_positive(size, "window")
+    return tuple(own % ndim for own in given), tuple(int(size) for size in sizes)
+
+
+def _each(value: Any, axes: Sequence[int], name: str) -> tuple[Any, ...]:
+    """A value for each axis."""
+    several = tuple(value) if isinstance(value, Sequence) else (value,) * len(axes)
+    if len(several) != len(axes):
+        raise ValueError(f"{name} has {len(several)} values, and windows reach along {len(axes)}")
+    if name == "step":
+        for each in several:
+            _check_positive(each, name)
+        return tuple(map(int, several))
+    return tuple(map(bool, several))
+
+
+def _check_positive(value: Any, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value}")

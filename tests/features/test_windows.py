@@ -1,0 +1,387 @@
+"""Moving windows: beside windows that are unfolded, pandas, xarray and scipy.ndimage."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import warnings
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from dask.callbacks import Callback
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels import compiling
+from dask_gpuselect.kernels.cpu import window_networks
+from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
+from tests.backends import Backend
+from tests.sources import Source
+
+ndimage = pytest.importorskip("scipy.ndimage")
+
+SLOW = pytest.mark.slow
+MODES = ("reflect", "constant", "nearest", "mirror", "wrap", "grid-wrap")
+RANDOM = np.random.default_rng(52)
+PADDED = {None: "constant", "reflect": "symmetric", "mirror": "reflect", "nearest": "edge"}
+PADDED["wrap"] = "wrap"
+
+
+def some(
+    shape: tuple[int, ...], dtype: str = "f8", *, nan: float = 0.1, seed: int = 52
+) -> NDArray[Any]:
+    """Few values, so that there are ties; some of them NaN."""
+    random = np.random.default_rng(seed)
+    found = random.integers(0 if np.dtype(dtype).kind == "u" else -25, 25, shape).astype(dtype)
+    if found.dtype.kind == "f":
+        found += random.random(shape).round(1).astype(dtype)
+        found[random.random(shape) < nan] = np.nan
+    return found
+
+
+def unfolded(
+    x: NDArray[Any], windows: dict[int, int], *, center: bool = False, boundary: str | None = None
+) -> NDArray[Any]:
+    """The windows of every element, with NaN for what is beyond the ends, along a last axis."""
+    widths = [(0, 0)] * x.ndim
+    for axis, size in windows.items():
+        after = (size - 1) // 2 if center else 0
+        widths[axis] = (size - 1 - after, after)
+    how: dict[str, Any] = {} if boundary else {"constant_values": np.nan}
+    padded = np.pad(x.astype("f8"), widths, PADDED[boundary], **how)  # type: ignore[call-overload]
+    found = sliding_window_view(padded, tuple(windows.values()), axis=tuple(windows))
+    return found.reshape(*x.shape, -1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=4)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(SIZES, min_size=1, max_size=3),
+    st.data(),
+    st.booleans(),
+    st.sampled_from(["f8", "f4", "u1", "i2"]),
+)
+def test_windows_of_any_chunks_are_those_that_are_unfolded(
+    chunks: list[list[int]], data: Any, center: bool, dtype: str
+) -> None:
+    x = some(tuple(map(sum, chunks)), dtype)
+    axes = data.draw(st.lists(st.integers(0, x.ndim - 1), min_size=1, unique=True))
+    windows = {axis: data.draw(st.integers(1, 9)) for axis in sorted(axes)}
+    boundary = data.draw(st.sampled_from([None, "reflect", "nearest", "mirror", "wrap"]))
+    method = data.draw(st.sampled_from(["linear", "lower", "hazen", "higher", "midpoint"]))
+    lazy = da.from_array(x, chunks=tuple(map(tuple, chunks)))
+    about = rolling(lazy, windows, center=center, boundary=boundary)
+    if x.size == 0:
+        assert about.median().compute().shape == x.shape
+        return
+    every = unfolded(x, windows, center=center, boundary=boundary)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for found, expected in (
+            (about.median(), np.median(every, -1)),
+            (about.nanmedian(), np.nanmedian(every, -1)),
+            (about.quantile(0.3, method=method), np.quantile(every, 0.3, -1, method=method)),
+            (about.nanquantile([0, 0.9]), np.nanquantile(every, [0, 0.9], -1)),
+            (about.nanmin(), np.nanmin(every, -1)),
+            (about.max(), np.max(every, -1)),
+            (about.count(), np.isfinite(every).sum(-1)),
+            (about.iqr(), np.subtract(*np.quantile(every, [0.75, 0.25], -1))),
+        ):
+            answer = found.compute()
+            assert answer.dtype == found.dtype
+            assert answer.shape == found.shape
+            rounded = expected.astype(found.dtype)
+            np.testing.assert_array_equal(answer, rounded)
+
+
+@pytest.fixture(params=["numpy", "blocks", "networks"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What answers NumPy chunks: NumPy, as of few elements, or one of the kernels."""
+    if request.param != "numpy":
+        monkeypatch.setattr(compiling, "LARGE", 0)
+    if request.param == "blocks":
+        monkeypatch.setattr(window_networks, "MOST", 0)
+    return str(request.param)
+
+
+def by_definition(every: NDArray[Any], about: Any, result: Any, **how: Any) -> None:
+    """Compare with the windows themselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(about.median(), np.median(every, -1).astype(result))
+        expected = np.nanquantile(every, [0.1, 0.5], -1)
+        np.testing.assert_array_equal(about.nanquantile([0.1, 0.5]), expected)
+        expected = np.quantile(every, 0.7, -1, method="inverted_cdf")
+        np.testing.assert_array_equal(about.quantile(0.7, method="inverted_cdf"), expected)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f8", *(pytest.param(d, marks=SLOW) for d in ("f4", "u1", "i2"))]
+)
+@pytest.mark.parametrize(
+    "windows", [{1: 5}, {0: 4, 1: 3}, {0: 20, 1: 9}, {1: 70}, {0: 2, 1: 3, 2: 3}, {0: 1, 2: 31}]
+)
+def test_every_kernel_is_exact(way: str, dtype: str, windows: dict[int, int]) -> None:
+    x = some((9, 120, 3) if 2 not in windows else (3, 12, 40), dtype)
+    about = rolling(x, windows, center=True, boundary="reflect")
+    result = "f8" if x.dtype.kind != "f" else dtype
+    by_definition(unfolded(x, windows, center=True, boundary="reflect"), about, result)
+    by_definition(unfolded(x, windows), rolling(x, windows), result)
+
+
+@pytest.mark.parametrize("windows", [{0: 7}, {0: 3, 1: 9}, {0: 6, 1: 6}])
+def test_masks_leave_out_elements(way: str, windows: dict[int, int]) -> None:
+    x, keeps = some((40, 30), nan=0), RANDOM.random((40, 30)) < 0.7
+    every = unfolded(np.where(keeps & (x != 3), x, np.nan), windows)
+    about = rolling(x, windows, where=keeps, nodata=3.0, min_periods=2)
+    n = np.isfinite(every).sum(-1)
+    np.testing.assert_array_equal(about.count(), n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = np.where(n >= 2, np.nanmedian(every, -1), np.nan)
+        np.testing.assert_array_equal(about.median(), expected)
+        np.testing.assert_array_equal(about.nanmedian(), expected)
+        centre = np.nanmedian(every, -1)[..., None]
+        expected = np.where(n >= 2, np.nanmedian(abs(every - centre), -1), np.nan)
+        np.testing.assert_array_equal(about.mad(scale=1.0), expected)
+
+
+def test_elements_that_differ_in_their_last_bits(way: str) -> None:
+    """Sorting by the highest bits alone leaves them as they came."""
+    del way
+    x = np.repeat(1 + RANDOM.permutation(3000) * np.finfo("f8").eps, 2)
+    x[::1000] = 1e300
+    expected = np.median(sliding_window_view(x, 101), -1)
+    np.testing.assert_array_equal(rolling(x, 101).median()[100:], expected)
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ms]", "bool", "f2", ">f4", "i8"])
+def test_other_dtypes(dtype: str) -> None:
+    x = RANDOM.integers(0, 9, (30,)).astype("i8").astype(dtype)
+    found = rolling(x, 4, min_periods=1).quantile(0.5, method="higher")
+    assert found.dtype == x.dtype.newbyteorder("=")
+    expected = [np.sort(x[max(i - 3, 0) : i + 1])[min(i + 1, 4) // 2] for i in range(30)]
+    np.testing.assert_array_equal(found, np.array(expected))
+    assert rolling(x, 4).max().dtype == ("f8" if x.dtype.kind in "bi" else found.dtype)
+
+
+def test_missing_dates_are_left_out() -> None:
+    x = np.array(["2026-01-01", "NaT", "2026-01-05", "2026-01-02"], "M8[D]")
+    found = rolling(x, 2, min_periods=1).nanmax()
+    np.testing.assert_array_equal(found, x[[0, 0, 2, 2]])
+    np.testing.assert_array_equal(
+        rolling(x, 2).median(), np.array(["NaT"] * 3 + ["2026-01-03"], "M8[D]")
+    )
+
+
+# --- pandas and xarray ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", ["right", "left", "both", "neither", None])
+@pytest.mark.parametrize(
+    ("center", "step", "least"), [(False, 1, None), (True, 1, 2), (False, 3, 1)]
+)
+def test_windows_are_those_of_pandas(
+    closed: str, center: bool, step: int, least: int | None
+) -> None:
+    x = some((60,))
+    series = pd.Series(x)
+    how: dict[str, Any] = {"center": center, "closed": closed, "step": step}
+    for window in (2, 5, 6):
+        theirs = series.rolling(window, min_periods=least, **how)
+        least_own = window if least is None else least
+        if closed == "neither" and least_own > window - 1:
+            continue
+        ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
+        np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
+        expected = theirs.quantile(0.3, interpolation="higher")
+        np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
+        np.testing.assert_array_equal(ours.nanmin(), theirs.min())
+
+
+def test_windows_are_those_of_xarray() -> None:
+    xr = pytest.importorskip("xarray")
+    x = some((12, 15))
+    array = xr.DataArray(x, dims=("t", "y"))
+    for center, least in itertools.product((False, True), (None, 1, 5)):
+        theirs = array.rolling(t=4, y=3, center=center, min_periods=least)
+        ours = rolling(da.from_array(x, chunks=5), (4, 3), center=center, min_periods=least or 12)
+        every = theirs.construct({"t": "a", "y": "b"}).data.reshape(*x.shape, -1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.where(
+                theirs.count() >= (least or 12), np.nanquantile(every, 0.2, -1), np.nan
+            )
+        np.testing.assert_array_equal(ours.nanquantile(0.2), expected)
+
+
+# --- scipy.ndimage --------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data(), st.sampled_from(["f8", "u2", "i4"]))
+def test_filters_are_those_of_scipy(data: Any, dtype: str) -> None:
+    chunks = data.draw(
+        st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3), min_size=1, max_size=3)
+    )
+    x = some(tuple(map(sum, chunks)), dtype, nan=0)
+    size = tuple(data.draw(st.integers(1, 7)) for _ in chunks)
+    how: dict[str, Any] = {"mode": data.draw(st.sampled_from(MODES)), "cval": 3}
+    how["origin"] = [data.draw(st.integers(-(n // 2), (n - 1) // 2)) for n in size]
+    marks = np.random.default_rng(data.draw(st.integers(0, 9))).random(size) < 0.6
+    # In one dimension SciPy 1.15 and later take all of a footprint.
+    if data.draw(st.booleans()) and marks.any() and len(chunks) > 1:
+        how["footprint"] = marks
+    else:
+        how["size"] = size
+    lazy = da.from_array(x, chunks=tuple(map(tuple, chunks)))
+    n = int(marks.sum()) if "footprint" in how else int(np.prod(size))
+    for ours, theirs, *args in (
+        (median_filter, ndimage.median_filter),
+        (percentile_filter, ndimage.percentile_filter, 37.5),
+        (rank_filter, ndimage.rank_filter, data.draw(st.integers(-n, n - 1))),
+    ):
+        expected = theirs(x, *args, **how)
+        found = ours(lazy, *args, **how)
+        assert found.chunks == lazy.chunks
+        answer = found.compute()
+        assert answer.dtype == found.dtype == expected.dtype
+        np.testing.assert_array_equal(answer, expected)
+        np.testing.assert_array_equal(ours(x, *args, **how), expected)
+
+
+def test_a_footprint_in_one_dimension() -> None:
+    x, marks = some((30,), nan=0), [True, False, True, True]
+    expected = ndimage.generic_filter(x, lambda some: np.sort(some)[1], footprint=marks)
+    np.testing.assert_array_equal(median_filter(x, footprint=marks), expected)
+
+
+def test_filters_along_some_axes() -> None:
+    x = some((8, 9, 10), nan=0)
+    found = median_filter(da.from_array(x, chunks=4), 3, axes=(0, 2)).compute()
+    np.testing.assert_array_equal(found, ndimage.median_filter(x, (3, 1, 3)))
+
+
+def test_nan_in_filters() -> None:
+    x = np.array([1.0, np.nan, 2, 5, 3, 4, 9])
+    np.testing.assert_array_equal(median_filter(x, 3), [np.nan] * 3 + [3, 4, 4, 9])
+    np.testing.assert_array_equal(median_filter(x, 3, nan="omit"), [1, 2, 5, 3, 4, 4, 9])
+    np.testing.assert_array_equal(rank_filter(x, -1, 3, nan="omit"), [1, 2, 5, 5, 5, 9, 9])
+    with pytest.raises(ValueError, match='nan must be "propagate" or "omit"'):
+        median_filter(x, 3, nan="drop")
+
+
+# --- Loads and graphs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", [(10, 7), (1, 20), ((3, 1, 36), 20)])
+def test_each_chunk_is_loaded_once(chunks: Any) -> None:
+    """For several windows of one array, and for what is made of the array and its windows."""
+    source = Source((40, 20))
+    x = source.lazy(chunks)
+    wide, filtered = rolling(x, 25, 0).quantile(0.1), median_filter(x, 3, mode="wrap")
+    spread = rolling(x, {0: 3, 1: 9}, min_periods=1).mad()
+    found = dask.compute(x - wide, filtered, spread)
+    assert set(source.loads.values()) == {1}
+    np.testing.assert_array_equal(found[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
+
+
+def test_windows_are_lazy_and_their_names_deterministic() -> None:
+    def asked(x: da.Array) -> list[da.Array]:
+        return [
+            rolling(x, 5, 0).quantile([0.1, 0.9]),
+            median_filter(x, 3),
+            rolling(x, 3, 1).count(),
+        ]
+
+    with Callback(pretask=lambda *_: pytest.fail("something is computed")):
+        x = da.ones((20, 10), chunks=(6, 5))
+        first, again = asked(x), asked(x)
+    assert [each.name for each in first] == [each.name for each in again]
+    assert first[0].chunks == ((2,), *x.chunks)
+    assert len({each.name for each in (*first, *asked(x + 1))}) == 6
+    pickle.loads(pickle.dumps(first[0]))
+    assert rolling(x, 4, 0, step=3).median().chunks == ((2, 2, 2, 1), (5, 5))
+
+
+def test_a_chunk_is_not_kept_for_its_halo() -> None:
+    """A slice is a copy: chunks are freed before their neighbours are read."""
+    x = da.ones((100, 1000), chunks=(10, 1000))
+    found = rolling(x, 3, 0).median()
+    slices = [task for key, task in found.dask.items() if "halo" in key[0]]
+    assert slices
+    part = slices[0]({key: np.ones((10, 1000)) for key in slices[0].dependencies})
+    assert part.base is None
+    assert part.shape[0] < 10
+
+
+def test_arrays_in_memory_are_answered_in_kind(backend: Backend) -> None:
+    x = some((30, 20), "f4")
+    for made in (backend.asarray(x), backend.held(x, 9).compute()):
+        found = median_filter(made, 3, nan="omit")
+        assert type(found) is backend.array_type
+        np.testing.assert_array_equal(backend.to_numpy(found), median_filter(x, 3, nan="omit"))
+    lazy = backend.lazy(x, 9)
+    for name in ("median", "nanmedian", "iqr", "mad", "count"):
+        answer = getattr(rolling(lazy, (5, 4)), name)()
+        assert type(answer._meta) is backend.array_type
+        found = backend.to_numpy(answer.compute(scheduler="sync"))
+        np.testing.assert_array_equal(found, getattr(rolling(x, (5, 4)), name)())
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+X = np.ones((4, 6))
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "unknown chunks": (
+        lambda: median_filter(da.from_array(X, chunks=2)[da.from_array(X[:, 0], chunks=2) > 0], 3),
+        ValueError,
+        r"x.compute_chunk_sizes\(\) first",
+    ),
+    "no axis": (lambda: rolling(X, 3), ValueError, "pass axis=, or a window for each axis"),
+    "no window": (lambda: rolling(X, 0, 0), ValueError, "window must be 1 or more, not 0"),
+    "no integer": (lambda: rolling(X, 2.5, 0), TypeError, "window must be an integer, not 2.5"),
+    "sizes": (lambda: rolling(X, (3, 3), 0), ValueError, "window has 2 sizes, and axis 1 axes"),
+    "axis twice": (lambda: rolling(X, {0: 3}, 0), ValueError, "leave out axis"),
+    "min_periods": (lambda: rolling(X, 3, 0, min_periods=4), ValueError, "must be from 0 to 3"),
+    "boundary": (lambda: rolling(X, 3, 0, boundary="zero"), ValueError, "boundary must be None"),
+    "closed": (lambda: rolling(X, 3, 0, closed="x"), ValueError, 'closed must be "right", "left"'),
+    "nothing": (lambda: rolling(X, 1, 0, closed="neither"), ValueError, "holds nothing"),
+    "step": (lambda: rolling(X, 3, 0, step=0), ValueError, "step must be 1 or more"),
+    "steps": (lambda: rolling(X, 3, 0, step=(1, 2)), ValueError, "step has 2 values"),
+    "complex": (lambda: rolling(X * 1j, 3, 0).median(), TypeError, "complex"),
+    "iqr of bool": (lambda: rolling(X > 0, 3, 0).iqr(), TypeError, "iqr needs numbers, not bool"),
+    "q": (lambda: rolling(X, 3, 0).quantile(8), ValueError, r"q must lie in \[0, 1\]"),
+    "no size": (lambda: median_filter(X), RuntimeError, "no footprint or filter size"),
+    "footprint": (lambda: median_filter(X, footprint=[1]), RuntimeError, "pass axes="),
+    "empty": (lambda: median_filter(X, footprint=[[0]]), ValueError, "All-zero footprint"),
+    "size": (lambda: median_filter(X, (3, 3, 3)), RuntimeError, "size must be one, or one for"),
+    "size 0": (lambda: median_filter(X, 0), ValueError, "size must be 1 or more"),
+    "mode": (lambda: median_filter(X, 3, mode="zero"), ValueError, "mode must be one of"),
+    "origin": (lambda: median_filter(X, 3, origin=2), ValueError, "invalid origin 2"),
+    "rank": (lambda: rank_filter(X, 9, 3), RuntimeError, "rank not within filter footprint size"),
+    "percentile": (lambda: percentile_filter(X, 101, 3), RuntimeError, "from -100 to 100"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused(case: str) -> None:
+    call, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        call()
