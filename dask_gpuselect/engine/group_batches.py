@@ -76,7 +76,7 @@ def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Ba
         places = np.minimum(starts[:, None] + column, max(len(order) - 1, 0))
         n_padded = width - n
         keeps = column < n[:, None] if n_padded.any() else None
-        table = elements.table(order[places] if len(order) else places, keeps)
+        table = elements.table(order[like(places, order)] if len(order) else places, keeps)
         yield Batch(groups, [table], n_padded)
 
 
@@ -94,12 +94,12 @@ def stretches(sizes: IntArray) -> Iterator[tuple[int, int]]:
     yield start, len(sizes)
 
 
-def _order(labels: IntArray, grouping: Grouping) -> tuple[IntArray, IntArray]:
-    """The places of the elements of each group, ascending, one group after the other, and how many
-    each has."""
+def _order(labels: Any, grouping: Grouping) -> tuple[Any, IntArray]:
+    """The places of the elements of each group, ascending, one group after the other, where the
+    labels are; and how many each has."""
     if grouping.windows is None:
         return kernels.places_in_groups(labels, grouping.number)
-    places = grouping.places(labels)
+    places = grouping.places(np.asarray(to_host(labels)))
     sizes = np.array([len(each) for each in places], np.int64)
     return np.concatenate([np.empty(0, np.int64), *places]), sizes
 
@@ -110,13 +110,17 @@ class _Elements:
     def __init__(self, chunks: Sequence[Accompanied]) -> None:
         self._chunks = [_flat(chunk) for chunk in chunks]
         self.stops = np.cumsum([chunk.size for chunk in chunks])
-        labels = [np.asarray(to_host(chunk.labels)).reshape(-1) for chunk in chunks]
-        self.labels: IntArray = labels[0] if len(labels) == 1 else np.concatenate(labels)
+        labels: list[Any] = [chunk.labels for chunk in chunks]
+        if not kernels.is_on_device(labels[0]):
+            labels = [np.asarray(to_host(each)) for each in labels]
+        self.labels = concatenate([each.reshape(-1) for each in labels], 0)
 
-    def pieces(self, places: IntArray) -> list[Any]:
+    def pieces(self, places: Any) -> list[Any]:
         """Elements at ascending places as one row: of each chunk that has any, or of the first one
         none."""
-        edges = np.searchsorted(places, self.stops)
+        edges = np.array([len(places)])
+        if len(self._chunks) > 1:
+            edges = to_host(namespace(places).searchsorted(places, like(self.stops, places)))
         pieces, start = [], 0
         for chunk, size, stop in zip(self._chunks, self.stops, edges.tolist(), strict=True):
             if stop > start:
@@ -125,7 +129,7 @@ class _Elements:
             start = stop
         return pieces or [_row(_taken(self._chunks[0], places[:0]))]
 
-    def table(self, places: IntArray, keeps: NDArray[np.bool_] | None) -> Any:
+    def table(self, places: Any, keeps: NDArray[np.bool_] | None) -> Any:
         """Elements at the places of a table, but for those that are not kept."""
         table = _taken(self._together, places)
         if keeps is not None:
@@ -155,9 +159,10 @@ def _flat(chunk: Accompanied) -> Accompanied:
     return Accompanied(namespace(chunk.values).reshape(chunk.values, (-1,)), **arrays)
 
 
-def _taken(chunk: Accompanied, places: IntArray) -> Accompanied:
+def _taken(chunk: Accompanied, places: Any) -> Accompanied:
     """The elements at some places, in an array of their shape."""
-    if places.ndim == 1 and len(places) and places[-1] - places[0] == len(places) - 1:
+    is_row = isinstance(places, np.ndarray) and places.ndim == 1 and len(places) > 0
+    if is_row and places[-1] - places[0] == len(places) - 1:
         return chunk[int(places[0]) : int(places[-1]) + 1]
 
     def take(array: Any) -> Any:

@@ -395,7 +395,7 @@ def bytes_on_device() -> int:
     if (tables := sys.modules.get("dask_gpuselect.kernels.cuda.lane_stack")) is not None:
         tables.tables_of.cache_clear()
     if (module := sys.modules.get("dask_gpuselect.kernels.cuda.only_lane")) is not None:
-        rooms = [each for each in gc.get_objects() if isinstance(each, module._Room)]
+        rooms = [each for each in gc.get_objects() if type(each) is module._Room]
     pool = cupy.get_default_memory_pool()
     pool.free_all_blocks()
     return int(pool.used_bytes()) - sum(-(-room.zeros.nbytes // UNIT) * UNIT for room in rooms)

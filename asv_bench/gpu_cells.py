@@ -1,0 +1,183 @@
+"""Cells of one GPU that once fell off, in reads of the same data:
+
+    python asv_bench/gpu_cells.py --against CHECKOUT
+
+One read is `x.sum()`, measured in the same run; of chunks that tasks make, it is that of the same
+chunks. Two checkouts are asked in one call, each in a process of its own. Times are medians of a
+few calls by the wall, after a first one that loads or compiles kernels, which is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import dask_gpuselect as dg
+from dask_gpuselect import groups, robust, sorting
+
+LEAST, LONG = 0.5, 20.0  # seconds of a row: at least so many are spent, and no more calls after
+
+
+def seconds(call: Callable[[], Any], sync: Callable[[], None]) -> tuple[float, float]:
+    """The median time of a call, and that of the first."""
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < 4 or (time.perf_counter() - start < LEAST and len(times) < 20):
+        sync()
+        begin = time.perf_counter()
+        call()
+        sync()
+        times.append(time.perf_counter() - begin)
+        if len(times) > 1 and time.perf_counter() - start > LONG:
+            break
+    return statistics.median(times[1:]), times[0]
+
+
+Row = tuple[str, Callable[[], Any], Callable[[], Any]]
+"""The name of a row, what is timed, and what reads the same data."""
+
+
+def rows() -> Iterator[Row]:
+    import cupy as cp
+
+    for bits, numbers in ((30, (3, 9, 19, 99)), (26, (3, 9, 99)), (20, (3, 9))):
+        yield from of_quantiles(bits, numbers)
+    for n, size in ((8, 1 << 27), (64, 1 << 23)):
+        cp.get_default_memory_pool().free_all_blocks()
+        yield from of_made(n, size)
+    for shape in ((24, 4000, 4000), (365, 1000, 1000), (3650, 300, 300), (40000, 90, 90)):
+        cp.get_default_memory_pool().free_all_blocks()
+        yield from along(shape)
+    cp.get_default_memory_pool().free_all_blocks()
+    yield from of_weights_and_groups()
+
+
+def normal(*shape: int) -> Any:
+    import cupy as cp
+
+    return cp.random.default_rng(0).standard_normal(shape, dtype=cp.float32)
+
+
+def evenly(n: int) -> Any:
+    import numpy as np
+
+    return np.arange(1, n + 1) / (n + 1)
+
+
+def of_quantiles(bits: int, numbers: tuple[int, ...]) -> Iterator[Row]:
+    x = normal(1 << bits)
+    for n in numbers:
+        yield f"{n} quantiles of 2^{bits}", partial(dg.quantile, x, evenly(n)), x.sum
+    yield f"box of 2^{bits}", partial(dg.describe_boxplot, x), x.sum
+
+
+def of_made(n: int, size: int) -> Iterator[Row]:
+    import cupy as cp
+    import dask.array as da
+    import numpy as np
+
+    source = normal(size)
+    how = {"chunks": (size,), "dtype": "f4", "meta": cp.empty(0, "f4")}
+    one = da.from_array(np.zeros(n), chunks=1)
+    made = one.map_blocks(lambda _: source * cp.float32(1.5), **how)
+    read = made.sum().compute
+    for k in (3, 9):
+        asked = dg.quantile(made, evenly(k))
+        yield f"{k} quantiles of {n} chunks made by tasks", asked.compute, read
+    yield f"box of {n} chunks made by tasks", dg.describe_boxplot(made).compute, read
+
+
+def along(shape: tuple[int, ...]) -> Iterator[Row]:
+    import cupy as cp
+    import numpy as np
+
+    x = normal(*shape)
+    mask = cp.random.default_rng(1).random(shape, dtype=cp.float32) > 0.1
+    weights = cp.asarray(np.random.default_rng(0).random(shape[0]))
+    yield f"median of {shape} along 0", partial(dg.median, x, axis=0), x.sum
+    yield "the same with a mask", partial(dg.median, x, axis=0, where=mask), x.sum
+    how = {"axis": 0, "weights": weights, "method": "inverted_cdf"}
+    yield "the same with weights", partial(dg.quantile, x, 0.5, **how), x.sum
+
+
+def of_weights_and_groups() -> Iterator[Row]:
+    import cupy as cp
+
+    x, weights = normal(1 << 28), cp.random.default_rng(1).random(1 << 28, dtype=cp.float32)
+    for method in ("inverted_cdf", "linear"):
+        name = f'median of 2^28 with weights, "{method}"'
+        yield name, partial(dg.quantile, x, 0.5, weights=weights, method=method), x.sum
+    yield "mad of 2^28", partial(robust.mad, x), x.sum
+    yield "256 bins of 2^28", partial(sorting.quantile_bins, x, 256), x.sum
+    zones = cp.random.randint(0, 18, 1 << 28).astype(cp.int16)
+    grouped = groups.groupby(x, zones, groups=range(18))
+    yield "median of 2^28 in 18 groups", grouped.median, x.sum
+    y, zones = x[: 1 << 24], zones[: 1 << 24].copy()
+    how = {"weights": weights[: 1 << 24], "method": "inverted_cdf"}
+    grouped = groups.groupby(y, zones, groups=range(18))
+    yield "box of 2^24 with weights", partial(dg.describe_boxplot, y, **how), y.sum
+    yield "box of 2^24 in 18 groups", grouped.describe_boxplot, y.sum
+    yield "mad of 2^24 in 18 groups", grouped.mad, y.sum
+    weighed = partial(grouped.quantile, 0.5, **how)
+    yield "median of 2^24 in 18 groups with weights", weighed, y.sum
+    weighed = partial(grouped.describe_boxplot, **how)
+    yield "box of 2^24 in 18 groups with weights", weighed, y.sum
+
+
+def measure() -> None:
+    """Print each row as JSON: its name, seconds, those of the first call, and of a read."""
+    import cupy as cp
+
+    warnings.simplefilter("ignore")
+    sync = cp.cuda.Device().synchronize
+    for name, call, read in rows():
+        own, first = seconds(call, sync)
+        print(json.dumps([name, own, first, seconds(read, sync)[0]]), flush=True)
+
+
+def found_by(checkout: str) -> dict[str, Any]:
+    """The rows of a checkout, by a process of its own."""
+    path = os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")])
+    told = subprocess.run(
+        [sys.executable, __file__, "--rows"],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    named = list(map(json.loads, told.stdout.splitlines()))
+    # Rows of one name follow others that tell them apart.
+    return {f"{i}": each for i, each in enumerate(named)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", help="another checkout, which is asked first")
+    parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rows:
+        measure()
+        return
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    before = found_by(given.against) if given.against else {}
+    now = found_by(here)
+    print("| what | read, ms | before, reads | now, ms | now, reads | first call, s |")
+    print("|---|---|---|---|---|---|")
+    for key, (name, own, first, read) in now.items():
+        old = before.get(key)
+        told = f"{old[1] / old[3]:,.1f}" if old else ""
+        numbers = f"{1e3 * read:.3f} | {told} | {1e3 * own:,.2f} | {own / read:,.1f} | {first:.1f}"
+        print(f"| {name} | {numbers} |")
+
+
+if __name__ == "__main__":
+    main()
