@@ -13,12 +13,18 @@ from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import kernel_module
 from tests.data import FLOATS, INTEGERS, make
 
-QUESTIONS = (((0.5,), "median"), ((0.25, 0.5, 0.75), "linear"), ((0.0, 0.9, 1.0), "lower"))
+QUESTIONS = (
+    ((0.5,), "median"),
+    ((0.25, 0.5, 0.75), "linear"),
+    ((0.0, 0.9, 1.0), "lower"),
+    (tuple(i / 10 for i in range(1, 10)), "linear"),
+    (tuple(i / 20 for i in range(21)), "nearest"),
+)
 
 
 def question_of(q: tuple[float, ...], method: str, dtype: str) -> Quantiles:
     kind = np.dtype(dtype)
-    answer = kind if method == "lower" else np.dtype(np.float64)
+    answer = kind if method in ("lower", "nearest") else np.dtype(np.float64)
     return Quantiles(q, method, False, kind, answer)
 
 

@@ -1,6 +1,8 @@
 // Quantiles of the one lane that an array is, by one launch: all blocks count a digit, wait for each other,
 // and look up what the digit of each rank is, digit by digit. To be started cooperatively, so that all
 // blocks run at the same time. Needs lanes.cuh and digits.cuh.
+//
+// Defined before this text: ONLY_MOST, for how many ranks and answers the kernel is made.
 
 constexpr int ONLY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 
@@ -8,9 +10,9 @@ constexpr int ONLY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread i
 // for each answer which two of them are its neighbours.
 struct OnlyWanted {
     i64 n;
-    i64 ranks[MOST_RANKS];
-    double weights[MOST_ANSWERS];  // of the upper
-    int lower[MOST_ANSWERS], upper[MOST_ANSWERS];
+    i64 ranks[ONLY_MOST];
+    double weights[ONLY_MOST];  // of the upper
+    int lower[ONLY_MOST], upper[ONLY_MOST];
     int n_ranks, n_answers, mixes;
 };
 
@@ -45,11 +47,11 @@ __device__ __forceinline__ void look_up_together(
     const u64* totals, const Groups& groups, int n_ranks, u64* ranks, u64* prefixes, int bits
 ) {
     constexpr int EACH = BINS / SELECT_THREADS, WARPS = SELECT_THREADS / 32;
-    __shared__ u32 of_warps[MOST_RANKS][WARPS];
-    u32 counts[MOST_RANKS][EACH], upto[MOST_RANKS];
+    __shared__ u32 of_warps[ONLY_MOST][WARPS];
+    u32 counts[ONLY_MOST][EACH], upto[ONLY_MOST];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
-    for (int r = 0; r < MOST_RANKS; ++r) {
+    for (int r = 0; r < ONLY_MOST; ++r) {
         upto[r] = 0;
         if (r >= n_ranks) continue;
         const u64* its_totals = totals + groups.of_rank[r] * BINS + threadIdx.x * EACH;
@@ -57,7 +59,7 @@ __device__ __forceinline__ void look_up_together(
         for (int i = 0; i < EACH; ++i) upto[r] += counts[r][i] = (u32)__ldcg(its_totals + i);
     }
 #pragma unroll
-    for (int r = 0; r < MOST_RANKS; ++r) {
+    for (int r = 0; r < ONLY_MOST; ++r) {
         if (r >= n_ranks) continue;
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
@@ -66,12 +68,12 @@ __device__ __forceinline__ void look_up_together(
         }
         if (lane == 31) of_warps[r][warp] = upto[r];
     }
-    u32 wanted[MOST_RANKS];
+    u32 wanted[ONLY_MOST];
 #pragma unroll
-    for (int r = 0; r < MOST_RANKS; ++r) wanted[r] = r < n_ranks ? (u32)ranks[r] : 0;
+    for (int r = 0; r < ONLY_MOST; ++r) wanted[r] = r < n_ranks ? (u32)ranks[r] : 0;
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < MOST_RANKS; ++r) {
+    for (int r = 0; r < ONLY_MOST; ++r) {
         if (r >= n_ranks) continue;
         upto[r] += warp_sum(lane < min(warp, WARPS) ? of_warps[r][lane] : 0);
         u32 below = upto[r];
@@ -97,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
     __shared__ Groups groups;
-    __shared__ u64 ranks[MOST_RANKS], prefixes[MOST_RANKS];
+    __shared__ u64 ranks[ONLY_MOST], prefixes[ONLY_MOST];
     int n_ranks = wanted.n_ranks;
     if (threadIdx.x < n_ranks) ranks[threadIdx.x] = wanted.ranks[threadIdx.x], prefixes[threadIdx.x] = 0;
     __syncthreads();

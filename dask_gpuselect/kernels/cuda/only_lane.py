@@ -10,6 +10,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.candidates import most_selected
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch_together
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
@@ -28,7 +29,7 @@ def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
     Notes
     -----
     Reads the array once for each digit: 3 times for 4 bytes, 6 for 8. None for large arrays, for
-    those with gaps, for more than six ranks, where elements are missing, and for integers beyond
+    those with gaps, for more than 24 ranks, where elements are missing, and for integers beyond
     2**53 that are to be mixed.
     """
     dtype = np.dtype(values.dtype)
@@ -40,13 +41,14 @@ def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
     if wanted is None:
         return None
     record, n_ranks = wanted
+    most = len(record["ranks"])
     answer = 8 * question.dtype.itemsize if question.mixes else 0
     threads = source.SELECT_THREADS
     blocks = -(-values.nbytes // (threads * BYTES_EACH))
     answers = cupy.empty(question.n_answers, question.dtype)
     room = _ROOMS.here()
     arguments = (values.data.ptr, record, room.totals, room.shared, room.told_at, answers.data.ptr)
-    how: dict[str, Any] = {"blocks": blocks, "defined": (("ANSWER", answer),)}
+    how: dict[str, Any] = {"blocks": blocks, "defined": (("ANSWER", answer), ("ONLY_MOST", most))}
     shared = source.select_memory(n_ranks)
     try:
         launch_together(dtype, "only_lane", threads, arguments, shared, **how)
@@ -62,7 +64,7 @@ class _Room:
     """Where blocks count, on a device, and where they tell the host, in its memory."""
 
     def __init__(self) -> None:
-        n_counts = MOST_DIGITS * (source.MOST_RANKS << source.DIGIT)
+        n_counts = MOST_DIGITS * (source.ONLY_MADE[-1] << source.DIGIT)
         self.zeros = cupy.zeros(n_counts + source.ONLY_SHARED // 8, np.uint64)
         self.totals = self.zeros.data.ptr
         self.shared = self.totals + 8 * n_counts
@@ -72,7 +74,7 @@ class _Room:
 
 
 class _Rooms(threading.local):
-    """A room of each thread on each device, made once: 0.6 MB."""
+    """A room of each thread on each device, made once: 2.4 MB."""
 
     def __init__(self) -> None:
         self.by_device: dict[int, _Room] = {}
@@ -96,14 +98,15 @@ _ROOMS = _Rooms()
 def _wanted(question: LaneOrder, n: int) -> tuple[Any, int] | None:
     """What is wanted of n elements, and of how many ranks; None if these are too many."""
     n_answers = question.n_answers
-    if not 0 < n_answers <= source.MOST_ANSWERS:
+    if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None
     found = question.wanted_of_lanes(np.array([n]))
     lower, upper, weight = (np.broadcast_to(each, (n_answers, 1))[:, 0] for each in found)
     ranks = np.unique(np.concatenate([lower, upper]))
-    if len(ranks) > source.MOST_RANKS:
+    most = next((n for n in source.ONLY_MADE if n >= max(len(ranks), n_answers)), None)
+    if most is None or len(ranks) > most_selected():
         return None
-    wanted = np.zeros((), source.ONLY_WANTED)
+    wanted = np.zeros((), source.only_wanted(most))
     wanted["n"], wanted["n_ranks"], wanted["n_answers"] = n, len(ranks), n_answers
     wanted["ranks"][: len(ranks)], wanted["weights"][:n_answers] = ranks, weight
     wanted["lower"][:n_answers] = np.searchsorted(ranks, lower)

@@ -204,6 +204,7 @@ def source(name: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "LISTED": 0,
         "NARROW": 0,
         "WINDOW": 256,
+        "ONLY_MOST": MOST_RANKS,
         "BUCKETS": sizes.buckets,
         "SAMPLE": sizes.sampled,
         "CLASSIFY_THREADS": sizes.threads,
@@ -463,19 +464,27 @@ REPORT_TOLD = np.dtype(
     ]
 )
 
-ONLY_WANTED = np.dtype(
-    [
-        ("n", "i8"),
-        ("ranks", "i8", MOST_RANKS),
-        ("weights", "f8", MOST_ANSWERS),
-        ("lower", "i4", MOST_ANSWERS),
-        ("upper", "i4", MOST_ANSWERS),
-        ("n_ranks", "i4"),
-        ("n_answers", "i4"),
-        ("mixes", "i4"),
-        ("padding", "i4"),
-    ]
-)
+ONLY_MADE = (6, 24)  # ranks and answers that there are kernels of ``only_lane.cu`` for
+
+
+@lru_cache
+def only_wanted(most: int) -> np.dtype[Any]:
+    """`OnlyWanted` of ``only_lane.cu`` for so many ranks and answers."""
+    return np.dtype(
+        [
+            ("n", "i8"),
+            ("ranks", "i8", most),
+            ("weights", "f8", most),
+            ("lower", "i4", most),
+            ("upper", "i4", most),
+            ("n_ranks", "i4"),
+            ("n_answers", "i4"),
+            ("mixes", "i4"),
+            ("padding", "i4"),
+        ]
+    )
+
+
 ONLY_TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_missing", "u8")])
 ONLY_SHARED = 24  # bytes of OnlyShared of ``only_lane.cu``
 
