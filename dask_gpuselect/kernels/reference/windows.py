@@ -175,10 +175,10 @@ def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder
 def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
     """The distances of the elements of each window from their median, in the dtype of the answer;
     infinite for those that are left out."""
-    rows.sort(axis=-1)
+    rows = np.sort(rows.astype(order.dtype), axis=-1)
     n = np.maximum(n_valid, 1)[:, None]
     lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))
     centre = interpolate(lower, upper, 0.5, MEDIAN, order.dtype)
-    found = np.abs(rows.astype(order.dtype) - centre)
+    found = np.abs(rows - centre)
     found[np.arange(rows.shape[1]) >= n] = np.inf
     return np.where(np.isfinite(centre), found, np.nan)
