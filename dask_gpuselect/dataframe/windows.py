@@ -86,7 +86,7 @@ class ExactRolling:
 def _answered(
     column: Any, *, window: int, how: Any, name: str, asked: Any, dtype: np.dtype[Any]
 ) -> pd.Series:
-    """The answers of the windows of some rows."""
+    """Answer the windows of some rows."""
     rows = column.to_numpy(dtype=dtype, na_value=np.nan)
     found = getattr(rolling(rows, window, **how), name)(**asked)
     return pd.Series(found.astype(dtype, copy=False), column.index, name=column.name)

@@ -27,7 +27,7 @@ DIGITS = 3  # by which elements are sorted at first
 
 
 class Walk(NamedTuple):
-    """How windows walk through blocks, for kernels: arrays of int64.
+    """Tell kernels how windows walk through blocks, by arrays of int64.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Walk(NamedTuple):
 
     @classmethod
     def of(cls, shape: tuple[int, ...], frame: Frame) -> Walk:
-        """Those of a window that has no axis but those it reaches along."""
+        """Describe the walk of a window that reaches along all axes but the first."""
         tile, *moves = _moves(shape[1:], frame)
         found = (np.array(each, np.int64) for each in (shape, frame.size, frame.step, tile))
         return cls(*found, *moves)
@@ -62,8 +62,8 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
-    """The places of a block, how far apart they lie, and where in it elements are of a window, and
-    of those that it gains and loses."""
+    """Return the places of a block, how far apart they lie, and where in it elements are of a
+    window, and of those that it gains and loses."""
     tile = _tile(padded, frame)
     extents = tuple(n + size - 1 for n, size in zip(tile, frame.size, strict=True))
     marks = np.ones(frame.size, bool)
@@ -78,8 +78,8 @@ def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
 
 
 def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
-    """How many places a block has along each axis: of windows that are twice as long as the others
-    twice as many, so that what they reach beyond it is a like part of all."""
+    """Choose how many places a block has along each axis: of windows that are twice as long as the
+    others twice as many, so that what they reach beyond it is a like part of all."""
     share = (LEAST_BLOCK / math.prod(frame.size)) ** (1 / len(frame.size))
     least = 2.5 if len(frame.size) < 3 else 1.5
     found = []
@@ -99,8 +99,8 @@ def elements(
     *,
     is_whole: bool,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The keys of the two elements of each answer in every window, ``(n_answers, n_windows)``; the
-    same array if both are the same element always. Of distances these are the words. `is_whole`
+    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``;
+    the same array if both are the same element always. Of distances these are the words. `is_whole`
     says that all elements take part."""
     shape = frame.shape(keys.shape)
     # Axes that windows do not reach along come first, as one, and the longest side last.
@@ -446,8 +446,8 @@ def _walk_block(
 def _distances(
     values: Any, words: Any, n_words: Any, middle: Any, held: Any, wanted: Any, upper: Any
 ) -> Any:
-    """The distances of two ranks from the median of a window, whose lower middle element has a rank
-    in the block: those on both sides are merged."""
+    """Find the distances of two ranks from the median of a window, whose lower middle element has a
+    rank in the block: those on both sides are merged."""
     kind = values.dtype.type
     word = middle >> 6
     upto = ~np.uint64(0) >> np.uint64(63 - (middle & 63))

@@ -24,7 +24,7 @@ counts = reference.counts
 
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """The answers of each window, ``(n_answers, *shape)``; see `reference.windows.answer`."""
+    """Answer each window, ``(n_answers, *shape)``; see `reference.windows.answer`."""
     if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
     most = max(SLAB, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
@@ -54,7 +54,7 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """The keys of a chunk, with the last of NaN, and its mask."""
+    """Return the keys of a chunk, with the last of NaN, and its mask."""
     values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
     words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
@@ -67,7 +67,7 @@ def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bo
 
 
 def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """The elements of keys that are needed no longer, in the dtype that they are selected in."""
+    """Turn keys into elements, in place, in the dtype that they are selected in."""
     if dtype.kind not in "bu":
         kind, sign, _ = _kind_of(dtype)
         _compiled(_from_keys, keys.dtype)(keys.reshape(-1), kind, sign)
@@ -77,7 +77,8 @@ def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """What kernels are told of elements: what they are, the bit of their sign, and infinity."""
+    """Return what kernels are told of elements: what they are, the bit of their sign, and
+    infinity."""
     kind = np.dtype(f"u{dtype.itemsize}").type
     sign = kind(1 << (8 * dtype.itemsize - 1))
     is_float = dtype.kind == "f"
@@ -86,7 +87,7 @@ def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
 
 
 def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None:
-    """Integers in the order of the elements, as of `radix.keys_of`, in one pass."""
+    """Write integers in the order of the elements, those of `radix.keys_of`, in one pass."""
     one = words.dtype.type(1)
     for i in range(words.size):
         word = words[i]
@@ -102,7 +103,7 @@ def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None
 
 
 def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
-    """The words of elements from their keys, in place."""
+    """Turn keys into the words of elements, in place."""
     one = keys.dtype.type(1)
     for i in range(keys.size):
         key = keys[i]
