@@ -2,7 +2,7 @@
 
     python asv_bench/windows.py [--cpu] [--elements 1000000] [--side 1024] [--repeat 5]
     python asv_bench/windows.py --stack [--frames 10000] [--side 512]
-    python asv_bench/windows.py --gpu [--repeat 5]
+    python asv_bench/windows.py --gpu [--elements 4194304] [--side 2048] [--repeat 5]
 
 ``--cpu``: medians and quantiles of windows along one axis beside bottleneck, pandas, Polars and
 xarray; filters of images beside ``scipy.ndimage``, OpenCV and scikit-image; of a volume beside
@@ -221,7 +221,7 @@ def of_a_stack(frames: int, side: int) -> Iterator[str]:
 # --- A GPU ----------------------------------------------------------------------------------------
 
 
-def on_a_gpu(repeat: int) -> Iterator[str]:
+def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
     """Beside CuPy's filters, which are checked too, and the time of a copy."""
     import cupy
     from cupyx.scipy import ndimage
@@ -238,9 +238,9 @@ def on_a_gpu(repeat: int) -> Iterator[str]:
 
     rows = []
     for dtype in ("uint8", "uint16", "float32"):
-        x = cupy.asarray(image(2048, dtype))
+        x = cupy.asarray(image(side, dtype))
         for size in SIZES:
-            few = x if size < SLOW else x[:512, :512].copy()
+            few = x if size < SLOW else x[: side // 4, : side // 4].copy()
             _, copy = timed(x.copy, repeat)
             found, ours = timed(partial(median_filter, x, size), repeat)
             theirs_of, theirs = timed(partial(ndimage.median_filter, few, size), 1)
@@ -253,14 +253,14 @@ def on_a_gpu(repeat: int) -> Iterator[str]:
                     *(f"{rounded(theirs / few.size / each)}×", "yes" if right else "NO"),
                 ]
             )
-    yield "Medians of windows of an image of 2048²"
+    yield f"Medians of windows of an image of {side}²"
     yield ""
     yield from table(["dtype", "window", "ours, ns", "copies", "CuPy", "equal"], rows)
     rows = []
     for dtype in ("float32", "float64"):
         for nan in (0.0, 0.05):
             for window in (5, 31, 301, 3001, 10_001):
-                n = 1 << 22 if window < 3000 else 1 << 20
+                n = most if window < 3000 else most // 4
                 host = line(n, dtype, nan)
                 x = cupy.asarray(host)
                 _, copy = timed(x.copy, repeat)
@@ -278,10 +278,14 @@ def on_a_gpu(repeat: int) -> Iterator[str]:
     yield "Medians of windows along one axis"
     yield ""
     yield from table(["dtype", "NaN", "window", "ours, ns", "copies", "equal"], rows)
-    volume = cupy.asarray(np.random.default_rng(0).normal(size=(128, 256, 256)).astype("f4"))
+    volume = cupy.asarray(
+        np.random.default_rng(0).normal(size=(64, side // 8, side // 8)).astype("f4")
+    )
     found, ours = timed(partial(median_filter, volume, 3), repeat)
     theirs_of, theirs = timed(partial(ndimage.median_filter, volume, 3), 1)
-    stack = cupy.asarray(np.random.default_rng(0).integers(0, 4000, (1000, 128, 128)).astype("u2"))
+    stack = cupy.asarray(
+        np.random.default_rng(0).integers(0, 4000, (600, side // 16, side // 16)).astype("u2")
+    )
     about = rolling(stack, 301, 0, center=True, boundary="reflect")
     eighth, baseline = timed(partial(about.quantile, 0.08, method="lower"), 1)
     lanes = rolling(stack[:, :8, :8].get(), 301, 0, center=True, boundary="reflect")
@@ -320,20 +324,20 @@ def main() -> None:
     )
     for name in ("--cpu", "--gpu", "--stack"):
         parser.add_argument(name, action="store_true")
-    parser.add_argument("--elements", type=int, default=1_000_000)
-    parser.add_argument("--side", type=int, default=1024)
+    parser.add_argument("--elements", type=int, help="along one axis")
+    parser.add_argument("--side", type=int, help="of images, or of frames")
     parser.add_argument("--frames", type=int, default=10_000)
     parser.add_argument("--repeat", type=int, default=5)
     given = parser.parse_args()
     compiling.LARGE = 0  # kernels answer, however few elements there are
     say(machine())
     if given.gpu:
-        say(on_a_gpu(given.repeat))
+        say(on_a_gpu(given.side or 2048, given.elements or 1 << 22, given.repeat))
     elif given.stack:
-        say(of_a_stack(given.frames, given.side))
+        say(of_a_stack(given.frames, given.side or 512))
     else:
-        say(along_one_axis(given.elements, given.repeat))
-        say(of_images(given.side, given.repeat))
+        say(along_one_axis(given.elements or 1_000_000, given.repeat))
+        say(of_images(given.side or 1024, given.repeat))
 
 
 if __name__ == "__main__":

@@ -97,8 +97,8 @@ def enable() -> Enabled:
     Notes
     -----
     `quantile`, `median` and `describe` of dask's Series and DataFrames are replaced too, and
-    xarray's weighted quantiles, and medians and quantiles of groups. `dask.dataframe` and xarray
-    may be imported before this call or after it.
+    xarray's weighted quantiles, and medians and quantiles of groups and of moving windows.
+    `dask.dataframe` and xarray may be imported before this call or after it.
 
     Calls that this package does not support still go to dask's own function: arrays that are not
     dask's, and calls with what this table names. No answer is an approximation that was not asked

@@ -362,6 +362,10 @@ def _of_frames() -> dict[str, Call]:
                 return getattr(exact, name)(**how)
 
             found[f"dataframe.{kind.__name__}.{name}"] = Call(ask, {}, known)
+    about = {"window": 2, "min_periods": None, "center": False, "closed": None}
+    found["dataframe.ExactSeries.rolling"] = Call(
+        lambda **how: frame["a"].exact.rolling(**how).median(), {}, about
+    )
     keyed = frame.assign(k=frame["a"] // 3)
 
     def of_groups(by: Any = "k", **how: Any) -> Any:

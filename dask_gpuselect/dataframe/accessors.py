@@ -21,6 +21,7 @@ from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.dataframe.groups import ExactGroupBy, grouped
+from dask_gpuselect.dataframe.windows import ExactRolling
 from dask_gpuselect.engine.asking import Asking, ask_each
 from dask_gpuselect.engine.frames import (
     Column,
@@ -203,6 +204,46 @@ class ExactSeries:
         Two loads of every partition; a third where many elements lie about a fence.
         """
         return _describe_boxplot(self._series, [Column.of(self._series._meta)], how)
+
+    @public()
+    def rolling(
+        self,
+        window: int,
+        min_periods: int | None = None,
+        center: bool = False,
+        closed: str | None = None,
+    ) -> ExactRolling:
+        """Moving windows of rows, as ``pandas.Series.rolling`` has them.
+
+        Parameters
+        ----------
+        window : int
+            How many rows a window holds.
+        min_periods : int, optional
+            How many of them must not be missing for an answer other than NaN; by default all.
+        center : bool, default False
+            Whether a window lies around its row, or ends with it.
+        closed : {"right", "left", "both", "neither"}, optional
+            Which ends a window holds.
+
+        Returns
+        -------
+        ExactRolling
+            With the methods `median`, `quantile`, `mad`, `iqr`, `min` and `max`.
+
+        Raises
+        ------
+        TypeError
+            At the call, for a Series that is not of numbers, and a window that is no integer.
+        ValueError
+            At the call, for a window below 1.
+            While computing, by dask, for a partition with fewer rows than a window reaches.
+
+        Notes
+        -----
+        One load of every partition.
+        """
+        return ExactRolling(self._series, window, min_periods, center, closed)
 
 
 class ExactDataFrame:

@@ -28,7 +28,7 @@ Cut = tuple[int, int] | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Reach:
-    """How far windows reach along an axis, from the element that each stands for.
+    """Say how far windows reach along an axis, from the element that each stands for.
 
     Parameters
     ----------
@@ -51,7 +51,8 @@ class Reach:
         return self.before + self.after + 1
 
     def standing(self, places: Places, n: int) -> Places:
-        """The elements that stand for those at some places along an axis of n; -1 for none."""
+        """Return the elements that stand for those at some places along an axis of n; -1 for
+        none."""
         if self.mode == "wrap":
             return places % n
         if self.mode == "nearest":
@@ -67,7 +68,7 @@ class Reach:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one chunk of answers needs along an axis.
+    """Hold what one chunk of answers needs along an axis.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class Stretch:
 
 
 def stretches(reach: Reach, sizes: Sequence[int]) -> Iterator[Stretch]:
-    """What each chunk of answers needs along an axis that has chunks of these sizes."""
+    """Yield what each chunk of answers needs along an axis of chunks of these sizes."""
     ends = np.cumsum(sizes)
     n = int(ends[-1])
     if n == 0:
@@ -107,7 +108,7 @@ def stretches(reach: Reach, sizes: Sequence[int]) -> Iterator[Stretch]:
 
 
 def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
-    """The elements from one to before another, as stretches of chunks."""
+    """Yield the elements from one to before another, as stretches of chunks."""
     for chunk in range(int(np.searchsorted(ends, start, side="right")), len(sizes)):
         begin = int(ends[chunk]) - sizes[chunk]
         if begin >= stop:
@@ -117,7 +118,7 @@ def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator
 
 
 def _standing(places: Places, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
-    """Some elements in any order, by chunks."""
+    """Yield some elements in any order, by chunks."""
     chunk = np.searchsorted(ends, places, side="right")
     bounds = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(places)]
     for i, k in itertools.pairwise(bounds):
@@ -135,7 +136,7 @@ def with_halos(
     fill: Any = None,
     new_axes: tuple[int, ...] = (),
 ) -> DaskArray:
-    """A function of each chunk and its halo, as an array.
+    """Call a function with each chunk and its halo, and return an array of what it gives.
 
     Parameters
     ----------
@@ -190,7 +191,8 @@ def with_halos(
 
 
 def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dict[Any, Any]) -> Any:
-    """The key of what is taken of a chunk: the chunk itself, or a slice, whose task is added."""
+    """Return the key of what is taken of a chunk: its own, or that of a slice, whose task is
+    added."""
     place = tuple(chunk for chunk, _ in cuts)
     taken = tuple(cut for _, cut in cuts)
     whole = tuple((0, sizes[i]) for i, sizes in zip(place, x.chunks, strict=True))
@@ -203,7 +205,8 @@ def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dic
 
 
 def sliced(chunk: Any, taken: Sequence[Cut], *, copies: bool = True) -> Any:
-    """A part of a chunk; a copy, which does not keep the chunk in memory, unless that is said."""
+    """Take a part of a chunk; a copy, which does not keep the chunk in memory, unless that is
+    said."""
     plain = tuple(slice(*cut) if cut[-1] >= 0 else slice(None) for cut in taken)
     found = chunk[plain]
     for axis, cut in enumerate(taken):
@@ -214,7 +217,7 @@ def sliced(chunk: Any, taken: Sequence[Cut], *, copies: bool = True) -> Any:
 
 @dataclass(frozen=True)
 class Padded:
-    """A function of what is put together from slices of chunks, for tasks."""
+    """Put slices of chunks together, and call a function with that, in a task."""
 
     function: Callable[..., Any]
     fill: Any
@@ -227,7 +230,7 @@ class Padded:
 
 
 def _joined(parts: Sequence[Any], counts: tuple[int, ...]) -> Any:
-    """Slices of chunks as one, along the last axis first."""
+    """Join slices of chunks, along the last axis first."""
     found = list(parts)
     for axis in reversed(range(len(counts))):
         n = counts[axis]
@@ -249,7 +252,7 @@ def _concatenated(parts: Sequence[Any], axis: int) -> Any:
 
 
 def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> Any:
-    """A chunk with so many more elements before and behind along each axis, of one value, or left
+    """Widen a chunk by so many elements before and behind along each axis, of one value, or left
     out by the mask."""
     if not any(map(any, outside)):
         return chunk
@@ -274,7 +277,7 @@ def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
 
 
 def of_array(array: Any, reaches: Sequence[Reach], fill: Any = None) -> Any:
-    """An array in memory with what its windows reach beyond its ends."""
+    """Widen an array in memory by what its windows reach beyond its ends."""
     own = [next(stretches(reach, (n,))) for reach, n in zip(reaches, array.shape, strict=True)]
     parts = [
         sliced(array, [cut for _, cut in cuts], copies=False)

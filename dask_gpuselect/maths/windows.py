@@ -20,20 +20,21 @@ Corner = tuple[slice, ...]
 
 
 class WindowOrder(LaneOrder, Protocol):
-    """The order statistics that are asked of every window, as of a lane."""
+    """Name the order statistics that are asked of every window, as of a lane."""
 
     @property
     def deviates(self) -> bool:
         """Whether they are those of the distances of its elements from their median, in `dtype`."""
 
     def finished(self, answers: Any, n_valid: Any) -> Any:
-        """What is answered, ``(n, n_windows)``, by the order statistics of all windows and by how
-        many valid elements each has; in kind."""
+        """Return what is answered, ``(n, n_windows)``, by the order statistics of all windows and
+        by how many valid elements each has; in kind."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A window that moves over an array which is padded already: it never reaches beyond the ends.
+    """Describe a window that moves over an array which is padded already: it never reaches beyond
+    the ends.
 
     Parameters
     ----------
@@ -51,21 +52,21 @@ class Frame:
 
     @property
     def n(self) -> int:
-        """How many elements a window holds."""
+        """Count the elements of a window."""
         return math.prod(self.size) if self.footprint is None else sum(self.footprint)
 
     def shape(self, padded: Shape) -> Shape:
-        """The shape of the answers."""
+        """Return the shape of the answers."""
         sizes = zip(padded, self.size, self.step, strict=True)
         return tuple(max((n - size) // step + 1, 0) for n, size, step in sizes)
 
     def places(self) -> IntArray:
-        """Where the elements of the first window are, ``(n, ndim)``, in C order."""
+        """Return the places of the elements of the first window, ``(n, ndim)``, in C order."""
         every = np.array(list(np.ndindex(*self.size)), np.int64).reshape(-1, len(self.size))
         return every if self.footprint is None else every[np.array(self.footprint, bool)]
 
     def moved(self, axes: Shape) -> Frame:
-        """The same for an array with its axes in another order."""
+        """Return the frame of an array with its axes in another order."""
         footprint = self.footprint
         if footprint is not None:
             marks = np.array(footprint).reshape(self.size).transpose(axes)
@@ -74,7 +75,8 @@ class Frame:
         return replace(self, size=size, step=step, footprint=footprint)
 
     def slabs(self, padded: Shape, most: int) -> Iterator[tuple[Corner, Corner]]:
-        """Parts of the padded array, and which answers each of them has: about `most` at a time.
+        """Yield parts of the padded array, and which answers each of them has: about `most` at a
+        time.
 
         They are cut along axes that the window does not reach along, if that is enough.
         """
@@ -99,8 +101,8 @@ class Frame:
 
 @lru_cache(maxsize=16)  # slabs ask the same again and again
 def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
-    """The two ranks and the weight of each answer among 0, 1, ... n elements: ``(n_answers, n +
-    1)``; those of one element among none. Not to be written to."""
+    """Return the two ranks and the weight of each answer among 0, 1, ... n elements, ``(n_answers,
+    n + 1)``; those of one element among none. Not to be written to."""
     wanted = order.wanted_of_lanes(np.maximum(np.arange(n + 1), 1))
     shape = (order.n_answers, n + 1)
     lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)
@@ -112,12 +114,12 @@ def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArra
 
 
 def differ(lower: IntArray, upper: IntArray, *, is_whole: bool) -> bool:
-    """Whether two elements make an answer: of whole windows, or of those that lack some."""
+    """Tell whether two elements make an answer: of whole windows, or of those that lack some."""
     last = slice(-1, None) if is_whole else slice(None)
     return bool((lower[:, last] != upper[:, last]).any())
 
 
 def strides_of(shape: Shape) -> IntArray:
-    """How many elements lie between neighbours along each axis, in C order."""
+    """Count the elements between neighbours along each axis, in C order."""
     every = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return np.array(every, np.int64)

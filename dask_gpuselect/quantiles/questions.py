@@ -154,10 +154,12 @@ class Quantiles(ElementQuestion, LaneQuestion):
         self.tell_missing(is_empty=is_empty, is_all_missing=is_all_missing)
 
     def lane_values(self, found: Lanes) -> NDArray[Any]:
-        counts, place = distinct(found.n_valid)
-        weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
-        if len(counts) > 1:
-            weight = weight[:, place]
+        weight: Any = 0.5
+        if self.mixes == 2:  # others look at no weight
+            counts, place = distinct(found.n_valid)
+            weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
+            if len(counts) > 1:
+                weight = weight[:, place]
         lower = as_dtype(unsigned_zero(found.lower.T), self.source_dtype)
         upper = lower
         if found.upper is not found.lower:

@@ -26,7 +26,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "strategies": frozenset({"measures", *_ELEMENTS}),
     "regression": frozenset({"residuals", *_ELEMENTS}),
     "neighbors": frozenset({"distances"}),
-    "windows": frozenset({"windows", "window_networks"}),
+    "windows": frozenset({"windows", "window_blocks", "window_networks"}),
 }
 """The modules of `kernels.cpu` whose kernels answer questions about a subject."""
 
@@ -115,7 +115,7 @@ def _kernels(
 
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
 _SORTING = frozenset({"ordering"})
-_WINDOWS = frozenset({"windows", "window_networks"})
+_WINDOWS = frozenset({"windows", "window_blocks", "window_networks"})
 _OF_DEVIATIONS = frozenset(
     {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
 )
@@ -137,6 +137,10 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
         yield np.dtype(np.float64), _OF_DEVIATIONS
     if dtype.kind == "b":
         yield dtype, frozenset({"distances"})
+    if dtype == np.float16:
+        yield np.dtype(np.uint16), _WINDOWS
+    if dtype.kind in "biu" and size < 8:
+        yield np.dtype(np.uint64), _WINDOWS  # distances from medians
     yield np.dtype(np.int64), frozenset({"groups"})  # places
     yield np.dtype(np.uint32), _SORTING
     yield np.dtype(np.uint64), _SORTING

@@ -13,7 +13,7 @@ from dask_gpuselect.windows.questions import WindowQuestion, Windows
 
 
 def frame_of(reaches: Sequence[Reach], footprint: tuple[bool, ...] | None = None) -> Frame:
-    """The window that reaches so far along each axis."""
+    """Return the window that reaches so far along each axis."""
     size, step = zip(*((reach.size, reach.step) for reach in reaches), strict=True)
     return Frame(size, step, footprint)
 
@@ -28,7 +28,7 @@ def ask_windows(
     footprint: tuple[bool, ...] | None = None,
     fill: Any = None,
 ) -> Any:
-    """The answers of the windows of each element.
+    """Answer the windows of each element.
 
     Parameters
     ----------

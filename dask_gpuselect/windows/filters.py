@@ -224,7 +224,8 @@ def _filtered(
     axes: Axis,
     nan: str,
 ) -> Any:
-    """What all three do; `rank` is an int, a percentage as a float, or None for the median."""
+    """Check the arguments of all three filters, and ask; `rank` is an int, a percentage as a float,
+    or None for the median."""
     x = as_array(x)
     if nan not in ("propagate", "omit"):
         raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
@@ -254,7 +255,7 @@ def _reaches(
     mode: str | Sequence[str],
     origin: int | Sequence[int],
 ) -> tuple[Reach, ...]:
-    """How far windows reach along each axis of an array."""
+    """Find how far windows reach along each axis of an array."""
     if marks is None and size is None:
         raise RuntimeError("no footprint or filter size provided")
     if marks is not None and marks.ndim != len(axes):
@@ -278,7 +279,7 @@ def _reaches(
 
 
 def _each(value: Any, axes: Sequence[int], name: str) -> Sequence[Any]:
-    """A value for each axis."""
+    """Return a value for each axis."""
     if isinstance(value, str) or np.ndim(value) == 0:
         return [value] * len(axes)
     if len(value) != len(axes):

@@ -245,7 +245,7 @@ def _asked(
     percent: bool = False,
     scale: float | str = 1.0,
 ) -> Any:
-    """What all methods do."""
+    """Check what a method asks, and ask it."""
     is_whole = where is None and nodata is None
     array = as_accompanied(x, where, nodata)
     n = frame_of(reaches).n
@@ -286,7 +286,8 @@ def _question(
     omits: bool,
     scale: float | str,
 ) -> WindowQuestion:
-    """The quantiles that are asked, before it is known whether a window may lack elements."""
+    """Return the quantiles that are asked, before it is known whether a window may lack
+    elements."""
     is_spread = name in ("mad", "iqr")
     if is_spread and source.kind in ("mM" if name == "mad" else "bmM"):
         raise TypeError(f"{name} needs numbers, not {source}")
@@ -314,7 +315,7 @@ def _reaches(
     closed: str | None,
     step: int | Sequence[int],
 ) -> tuple[Reach, ...]:
-    """How far windows reach along each axis of an array."""
+    """Find how far windows reach along each axis of an array."""
     axes, sizes = _sizes(window, axis, ndim)
     if boundary is not None and boundary not in MODES:
         raise ValueError(f"boundary must be None or one of {', '.join(MODES)}, not {boundary!r}")
@@ -333,7 +334,7 @@ def _reaches(
 
 
 def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The axes that windows reach along, and how far."""
+    """Return the axes that windows reach along, and how far."""
     if isinstance(window, Mapping):
         if axis is not None:
             raise ValueError("a dict of windows says the axes itself: leave out axis")
@@ -355,7 +356,7 @@ def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tupl
 
 
 def _each(value: Any, axes: Sequence[int], name: str) -> tuple[Any, ...]:
-    """A value for each axis."""
+    """Return a value for each axis."""
     several = tuple(value) if isinstance(value, Sequence) else (value,) * len(axes)
     if len(several) != len(axes):
         raise ValueError(f"{name} has {len(several)} values, and windows reach along {len(axes)}")

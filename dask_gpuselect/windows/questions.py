@@ -21,7 +21,7 @@ from dask_gpuselect.quantiles.questions import Quantiles, missing_of
 
 @dataclass(frozen=True)
 class WindowQuestion:
-    """Quantiles of every window, of its elements or of their distances from its median.
+    """Ask for quantiles of every window, of its elements or of their distances from its median.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class WindowQuestion:
 
 
 def _gap(pair: Any) -> Any:
-    """The upper quantiles less the lower ones, as one row of float64."""
+    """Subtract the lower quantiles from the upper ones, as one row of float64."""
     if is_kind(pair, "real floating"):
         wide = as_type(pair, "float64")
         return wide[1:] - wide[:1]
@@ -103,7 +103,7 @@ def _gap(pair: Any) -> Any:
 
 @dataclass(frozen=True)
 class Windows:
-    """What is asked of a padded chunk: the answers of all of its windows.
+    """Answer all windows of a padded chunk.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class RankOf(Quantiles):
-    """The element of one rank of every window, as ``scipy.ndimage`` counts it.
+    """Ask for the element of one rank of every window, as ``scipy.ndimage`` counts it.
 
     Parameters
     ----------

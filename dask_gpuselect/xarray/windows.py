@@ -130,7 +130,7 @@ class ExactRolling:
 
 
 def _routed(name: str) -> Callable[[Any], Any]:
-    """A method of xarray's windows that is ours for lazy arrays of numbers."""
+    """Replace a method of xarray's windows by ours, for lazy arrays of numbers."""
 
     def routed(original: Callable[..., Any] | None) -> Callable[..., Any]:
         ours = getattr(ExactRolling, name)

@@ -19,6 +19,7 @@ from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import STRATEGIES
 from dask_gpuselect.warm import SUBJECTS, _kernels
+from dask_gpuselect.windows import median_filter, rolling
 from tests.engine.test_processes import run
 
 pytestmark = pytest.mark.any_dask
@@ -79,6 +80,8 @@ LANES: dict[str, Asked] = {
     "axis weights": lambda d: gs.quantile(
         d.table, Q, axis=0, method=METHOD, weights=d.of_table(d.weights)
     ),
+    "windows": lambda d: rolling(d.table, 40, 0).nanquantile(Q, method=METHOD),
+    "small windows": lambda d: median_filter(d.table, 3),
     "rows": lambda d: gs.quantile(d.plain.reshape(2, -1), Q, axis=1, method=METHOD),
     "axis groups": lambda d: groupby(d.table, np.arange(2000) % 12, axis=0).quantile(
         Q, method=METHOD
@@ -110,6 +113,7 @@ LANES_OF_NUMBERS: dict[str, Asked] = {
     ).to_dict(),
     "axis mad": lambda d: robust.mad(d.table, axis=0),
     "axis iqr": lambda d: robust.iqr(d.table, axis=0),
+    "windows mad": lambda d: rolling(d.table, 4, 0, min_periods=2).nanmad(),
 }
 
 

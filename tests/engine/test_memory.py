@@ -36,6 +36,7 @@ from dask_gpuselect import (  # noqa: F401 -- in questions
 )
 from dask_gpuselect.neighbors import kneighbors  # noqa: F401
 from dask_gpuselect.robust import LeastTrimmedSquares, fitting, mad  # noqa: F401
+from dask_gpuselect.windows import rolling  # noqa: F401
 from tests.data import hashed
 from tests.sources import Index, Source
 
@@ -216,6 +217,7 @@ A_TENTH = [
     ("describe_boxplot(x)", 2),
     slow("mad(x)", 2),
     slow("kneighbors(x.reshape(-1, 10), np.zeros((3, 10)), 5)[0]", 1),
+    slow("rolling(x, 301).median().max()", 1),
     slow("describe_boxplot(x**-0.8)", 2),  # an eighth are fliers
     slow("describe_boxplot(x, whis=0)", 2),  # half of them
 ]

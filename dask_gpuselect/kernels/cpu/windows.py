@@ -1,49 +1,30 @@
-"""Moving windows of NumPy chunks: blocks of elements are sorted once, and a window is a set of
-marks among them.
-
-A block holds some windows and what they reach. Its elements are sorted, and each is known by its
-rank in the block. A bit for each rank says whether the window at hand holds it. A window that moves
-sets the bits of what enters and clears those of what leaves; then the element of some rank in the
-window is a few words from where it was. So the size of a window matters little along one axis, and
-of a window over several axes it is its side that matters (Suomela 2014). A mask, NaN and windows of
-any form change which bits are set, and nothing else.
-"""
+"""Moving windows of NumPy chunks, slab by slab: small ones by the networks of `window_networks`,
+others by the blocks of `window_blocks`. Both find elements by their keys."""
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    by_types,
-    called_by_kernels,
-    compiles,
-    intrinsic,
-    types,
-    until_compiled,
-)
-from dask_gpuselect.kernels.cpu import window_networks
+from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
+from dask_gpuselect.kernels.cpu import window_blocks, window_networks
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder
 
 SLAB = 1 << 16  # windows that are answered together: their elements stay in the cache
-LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
-DIGITS = 3  # by which elements are sorted at first
 
 counts = reference.counts
 
 
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """The answers of each window, ``(n_answers, *shape)``; see `reference.windows.answer`."""
+    """Answer each window, ``(n_answers, *shape)``; see `reference.windows.answer`."""
     if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
     most = max(SLAB, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
@@ -61,7 +42,9 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         given = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
         found = window_networks.elements(given, frame, order, None if is_whole else n_valid)
     else:
-        found = _elements(keys, keeps, dtype.kind in "fmM", frame, order, is_whole=is_whole)
+        found = window_blocks.elements(
+            keys, keeps, dtype.kind in "fmM", frame, order, is_whole=is_whole
+        )
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(found[0], dtype).T
     if found[1] is not found[0]:
@@ -71,7 +54,7 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """The keys of a chunk, with the last of NaN, and its mask."""
+    """Return the keys of a chunk, with the last of NaN, and its mask."""
     values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
     words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
@@ -84,7 +67,7 @@ def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bo
 
 
 def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """The elements of keys that are needed no longer, in the dtype that they are selected in."""
+    """Turn keys into elements, in place, in the dtype that they are selected in."""
     if dtype.kind not in "bu":
         kind, sign, _ = _kind_of(dtype)
         _compiled(_from_keys, keys.dtype)(keys.reshape(-1), kind, sign)
@@ -94,7 +77,8 @@ def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """What kernels are told of elements: what they are, the bit of their sign, and infinity."""
+    """Return what kernels are told of elements: what they are, the bit of their sign, and
+    infinity."""
     kind = np.dtype(f"u{dtype.itemsize}").type
     sign = kind(1 << (8 * dtype.itemsize - 1))
     is_float = dtype.kind == "f"
@@ -103,7 +87,7 @@ def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
 
 
 def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None:
-    """Integers in the order of the elements, as of `radix.keys_of`, in one pass."""
+    """Write integers in the order of the elements, those of `radix.keys_of`, in one pass."""
     one = words.dtype.type(1)
     for i in range(words.size):
         word = words[i]
@@ -119,7 +103,7 @@ def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None
 
 
 def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
-    """The words of elements from their keys, in place."""
+    """Turn keys into the words of elements, in place."""
     one = keys.dtype.type(1)
     for i in range(keys.size):
         key = keys[i]
@@ -131,549 +115,12 @@ def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
             keys[i] = (key + one) ^ sign
 
 
-# --- Blocks ---------------------------------------------------------------------------------------
-
-
-class Walk(NamedTuple):
-    """How windows walk through blocks, for kernels: arrays of int64.
-
-    Parameters
-    ----------
-    shape : ndarray
-        Of the padded array: of a batch, and along each axis of the window.
-    size, step, tile : ndarray
-        Along each axis of the window: that of the window, and the places of a block.
-    of_block : ndarray
-        How far apart neighbours lie in a block: along the last axis, along which windows move, the
-        farthest, so that what enters a window lies side by side.
-    whole, entering, leaving : ndarray
-        Where in a block the elements are of a window, and those that it gains, and loses, by one
-        move along the last axis; from the first of the window.
-    """
-
-    shape: Any
-    size: Any
-    step: Any
-    tile: Any
-    of_block: Any
-    whole: Any
-    entering: Any
-    leaving: Any
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], frame: Frame) -> Walk:
-        """Those of a window that has no axis but those it reaches along."""
-        tile, *moves = _moves(shape[1:], frame)
-        found = (np.array(each, np.int64) for each in (shape, frame.size, frame.step, tile))
-        return cls(*found, *moves)
-
-
-@lru_cache(maxsize=16)
-def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
-    """The places of a block, how far apart they lie, and where in it elements are of a window, and
-    of those that it gains and loses."""
-    tile = _tile(padded, frame)
-    extents = tuple(n + size - 1 for n, size in zip(tile, frame.size, strict=True))
-    marks = np.ones(frame.size, bool)
-    if frame.footprint is not None:
-        marks = np.array(frame.footprint).reshape(frame.size)
-    nothing = np.zeros((*frame.size[:-1], 1), bool)
-    before = np.concatenate([nothing, marks[..., :-1]], axis=-1)
-    behind = np.concatenate([marks[..., 1:], nothing], axis=-1)
-    strides = np.roll(strides_of((extents[-1], *extents[:-1])), -1)
-    found = (np.argwhere(each) @ strides for each in (marks, marks & ~behind, marks & ~before))
-    return tile, strides, *found
-
-
-def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
-    """How many places a block has along each axis: of windows that are twice as long as the others
-    twice as many, so that what they reach beyond it is a like part of all."""
-    share = (LEAST_BLOCK / math.prod(frame.size)) ** (1 / len(frame.size))
-    found = []
-    for n, size, step in zip(padded, frame.size, frame.step, strict=True):
-        places = n - size + 1
-        n_tiles = -(-places // math.ceil(size * max(share, 2.5)))
-        found.append(-(-places // (n_tiles * step)) * step)
-    return found
-
-
-def _elements(
-    keys: NDArray[Any],
-    keeps: NDArray[np.bool_] | None,
-    has_missing: bool,
-    frame: Frame,
-    order: WindowOrder,
-    *,
-    is_whole: bool,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The keys of the two elements of each answer in every window, ``(n_answers, n_windows)``; the
-    same array if both are the same element always. Of distances these are the words. `is_whole`
-    says that all elements take part."""
-    shape = frame.shape(keys.shape)
-    # Axes that windows do not reach along come first, as one, and the longest side last.
-    axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
-    moved = frame.moved(axes)
-    n_batch = min(
-        sum(size == step == 1 for size, step in zip(frame.size, frame.step, strict=True)),
-        keys.ndim - 1,
-    )
-    given = np.ascontiguousarray(keys.transpose(axes))
-    batch, rest = given.shape[:n_batch], given.shape[n_batch:]
-    own = Frame(moved.size[n_batch:], moved.step[n_batch:], frame.footprint and moved.footprint)
-    walk = Walk.of((math.prod(batch), *rest), own)
-    marks = np.empty(0, np.uint8)
-    if keeps is not None:
-        marks = np.ascontiguousarray(keeps.transpose(axes)).reshape(-1).view(np.uint8)
-    lower, upper, _ = ranks_by_count(order, own.n)
-    has_upper = differ(lower, upper, is_whole=is_whole)
-    n = math.prod(shape)
-    found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
-    kernel = _compiled(_walk, keys.dtype)
-    about = (int(has_missing), *walk, lower, upper, int(has_upper), int(order.deviates))
-    kernel(given.reshape(-1), marks, *about, found[0], found[-1])
-    back = tuple(np.argsort(axes).tolist())
-    moved_shape = tuple(shape[axis] for axis in axes)
-    laid = [
-        each.reshape(len(lower), *moved_shape)
-        .transpose(0, *(axis + 1 for axis in back))
-        .reshape(len(lower), n)
-        for each in found
-    ]
-    return laid[0], laid[-1]
-
-
-def _walk(
-    keys: Any,
-    keeps: Any,
-    has_missing: Any,
-    shape: Any,
-    size: Any,
-    step: Any,
-    tile: Any,
-    of_block: Any,
-    whole: Any,
-    entering: Any,
-    leaving: Any,
-    lower: Any,
-    upper: Any,
-    has_upper: Any,
-    deviates: Any,
-    out_lower: Any,
-    out_upper: Any,
-) -> None:
-    """Find the elements of all windows, block by block."""
-    d = size.size
-    extents = tile + size - 1
-    room = 1
-    for a in range(d):
-        room *= extents[a]
-    found = np.empty((2, room), keys.dtype)
-    places = np.empty((2, room), np.int32)
-    ranks = np.empty(room, np.int32)
-    digits = np.empty((keys.itemsize, 256), np.int32)
-    words = np.zeros((room + 63) // 64 + 1, np.uint64)
-    n_places = np.empty(d, np.int64)  # of windows, with those that steps leave out
-    n_tiles = np.empty(d, np.int64)
-    strides = np.ones(d, np.int64)  # of the padded array
-    of_out = np.ones(d, np.int64)
-    every, n_out = 1, 1
-    for a in range(d - 1, -1, -1):
-        n_places[a] = shape[a + 1] - size[a] + 1
-        n_tiles[a] = (n_places[a] + tile[a] - 1) // tile[a]
-        every *= n_tiles[a]
-        if a < d - 1:
-            strides[a] = strides[a + 1] * shape[a + 2]
-            of_out[a] = of_out[a + 1] * ((n_places[a + 1] - 1) // step[a + 1] + 1)
-        n_out *= (n_places[a] - 1) // step[a] + 1
-    n_padded = strides[0] * shape[1]
-    own = np.empty(d, np.int64)  # places of this block
-    for block in range(shape[0] * every):
-        batch = block // every
-        rest = block % every
-        start = batch * n_padded
-        out = batch * n_out
-        for a in range(d - 1, -1, -1):
-            first = rest % n_tiles[a] * tile[a]
-            rest //= n_tiles[a]
-            own[a] = min(tile[a], n_places[a] - first)
-            start += first * strides[a]
-            out += first // step[a] * of_out[a]
-        n = _gather(
-            keys, keeps, has_missing, start, own, size, strides, of_block, found, places, ranks
-        )
-        side = _sort(found, places, digits, n)
-        for i in range(n):
-            ranks[places[side, i]] = i
-        if deviates:
-            _decode(found[side], found[1 - side], n)
-        for question in range(lower.shape[0]):
-            _walk_block(
-                found[side], found[1 - side], ranks, words, n, own, step, of_block, of_out, whole,
-                entering, leaving, lower[question], upper[question], has_upper, deviates,
-                question * shape[0] * n_out + out, out_lower, out_upper,
-            )  # fmt: skip
-
-
-@called_by_kernels
-def _gather(
-    keys: Any,
-    keeps: Any,
-    has_missing: Any,
-    start: Any,
-    own: Any,
-    size: Any,
-    strides: Any,
-    of_block: Any,
-    found: Any,
-    places: Any,
-    ranks: Any,
-) -> Any:
-    """Copy the elements of a block that take part, with their places in it; return how many."""
-    d = size.size
-    missing = ~keys.dtype.type(0)
-    n_rows = 1
-    for a in range(d - 1):
-        n_rows *= own[a] + size[a] - 1
-    length = own[d - 1] + size[d - 1] - 1
-    n = 0
-    for row in range(n_rows):
-        rest, first, place = row, start, 0
-        for a in range(d - 2, -1, -1):
-            extent = own[a] + size[a] - 1
-            i = rest % extent
-            rest //= extent
-            first += i * strides[a]
-            place += i * of_block[a]
-        for i in range(length):
-            key = keys[first + i]
-            takes_part = not (has_missing and key == missing)
-            if keeps.size > 0:
-                takes_part = takes_part and keeps[first + i] != 0
-            found[0, n] = key
-            places[0, n] = place
-            ranks[place] = -1
-            place += of_block[d - 1]
-            n += takes_part
-    return n
-
-
-@called_by_kernels
-def _sort(found: Any, places: Any, digits: Any, n: Any) -> Any:
-    """Sort the first n keys with their places; return on which side they are.
-
-    The highest bits that differ are sorted by three digits, and what is left by insertion, if that
-    is little: of 5,000 float64 in 9 ns each, where eight digits take 25.
-    """
-    kind = found.dtype.type
-    low, high = ~kind(0), kind(0)
-    for i in range(n):
-        low = min(low, found[0, i])
-        high = max(high, found[0, i])
-    n_bits = 0
-    differs = np.uint64(high ^ low) if n > 0 else np.uint64(0)
-    while differs > 0:
-        differs >>= np.uint64(1)
-        n_bits += 1
-    shift = max(n_bits - 8 * DIGITS, 0)
-    side = _sort_by_digits(found, places, digits, n, 0, shift, n_bits)
-    if shift > 0 and not _insert(found[side], places[side], n):
-        side = _sort_by_digits(found, places, digits, n, side, 0, n_bits)
-    return side
-
-
-@called_by_kernels
-def _sort_by_digits(
-    found: Any, places: Any, digits: Any, n: Any, side: Any, shift: Any, n_bits: Any
-) -> Any:
-    """Sort keys by their bits from one on, digit by digit."""
-    kind = found.dtype.type
-    byte = kind(255)
-    n_digits = (n_bits - shift + 7) // 8
-    digits[:n_digits] = 0
-    for i in range(n):
-        key = found[side, i] >> kind(shift)
-        for digit in range(n_digits):
-            digits[digit, key & byte] += 1
-            key = key >> kind(7) >> kind(1)  # of one byte there is no shift by 8
-    for digit in range(n_digits):
-        own = kind(shift + 8 * digit)
-        total = 0
-        for value in range(256):
-            count = digits[digit, value]
-            digits[digit, value] = total
-            total += count
-        keys, to_keys = found[side], found[1 - side]
-        own_places, to_places = places[side], places[1 - side]
-        for i in range(n):
-            key = keys[i]
-            value = (key >> own) & byte
-            to = digits[digit, value]
-            digits[digit, value] = to + 1
-            to_keys[to] = key
-            to_places[to] = own_places[i]
-        side = 1 - side
-    return side
-
-
-@called_by_kernels
-def _insert(keys: Any, places: Any, n: Any) -> Any:
-    """Sort what is nearly sorted; return whether it was, else it is left in another order."""
-    left = 4 * n
-    for i in range(1, n):
-        key = keys[i]
-        if keys[i - 1] <= key:
-            continue
-        place, j = places[i], i
-        while j > 0 and keys[j - 1] > key:
-            keys[j], places[j] = keys[j - 1], places[j - 1]
-            j -= 1
-        keys[j], places[j] = key, place
-        left -= i - j
-        if left < 0:
-            return False
-    return True
-
-
-@called_by_kernels
-def _decode(keys: Any, words: Any, n: Any) -> None:
-    """Write down the words of floats by their keys."""
-    sign = ~(~keys.dtype.type(0) >> keys.dtype.type(1))
-    for i in range(n):
-        words[i] = keys[i] ^ sign if keys[i] & sign else ~keys[i]
-
-
-@called_by_kernels
-def _walk_block(
-    found: Any,
-    decoded: Any,
-    ranks: Any,
-    words: Any,
-    n: Any,
-    own: Any,
-    step: Any,
-    of_block: Any,
-    of_out: Any,
-    whole: Any,
-    entering: Any,
-    leaving: Any,
-    lower: Any,
-    upper: Any,
-    has_upper: Any,
-    deviates: Any,
-    out: Any,
-    out_lower: Any,
-    out_upper: Any,
-) -> None:
-    """Move the window through a block, row by row, and find its elements of two ranks.
-
-    `below` is how many elements of the window have ranks in words before the one at hand.
-    """
-    d = own.size
-    values, first_out, second_out = as_floats(decoded), as_floats(out_lower), as_floats(out_upper)
-    n_words = (n + 63) // 64
-    n_rows = 1
-    for a in range(d - 1):
-        n_rows *= (own[a] - 1) // step[a] + 1
-    length, every = own[d - 1], step[d - 1]
-    word = n_words // 2
-    for row in range(n_rows):
-        rest, first, to = row, 0, out
-        for a in range(d - 2, -1, -1):
-            most = (own[a] - 1) // step[a] + 1
-            i = rest % most
-            rest //= most
-            first += i * step[a] * of_block[a]
-            to += i * of_out[a]
-        for i in range(n_words):
-            words[i] = np.uint64(0)
-        held, below = 0, 0
-        for i in range(whole.size):
-            rank = ranks[first + whole[i]]
-            if rank >= 0:
-                words[rank >> 6] |= np.uint64(1) << np.uint64(rank & 63)
-                below += (rank >> 6) < word
-                held += 1
-        until = 0
-        for j in range(length):
-            if j > 0:
-                for i in range(leaving.size):
-                    rank = ranks[first + leaving[i]]
-                    if rank >= 0:
-                        words[rank >> 6] ^= np.uint64(1) << np.uint64(rank & 63)
-                        below -= (rank >> 6) < word
-                        held -= 1
-                first += of_block[d - 1]
-                for i in range(entering.size):
-                    rank = ranks[first + entering[i]]
-                    if rank >= 0:
-                        words[rank >> 6] |= np.uint64(1) << np.uint64(rank & 63)
-                        below += (rank >> 6) < word
-                        held += 1
-            if until > 0:
-                until -= 1
-                continue
-            until = every - 1
-            if held > 0:
-                wanted = lower[held]
-                while below > wanted:
-                    word -= 1
-                    below -= n_bits(words[word])
-                inside = n_bits(words[word])
-                while below + inside <= wanted:
-                    below += inside
-                    word += 1
-                    inside = n_bits(words[word])
-                bits = words[word]
-                for _ in range(wanted - below):
-                    bits &= bits - np.uint64(1)
-                if deviates:
-                    lowest = 64 * word + first_bit(bits)
-                    about = (values, words, n_words, lowest, held)
-                    distances = _distances(*about, wanted, upper[held])
-                    first_out[to], second_out[to] = distances
-                    to += 1
-                    continue
-                out_lower[to] = found[64 * word + first_bit(bits)]
-                if has_upper:
-                    other = word
-                    if upper[held] > wanted:
-                        bits &= bits - np.uint64(1)
-                        while bits == 0:
-                            other += 1
-                            bits = words[other]
-                    out_upper[to] = found[64 * other + first_bit(bits)]
-            else:
-                out_lower[to] = 0
-                if has_upper:
-                    out_upper[to] = 0
-            to += 1
-
-
-@called_by_kernels
-def _distances(
-    values: Any, words: Any, n_words: Any, middle: Any, held: Any, wanted: Any, upper: Any
-) -> Any:
-    """The distances of two ranks from the median of a window, whose lower middle element has a rank
-    in the block: those on both sides are merged."""
-    kind = values.dtype.type
-    word = middle >> 6
-    upto = ~np.uint64(0) >> np.uint64(63 - (middle & 63))
-    low_word, low = word, words[word] & upto
-    high_word, high = word, words[word] & ~upto
-    while high == 0 and high_word + 1 < n_words:
-        high_word += 1
-        high = words[high_word]
-    a = np.float64(values[middle])
-    b = a
-    if held % 2 == 0:
-        b = np.float64(values[64 * high_word + first_bit(high)])
-    total = a + b
-    centre = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
-    if not np.isfinite(np.float64(centre)):
-        return kind(np.nan), kind(np.nan)
-    distance = kind(0)
-    first = distance
-    for i in range(upper + 1):
-        is_low = high == 0
-        if low != 0:
-            down = centre - values[64 * low_word + last_bit(low)]
-            if high != 0:
-                is_low = down <= values[64 * high_word + first_bit(high)] - centre
-        if is_low:
-            distance = kind(centre - values[64 * low_word + last_bit(low)])
-            low ^= np.uint64(1) << np.uint64(last_bit(low))
-            while low == 0 and low_word > 0:
-                low_word -= 1
-                low = words[low_word]
-        else:
-            distance = kind(values[64 * high_word + first_bit(high)] - centre)
-            high &= high - np.uint64(1)
-            while high == 0 and high_word + 1 < n_words:
-                high_word += 1
-                high = words[high_word]
-        if i == wanted:
-            first = distance
-    return first, distance
-
-
-@by_types
-def as_floats(words: Any) -> Any:
-    """Words as the floats of their size; of words that have none as they are."""
-    if words.dtype == types.uint64:
-        return lambda words: words.view(np.float64)
-    if words.dtype == types.uint32:
-        return lambda words: words.view(np.float32)
-    return lambda words: words
-
-
-def _count_bits(context: Any, word: Any) -> Any:
-    """How many bits of a word are set, by one instruction."""
-    del context, word
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
-
-
-def _find_first_bit(context: Any, word: Any) -> Any:
-    """Which bit of a word is the lowest that is set, by one instruction."""
-    del context, word
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        never_zero = arguments[0].type.__class__(1)(1)
-        return builder.cttz(arguments[0], never_zero)
-
-    return types.int64(types.uint64), generate
-
-
-def _find_last_bit(context: Any, word: Any) -> Any:
-    """Which bit of a word is the highest that is set, by two instructions."""
-    del context, word
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        kind = arguments[0].type
-        never_zero = kind.__class__(1)(1)
-        return builder.sub(kind(63), builder.ctlz(arguments[0], never_zero))
-
-    return types.int64(types.uint64), generate
-
-
-@by_types
-def n_bits(word: Any) -> Any:
-    """How many bits of a word are set."""
-    count = intrinsic(_count_bits)
-    return lambda word: count(word)
-
-
-@by_types
-def first_bit(word: Any) -> Any:
-    """Which bit of a word is the lowest that is set, of one that is not 0."""
-    find = intrinsic(_find_first_bit)
-    return lambda word: find(word)
-
-
-@by_types
-def last_bit(word: Any) -> Any:
-    """Which bit of a word is the highest that is set, of one that is not 0."""
-    find = intrinsic(_find_last_bit)
-    return lambda word: find(word)
-
-
 @compiles
 def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    if values.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
-        return {}
-    numbers = types.Array(types.int64, 1, "C", readonly=True)
-    table = types.Array(types.int64, 2, "C", readonly=True)
-    marks, size = types.Array(types.uint8, 1, "C", readonly=True), types.int64
-    about = (numbers,) * 8
     word = values.dtype
+    if word not in (types.uint8, types.uint16, types.uint32, types.uint64):
+        return {}
     return {
-        _to_keys: (values, size, word, word, values_out),
-        _from_keys: (values_out, size, word),
-        _walk: (values, marks, size, *about, table, table, size, size, values_out, values_out),
+        _to_keys: (values, types.int64, word, word, values_out),
+        _from_keys: (values_out, types.int64, word),
     }

@@ -21,7 +21,7 @@ counts = reference.counts
 
 @advised
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
-    """The answers of each window, on the chunk's device; see `reference.windows.answer`.
+    """Answer each window, on the chunk's device; see `reference.windows.answer`.
 
     The reference answers for integers beyond 2**53 that are to be mixed, and for distances of
     float16. Scratch: a number for each window, and a copy of a chunk that is not contiguous.
@@ -63,7 +63,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
 
 
 def _made_for(frame: Frame, order: WindowOrder, *, has_keeps: bool) -> Defined:
-    """What the kernel is compiled for."""
+    """Return what the kernel is compiled for."""
     is_small = frame.n <= MOST_PLACES and not order.deviates
     return (
         ("ANSWER", 8 * order.dtype.itemsize if order.mixes else 0),

@@ -24,7 +24,7 @@ TILE = 1 << 20  # elements of windows that are unfolded together
 
 
 def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
-    """How many valid and how many missing elements each window holds, in kind; of the shape of the
+    """Count the valid and the missing elements of each window, in kind; of the shape of the
     answers, or one number, broadcast, where nothing is missing or left out."""
     values = values_of(chunk)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
@@ -42,7 +42,7 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
 
 
 def _missing(values: Array) -> Array | None:
-    """Which elements are NaN or NaT; None if there are none."""
+    """Mark the elements that are NaN or NaT; None if there are none."""
     if numpy_dtype(values).kind not in "fmM":
         return None
     found = values != values  # noqa: PLR0124
@@ -50,7 +50,7 @@ def _missing(values: Array) -> Array | None:
 
 
 def _sums(marks: Array, frame: Frame) -> Array:
-    """How many marks each window holds."""
+    """Count the marks in each window."""
     xp = namespace(marks)
     total = as_type(marks, "int64")
     if frame.footprint is not None:
@@ -67,7 +67,7 @@ def _sums(marks: Array, frame: Frame) -> Array:
 
 
 def _cumulated(values: Array, axis: int) -> Array:
-    """The sums of the first 0, 1, ... elements along an axis."""
+    """Sum the first 0, 1, ... elements along an axis."""
     xp = namespace(values)
     if hasattr(xp, "cumulative_sum"):
         return xp.cumulative_sum(values, axis=axis, include_initial=True)
@@ -77,7 +77,7 @@ def _cumulated(values: Array, axis: int) -> Array:
 
 
 def _shifted(padded: tuple[int, ...], frame: Frame) -> list[tuple[slice, ...]]:
-    """For each place in the window the elements that are there, of all windows."""
+    """Return, for each place in the window, the elements that are there in all windows."""
     shape = frame.shape(padded)
     return [
         tuple(
@@ -89,7 +89,7 @@ def _shifted(padded: tuple[int, ...], frame: Frame) -> list[tuple[slice, ...]]:
 
 
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
-    """The answers of each window, ``(n_answers, *shape)``, in kind.
+    """Answer each window, ``(n_answers, *shape)``, in kind.
 
     Parameters
     ----------
@@ -113,7 +113,8 @@ def in_slabs(
     order: WindowOrder,
     most: int,
 ) -> Any:
-    """What a function answers of slabs of a chunk, so many windows at a time, on the host."""
+    """Call a function with slabs of a chunk, and join its answers: so many windows at a time, on
+    the host."""
     padded, found = tuple(chunk.shape), None
     for part, out in frame.slabs(padded, max(1, most)):
         some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
@@ -124,7 +125,7 @@ def in_slabs(
 
 
 def _without_mask(chunk: Any) -> Any:
-    """A chunk without its mask, if that leaves nothing out."""
+    """Drop the mask of a chunk, if it leaves nothing out."""
     is_whole = isinstance(chunk, Accompanied) and chunk.keeps is not None and all_true(chunk.keeps)
     return chunk.values if is_whole else chunk
 
@@ -141,7 +142,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 
 def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
-    """The elements of each window, valid ones first, ``(n_windows, n)``, on the host."""
+    """Unfold the elements of windows, valid ones first, ``(n_windows, n)``, on the host."""
     values = to_host(values_of(chunk))
     wide = selection_dtype(dtype)
     values = values.astype(wide, copy=False) if dtype.kind not in "bMm" else values.view(wide)
@@ -159,7 +160,7 @@ def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
 
 
 def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder) -> Lanes:
-    """The elements of the wanted ranks of sorted rows."""
+    """Pick the elements of the wanted ranks of sorted rows."""
     lower, upper = (
         np.broadcast_to(each, (order.n_answers, len(rows))).T
         for each in order.lane_ranks(np.maximum(n_valid, 1))
@@ -173,12 +174,12 @@ def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder
 
 
 def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
-    """The distances of the elements of each window from their median, in the dtype of the answer;
-    infinite for those that are left out."""
-    rows.sort(axis=-1)
+    """Compute the distances of elements from the median of their window, in the dtype of the
+    answer; infinite for those that are left out."""
+    rows = np.sort(rows.astype(order.dtype), axis=-1)
     n = np.maximum(n_valid, 1)[:, None]
     lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))
     centre = interpolate(lower, upper, 0.5, MEDIAN, order.dtype)
-    found = np.abs(rows.astype(order.dtype) - centre)
+    found = np.abs(rows - centre)
     found[np.arange(rows.shape[1]) >= n] = np.inf
     return np.where(np.isfinite(centre), found, np.nan)

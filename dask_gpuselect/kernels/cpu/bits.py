@@ -1,0 +1,76 @@
+"""Bits of words, and words as floats: what kernels call for single instructions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.kernels.compiling import by_types, intrinsic, types
+
+
+@by_types
+def as_floats(words: Any) -> Any:
+    """View words as the floats of their size; those that have none as they are."""
+    if words.dtype == types.uint64:
+        return lambda words: words.view(np.float64)
+    if words.dtype == types.uint32:
+        return lambda words: words.view(np.float32)
+    return lambda words: words
+
+
+def _count_bits(context: Any, word: Any) -> Any:
+    """Count the bits of a word that are set, by one instruction."""
+    del context, word
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
+def _find_first_bit(context: Any, word: Any) -> Any:
+    """Find the lowest bit of a word that is set, by one instruction."""
+    del context, word
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        never_zero = arguments[0].type.__class__(1)(1)
+        return builder.cttz(arguments[0], never_zero)
+
+    return types.int64(types.uint64), generate
+
+
+def _find_last_bit(context: Any, word: Any) -> Any:
+    """Find the highest bit of a word that is set, by two instructions."""
+    del context, word
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        kind = arguments[0].type
+        never_zero = kind.__class__(1)(1)
+        return builder.sub(kind(63), builder.ctlz(arguments[0], never_zero))
+
+    return types.int64(types.uint64), generate
+
+
+@by_types
+def n_bits(word: Any) -> Any:
+    """Count the bits of a word that are set."""
+    count = intrinsic(_count_bits)
+    return lambda word: count(word)
+
+
+@by_types
+def first_bit(word: Any) -> Any:
+    """Find the lowest bit of a word that is set, of one that is not 0."""
+    find = intrinsic(_find_first_bit)
+    return lambda word: find(word)
+
+
+@by_types
+def last_bit(word: Any) -> Any:
+    """Find the highest bit of a word that is set, of one that is not 0."""
+    find = intrinsic(_find_last_bit)
+    return lambda word: find(word)
