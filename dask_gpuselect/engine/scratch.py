@@ -134,9 +134,9 @@ def _explained(error: OSError, where: str) -> OSError:
     """The error of a disk that takes no more, with what can be done."""
     told = (
         f"{error.strerror or error}: columns of chunks larger than dask_gpuselect.column-limit "
-        f"wait on disk in {where}. Set dask_gpuselect.scratch-directory to a directory with more room, "
-        "or dask_gpuselect.scratch-limit to the bytes that may be taken there (0 writes nothing, "
-        "and chunks are read several times)"
+        f"wait on disk in {where}. Set dask_gpuselect.scratch-directory to a directory with more "
+        "room, or dask_gpuselect.scratch-limit to the bytes that may be taken there (0 writes "
+        "nothing, and chunks are read several times)"
     )
     return OSError(error.errno or errno.EIO, told)
 
