@@ -216,6 +216,16 @@ def test_a_task_holds_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(tiles) == plan.disk_bytes
 
 
+def test_a_tile_has_room_for_the_answers() -> None:
+    """Of many windows there are more answers than elements."""
+    windows = {i: np.arange(max(i - 2, 0), i + 3) for i in range(998)}
+    with limited("0.5 MB", scratch_limit="1 GB"):
+        of_windows = groupby(maps(), windows, 0).explain()
+        of_all = explain(maps(), axis=0)
+    assert of_windows.name == of_all.name == "scratch"
+    assert 8 * of_windows.task_bytes < of_all.task_bytes
+
+
 def test_two_loads_are_cheaper_than_a_disk() -> None:
     """As a rule: a setting says otherwise."""
     with limited("10 MB"):
