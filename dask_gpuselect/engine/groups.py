@@ -352,7 +352,7 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def lanes_of_each(self) -> int:
-        return max(self.grouping.number, 1)
+        return 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
 
     def of_so_many(self, n_groups: int) -> GroupedLanes:
         """The question about groups whose number was not known before."""

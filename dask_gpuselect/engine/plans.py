@@ -574,6 +574,10 @@ MANY_LOADS = 3
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
 TILE = 1 << 28
 
+# Bytes that a task takes for each answer about a lane, beside its elements: five-day windows of
+# three years of days are 365 answers about 1,095 elements, in float64, of which some wait.
+ANSWER_BYTES = 48
+
 
 def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     """The plan that writes columns to disk, where passes take so many loads, or none find it (0);
@@ -586,7 +590,8 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
         return None
     # Several for each thread, as far as they are worth a task.
     most = min(limit, TILE, max(lanes.column_bytes // COLUMNS, SHARE_BYTES))
-    tile = tile_of(x, lanes.axes, most // lane_bytes)
+    answers = lanes.question.lanes_of_each * lanes.question.n_answers
+    tile = tile_of(x, lanes.axes, most // (lane_bytes + ANSWER_BYTES * answers))
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
     return LanePlan(

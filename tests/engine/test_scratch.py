@@ -198,6 +198,34 @@ def test_the_plan_tells_of_the_disk(tmp_path: Path) -> None:
     assert "one load, because passes would take 16" in plan.table()
 
 
+def test_a_task_holds_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of no more bytes than the plan says."""
+    tiles: list[int] = []
+    read = scratch.Tile.read
+
+    def noted(tile: scratch.Tile) -> Any:
+        found = read(tile)
+        tiles.append(found.nbytes)
+        return found
+
+    monkeypatch.setattr(scratch.Tile, "read", noted)
+    with limited("100 kB", scratch_limit="1 GB"):
+        plan = explain(maps(), axis=0)
+        median(maps(), axis=0).compute()
+    assert max(tiles) <= plan.task_bytes <= 100_000
+    assert sum(tiles) == plan.disk_bytes
+
+
+def test_a_tile_has_room_for_the_answers() -> None:
+    """Of many windows there are more answers than elements."""
+    windows = {i: np.arange(max(i - 2, 0), i + 3) for i in range(998)}
+    with limited("0.5 MB", scratch_limit="1 GB"):
+        of_windows = groupby(maps(), windows, 0).explain()
+        of_all = explain(maps(), axis=0)
+    assert of_windows.name == of_all.name == "scratch"
+    assert 8 * of_windows.task_bytes < of_all.task_bytes
+
+
 def test_two_loads_are_cheaper_than_a_disk() -> None:
     """As a rule: a setting says otherwise."""
     with limited("10 MB"):
@@ -297,7 +325,7 @@ import os, sys, time
 os.umask(0)
 import dask, numpy as np, dask.array as da
 from dask_gpuselect import median
-from dask_gpuselect.engine import scratch
+from dask_gpuselect.engine import scratch, spill
 def held():
     for descriptor in os.listdir("/proc/self/fd"):
         try:
@@ -310,7 +338,11 @@ def held():
 def waiting(self):
     print(*held(), flush=True)
     time.sleep(60)
-scratch.Tile.read = waiting
+if sys.argv[2] == "read":
+    scratch.Tile.read = waiting
+else:
+    write, n = spill.SpillFile.write, iter(range(100))
+    spill.SpillFile.write = lambda *args: waiting(None) if next(n) == 50 else write(*args)
 x = da.ones((100, 40), chunks=(1, 40)).map_blocks(np.copy)
 dask.config.set({"dask_gpuselect.column-limit": 2000})
 dask.config.set({"dask_gpuselect.scratch-directory": sys.argv[1]})
@@ -320,10 +352,13 @@ median(x, axis=0).compute(scheduler="sync")
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.slow
-def test_columns_are_unreadable_by_others_and_gone_after_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("moment", "n_written"), [("read", 100), ("write", 50)])
+def test_columns_are_unreadable_by_others_and_gone_after_a_kill(
+    tmp_path: Path, moment: str, n_written: int
+) -> None:
     tmp_path.chmod(0o777)
     with subprocess.Popen(
-        [sys.executable, "-c", MEDIAN, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", MEDIAN, str(tmp_path), moment], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
@@ -332,7 +367,7 @@ def test_columns_are_unreadable_by_others_and_gone_after_a_kill(tmp_path: Path) 
             )
             assert stat.S_IMODE(int(mode, 8)) == 0o600
             assert int(n_names) == 0
-            assert int(size) == 100 * 40 * 8
+            assert int(size) == n_written * 40 * 8
             assert list(tmp_path.iterdir()) == []  # while it runs
         finally:
             process.kill()  # -9

@@ -248,7 +248,7 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
         "keep-limit": 0,
         "scratch-directory": False,
     },
-    "small columns, written": {"column-limit": 6000, "scratch-loads": 2},
+    "small columns, written": {"column-limit": 700, "scratch-loads": 2},
 }
 
 
@@ -265,9 +265,9 @@ FOCI: Mapping[str, Mapping[str, str]] = {
     "passes that keep nothing": PLAIN
     | {"slots": "first axis", "shape": "taller map", "home": "tasks", "dtype": "f8"}
     | {"limits": "small columns, nothing kept"},
-    "lanes on disk": {"slots": "first axis", "shape": "taller map", "home": "tasks"}
+    "lanes on disk": {"slots": "first axis", "shape": "map", "home": "tasks"}
     | {"limits": "small columns, written"},
-    "groups of lanes on disk": {"slots": "groups along the first axis", "shape": "taller map"}
+    "groups of lanes on disk": {"slots": "groups along the first axis", "shape": "map"}
     | {"home": "tasks", "limits": "small columns, written"},
     "rounding in lanes": PLAIN
     | {"slots": "first axis", "shape": "map", "dtype": "f8", "data": "normal"},
