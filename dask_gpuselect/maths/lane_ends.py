@@ -8,7 +8,7 @@ tables are on the host, with a row for each lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums, taken
 from dask_gpuselect.maths.finish import unsigned_zero
-from dask_gpuselect.maths.moments import Moments, RoundedMoments, sum_of
+from dask_gpuselect.maths.lane_cuts import join
+from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments, sum_of
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 Measure = IntArray | ExactSums | FloatArray
@@ -217,12 +218,31 @@ class LaneEnds(Arrays):
     def less_left_out(self, n: IntArray) -> Self:
         return replace(self, n_left_out=self.n_left_out - n)
 
+    @classmethod
+    def of_whole_lanes(cls, pieces: Iterable[LaneEnds]) -> LaneEnds:
+        """Join the ends of some lanes, of the next, and so on.
+
+        Sums of lanes are rounded as soon as there are many: the digits of 62,500 lanes of 32
+        elements of all magnitudes take six times the memory of the elements.
+        """
+        rounded: list[LaneEnds] = []
+        waiting: list[LaneEnds] = []
+        for piece in pieces:
+            waiting.append(piece)
+            if sum(len(each.n_valid) for each in waiting) >= LANES:
+                rounded.append(join(waiting).rounded())
+                waiting = []
+        return join([*rounded, join(waiting).rounded()] if waiting else rounded)
+
+    def rounded(self) -> Self:
+        return replace(self, moments=RoundedMoments(*self.moments.mean_and_std()))
+
 
 def ends_of_sorted(
     lanes: SortedLanes, bounds: Bounds, most: int, *, are_whole: bool = False
 ) -> LaneEnds:
     """Look at what is beyond the bounds of sorted lanes, with the values of at most so many
-    elements of each side. Sums of whole lanes are rounded at once: digits take more memory."""
+    elements of each side. Kernels may round what is told of lanes that `are_whole`."""
     rows, n_valid, weights = lanes.values, lanes.n_valid, lanes.weights
     least, largest = extremes_of(rows.dtype)
     low, high = (bound[:, None] for bound in (bounds.low, bounds.high))
@@ -246,9 +266,6 @@ def ends_of_sorted(
         some = lane[is_one], values[is_one], most
         return Outermost.of(measure, *some, is_high=is_high, weights=own)
 
-    moments: Any = Moments.of(values, lane, len(rows), weights=of_each)
-    if are_whole:
-        moments = RoundedMoments(*moments.mean_and_std())
     return LaneEnds(
         n_valid,
         lanes.n_missing,
@@ -260,5 +277,5 @@ def ends_of_sorted(
         at(n_upto - 1, (n_upto > 0) & ~np.isnan(bounds.high), least),
         beyond(place < n_low[lane], n_low, is_high=False),
         beyond(place >= n_upto[lane], n_valid - n_upto, is_high=True),
-        moments,
+        Moments.of(values, lane, len(rows), weights=of_each),
     )

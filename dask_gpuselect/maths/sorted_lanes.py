@@ -128,12 +128,14 @@ def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool
 def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
     """Take the elements of some ranks of lanes that are known as a whole."""
     rows, n_valid = lanes.values, lanes.n_valid
+    columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
     if (n_valid == rows.shape[1]).all():  # the same columns for all: a fifth of the time
         lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
-        columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
         return Lanes(columns[:, lower], columns[:, upper], n_valid, lanes.n_missing)
-    lower, upper = ranks_of_each(n_valid, ranks)
-    return Lanes(taken(rows, lower), taken(rows, upper), n_valid, lanes.n_missing)
+    lower, upper = (
+        np.take_along_axis(columns, each, axis=1) for each in ranks_of_each(n_valid, ranks)
+    )
+    return Lanes(lower, upper, n_valid, lanes.n_missing)
 
 
 def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:

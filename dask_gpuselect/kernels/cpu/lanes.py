@@ -167,12 +167,16 @@ def answers_and_ends(
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """The answers for every lane, and what is beyond bounds that they make; see
     `reference.lanes.answers_and_ends`. Lanes are sorted once."""
-    answers, ends = [], []
-    for table in sorted_lanes(parts_of(chunks, dtype, axes)):
-        answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
-        bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
-        ends.append(ends_of_sorted(table, bounds, most, are_whole=True))
-    return np.concatenate(answers, axis=1), join(ends)
+    answers = []
+
+    def pieces() -> Iterator[LaneEnds]:
+        for table in sorted_lanes(parts_of(chunks, dtype, axes)):
+            answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
+            bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
+            yield ends_of_sorted(table, bounds, most, are_whole=True)
+
+    ends = LaneEnds.of_whole_lanes(pieces())
+    return np.concatenate(answers, axis=1), ends
 
 
 def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
