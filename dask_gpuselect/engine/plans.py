@@ -561,9 +561,11 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         written = _plan_scratch(lanes, limit, loads)
         if written is not None:
             return written
+        if best is not None:
+            best = replace(best, advice=_room_advice(lanes))
     if best is None:
         return None
-    advice = _advice(lanes) + _told(question.advice)
+    advice = _advice(lanes) + _told(best.advice) + _told(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
 
 
@@ -603,6 +605,16 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )
+
+
+def _room_advice(lanes: _Lanes) -> str:
+    """What would let columns be written to disk, where room is what they lack."""
+    where, x = scratch_directory(), lanes.x
+    may = lanes.may_write and not (lanes.is_one_lane or x.is_in_memory) and runs_in_threads()
+    n = int(x.size * x.element_bytes())
+    if where is None or not may or n <= scratch_room(where):
+        return ""
+    return f"or a scratch-limit of {format_bytes(n)} and as much room in {where}"
 
 
 def with_labels(

@@ -332,6 +332,7 @@ SLOW: dict[str, tuple[str, Sequence[str], set[str]]] = {
     "peers": ("compare", [*ONE, "--elements", "1000", "--distributions", "sorted"], {"sorted"}),
     "kinds": ("one_load", ["kinds", *LOADS], {"mixed", "sorted", "clouds"}),
     "questions": ("one_load", ["questions", *LOADS], {"median", "mad", "weights"}),
+    "maps": ("maps", ["small", "--maps", "40"], {"x.sum(axis=0)", "quantile, 1 load", "by hand"}),
     "stores": ("one_load", ["stores", *LOADS, *STORES], {"zstd, level 9", "50 ms a chunk"}),
     "robust fits": ("robust", [*ONE, "--rows", "4000", "--cases", "2:0.45"], {"4,000"}),
     "neighbours": ("neighbors", [*ONE, *ROWS], {"1,000", "0", "1e+06", "1e+08"}),

@@ -258,6 +258,9 @@ def test_any_column_takes_one_load_if_it_may(divided: int, name: str) -> None:
 def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str, Any]) -> None:
     with limited("0.5 MB", **setting):
         assert explain(maps(), axis=0).name == "passes"
+        if "scratch_limit" in setting:
+            told = "or a scratch-limit of 18.31 MiB and as much room in "
+            assert told in str(explain(maps(), axis=0))
     with limited("0.5 MB", scratch_limit="20 MB"):
         assert explain(maps(), axis=0).name == "scratch"
 
