@@ -115,6 +115,7 @@ STARTS = {
     "test_strategies[radix]": "count",
     "test_strategies[bitonic_merge]": "bitonic merge",
     "test_neighbours": "near",
+    "test_windows[40-f4]": "windows",
     "test_what_other_modules_hold_to_a_reference": "guess locate rows sets",
 }
 """The kernels, by the first words of their names, that tests have to start."""
