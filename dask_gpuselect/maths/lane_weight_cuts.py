@@ -409,7 +409,7 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
         np.broadcast_to(lanes.values[:, None], is_inside.shape)[is_inside],
         np.broadcast_to(lanes.weights[:, None], is_inside.shape)[is_inside],
         (running.at(end) - running.at(start)).packed(),
-        ExactSums(product.first, product.digits.reshape(-1, *first.shape)),
+        ExactSums(product.first, product.digits.reshape(len(product.digits), *first.shape)),
         running.at(lanes.n_valid).packed(),
         squares_of(lanes.weights, wholes).packed() if is_type_7 else ExactSums.zeros((len(first),)),
         lanes.n_valid,
