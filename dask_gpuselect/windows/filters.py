@@ -11,6 +11,7 @@ import numpy as np
 from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes, same_kind
 from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.halos import Reach
+from dask_gpuselect.maths.interpolation import no_quantiles_of
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.windows.asking import ask_windows, frame_of
@@ -241,6 +242,8 @@ def _filtered(
         marks_given = None
     n = frame_of(reaches, marks_given).n
     source = numpy_dtype(x).newbyteorder("=")
+    if message := no_quantiles_of(source):
+        raise TypeError(message)
     wanted = RankOf((0.0,), METHODS["lower"].name, nan == "omit", source, source, rank=rank, size=n)
     question = WindowQuestion(wanted, source)
     fill = np.asarray(cval).astype(source)[()]
