@@ -228,6 +228,11 @@ def _filtered(
     """Check the arguments of all three filters, and ask; `rank` is an int, a percentage as a float,
     or None for the median."""
     x = as_array(x)
+    source = numpy_dtype(x).newbyteorder("=")
+    if message := no_quantiles_of(source):
+        raise TypeError(message)
+    if not x.ndim:
+        raise ValueError("an array of no dimension has no windows")
     if nan not in ("propagate", "omit"):
         raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
     own = reduced_axes(axes, x.ndim)
@@ -241,9 +246,6 @@ def _filtered(
     else:
         marks_given = None
     n = frame_of(reaches, marks_given).n
-    source = numpy_dtype(x).newbyteorder("=")
-    if message := no_quantiles_of(source):
-        raise TypeError(message)
     wanted = RankOf((0.0,), METHODS["lower"].name, nan == "omit", source, source, rank=rank, size=n)
     question = WindowQuestion(wanted, source)
     fill = np.asarray(cval).astype(source)[()]
