@@ -466,5 +466,5 @@ def test_tasks_are_linear_in_chunks_and_tiles() -> None:
     n_tiles = 2 * -(-32 // plan.scratch.tile[1])
     graph = dict(lazy.__dask_optimize__(lazy.dask, lazy.__dask_keys__()))
     assert 16 <= n_tiles <= 64
-    assert len(graph) <= 2 * 1000 + 2 * n_tiles + 2 + 2
+    assert len(graph) <= 2 * 1000 + 2 * n_tiles + 6  # barriers, joins, and what expressions add
     order(graph)
