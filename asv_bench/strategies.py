@@ -251,7 +251,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Comparison:
     """What the command line asks for."""
 
     sizes: Mapping[str, Sequence[int]]
@@ -289,7 +289,7 @@ OF_ALABI = (
 OF_K = ("radix 4", "bucket", "Kelley", "randomized", "radix 8", "radix 11")
 
 
-def measure_beliakov(bench: Bench, asked: Asked) -> None:
+def measure_beliakov(bench: Bench, asked: Comparison) -> None:
     among = contenders(bench.xp)
     chosen = asked.chosen(among, [name for name in among if name not in SLOW])
     sizes = asked.sizes["beliakov"]
@@ -302,7 +302,7 @@ def measure_beliakov(bench: Bench, asked: Asked) -> None:
                 return
 
 
-def measure_alabi(bench: Bench, asked: Asked) -> None:
+def measure_alabi(bench: Bench, asked: Comparison) -> None:
     among = contenders(bench.xp)
     chosen = asked.chosen(among, [*OURS, *OF_ALABI, *peers(bench.xp)])
     for log in asked.sizes["alabi"]:
@@ -315,7 +315,7 @@ def measure_alabi(bench: Bench, asked: Asked) -> None:
                 return
 
 
-def measure_k(bench: Bench, asked: Asked) -> None:
+def measure_k(bench: Bench, asked: Comparison) -> None:
     among = contenders(bench.xp)
     names = [*OURS, *OF_K, *(name for name in peers(bench.xp) if not among[name].any_k)]
     pairs = [pair for pair in ALABI_PAIRS if pair[0] in ("uniform", "normal")]
@@ -341,7 +341,7 @@ def measure_ks(
     bench.run(table, pair, log, usable, ranks)
 
 
-def measure_adversarial(bench: Bench, asked: Asked) -> None:
+def measure_adversarial(bench: Bench, asked: Comparison) -> None:
     among = contenders(bench.xp)
     chosen = asked.chosen(among, [name for name in among if name not in SLOW])
     for log in asked.sizes["adversarial"]:
@@ -354,7 +354,7 @@ def measure_adversarial(bench: Bench, asked: Asked) -> None:
 SUB_ARRAYS = (256, 512, 1024, 2048)  # of Alyafi & Khalid, table 2
 
 
-def measure_bitonic(bench: Bench, asked: Asked) -> None:
+def measure_bitonic(bench: Bench, asked: Comparison) -> None:
     chosen = {
         f"sub-arrays of {size}": by_strategy(BitonicMerge(size), any_k=True) for size in SUB_ARRAYS
     }
@@ -364,7 +364,7 @@ def measure_bitonic(bench: Bench, asked: Asked) -> None:
             bench.run("bitonic", pair, log, chosen, [median_rank(1 << log)])
 
 
-MEASURES: Mapping[str, Callable[[Bench, Asked], None]] = {
+MEASURES: Mapping[str, Callable[[Bench, Comparison], None]] = {
     "beliakov": measure_beliakov,
     "adversarial": measure_adversarial,
     "bitonic": measure_bitonic,
@@ -398,13 +398,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def planned(chosen: argparse.Namespace) -> Asked:
+def planned(chosen: argparse.Namespace) -> Comparison:
     sizes: dict[str, Sequence[int]] = dict(GPU_SIZES if chosen.gpu else CPU_SIZES)
     if chosen.sizes:
         largest = (max(chosen.sizes),)
         sizes = dict.fromkeys(sizes, tuple(sorted(chosen.sizes)))
         sizes |= dict.fromkeys(("k", "bitonic"), largest)
-    return Asked(sizes, chosen.dtypes, chosen.methods)
+    return Comparison(sizes, chosen.dtypes, chosen.methods)
 
 
 def namespace(chosen: argparse.Namespace) -> ModuleType:

@@ -83,7 +83,7 @@ class Exact:
     groupby = _method(groups.groupby)
 
 
-class _Accessor:
+class _Registered:
     """What pandas, xarray and dask.dataframe register theirs as: an attribute of the class that is
     made for the array that it is asked of; the class itself where there is none."""
 
@@ -96,8 +96,8 @@ def register(name: str = "exact") -> None:
     for home in homes():
         known = inspect.getattr_static(home.Array, name, None)
         if known is None:
-            setattr(home.Array, name, _Accessor())
-        elif not isinstance(known, _Accessor):
+            setattr(home.Array, name, _Registered())
+        elif not isinstance(known, _Registered):
             warnings.warn(
                 f"arrays of {home.__name__} have an attribute {name!r} already: it is left as it "
                 "is",

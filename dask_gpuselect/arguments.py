@@ -34,7 +34,13 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.engine.companions import accompanied, as_lazy
 from dask_gpuselect.engine.door import entered
-from dask_gpuselect.engine.expressions import Kind, as_expression, as_source, is_lazy_array, kind_of
+from dask_gpuselect.engine.expressions import (
+    ExpressionType,
+    as_expression,
+    as_source,
+    is_lazy_array,
+    kind_of,
+)
 from dask_gpuselect.engine.groups import Grouped
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied
@@ -154,9 +160,9 @@ def _unexpected(function: str, name: str) -> TypeError:
     return TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 
 
-def _kind_of(given: Mapping[str, Any]) -> Kind | None:
+def _kind_of(given: Mapping[str, Any]) -> ExpressionType | None:
     """Of which expressions all lazy arrays among some arguments are; None without expressions."""
-    kinds: dict[Kind | None, str] = {}
+    kinds: dict[ExpressionType | None, str] = {}
     for name, value in given.items():
         for each in _each(value):
             if is_lazy_array(each):
@@ -176,7 +182,7 @@ def _kind_of(given: Mapping[str, Any]) -> Kind | None:
 class _Sources:
     """Expression arrays of a call as the engine knows them, and its answers as expressions."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ExpressionType) -> None:
         self.kind = kind
         self.given: dict[str, Any] = {}  # by the names of their sources
 

@@ -347,7 +347,7 @@ def _of_frames() -> dict[str, Call]:
     import dask.dataframe as dd
     import pandas as pd
 
-    from dask_gpuselect.dataframe import ExactDataFrame, ExactGroupBy, ExactSeries
+    from dask_gpuselect.dataframe import ExactDataFrame, ExactFrameGroupBy, ExactSeries
 
     frame = dd.from_pandas(pd.DataFrame({"a": LANE}), npartitions=2)
     found = {}
@@ -374,11 +374,11 @@ def _of_frames() -> dict[str, Call]:
     grouping = {"by": "k", "sort": True, "dropna": True}
     found["dataframe.ExactDataFrame.groupby"] = Call(of_groups, {}, grouping)
     for name in ("quantile", "median", "describe_boxplot", "agg"):
-        parameters = inspect.signature(getattr(ExactGroupBy, name)).parameters.items()
+        parameters = inspect.signature(getattr(ExactFrameGroupBy, name)).parameters.items()
         known = {key: p.default for key, p in parameters if p.default is not p.empty}
         known |= {"func": "median"} if name == "agg" else {}
         call = partial(_of_frame_groups, keyed, name)
-        found[f"dataframe.ExactGroupBy.{name}"] = Call(call, {}, known)
+        found[f"dataframe.ExactFrameGroupBy.{name}"] = Call(call, {}, known)
     return found
 
 
@@ -416,7 +416,7 @@ def public() -> set[str]:
     for kind in (dask_gpuselect.xarray.ExactDataArray, dask_gpuselect.xarray.ExactDataset):
         found |= {f"xarray.{kind.__name__}.{name}" for name in _methods(kind)}
     frames = dask_gpuselect.dataframe
-    for kind in (frames.ExactSeries, frames.ExactDataFrame, frames.ExactGroupBy):
+    for kind in (frames.ExactSeries, frames.ExactDataFrame, frames.ExactFrameGroupBy):
         found |= {f"dataframe.{kind.__name__}.{name}" for name in _methods(kind)}
     nothing_proven = {"cdf_bounds", "quantile_bounds"}
     found -= {f"distribution.EstimatedDistribution.{name}" for name in nothing_proven}

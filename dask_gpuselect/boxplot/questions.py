@@ -17,7 +17,7 @@ from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
     BoxGuess,
-    Found,
+    BoxReport,
     Rule,
     box_guess,
     bracket_fences,
@@ -97,23 +97,23 @@ class BoxQuestion(Question):
     def first_ranks(self, n: int) -> IntArray:
         return first_ranks(self.rule, n)
 
-    def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
+    def look(self, brackets: Brackets, tally: Tally) -> BoxReport | Tally:
         if tally.n_valid == 0:
             return tally
         return look(brackets, tally, self.rule)
 
-    def more(self, brackets: Brackets, found: Found | Tally) -> Brackets | None:
+    def more(self, brackets: Brackets, found: BoxReport | Tally) -> Brackets | None:
         if isinstance(found, Tally):
             return None
         assert isinstance(brackets, BoxBrackets | WeightedBoxBrackets)
         return bracket_fences(brackets.spared, found)
 
-    def look_again(self, found: Found, more: Brackets, tally: Tally) -> Found:
+    def look_again(self, found: BoxReport, more: Brackets, tally: Tally) -> BoxReport:
         return look_again(found, more, tally)
 
     def finish(
         self,
-        found: Found | Tally,
+        found: BoxReport | Tally,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,
@@ -127,7 +127,11 @@ class BoxQuestion(Question):
         return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))
 
     def box_of(
-        self, found: Found, sums: Moments, counts: dict[str, Any], fliers: Sequence[NDArray[Any]]
+        self,
+        found: BoxReport,
+        sums: Moments,
+        counts: dict[str, Any],
+        fliers: Sequence[NDArray[Any]],
     ) -> Boxes:
         """The box of what was found, with these numbers, and with these fliers below and above."""
         low, high = (np.nan if value is None else value for value in found.whiskers)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion, dtype_of_quantiles
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.questions import LaneQuestion
-from dask_gpuselect.maths.boxes import Found, Rule, room_for
+from dask_gpuselect.maths.boxes import BoxReport, Rule, room_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -77,7 +77,7 @@ class WeightedBoxQuestion(BoxQuestion):
         assert isinstance(cuts, WeightedCuts)
         return narrower_weighted_box(brackets, cuts, self.rule)
 
-    def look(self, brackets: Brackets, tally: Tally) -> Found | Tally:
+    def look(self, brackets: Brackets, tally: Tally) -> BoxReport | Tally:
         assert isinstance(tally, WeightedTally)
         if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
             raise ValueError(NOT_FINITE)
@@ -90,7 +90,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
     def finish(
         self,
-        found: Found | Tally,
+        found: BoxReport | Tally,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,

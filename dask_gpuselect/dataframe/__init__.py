@@ -12,6 +12,6 @@ with needs("pyarrow", "dask_gpuselect.dataframe"):
     import pyarrow  # noqa: F401 -- dask.dataframe needs it
 
 from dask_gpuselect.dataframe.accessors import ExactDataFrame, ExactSeries  # noqa: E402
-from dask_gpuselect.dataframe.groups import ExactGroupBy  # noqa: E402
+from dask_gpuselect.dataframe.groups import ExactFrameGroupBy  # noqa: E402
 
-__all__ = ["ExactDataFrame", "ExactGroupBy", "ExactSeries"]
+__all__ = ["ExactDataFrame", "ExactFrameGroupBy", "ExactSeries"]

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
-from dask_gpuselect.dataframe.groups import ExactGroupBy, grouped
-from dask_gpuselect.dataframe.windows import ExactRolling
+from dask_gpuselect.dataframe.groups import ExactFrameGroupBy, grouped
+from dask_gpuselect.dataframe.windows import ExactSeriesRolling
 from dask_gpuselect.engine.asking import Asking, ask_each
 from dask_gpuselect.engine.frames import (
     Column,
@@ -212,7 +212,7 @@ class ExactSeries:
         min_periods: int | None = None,
         center: bool = False,
         closed: str | None = None,
-    ) -> ExactRolling:
+    ) -> ExactSeriesRolling:
         """Moving windows of rows, as ``pandas.Series.rolling`` has them.
 
         Parameters
@@ -243,7 +243,7 @@ class ExactSeries:
         -----
         One load of every partition.
         """
-        return ExactRolling(self._series, window, min_periods, center, closed)
+        return ExactSeriesRolling(self._series, window, min_periods, center, closed)
 
 
 class ExactDataFrame:
@@ -401,7 +401,7 @@ class ExactDataFrame:
         frame, columns = self._numbers()
         return _describe_boxplot(frame, columns, how)
 
-    def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactGroupBy:
+    def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactFrameGroupBy:
         """Divide the rows into groups by keys, for quantiles of each group.
 
         Parameters
@@ -417,7 +417,7 @@ class ExactDataFrame:
 
         Returns
         -------
-        ExactGroupBy
+        ExactFrameGroupBy
             With the methods `quantile`, `median`, `count`, `agg` and `describe_boxplot`.
 
         Raises
@@ -429,8 +429,8 @@ class ExactDataFrame:
 
         Notes
         -----
-        Two loads of every partition, whatever the number of groups: see `ExactGroupBy`. Without a
-        shuffle, so groups may be larger than any partition.
+        Reads every partition twice, whatever the number of groups: see `ExactFrameGroupBy`. Nothing
+        is shuffled, so groups may be larger than any partition.
 
         Examples
         --------

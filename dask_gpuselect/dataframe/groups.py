@@ -30,7 +30,7 @@ from dask_gpuselect.engine.group_tables import GroupedColumns, ask_counts, ask_t
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.groups.functions import GroupBy
-from dask_gpuselect.groups.labels import Kind, grouping_by_labels
+from dask_gpuselect.groups.labels import LabelKind, grouping_by_labels
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.columns import ColumnQuantiles
 from dask_gpuselect.quantiles.functions import probabilities
@@ -38,7 +38,7 @@ from dask_gpuselect.quantiles.functions import probabilities
 Of = Callable[[Any], Any]
 
 
-class ExactGroupBy:
+class ExactFrameGroupBy:
     """The groups of the rows of a dask DataFrame, made by ``df.exact.groupby(keys)``.
 
     ``groups["v"]`` and ``groups[["v", "w"]]`` name the columns that are asked about, as in pandas.
@@ -67,9 +67,9 @@ class ExactGroupBy:
     def __repr__(self) -> str:
         return f"<groups by {list(self._keys)} of {self._frame!r}>"
 
-    def __getattr__(self, name: str) -> ExactGroupBy:
+    def __getattr__(self, name: str) -> ExactFrameGroupBy:
         if not name.startswith("_") and self._columns is None and name in self._frame.columns:
-            found: ExactGroupBy = self[name]
+            found: ExactFrameGroupBy = self[name]
             return found
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}, and the frame no such "
@@ -82,11 +82,11 @@ class ExactGroupBy:
         return sorted({*super().__dir__(), *names})
 
     @public()
-    def __getitem__(self, columns: Any) -> ExactGroupBy:
+    def __getitem__(self, columns: Any) -> ExactFrameGroupBy:
         """The same groups, of one column or of several in a list."""
         if self._columns is not None:
             raise IndexError(f"the columns are chosen already: {self._columns!r}")
-        chosen = ExactGroupBy(self._frame, self._keys, self._order, columns)
+        chosen = ExactFrameGroupBy(self._frame, self._keys, self._order, columns)
         chosen._by_pandas()  # which raises for a column that is not there
         return chosen
 
@@ -243,9 +243,9 @@ class ExactGroupBy:
         how = {"columns": columns, "meta": meta, "align_dataframes": False}
         return dd.map_partitions(_side_by_side, *found, **how)
 
-    def _of(self, column: Hashable) -> ExactGroupBy:
+    def _of(self, column: Hashable) -> ExactFrameGroupBy:
         """The same groups, of one column whether others are chosen or not."""
-        return ExactGroupBy(self._frame, self._keys, self._order, column)
+        return ExactFrameGroupBy(self._frame, self._keys, self._order, column)
 
     @public()
     def describe(self) -> Any:
@@ -273,7 +273,7 @@ class ExactGroupBy:
         if not names:
             raise TypeError("there is no column of numbers to describe")
         chosen = self._columns if self._columns is not None else names
-        alone = ExactGroupBy(self._frame, self._keys, self._order, chosen)
+        alone = ExactFrameGroupBy(self._frame, self._keys, self._order, chosen)
         meta = alone._by_pandas(lambda groups: groups.describe()).iloc[:0]
         boxes = [self._of(name).describe_boxplot(max_fliers=0) for name in names]
         counts = self._of(names[0]).count()
@@ -323,7 +323,7 @@ class ExactGroupBy:
             (needed.index(key), take) for key, (take, _) in zip(self._keys, taken, strict=True)
         ]
         values, *labels = columns_as_arrays(frame, [(place, rows(column.dtype)), *wanted])
-        kinds = [Kind(each, own) for each, (_, own) in zip(labels, taken, strict=True)]
+        kinds = [LabelKind(each, own) for each, (_, own) in zip(labels, taken, strict=True)]
         return GroupBy(values, (0,), *grouping_by_labels(kinds, None)).describe_boxplot(**how)
 
     def _asked(
@@ -392,7 +392,7 @@ class ExactGroupBy:
 
 
 AGGREGATED = ("median", "quantile", "count")
-"""What `ExactGroupBy.agg` takes."""
+"""What `ExactFrameGroupBy.agg` takes."""
 
 
 def _described(counts: Any, *boxes: Boxplot, meta: Any) -> Any:
@@ -424,7 +424,7 @@ def _side_by_side(*found: Any, columns: Any) -> Any:
     return pd.concat(found, axis=1).set_axis(columns, axis=1)
 
 
-def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactGroupBy:
+def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
     """The groups of a frame's rows, all arguments checked."""
     check_known(sort, "sort")
     check_known(dropna, "dropna")
@@ -444,7 +444,7 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactGroupBy:
             raise KeyError(f"no column is called {key!r}: groups are told by the names of columns")
     if not keys or len(set(keys)) < len(keys):
         raise ValueError(f"keys must be distinct columns, at least one, and not {keys}")
-    return ExactGroupBy(frame, keys, KeyOrder(bool(sort), bool(dropna)))
+    return ExactFrameGroupBy(frame, keys, KeyOrder(bool(sort), bool(dropna)))
 
 
 def _with_key(frame: Any, key: Any) -> tuple[Any, Hashable]:

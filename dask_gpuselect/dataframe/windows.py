@@ -14,7 +14,7 @@ from dask_gpuselect.quiet import quietly
 from dask_gpuselect.windows import rolling
 
 
-class ExactRolling:
+class ExactSeriesRolling:
     """Exact statistics of moving windows of a dask Series, as of pandas' ``s.rolling(30)``.
 
     Missing elements are left out. A window with fewer than `min_periods` others is answered by NaN.

@@ -108,7 +108,7 @@ class MonotoneQuadraticSpline(MonotoneSpline):
             raise ValueError("a spline needs at least two different points")
         super().__init__(x, y, extrapolate)
         left, right = self._butlands()
-        self._pieces = Pieces.of(left, right, self._is_mean(left), self._is_mean(right))
+        self._pieces = Parabolas.of(left, right, self._is_mean(left), self._is_mean(right))
 
     def _butlands(self) -> tuple[Array, Array]:
         """The slopes at both ends of every interval, of its mean one."""
@@ -204,7 +204,7 @@ class MonotoneQuadraticSpline(MonotoneSpline):
         return namespace(first).stack([first, second], axis=1).reshape(-1)
 
 
-class Pieces(NamedTuple):
+class Parabolas(NamedTuple):
     """The two parabolas of every interval, in units of its width and rise, each written about the
     end where it is flatter: ``base + sign * way * (slope + curve * way)``, with nothing negative.
 
@@ -232,7 +232,7 @@ class Pieces(NamedTuple):
     most: Array
 
     @classmethod
-    def of(cls, left: Array, right: Array, is_left_mean: Array, is_right_mean: Array) -> Pieces:
+    def of(cls, left: Array, right: Array, is_left_mean: Array, is_right_mean: Array) -> Parabolas:
         """The pieces for slopes in [0, 2] at both ends of each interval.
 
         It is also given whether each slope is as good as 1.

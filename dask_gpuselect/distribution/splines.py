@@ -30,8 +30,8 @@ class MonotoneSpline:
         self.x, self.y, self.extrapolate = x, y, _extrapolation(extrapolate)
         xp = namespace(x)
         self._sign = -1.0 if bool(y[-1] < y[0]) else 1.0
-        self._columns = Steps.of(x)
-        self._rows = Steps.of(self._sign * y)
+        self._columns = Intervals.of(x)
+        self._rows = Intervals.of(self._sign * y)
         width, self._width_e = self._columns.exact()
         rise, rise_e = self._rows.exact()
         self._width_m = xp.where(width > 0, width, 1.0)
@@ -209,7 +209,7 @@ class SplineDerivative:
         return self.spline.derivative(self.nu + nu)
 
 
-class Steps(NamedTuple):
+class Intervals(NamedTuple):
     """Ascending numbers, and the steps between neighbours.
 
     Parameters
@@ -227,7 +227,7 @@ class Steps(NamedTuple):
     scale: Array
 
     @classmethod
-    def of(cls, values: Array) -> Steps:
+    def of(cls, values: Array) -> Intervals:
         start, end = values[:-1], values[1:]
         with np.errstate(over="ignore"):
             scale = namespace(values).where(end - start < math.inf, 1.0, 0.5)

@@ -156,7 +156,9 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
         return [_answer_now(each) for each in askings]
     lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
-    asked = [loads.Asked(each.array, each.slots or each.question, each.form) for each in wholes]
+    asked = [
+        loads.ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
+    ]
     found = map(_whole, wholes, loads.ask_together(asked, label))
     return [
         each.question.lazily(next(found) if each.is_whole else _ask_lanes(each, label))

@@ -296,7 +296,7 @@ class Kept(Arrays):
         return self.tally.with_columns(self.held.read())
 
 
-class Tallied(Protocol):
+class Keepable(Protocol):
     """A tally, of whatever, that may be kept."""
 
     @property
@@ -307,7 +307,7 @@ class Tallied(Protocol):
     def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self: ...
 
 
-T = TypeVar("T", bound=Tallied)
+T = TypeVar("T", bound=Keepable)
 
 
 @cache

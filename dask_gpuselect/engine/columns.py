@@ -24,7 +24,7 @@ from dask.base import tokenize
 from dask_gpuselect.engine.graphs import merge_tree
 from dask_gpuselect.engine.marks import (
     InColumn,
-    Seen,
+    KnownChunks,
     begun_marks,
     check_same,
     ended,
@@ -328,55 +328,57 @@ def _measure_seen(
     chunks: Sequence[Any],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
-    known: Seen | None,
+    known: KnownChunks | None,
     *,
     measure: Callable[..., Any],
     ordered: bool,
     **arguments: Any,
-) -> Seen:
+) -> KnownChunks:
     """A report about some chunks, with their marks, for which it does not wait."""
     brackets = None if known is None else known.value
     report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
-    return Seen(report, begun_marks(chunks, ordered=ordered))
+    return KnownChunks(report, begun_marks(chunks, ordered=ordered))
 
 
 def _known_or_read(
     read: Callable[[], Sequence[Any]],
-    kept: Seen,
-    known: Seen,
+    kept: KnownChunks,
+    known: KnownChunks,
     *,
     known_by: Callable[[Any, Any], Any],
-    measure: Callable[..., Seen],
+    measure: Callable[..., KnownChunks],
     told: str,
-) -> Seen:
+) -> KnownChunks:
     found = known_by(kept.value, known.value)
     if found is not None:
-        return Seen(found, kept.marks)
+        return KnownChunks(found, kept.marks)
     logger.debug(told)
     return measure(read(), known=known)
 
 
-def _merge_values(function: Callable[..., Any], parts: list[Seen]) -> Seen:
-    return Seen.merge(function, parts)
+def _merge_values(function: Callable[..., Any], parts: list[KnownChunks]) -> KnownChunks:
+    return KnownChunks.merge(function, parts)
 
 
-def _of_report(function: Callable[..., Any], report: Seen, known: list[Seen]) -> Seen:
-    return Seen(function(report.value, *(each.value for each in known)), report.marks)
+def _of_report(
+    function: Callable[..., Any], report: KnownChunks, known: list[KnownChunks]
+) -> KnownChunks:
+    return KnownChunks(function(report.value, *(each.value for each in known)), report.marks)
 
 
-def _item(report: Seen, i: int) -> Seen:
-    return Seen(report.value[i], report.marks)
+def _item(report: KnownChunks, i: int) -> KnownChunks:
+    return KnownChunks(report.value[i], report.marks)
 
 
-def _gathered(function: Callable[..., Any], parts: list[Seen], seen: bool) -> Any:
+def _gathered(function: Callable[..., Any], parts: list[KnownChunks], seen: bool) -> Any:
     value = function([part.value for part in parts])
-    return Seen(value, parts[0].marks) if seen else value
+    return KnownChunks(value, parts[0].marks) if seen else value
 
 
 def _settled(
     function: Callable[..., Any],
-    parts: list[Seen],
-    known: Seen | None,
+    parts: list[KnownChunks],
+    known: KnownChunks | None,
     block: tuple[int, ...],
     place_of: InColumn,
     seen: bool,
@@ -386,7 +388,7 @@ def _settled(
         check_same(known.marks, marks, place_of)
     brackets = None if known is None else known.value
     value = function([part.value for part in parts], brackets, block)
-    return Seen(value, marks) if seen else value
+    return KnownChunks(value, marks) if seen else value
 
 
 def side_by_side(
@@ -433,7 +435,7 @@ def side_by_side(
 
 
 def _side_by_side(
-    blocks: list[Seen],
+    blocks: list[KnownChunks],
     axis: int,
     place_of: InColumn,
     join: Callable[[Sequence[Any], int], Any],
@@ -443,4 +445,4 @@ def _side_by_side(
     for other in others:
         check_same(first.marks, other.marks, place_of)
     answer = join([block.value for block in blocks], axis)
-    return Seen(answer, first.marks) if seen else answer
+    return KnownChunks(answer, first.marks) if seen else answer

@@ -188,7 +188,7 @@ def _itself(chunk: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class SmallCompanion:
     """All chunks of a companion that is smaller than a chunk of the data.
 
     Parameters
@@ -212,7 +212,7 @@ class Pieces:
 
 
 def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
-    """A companion whose chunks go with several of the data: `Pieces` in one place, if it is small.
+    """A companion whose chunks go with several of the data: `SmallCompanion`, if it is small.
 
     Its chunks are read once for all loads. And they give dask no reason to take the data row by row
     for each of them, where the answers need columns: it would hold all columns at once.
@@ -224,7 +224,7 @@ def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
     if not _is_shared(array, x) or not small or has_common:
         return array
     name = f"shared-companion-together-{tokenize(array.name)}"
-    return in_one_place(array, Pieces, name, numblocks=array.numblocks)
+    return in_one_place(array, SmallCompanion, name, numblocks=array.numblocks)
 
 
 def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: str) -> DaskArray:
@@ -259,7 +259,9 @@ def _packed(
     first = chunk if isinstance(chunk, Accompanied) else Accompanied(chunk)
     values = first.values
     given = {
-        name: _fitted(array.at(place) if isinstance(array, Pieces) else array, values, name, axes)
+        name: _fitted(
+            array.at(place) if isinstance(array, SmallCompanion) else array, values, name, axes
+        )
         for (name, axes), array in zip(stretched.items(), arrays, strict=True)
     }
     keeps = [first.keeps, given.get("where")]

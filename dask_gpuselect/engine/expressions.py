@@ -34,7 +34,7 @@ from dask_gpuselect.engine.source import (
 
 
 @dataclass(frozen=True)
-class Kind:
+class ExpressionType:
     """A type of expression arrays.
 
     Parameters
@@ -74,12 +74,14 @@ def _by_dask(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str)
 
 KINDS = (
     # Its graph is optimized, and has the keys that it tells; `optimize` may change chunks.
-    Kind("dask_array", "dask_array._collection", lambda x: x, _by_package),
-    Kind("dask.array", "dask.array._array_expr._collection", lambda x: x.optimize(), _by_dask),
+    ExpressionType("dask_array", "dask_array._collection", lambda x: x, _by_package),
+    ExpressionType(
+        "dask.array", "dask.array._array_expr._collection", lambda x: x.optimize(), _by_dask
+    ),
 )
 
 
-def kind_of(value: object) -> Kind | None:
+def kind_of(value: object) -> ExpressionType | None:
     """The kind of an expression array; None for everything else."""
     of: Any = type(value)
     return _kind_of_type(of)
@@ -88,7 +90,7 @@ def kind_of(value: object) -> Kind | None:
 # Every argument is asked this several times. A type that is none of them stays so: there is no type
 # of expressions before its module is imported.
 @lru_cache(maxsize=256)
-def _kind_of_type(of: Any) -> Kind | None:
+def _kind_of_type(of: Any) -> ExpressionType | None:
     known = ((kind, kind.array) for kind in KINDS)
     return next((kind for kind, array in known if array and issubclass(of, array)), None)
 
@@ -139,7 +141,7 @@ def _tell_sizes(graph: Graph, x: Any) -> None:
 # --- Out ----------------------------------------------------------------------------------------
 
 
-def as_expression(answer: DaskArray, kind: Kind) -> Any:
+def as_expression(answer: DaskArray, kind: ExpressionType) -> Any:
     """An array of the engine as one of expressions."""
     tasks = LowLevel(answer)
     return kind.answer_of(tasks, answer._meta, answer.chunks, tasks.keys_of_blocks, answer.name)

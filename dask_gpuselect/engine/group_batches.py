@@ -21,7 +21,7 @@ from dask_gpuselect.arrays import concatenate, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_values import CountedGroups, rows
 from dask_gpuselect.engine.groups import Grouping, LeftOut
-from dask_gpuselect.engine.questions import Block, FurtherLoad, Steps
+from dask_gpuselect.engine.questions import Block, FurtherLoad, PassSteps
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import IntArray
 
@@ -202,7 +202,7 @@ class GroupsOfAll(CountedGroups):
         return self.of_group.restored(found, rows(self.grouping.number), shape.of_rows)
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> PassSteps:
         steps = self.of_group.steps
         return replace(
             steps,
@@ -217,7 +217,7 @@ class GroupsOfAll(CountedGroups):
 
     def measured_in_batches(
         self,
-        how: Steps | FurtherLoad,
+        how: PassSteps | FurtherLoad,
         measure: Callable[..., Any],
         chunks: Sequence[Any],
         dtype: np.dtype[Any],

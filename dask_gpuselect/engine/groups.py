@@ -18,7 +18,7 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Steps, Tails
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, PassSteps, Tails
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.atoms import Atoms
@@ -471,9 +471,9 @@ class GroupedLanes(LaneQuestion):
         return self.together([self.of_group.restored(each, block, one) for each in found], shape)
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> PassSteps:
         steps = self.of_group.steps
-        return Steps(
+        return PassSteps(
             partial(self.measured, steps.cuts),
             partial(_merged, steps.merge_cuts),
             partial(_narrowed, steps.narrowed),

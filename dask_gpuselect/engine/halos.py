@@ -27,7 +27,7 @@ Cut = tuple[int, int] | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Reach:
+class Halo:
     """Say how far windows reach along an axis, from the element that each stands for.
 
     Parameters
@@ -84,7 +84,7 @@ class Stretch:
     cuts: tuple[tuple[int, Cut], ...]
 
 
-def stretches(reach: Reach, sizes: Sequence[int]) -> Iterator[Stretch]:
+def stretches(reach: Halo, sizes: Sequence[int]) -> Iterator[Stretch]:
     """Yield what each chunk of answers needs along an axis of chunks of these sizes."""
     ends = np.cumsum(sizes)
     n = int(ends[-1])
@@ -131,7 +131,7 @@ def with_halos(
     function: Callable[..., Any],
     label: str,
     x: DaskArray,
-    reaches: Sequence[Reach],
+    reaches: Sequence[Halo],
     dtype: np.dtype[Any],
     fill: Any = None,
     new_axes: tuple[int, ...] = (),
@@ -146,7 +146,7 @@ def with_halos(
         Of the names of layers.
     x : dask array
         Of known chunks. Those of the result are the same, but for what `step` leaves out.
-    reaches : sequence of Reach
+    reaches : sequence of Halo
         One for each axis.
     dtype : dtype
         Of the result.
@@ -276,7 +276,7 @@ def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
     return found
 
 
-def of_array(array: Any, reaches: Sequence[Reach], fill: Any = None) -> Any:
+def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
     """Widen an array in memory by what its windows reach beyond its ends."""
     own = [next(stretches(reach, (n,))) for reach, n in zip(reaches, array.shape, strict=True)]
     parts = [

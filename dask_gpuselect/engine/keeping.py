@@ -191,7 +191,7 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Report(Arrays):
+class FirstReport(Arrays):
     """What the first load says of a chunk.
 
     Parameters
@@ -207,7 +207,7 @@ class Report(Arrays):
     board: object
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Report, (self.cuts, self.kept, None)
+        return FirstReport, (self.cuts, self.kept, None)
 
 
 def reports_of(
@@ -245,7 +245,7 @@ def _report(
     limits: Limits,
     is_marked: bool,
     board_name: str,
-) -> Report:
+) -> FirstReport:
     own = board(board_name, question.keep, math.prod(grid), share)
     n = values_of(chunk).size
     guess = own.guess
@@ -264,10 +264,10 @@ def _report(
         if guess.brackets is not None:
             tally = kernels.tally(chunk, dtype, guess.brackets, _most_of(guess, n))
     if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
-        return Report(cuts, None, own)
+        return FirstReport(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
-    return Report(cuts, Kept(guess.brackets, *held, sums, marks), own)
+    return FirstReport(cuts, Kept(guess.brackets, *held, sums, marks), own)
 
 
 def _most_of(guess: Guess, n: int) -> int:
@@ -287,7 +287,7 @@ class Group(Arrays):
     boards: list[Any]
 
     @classmethod
-    def of(cls, columns: list[list[Report]]) -> Group:
+    def of(cls, columns: list[list[FirstReport]]) -> Group:
         cuts = [merge_cuts([report.cuts for report in column]) for column in columns]
         kept = [[report.kept for report in column] for column in columns]
         boards = [report.board for column in columns for report in column]

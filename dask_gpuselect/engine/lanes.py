@@ -21,9 +21,9 @@ from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, sid
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_loads import in_two_loads
 from dask_gpuselect.engine.groups import GroupedLanes
-from dask_gpuselect.engine.marks import InColumn, Seen, Slab, marks_of, pieces_of
+from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Steps, Tails
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, PassSteps, Tails
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (
     DaskArray,
@@ -240,7 +240,7 @@ def _answer_column(
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
     found = question.block(pieces_of(given), dtype, shape)
-    return Seen(found, marks_of(given, ordered=question.by_place)) if seen else found
+    return KnownChunks(found, marks_of(given, ordered=question.by_place)) if seen else found
 
 
 def _flat(nested: Any) -> Iterator[Any]:
@@ -370,7 +370,7 @@ def _in_passes(
 
 def _pass_by_pass(
     columns: Columns,
-    steps: Steps,
+    steps: PassSteps,
     label: str,
     plan: LanePlan,
     name: str,
@@ -394,7 +394,7 @@ def _pass_by_pass(
     return columns.settle(answered, name, tallies, brackets, place, seen=seen)
 
 
-def _narrowed(parts: list[Any], brackets: Any, block: tuple[int, ...], *, steps: Steps) -> Any:
+def _narrowed(parts: list[Any], brackets: Any, block: tuple[int, ...], *, steps: PassSteps) -> Any:
     del block
     return steps.narrowed(parts, brackets)
 
@@ -405,7 +405,7 @@ def _answered(
     block: tuple[int, ...],
     *,
     question: LaneQuestion,
-    steps: Steps,
+    steps: PassSteps,
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
@@ -417,7 +417,7 @@ def _answered(
     return in_kind(question.restored(found, block, shape), kind)
 
 
-def _found(tallies: list[Any], brackets: Any, steps: Steps) -> Any:
+def _found(tallies: list[Any], brackets: Any, steps: PassSteps) -> Any:
     return steps.found(steps.merge_tallies(tallies), brackets)
 
 
@@ -426,7 +426,7 @@ def _known(
     brackets: Any,
     block: tuple[int, ...],
     *,
-    steps: Steps,
+    steps: PassSteps,
     further: FurtherLoad,
 ) -> Any:
     """What a further load has to know of the order statistics."""

@@ -72,7 +72,7 @@ CUTS_MERGE = "quantile-cuts-merge"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArrayQuestion:
     """A question about all elements of a dask array.
 
     Parameters
@@ -96,12 +96,12 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Begun:
+class FirstLoad:
     """What is asked of one array, as far as its first load.
 
     Parameters
     ----------
-    asked : Asked
+    asked : ArrayQuestion
     settled : dask array or None
         What a pilot has found, if there is one.
     narrowing : Narrowing or None
@@ -114,7 +114,7 @@ class Begun:
         How the array is read, where a load has found that out and the array is alone.
     """
 
-    asked: Asked
+    asked: ArrayQuestion
     settled: DaskArray | None
     narrowing: Narrowing | None
     cuts: DaskArray
@@ -122,7 +122,7 @@ class Begun:
     reads: Reads | None = None
 
 
-def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
+def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """The lazy answers to questions about all elements of some dask arrays: in two loads, and a
     third where a question wants it.
 
@@ -133,7 +133,7 @@ def ask_together(asked: Sequence[Asked], label: str) -> list[DaskArray]:
 
     Parameters
     ----------
-    asked : sequence of Asked
+    asked : sequence of ArrayQuestion
         Questions of one kind.
     label : str
         For the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
@@ -207,7 +207,7 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     plans = plan_together([x], [question])
     if plans[0].name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
-    asked = Asked(x, question, Form((), None, x._meta))
+    asked = ArrayQuestion(x, question, Form((), None, x._meta))
     (begun,), (bracket,), (load,) = _loaded(
         [asked], plans, label, None, is_marked=False, is_apart=True
     )
@@ -222,7 +222,7 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
 
 
-def _ask_held(asked: Asked, label: str) -> DaskArray:
+def _ask_held(asked: ArrayQuestion, label: str) -> DaskArray:
     """The answer of one task, about chunks that one device holds."""
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
@@ -230,7 +230,7 @@ def _ask_held(asked: Asked, label: str) -> DaskArray:
     return form.lazy(graphs.in_one_place(x, answer_held, name, form.place, **told))
 
 
-def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
+def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """The answers about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
@@ -248,12 +248,12 @@ def _ask_group(asked: Sequence[Asked], label: str) -> list[DaskArray]:
     return [_after_third(each, found, label) for each, found in zip(begun, looked, strict=True)]
 
 
-Loaded = tuple[list[Begun], list[DaskArray], list[DaskArray]]
+Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
 """The first loads of some arrays, the brackets, and the second loads."""
 
 
 def _loaded(
-    asked: Sequence[Asked],
+    asked: Sequence[ArrayQuestion],
     plans: Sequence[ElementPlan],
     label: str,
     among: str | None,
@@ -282,7 +282,7 @@ def _loaded(
 
 
 def narrow(
-    begun: list[Begun], brackets: list[DaskArray], loads: list[DaskArray], label: str
+    begun: list[FirstLoad], brackets: list[DaskArray], loads: list[DaskArray], label: str
 ) -> None:
     """Put second loads in place of those whose candidates are too many for one place, and the
     brackets of these."""
@@ -293,7 +293,7 @@ def narrow(
 
 
 def _kept(
-    asked: Sequence[Asked],
+    asked: Sequence[ArrayQuestion],
     narrowings: Sequence[Narrowing | None],
     keeping: Keeping,
     label: str,
@@ -310,7 +310,7 @@ def _kept(
     groups = grouped(keeping, reports)
     reads = keeping.reads if len(asked) == 1 else None
     begun = [
-        Begun(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
+        FirstLoad(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
         for i, (each, narrowing) in enumerate(zip(asked, narrowings, strict=True))
     ]
     brackets = all_brackets(begun, label, among)
@@ -323,14 +323,14 @@ def _kept(
 # --- Load 1 -------------------------------------------------------------------------------------
 
 
-def _begin(asked: Asked, plan: ElementPlan, label: str, among: str | None) -> Begun:
+def _begin(asked: ArrayQuestion, plan: ElementPlan, label: str, among: str | None) -> FirstLoad:
     x, narrowing = asked.x, plan.narrowing
     settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
     cuts = _first_load(x, share_of(asked, narrowing), settled, among)
-    return Begun(asked, settled, narrowing, cuts)
+    return FirstLoad(asked, settled, narrowing, cuts)
 
 
-def share_of(asked: Asked, narrowing: Narrowing | None) -> int:
+def share_of(asked: ArrayQuestion, narrowing: Narrowing | None) -> int:
     """How many wanted ranks there are for each pivot of a first load."""
     return asked.question.share if narrowing is None else narrowing.share
 
@@ -361,7 +361,7 @@ def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
 # --- The brackets -------------------------------------------------------------------------------
 
 
-def all_brackets(begun: Sequence[Begun], label: str, among: str | None) -> list[DaskArray]:
+def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> list[DaskArray]:
     """The brackets of every question, by what the first loads report of all chunks."""
     finishes = []
     for each in begun:
@@ -484,7 +484,7 @@ def _look(
     return Looked(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
-def _told(begun: Begun, bracket: DaskArray) -> dict[str, Any]:
+def _told(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
     """What the last task of the second load is told."""
     return {
         "proven": TaskRef((bracket.name,)),
@@ -495,7 +495,10 @@ def _told(begun: Begun, bracket: DaskArray) -> dict[str, Any]:
 
 
 def _after_second(
-    begun: Sequence[Begun], brackets: Sequence[DaskArray], loads: Sequence[DaskArray], label: str
+    begun: Sequence[FirstLoad],
+    brackets: Sequence[DaskArray],
+    loads: Sequence[DaskArray],
+    label: str,
 ) -> list[DaskArray]:
     """The answers of questions that have no third load."""
     finishes = []
@@ -524,7 +527,10 @@ def _finish_second(
 
 
 def _all_looked_at(
-    begun: Sequence[Begun], brackets: Sequence[DaskArray], loads: Sequence[DaskArray], label: str
+    begun: Sequence[FirstLoad],
+    brackets: Sequence[DaskArray],
+    loads: Sequence[DaskArray],
+    label: str,
 ) -> list[DaskArray]:
     """What the second loads say, where a third may follow."""
     finishes = [
@@ -538,7 +544,7 @@ def _all_looked_at(
     return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
 
 
-def _after_third(begun: Begun, looked: DaskArray, label: str) -> DaskArray:
+def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
     """The answer. The third load reads nothing if there are no further brackets."""
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"

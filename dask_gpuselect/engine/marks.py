@@ -29,7 +29,7 @@ NO_MARKS: Marks = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen(Arrays):
+class KnownChunks(Arrays):
     """What is known of some chunks, and which these were.
 
     Parameters

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.held import answer_in_memory, is_best_counted
-from dask_gpuselect.engine.loads import Asked, ask_once, ask_together
+from dask_gpuselect.engine.loads import ArrayQuestion, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.source import DaskArray
 
@@ -41,7 +41,7 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
 def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> Any:
     """The answer about pieces that threads take."""
     form = Form((), None, values[:0])
-    (answer,) = ask_together([Asked(_in_pieces(values, n_threads), question, form)], "now")
+    (answer,) = ask_together([ArrayQuestion(_in_pieces(values, n_threads), question, form)], "now")
     return _by_threads(answer, n_threads)
 
 

@@ -297,7 +297,7 @@ def no_answers(report: Any, brackets: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Steps:
+class PassSteps:
     """What is done in passes: on the chunks of a part of a column, and on the reports of parts.
 
     Parameters
@@ -334,7 +334,7 @@ class Steps:
     answers: Callable[..., Any | None] = no_answers
 
     @classmethod
-    def by_counts(cls, order: LaneOrder) -> Steps:
+    def by_counts(cls, order: LaneOrder) -> PassSteps:
         """Those that find order statistics."""
         return cls(
             kernels.lane_cuts,
@@ -472,9 +472,9 @@ class LaneQuestion(ABC):
         return ""
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> PassSteps:
         """What passes do."""
-        return Steps.by_counts(self.order)
+        return PassSteps.by_counts(self.order)
 
     def finished(self, found: Any) -> Any:
         """The answers ``(n_answers, n_lanes)``, on the host, by what passes have found."""

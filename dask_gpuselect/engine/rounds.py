@@ -27,8 +27,8 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.loads import Asked, Begun, all_brackets, narrow, share_of
-from dask_gpuselect.engine.marks import NO_MARKS, Marks, Seen, changed, marks_of
+from dask_gpuselect.engine.loads import ArrayQuestion, FirstLoad, all_brackets, narrow, share_of
+from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -50,7 +50,7 @@ ALWAYS_GATHERED = 1 << 16
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RankSearch:
     """One pair of ranks: what is known, what the strategy has been told, and what it asks next."""
 
     known: Known
@@ -81,7 +81,7 @@ class Progress:
 
     n_valid: int
     n_missing: int
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[RankSearch, ...] = ()
     elements: dict[int, Any] = field(default_factory=dict)
     marks: Marks = field(default_factory=lambda: NO_MARKS)
     numblocks: tuple[int, ...] = ()
@@ -196,13 +196,13 @@ def ask_rounds(
     return _by_default(x, reads, found, question, label, token, form)
 
 
-def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> Seen:
+def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
     report = kernels.report(chunk, dtype, probe)
-    return Seen([report], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
+    return KnownChunks([report], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
-def _merge_openings(parts: list[Seen]) -> Seen:
-    return Seen.merge(_merge_reports, parts)
+def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
+    return KnownChunks.merge(_merge_reports, parts)
 
 
 def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
@@ -212,7 +212,7 @@ def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
 
 
 def _opened(
-    parts: list[Seen],
+    parts: list[KnownChunks],
     *,
     question: ElementQuestion,
     strategy: Strategy,
@@ -228,7 +228,7 @@ def _opened(
         known = Known.at_first(first, last, report.n_valid, selection_dtype(dtype))
         known = known.told(opening, report)
         replies = (Reply(known, report if strategy.opening else None),)
-        wanted.append(Wanted(known, replies, _next_probe(strategy, known, replies)))
+        wanted.append(RankSearch(known, replies, _next_probe(strategy, known, replies)))
     counts = (report.n_valid, report.n_missing)
     about: dict[str, Any] = {"marks": merged.marks, "numblocks": numblocks, "room": room}
     progress = Progress(*counts, tuple(wanted), **about)
@@ -283,13 +283,13 @@ def _advanced(
     return _settled(replace(progress, wanted=wanted))
 
 
-def _told(each: Wanted, reports: dict[Measure, Report], strategy: Strategy) -> Wanted:
+def _told(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
     if each.probe is None:
         return each
     report = reports[each.probe]
     known = each.known.told(each.probe, report)
     replies = (*each.replies, Reply(known, report))
-    return Wanted(known, replies, _next_probe(strategy, known, replies))
+    return RankSearch(known, replies, _next_probe(strategy, known, replies))
 
 
 def _settled(progress: Progress) -> Progress:
@@ -348,10 +348,10 @@ def _by_default(
     token: str,
     form: Form,
 ) -> DaskArray:
-    asked, narrowing = Asked(x, question, form), narrowing_of(x, question)
+    asked, narrowing = ArrayQuestion(x, question, form), narrowing_of(x, question)
     name, share = f"{label}-rest-cuts-{token}", share_of(asked, narrowing)
     cuts = each_if_needed(_cuts, name, reads, [], [found], x.dtype, share)
-    begun = Begun(asked, None, narrowing, cuts)
+    begun = FirstLoad(asked, None, narrowing, cuts)
     brackets = all_brackets([begun], f"{label}-rest", None)
     name = f"{label}-rest-candidates-{token}"
     loads = [each_if_needed(_rest, name, reads, [], [found, *brackets], x.dtype)]

@@ -145,7 +145,7 @@ def _explained(error: OSError, where: str) -> OSError:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class ScratchColumn:
     """All chunks of a column that is on disk.
 
     Parameters
@@ -174,7 +174,7 @@ class Tile:
         Of the column: all along the reduced axes, and some lanes along the others.
     """
 
-    column: Column
+    column: ScratchColumn
     box: Box
 
     def read(self) -> Any:
@@ -302,7 +302,7 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
         some = [range(n) if i in axes else (place[i],) for i, n in enumerate(x.numblocks)]
         chunks = List(*(TaskRef((written, *chunk)) for chunk in itertools.product(*some)))
         key = (ready, *place)
-        tasks[key] = Task(key, Column, chunks, places, axes)
+        tasks[key] = Task(key, ScratchColumn, chunks, places, axes)
     return tasks
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
-from dask_gpuselect.engine.questions import LaneQuestion, Steps
+from dask_gpuselect.engine.questions import LaneQuestion, PassSteps
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
@@ -47,9 +47,9 @@ class LaneCounts(LaneQuestion):
         """Nothing: counts of one group after the other answer."""
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> PassSteps:
         many = np.concatenate, _between
-        return Steps(_counted, _sum, _sum, _counted, _sum, _found, *many)
+        return PassSteps(_counted, _sum, _sum, _counted, _sum, _found, *many)
 
     def finished(self, found: Lanes) -> Any:
         return found.n_valid[None]

@@ -71,7 +71,7 @@ def _broadcasts(full: tuple[Any, ...], shape: tuple[Any, ...]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class LabelKind:
     """One kind of labels.
 
     Parameters
@@ -122,18 +122,18 @@ def labels_of_each_kind(by: Any) -> list[Any]:
     return [by]
 
 
-def as_kind(by: Any) -> Kind:
+def as_kind(by: Any) -> LabelKind:
     """Labels as a user says them."""
     if is_lazy_array(by):
-        return Kind(_without_null_strings(as_source(by)))
+        return LabelKind(_without_null_strings(as_source(by)))
     if is_column(by):
         from dask_gpuselect.engine import frames  # which imports pandas
 
         lazy = is_dask_collection(by)
-        return Kind(*(frames.labels_as_array(by) if lazy else frames.labels_of(by)))
+        return LabelKind(*(frames.labels_as_array(by) if lazy else frames.labels_of(by)))
     if isinstance(by, np.ma.MaskedArray):
-        return Kind(by)
-    return Kind(_without_null_strings(usual(by) if is_array(by) else _listed_labels(by)))
+        return LabelKind(by)
+    return LabelKind(_without_null_strings(usual(by) if is_array(by) else _listed_labels(by)))
 
 
 def _without_null_strings(labels: Any) -> Any:
@@ -152,7 +152,7 @@ def _listed_labels(labels: Any) -> Labels:
     return found if all(isinstance(each, str | bytes) for each in objects.flat) else objects
 
 
-def grouping_by_labels(kinds: Sequence[Kind], groups: Any) -> tuple[Grouping, Any]:
+def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Grouping, Any]:
     """The groups of elements of one label each, or of one for each of several kinds, and what the
     groups are called.
 
@@ -181,7 +181,7 @@ def grouping_by_labels(kinds: Sequence[Kind], groups: Any) -> tuple[Grouping, An
     return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), told
 
 
-def _found_later(given: DaskArray, kinds: Sequence[Kind]) -> tuple[Grouping, DaskArray]:
+def _found_later(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
     """The groups of lazy labels, of which nobody says which there are, and what they are called."""
     found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
     grouping = Grouping(given, math.nan, names=found, most=_most_labels(given.dtype))
@@ -221,7 +221,7 @@ def _most_labels(dtype: np.dtype[Any]) -> float:
     return 2.0 ** (8 * dtype.itemsize) if dtype.kind in "iu" else math.inf
 
 
-def _together(kinds: Sequence[Kind], *, is_lazy: bool) -> Any:
+def _together(kinds: Sequence[LabelKind], *, is_lazy: bool) -> Any:
     """Labels of several kinds as one, of as many parts."""
     labels = [kind.labels for kind in kinds]
     if not is_lazy:
@@ -241,7 +241,7 @@ def _on_host(labels: Any) -> Labels:
     return found
 
 
-def _wanted(groups: Any, kinds: Sequence[Kind]) -> tuple[Labels, Any]:
+def _wanted(groups: Any, kinds: Sequence[LabelKind]) -> tuple[Labels, Any]:
     """The labels of the groups that are wanted, checked, and as they are told."""
     if isinstance(groups, Sized):  # a range may be longer than memory
         check_most(len(groups), "the number of groups")

@@ -391,7 +391,7 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
     return found, expected.most_upto, sampled
 
 
-class Expected(NamedTuple):
+class SampleCounts(NamedTuple):
     """What is before each value of a sample and up to it, and what that lets expect of all."""
 
     first: IntArray
@@ -400,12 +400,12 @@ class Expected(NamedTuple):
     most_upto: IntArray
     most_below: IntArray
 
-    def of_equal(self, is_new: NDArray[np.bool_]) -> Expected:
+    def of_equal(self, is_new: NDArray[np.bool_]) -> SampleCounts:
         """The same where some values are equal to those before them: whether each is new, but the
         first, which is. What is below them is told by the first of equal ones, and what is up to
         them by the last."""
         begins, ends = np.append(True, is_new), np.append(is_new, True)
-        return Expected(
+        return SampleCounts(
             self.first[begins],
             self.last[ends],
             self.least_upto[ends],
@@ -416,7 +416,7 @@ class Expected(NamedTuple):
 
 # Samples of one size are asked again and again, and this is most of what a ladder takes.
 @lru_cache(maxsize=16)
-def _expected_of_distinct(size: int, sigma: float) -> Expected:
+def _expected_of_distinct(size: int, sigma: float) -> SampleCounts:
     """That of a sample of which no two elements at rungs are equal."""
     first = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
     last = first + 1
@@ -425,7 +425,7 @@ def _expected_of_distinct(size: int, sigma: float) -> Expected:
         np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
         for places in (np.append(first[1:], size), first)
     )
-    expected = Expected(first, last, least_upto, most_upto, most_below)
+    expected = SampleCounts(first, last, least_upto, most_upto, most_below)
     for array in expected:
         array.setflags(write=False)
     return expected
@@ -449,7 +449,7 @@ def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
     return np.ceil(reach).astype(np.int64)
 
 
-def bracket_fences(spared: Spared, found: Found) -> Brackets | None:
+def bracket_fences(spared: Spared, found: BoxReport) -> Brackets | None:
     """Brackets about fences that are known now, among the values that were spared there; None if
     all is known."""
     if found.is_complete:
@@ -533,7 +533,7 @@ def _first_integer(fence: float, info: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class BoxReport:
     """What the second load says of a box.
 
     Parameters
@@ -574,7 +574,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class FenceQuery:
     """What is asked of candidates about a fence: how many elements are beyond, and which is the
     nearest inside.
 
@@ -589,11 +589,11 @@ class Asked:
     answer: Callable[[Sequence[Survey]], tuple[int | None, Any]]
 
     @classmethod
-    def known(cls, count: int, nearest: Any) -> Asked:
+    def known(cls, count: int, nearest: Any) -> FenceQuery:
         return cls([], lambda _: (count, nearest))
 
 
-class Gathered:
+class BracketContents:
     """What lies at and between the ends of some brackets. Nothing is sorted: of 1e8 elements there
     are 2.6 million candidates, and sorting them takes as long as half a read. Candidates may be on
     a device, and stay there."""
@@ -604,13 +604,13 @@ class Gathered:
         self.ties = tally.upto - tally.below
         self.least, self.largest = extremes_of(brackets.ends.dtype)
 
-    def below(self, first: Any) -> Asked:
+    def below(self, first: Any) -> FenceQuery:
         """How many elements are less than a value, None if what is about there was not gathered;
         and then the least that is not less, None if there is none. The value None stands for one
         above all elements."""
         ends, n = self.brackets.ends, self.tally.n_valid
         if first is None:
-            return Asked.known(n, None)
+            return FenceQuery.known(n, None)
         cell, before, is_known = self._place(first, self.tally.below)
         follow = ends[(ends >= first) & (self.ties > 0)][:1]
         begin = _next(ends[cell - 1], self.largest) if cell else self.least
@@ -623,15 +623,15 @@ class Gathered:
                 return None, None
             return before + number, _only(np.minimum, follow, found)
 
-        return Asked([None if is_known else apart, beyond], answer)
+        return FenceQuery([None if is_known else apart, beyond], answer)
 
-    def above(self, last: Any) -> Asked:
+    def above(self, last: Any) -> FenceQuery:
         """How many elements are greater than a value, None if what is about there was not gathered;
         and then the largest that is not greater, None if there is none. The value None stands for
         one below all elements."""
         ends, n = self.brackets.ends, self.tally.n_valid
         if last is None:
-            return Asked.known(n, None)
+            return FenceQuery.known(n, None)
         cell, before, is_known = self._place(last, self.tally.upto)
         follow = ends[(ends <= last) & (self.ties > 0)][-1:]
         begin = _next(ends[cell - 1], self.largest) if cell else self.least
@@ -643,10 +643,10 @@ class Gathered:
                 return None, None
             return n - before - number, _only(np.maximum, follow, found)
 
-        return Asked([None if is_known else (begin, last), beyond], answer)
+        return FenceQuery([None if is_known else (begin, last), beyond], answer)
 
     def answers(
-        self, asked: Sequence[Asked], kept: Sequence[Kept | None] = ()
+        self, asked: Sequence[FenceQuery], kept: Sequence[Kept | None] = ()
     ) -> tuple[list[tuple[int | None, Any]], list[NDArray[Any]]]:
         """What is asked, and the elements in further intervals, in one look at the candidates."""
         nothing = self.brackets.ends[:0]
@@ -727,7 +727,7 @@ def _last_fliers(rule: Rule, n: int) -> IntArray:
     return np.array([k - 1, n - k])
 
 
-def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
+def look(brackets: Brackets, tally: Tally, rule: Rule) -> BoxReport:
     """The quartiles, and the rest as far as it was gathered. There is at least one element.
 
     Raises `ChunksChangedError` if the brackets do not hold what they should.
@@ -748,7 +748,7 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> Found:
 
 def look_beyond(
     brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64], known: dict[int, Any]
-) -> Found:
+) -> BoxReport:
     """What lies beyond the fences that the quantiles `Rule.q` make, as far as it was gathered.
 
     `known` are elements by their ranks. Raises as `look`.
@@ -757,7 +757,7 @@ def look_beyond(
     k = min(max(rule.max_fliers, 1), n)
     low_fence, high_fence = rule.fences(q)
     fences = float(low_fence), float(high_fence)
-    gathered = Gathered(brackets, tally)
+    gathered = BracketContents(brackets, tally)
     sides = (
         _Side(gathered, k, k - 1, smallest_from(fences[0], dtype), gathered.least, known),
         _Side(gathered, k, n - k, largest_to(fences[1], dtype), gathered.largest, known),
@@ -768,7 +768,7 @@ def look_beyond(
     low = sides[0].most_extreme(below, whislo, kept[0])
     high = sides[1].most_extreme(above, whishi, kept[1])
     counts = n, tally.n_missing, tally.n_left_out
-    return Found(*counts, q, low, high, fences, below, above, (whislo, whishi))
+    return BoxReport(*counts, q, low, high, fences, below, above, (whislo, whishi))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -789,7 +789,7 @@ class _Side:
         Elements by their ranks.
     """
 
-    gathered: Gathered
+    gathered: BracketContents
     k: int
     rank: int
     fence: Any
@@ -835,9 +835,9 @@ class _Side:
         return self.gathered.answers([], [interval])[1][0]
 
 
-def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
+def look_again(found: BoxReport, brackets: Brackets, tally: Tally) -> BoxReport:
     """What is known of a box after a third load, which gathers what lies about its fences."""
-    gathered = Gathered(brackets, tally)
+    gathered = BracketContents(brackets, tally)
     asked = [_beyond_low(gathered, found.fences[0]), _beyond_high(gathered, found.fences[1])]
     of_low, of_high = found.below is None, found.above is None
     told, _ = gathered.answers(
@@ -854,15 +854,15 @@ def look_again(found: Found, brackets: Brackets, tally: Tally) -> Found:
     return found
 
 
-def _beyond_low(gathered: Gathered, fence: float) -> Asked:
+def _beyond_low(gathered: BracketContents, fence: float) -> FenceQuery:
     """How many elements are below the lower fence, and the nearest one inside."""
     if math.isnan(fence):  # nothing is beyond it, and no whisker ends there
-        return Asked.known(0, None)
+        return FenceQuery.known(0, None)
     return gathered.below(smallest_from(fence, gathered.brackets.ends.dtype))
 
 
-def _beyond_high(gathered: Gathered, fence: float) -> Asked:
+def _beyond_high(gathered: BracketContents, fence: float) -> FenceQuery:
     """How many elements are above the upper fence, and the nearest one inside."""
     if math.isnan(fence):
-        return Asked.known(0, None)
+        return FenceQuery.known(0, None)
     return gathered.above(largest_to(fence, gathered.brackets.ends.dtype))

@@ -79,7 +79,7 @@ def positions_of(
     `Envelope.positions`."""
     lo, hi = envelope.positions(first, last)
     if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
-        distances = Distances.of(cuts, envelope)
+        distances = CellDistances.of(cuts, envelope)
         narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
         lo, hi = np.array(narrowed, dtype=np.int64).T
     return lo, hi
@@ -310,7 +310,7 @@ def positions_among(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Distances:
+class CellDistances:
     """The cells whose distances say more than their counts, and what they say.
 
     A cell (a, b) with c elements of distance d to b, and a < y < b: were j of them up to y, then d
@@ -337,7 +337,7 @@ class Distances:
     slack: FloatArray
 
     @classmethod
-    def of(cls, cuts: Cuts, envelope: Envelope) -> Distances:
+    def of(cls, cuts: Cuts, envelope: Envelope) -> CellDistances:
         begin = _previous(cuts, envelope.position, -1)
         width = exact_gap(envelope.values[np.maximum(begin, 0)], cuts.pivots)
         informs = np.isfinite(cuts.distance) & np.isfinite(cuts.slack) & np.isfinite(width)
@@ -381,8 +381,8 @@ class Distances:
         least = np.clip(np.ceil(least / ROUND_UP), 0, inside)
         return int(self.envelope.lower[y]) + int(least.astype(np.int64).sum())
 
-    def _select(self, cells: IntArray) -> Distances:
-        return Distances(
+    def _select(self, cells: IntArray) -> CellDistances:
+        return CellDistances(
             self.envelope,
             self.begin[cells],
             self.end[cells],

@@ -34,7 +34,7 @@ from dask_gpuselect.maths.lane_weights import (
     TYPE_7,
     Items,
     Middle,
-    Wanted,
+    WantedQuantiles,
     check_some_weigh,
 )
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, inside_of, search
@@ -99,7 +99,7 @@ class WeightBrackets(Arrays):
     high: NDArray[Any]
     n_valid: IntArray
     n_missing: IntArray
-    wanted: Wanted
+    wanted: WantedQuantiles
 
     def ends(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """For each question, where it begins and ends, and what is between, which is not looked at
@@ -335,7 +335,7 @@ def merge(parts: Sequence[WeightCuts], m: int) -> WeightCuts:
 
 
 def narrowed(
-    parts: Sequence[WeightCuts], brackets: WeightBrackets | None, wanted: Wanted
+    parts: Sequence[WeightCuts], brackets: WeightBrackets | None, wanted: WantedQuantiles
 ) -> WeightBrackets:
     """The brackets that the cuts of a pass prove, inside those of the pass before if there was one.
 
@@ -366,7 +366,7 @@ def narrowed(
     return WeightBrackets(low, high, *numbers, wanted)
 
 
-def _targets(parts: Sequence[WeightCuts], wanted: Wanted) -> tuple[IntArray, IntArray]:
+def _targets(parts: Sequence[WeightCuts], wanted: WantedQuantiles) -> tuple[IntArray, IntArray]:
     """Bounds of the weights that are wanted of each lane, shape ``(n_lanes, n_brackets)``."""
     least, most = total("least", parts)[:, None], total("most", parts)[:, None]
     q = np.array(wanted.q)

@@ -45,7 +45,7 @@ def check_some_weigh(lanes: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedQuantiles:
     """Which quantiles are asked of every lane, by which method.
 
     Parameters
@@ -71,7 +71,7 @@ class Wanted:
 # --- Lanes that are known as a whole --------------------------------------------------------------
 
 
-def pick(lanes: SortedLanes, wanted: Wanted) -> Lanes:
+def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
     """Find what answers, of lanes that are known as a whole: two elements whose mean does; of the
     estimator of type 7, the answers themselves."""
     check_some_weigh(lanes)
@@ -83,7 +83,7 @@ def pick(lanes: SortedLanes, wanted: Wanted) -> Lanes:
 
 def decided(
     lanes: SortedLanes,
-    wanted: Wanted,
+    wanted: WantedQuantiles,
     lower: NDArray[Any],
     upper: NDArray[Any],
     is_sure: NDArray[np.bool_],
@@ -147,7 +147,7 @@ class Items:
     middle: Middle | None = None
 
     @classmethod
-    def of(cls, lanes: SortedLanes, wanted: Wanted) -> Self:
+    def of(cls, lanes: SortedLanes, wanted: WantedQuantiles) -> Self:
         """Take all elements of lanes."""
         assert lanes.weights is not None
         n, weights = lanes.n_valid, lanes.weights
@@ -156,7 +156,7 @@ class Items:
         square = squares_of(weights, wholes) if wanted.method == TYPE_7 else none
         return cls(lanes.values, running, none, n, running.at(n), square)
 
-    def answer(self, q: float, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
+    def answer(self, q: float, wanted: WantedQuantiles) -> tuple[NDArray[Any], NDArray[Any]]:
         """The two elements whose mean answers, of each row."""
         if wanted.method == TYPE_7:
             found = self._averages(q, wanted.dtype)
@@ -173,7 +173,7 @@ class Items:
     def _some_item(self, places: IntArray) -> IntArray:
         return np.minimum(places, np.maximum(self.n - 1, 0))
 
-    def check(self, q: float, wanted: Wanted, below: ExactSums, upto: ExactSums) -> None:
+    def check(self, q: float, wanted: WantedQuantiles, below: ExactSums, upto: ExactSums) -> None:
         """Raise unless the answers are among the items: if more is wanted than the weight `below`
         the first, and less than the weight `upto` the last."""
         first, last = needs(self.weight, q)

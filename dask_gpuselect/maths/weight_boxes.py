@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
-    Found,
+    BoxReport,
     Ladder,
     Rule,
     Spared,
@@ -26,7 +26,7 @@ from dask_gpuselect.maths.coarse import narrower_weighted
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.weight_brackets import Reach, WeightEnvelope, summed_between
+from dask_gpuselect.maths.weight_brackets import WeightBounds, WeightEnvelope, summed_between
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
     WeightedBrackets,
@@ -123,7 +123,7 @@ def _cells(
     return np.append(lo, begins), np.append(hi, ends)
 
 
-def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[Reach]:
+def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[WeightBounds]:
     """What the elements reach that a quantile is made of: one sum, or both ends of a window."""
     if rule.method == "linear":
         return envelope.window(q)
@@ -131,7 +131,7 @@ def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[Reach]:
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedFound(Found):
+class WeightedFound(BoxReport):
     """What the second load says of a box of elements that weigh.
 
     Parameters
@@ -160,7 +160,7 @@ def look_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Weighte
     found = look_beyond(order.brackets, order.tally, rule, q, {})
     low, high = np.unique(found.low), np.unique(found.high)
     return WeightedFound(
-        **{each.name: getattr(found, each.name) for each in fields(Found)},
+        **{each.name: getattr(found, each.name) for each in fields(BoxReport)},
         weight=order.weight,
         low_weights=order.at(low),
         high_weights=order.at(high)[::-1],
@@ -183,7 +183,7 @@ def look_weighted_again(
     )
 
 
-def _below(order: InOrder, found: Found) -> int:
+def _below(order: InOrder, found: BoxReport) -> int:
     """What lies below the lower fence."""
     if not found.below:
         return 0
@@ -191,7 +191,7 @@ def _below(order: InOrder, found: Found) -> int:
     return order.weight if first is None else order.below(first)
 
 
-def _above(order: InOrder, found: Found) -> int:
+def _above(order: InOrder, found: BoxReport) -> int:
     """What lies above the upper fence."""
     if not found.above:
         return 0

@@ -32,7 +32,7 @@ MOST_TIED = 16
 
 
 @dataclass(frozen=True)
-class Reach:
+class WeightBounds:
     """Bounds of a sum of weights that a wanted element is the first to reach, or to pass.
 
     Parameters
@@ -113,13 +113,13 @@ class WeightEnvelope:
         bounds = lower - doubt, upper + doubt, ties, unit, least, most, square, around
         return cls(counts, n_valid, *bounds, n_cells)
 
-    def share(self, q: float, *, passes: bool = False) -> Reach:
+    def share(self, q: float, *, passes: bool = False) -> WeightBounds:
         """The share q of all weights."""
         share = Fraction(q)
         least, most = share * self.least * (1 - ROUNDING), share * self.most * (1 + ROUNDING)
-        return Reach(least, most, passes, {0.0: 0, 1.0: -1}.get(q))
+        return WeightBounds(least, most, passes, {0.0: 0, 1.0: -1}.get(q))
 
-    def window(self, q: float) -> tuple[Reach, Reach]:
+    def window(self, q: float) -> tuple[WeightBounds, WeightBounds]:
         """The ends of the window of the estimator of type 7: see `weight_finish.window_means`."""
         share, rest = Fraction(q), 1 - Fraction(q)
         # The window's width: the sum of squares by the sum, which is at most that sum itself.
@@ -129,11 +129,11 @@ class WeightEnvelope:
         low = [max(share * (self.least - wide), Fraction(0)), share * (self.most - narrow)]
         high = [share * self.least + rest * narrow, share * self.most + rest * wide]
         return (
-            Reach(low[0], low[1], True, 0 if q == 0 else None),
-            Reach(high[0], high[1], False, -1 if q == 1 else None),
+            WeightBounds(low[0], low[1], True, 0 if q == 0 else None),
+            WeightBounds(high[0], high[1], False, -1 if q == 1 else None),
         )
 
-    def positions(self, wanted: Sequence[Reach]) -> tuple[IntArray, IntArray]:
+    def positions(self, wanted: Sequence[WeightBounds]) -> tuple[IntArray, IntArray]:
         """Between which of the distinct pivots the wanted elements are: (lo, hi]."""
         least = np.array([ceil(each.least) for each in wanted], np.int64)
         most = np.array(
@@ -189,7 +189,9 @@ def window_ranges(cuts: WeightedCuts, q: Sequence[float]) -> Ranges:
     return _ranges(cuts, lambda envelope: [end for each in q for end in envelope.window(each)])
 
 
-def _ranges(cuts: WeightedCuts, wanted: Callable[[WeightEnvelope], Sequence[Reach]]) -> Ranges:
+def _ranges(
+    cuts: WeightedCuts, wanted: Callable[[WeightEnvelope], Sequence[WeightBounds]]
+) -> Ranges:
     if not cuts.n_valid.any():
         return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
     envelope = WeightEnvelope.of(cuts)

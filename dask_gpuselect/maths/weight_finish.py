@@ -61,7 +61,7 @@ def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Found:
+class FirstReached:
     """The first element up to which the elements reach some weight.
 
     Parameters
@@ -145,7 +145,7 @@ class InOrder:
         """What all elements weigh."""
         return self.borders[-1]
 
-    def reaching(self, weights: Sequence[int]) -> list[Found]:
+    def reaching(self, weights: Sequence[int]) -> list[FirstReached]:
         """The first elements up to which the elements weigh at least so much, each weight at least
         1 and at most that of all.
 
@@ -154,7 +154,7 @@ class InOrder:
         ChunksChangedError
             If one of them is not among the candidates: load 2 read other data than load 1.
         """
-        found: dict[int, Found] = {}
+        found: dict[int, FirstReached] = {}
         at = -1  # the block that was last looked at
         for weight in sorted(set(weights)):
             segment = bisect_left(self.borders, weight)
@@ -162,7 +162,7 @@ class InOrder:
             cell, is_end = divmod(segment, 2)
             if is_end:
                 place, value = int(self.starts[cell + 1]), self.brackets.ends[cell]
-                found[weight] = Found(value, segment, place, begin, self.borders[segment])
+                found[weight] = FirstReached(value, segment, place, begin, self.borders[segment])
                 continue
             if not self.brackets.wanted[cell]:
                 raise _left()
@@ -175,7 +175,7 @@ class InOrder:
             i = bisect_left(range(size + 1), weight + beside, 1, key=before)
             place = block * BLOCK + i - 1
             ends = before(i - 1) - beside, before(i) - beside
-            found[weight] = Found(self.elements[place], segment, place, *ends)
+            found[weight] = FirstReached(self.elements[place], segment, place, *ends)
         return [found[weight] for weight in weights]
 
     def below(self, value: Any) -> int:
@@ -306,7 +306,7 @@ class Products:
     unknown: IntArray
 
     @classmethod
-    def of(cls, order: InOrder, ends: Sequence[Found]) -> Self:
+    def of(cls, order: InOrder, ends: Sequence[FirstReached]) -> Self:
         """All that is between some of the elements found, at `WeightedBrackets`."""
         brackets, tally = order.brackets, order.tally
         assert isinstance(brackets, WeightedBrackets)
@@ -335,7 +335,7 @@ class Products:
         segments = [*accumulate(_interleaved(at_cells.tolist(), at_ends.tolist()), initial=0)]
         return cls(segments, order.starts, places, candidates, unknown)
 
-    def of_window(self, first: Found, last: Found) -> int:
+    def of_window(self, first: FirstReached, last: FirstReached) -> int:
         """Of the elements behind the first one and before the last."""
         if self.unknown[last.segment] > self.unknown[first.segment]:
             raise _left()
@@ -344,7 +344,7 @@ class Products:
             begin = self.segments[first.segment + 1]
         return self._before(last, 0) - begin
 
-    def _before(self, found: Found, more: int) -> int:
+    def _before(self, found: FirstReached, more: int) -> int:
         """Of all elements before one, and of so many more candidates."""
         before = self.segments[found.segment]
         if found.segment % 2:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import numpy_dtype, to_host, usual
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.marks import Seen, changed, marks_of
+from dask_gpuselect.engine.marks import KnownChunks, changed, marks_of
 from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended, merged, private_copy
 from dask_gpuselect.maths.nearest import Nearest
 from dask_gpuselect.neighbors.steps import (
@@ -51,7 +51,7 @@ def _nearest(search: Search) -> DaskArray:
     x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
     rows = each_chunk(_query_rows, f"{label}-query-rows-{tokenize(q.name)}", [q])
     name = f"{label}-queries-{tokenize(q.name)}"
-    join = partial(Seen.merge, np.concatenate)
+    join = partial(KnownChunks.merge, np.concatenate)
     queries = reduced(rows, f"{label}-queries-merge", join, join, name)
     limit = search.tile_elements
     token = tokenize(x.name, q.name, k, limit)
@@ -99,15 +99,15 @@ def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
     return meta_from_array(usual(like[:0]), ndim=ndim, dtype=dtype)
 
 
-def _query_rows(chunk: Any) -> Seen:
+def _query_rows(chunk: Any) -> KnownChunks:
     """A chunk of queries on the host."""
     host = to_host(chunk)
     check_finite(Q=host)
-    return Seen(host.astype(np.float64, copy=False), marks_of([chunk], ordered=True))
+    return KnownChunks(host.astype(np.float64, copy=False), marks_of([chunk], ordered=True))
 
 
 def _nearest_of_chunk(
-    chunk: Any, seen: Seen, place: tuple[int, ...], *, k: int, limit: int, is_same: bool
+    chunk: Any, seen: KnownChunks, place: tuple[int, ...], *, k: int, limit: int, is_same: bool
 ) -> Nearest:
     """The nearest rows in a chunk, of X; which has to be the chunk of queries at its place, where
     the queries are X."""

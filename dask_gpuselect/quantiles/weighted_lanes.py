@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine.questions import LaneQuestion, Steps
+from dask_gpuselect.engine.questions import LaneQuestion, PassSteps
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_weights import Wanted
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.weights import WEIGHT_BYTES
 from dask_gpuselect.quantiles.questions import Filled, Quantiles
@@ -59,13 +59,13 @@ class WeightedLaneQuantiles(LaneQuestion):
         return len(self.q)
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedQuantiles:
         # The estimator of type 7 is rounded once, and so to the answers' type.
-        return Wanted(self.q, self.method, self.dtype)
+        return WantedQuantiles(self.q, self.method, self.dtype)
 
     @property
-    def steps(self) -> Steps:
-        return Steps(
+    def steps(self) -> PassSteps:
+        return PassSteps(
             kernels.lane_cuts,
             lane_weight_cuts.merge,
             partial(lane_weight_cuts.narrowed, wanted=self.wanted),

@@ -17,7 +17,7 @@ from dask_gpuselect.arrays import masked, namespace
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.lanes import ask_lanes
-from dask_gpuselect.engine.marks import InColumn, Seen, changed, marks_of
+from dask_gpuselect.engine.marks import InColumn, KnownChunks, changed, marks_of
 from dask_gpuselect.engine.questions import Block, LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
 from dask_gpuselect.kernels import valid_in
@@ -287,7 +287,7 @@ class LaneDeviationQuestion(LaneQuestion):
 @quiet()
 def _distances_in_groups(
     chunk: Accompanied,
-    medians: list[Seen],
+    medians: list[KnownChunks],
     place: tuple[int, ...],
     *,
     question: DeviationQuestion,
@@ -307,7 +307,7 @@ def _distances_in_groups(
 @quiet()
 def _distances_of_same(
     chunk: Any,
-    median: Seen,
+    median: KnownChunks,
     place: tuple[int, ...],
     *,
     question: DeviationQuestion,
@@ -321,7 +321,7 @@ def _distances_of_same(
     return kernels.deviations(chunk, median.value, question.dtype)
 
 
-def _finished_seen(found: Any, median: Seen, question: DeviationQuestion) -> Any:
+def _finished_seen(found: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
     return _finished(found, median.value, question)
 
 

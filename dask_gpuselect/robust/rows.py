@@ -16,7 +16,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_float64, concatenate, in_kind, namespace, to_host
 from dask_gpuselect.engine import threads
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced
-from dask_gpuselect.engine.marks import Marks, Seen, marks_of
+from dask_gpuselect.engine.marks import KnownChunks, Marks, marks_of
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, FloatArray, IntArray
@@ -230,10 +230,10 @@ class LazyRows:
             _of_chunk, name, [self.x, self.y, each], measure=measure, arguments=arguments
         )
         last = f"{label}-all-{token}"
-        how = partial(Seen.merge, merge)
+        how = partial(KnownChunks.merge, merge)
         merged = reduced(parts, f"{label}-merge", how, how, last)
         with outside():  # the sources are the user's
-            seen: Seen = merged.compute()
+            seen: KnownChunks = merged.compute()
         self.marks = [(int(x), int(y)) for x, y in seen.marks.reshape(-1, 2)]
         result: T = seen.value
         return result
@@ -259,9 +259,9 @@ class LazyRows:
 
 def _of_chunk(
     x: Any, y: Any, own: Own, *, measure: Callable[..., T], arguments: dict[str, Any]
-) -> Seen:
+) -> KnownChunks:
     marks = own.check(x, y)
-    return Seen(measure(x, y[:, 0], own.value, **arguments), marks)
+    return KnownChunks(measure(x, y[:, 0], own.value, **arguments), marks)
 
 
 @quiet()

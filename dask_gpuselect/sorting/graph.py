@@ -197,7 +197,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
 
 
 @dataclass(frozen=True)
-class Places:
+class SharedSplitters:
     """Splitters about which all chunks are asked in one place.
 
     Parameters
@@ -216,9 +216,9 @@ EDGES_WORK = 80
 """Bytes that the task of some splitters holds for each of them and each chunk, about."""
 
 
-def _places_of(plan: SortPlan, n_in: int) -> list[Places]:
+def _places_of(plan: SortPlan, n_in: int) -> list[SharedSplitters]:
     steps, n_out = np.array(plan.stages.steps), plan.wanted.n_chunks
-    places = [Places(steps[1:-1] - 1)]
+    places = [SharedSplitters(steps[1:-1] - 1)]
     if not plan.stages.n_batches:
         return places
     most = max(settings.n_bytes("root-limit") // (EDGES_WORK * n_in), 1)
@@ -226,7 +226,7 @@ def _places_of(plan: SortPlan, n_in: int) -> list[Places]:
     while first < len(steps) - 1:
         last = max(int(np.searchsorted(steps, steps[first] + most, "right")) - 1, first + 1)
         own = np.arange(max(steps[first] - 1, 0), min(steps[last], n_out - 1))
-        places.append(Places(own, (first, last)))
+        places.append(SharedSplitters(own, (first, last)))
         first = last
     return places
 
@@ -234,7 +234,7 @@ def _places_of(plan: SortPlan, n_in: int) -> list[Places]:
 def _make_deal(
     parts: list[Edges],
     splitters: Splitters,
-    some: Places,
+    some: SharedSplitters,
     order: ChunkOrder | None,
     stages: Stages,
 ) -> Table | list[list[Division]]:

@@ -218,7 +218,7 @@ def _is_nan(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Places:
+class SortedRanks:
     """How many elements there are, what ranks are wanted, and where the chunks begin.
 
     Parameters
@@ -245,14 +245,14 @@ def _chain_ends(parts: list[Any]) -> list[Any]:
     return list(chain.from_iterable(part if isinstance(part, list) else [part] for part in parts))
 
 
-def _places(parts: list[Any], q: tuple[float, ...]) -> Places:
+def _places(parts: list[Any], q: tuple[float, ...]) -> SortedRanks:
     ends: list[Ends] = _chain_ends(parts)
     _check_ascending(ends)
     starts = np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
     n = int(starts[-1])
     wanted = ranks(max(n, 1), np.array(q), LINEAR)
     n_nan = sum(each.n_nan for each in ends)
-    return Places(n, n_nan, starts, wanted.lower, wanted.upper, wanted.weight)
+    return SortedRanks(n, n_nan, starts, wanted.lower, wanted.upper, wanted.weight)
 
 
 def _check_ascending(ends: list[Ends]) -> None:
@@ -262,7 +262,7 @@ def _check_ascending(ends: list[Ends]) -> None:
             raise ValueError("the array is not sorted: the ends of its chunks do not ascend")
 
 
-def _pick(chunk: Any, places: Places, block: tuple[int, ...]) -> dict[int, Any]:
+def _pick(chunk: Any, places: SortedRanks, block: tuple[int, ...]) -> dict[int, Any]:
     """The elements of wanted ranks that are in a chunk."""
     start, stop = places.starts[int(block[0]) :][:2].tolist()
     wanted = {*places.lower.tolist(), *places.upper.tolist()}
@@ -286,7 +286,7 @@ class Quartiles:
     high: float
 
 
-def _quartiles(parts: list[dict[int, Any]], places: Places, rule: Rule) -> Quartiles:
+def _quartiles(parts: list[dict[int, Any]], places: SortedRanks, rule: Rule) -> Quartiles:
     if places.n == 0:
         nan = float("nan")
         return Quartiles(np.full(len(rule.q), nan), nan, nan)
@@ -348,7 +348,7 @@ def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
     return bisect_left(range(ends.n), True, key=lambda i: holds(float(_element(chunk, i))))
 
 
-def _statistics(parts: list[Beyond], places: Places, quartiles: Quartiles) -> dict[str, Any]:
+def _statistics(parts: list[Beyond], places: SortedRanks, quartiles: Quartiles) -> dict[str, Any]:
     found = Beyond.joined(parts)
     q1, med, q3 = quartiles.q[:3].tolist()
     with np.errstate(over="ignore", invalid="ignore"):

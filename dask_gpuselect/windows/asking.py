@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dask_gpuselect.arrays import in_kind, numpy_dtype
-from dask_gpuselect.engine.halos import Reach, of_array, with_halos
+from dask_gpuselect.engine.halos import Halo, of_array, with_halos
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.windows import Frame
-from dask_gpuselect.windows.questions import WindowQuestion, Windows
+from dask_gpuselect.windows.questions import WindowAnswers, WindowQuestion
 
 
-def frame_of(reaches: Sequence[Reach], footprint: tuple[bool, ...] | None = None) -> Frame:
+def frame_of(reaches: Sequence[Halo], footprint: tuple[bool, ...] | None = None) -> Frame:
     """Return the window that reaches so far along each axis."""
     size, step = zip(*((reach.size, reach.step) for reach in reaches), strict=True)
     return Frame(size, step, footprint)
@@ -21,7 +21,7 @@ def frame_of(reaches: Sequence[Reach], footprint: tuple[bool, ...] | None = None
 def ask_windows(
     label: str,
     array: Any,
-    reaches: Sequence[Reach],
+    reaches: Sequence[Halo],
     question: WindowQuestion | None,
     *,
     is_one: bool = True,
@@ -46,7 +46,7 @@ def ask_windows(
     fill : scalar, optional
         What is beyond the ends; see `with_halos`.
     """
-    windows = Windows(frame_of(reaches, footprint), question, numpy_dtype(array), is_one)
+    windows = WindowAnswers(frame_of(reaches, footprint), question, numpy_dtype(array), is_one)
     if isinstance(array, DaskArray):
         how = (windows.result, fill, windows.new_axes)
         return with_halos(windows, label, array, reaches, *how)

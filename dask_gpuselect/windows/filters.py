@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_gpuselect.arguments import Axis, as_array, public, reduced_axes, same_kind
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.engine.halos import Reach
+from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import no_quantiles_of
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.quantiles.documentation import documented_like
@@ -259,7 +259,7 @@ def _reaches(
     marks: Any,
     mode: str | Sequence[str],
     origin: int | Sequence[int],
-) -> tuple[Reach, ...]:
+) -> tuple[Halo, ...]:
     """Find how far windows reach along each axis of an array."""
     if marks is None and size is None:
         raise RuntimeError("no footprint or filter size provided")
@@ -268,7 +268,7 @@ def _reaches(
             f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(axes)}): pass axes="
         )
     sizes = _each(size, axes, "size") if marks is None else marks.shape
-    found = [Reach(0, 0)] * ndim
+    found = [Halo(0, 0)] * ndim
     about = zip(axes, sizes, _each(mode, axes, "mode"), _each(origin, axes, "origin"), strict=True)
     for axis, given, how, moved in about:
         n, shift = operator.index(given), operator.index(moved)
@@ -279,7 +279,7 @@ def _reaches(
         before = n // 2 + shift
         if not 0 <= before < n:
             raise ValueError(f"invalid origin {shift} for a window of {n}")
-        found[axis] = Reach(before, n - 1 - before, 1, MODES[how])
+        found[axis] = Halo(before, n - 1 - before, 1, MODES[how])
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ from dask_gpuselect.arguments import (
     scale_factor,
 )
 from dask_gpuselect.arrays import numpy_dtype
-from dask_gpuselect.engine.halos import Reach
+from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
 from dask_gpuselect.quantiles.functions import probabilities
@@ -154,7 +154,7 @@ class Rolling:
     """
 
     def __init__(
-        self, x: Any, reaches: tuple[Reach, ...], least: int | None, where: Any, nodata: Any
+        self, x: Any, reaches: tuple[Halo, ...], least: int | None, where: Any, nodata: Any
     ) -> None:
         self._x, self._reaches, self._least = x, reaches, least
         self._left_out = {"where": where, "nodata": nodata}
@@ -237,7 +237,7 @@ def _asked(
     q: Any,
     method: str | Method,
     *,
-    reaches: tuple[Reach, ...],
+    reaches: tuple[Halo, ...],
     least: int | None,
     where: Any,
     nodata: Any,
@@ -259,7 +259,7 @@ def _asked(
     may_lack = not is_whole or any(
         reach.mode is None and (least > 1 or min(reach.before, reach.after) < 0)
         for reach in reaches
-        if reach != Reach(0, 0, reach.step)
+        if reach != Halo(0, 0, reach.step)
     )
     question = _question(name, shares, method, source, q, omits=omits, scale=scale)
     result = question.result
@@ -314,7 +314,7 @@ def _reaches(
     boundary: str | None,
     closed: str | None,
     step: int | Sequence[int],
-) -> tuple[Reach, ...]:
+) -> tuple[Halo, ...]:
     """Find how far windows reach along each axis of an array."""
     axes, sizes = _sizes(window, axis, ndim)
     if boundary is not None and boundary not in MODES:
@@ -322,11 +322,11 @@ def _reaches(
     if closed not in CLOSED:
         raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
     earlier, later = CLOSED[closed]
-    found = [Reach(0, 0)] * ndim
+    found = [Halo(0, 0)] * ndim
     about = zip(axes, sizes, _each(center, axes, "center"), _each(step, axes, "step"), strict=True)
     for own, size, is_centred, every in about:
         after = (size - 1) // 2 if is_centred else 0
-        reach = Reach(size - 1 - after + earlier, after + later, every, boundary)
+        reach = Halo(size - 1 - after + earlier, after + later, every, boundary)
         if reach.size < 1:
             raise ValueError('a window of 1 that is closed at "neither" end holds nothing')
         found[own] = reach

@@ -102,7 +102,7 @@ def _gap(pair: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowAnswers:
     """Answer all windows of a padded chunk.
 
     Parameters

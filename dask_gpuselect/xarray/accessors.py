@@ -29,7 +29,7 @@ from dask_gpuselect.xarray.reductions import (
 from dask_gpuselect.xarray.windows import ExactRolling
 
 
-class _Accessor(Reductions):
+class _LabelledAccessor(Reductions):
     """What the accessors of DataArrays and Datasets have in common."""
 
     _obj: Any
@@ -184,7 +184,7 @@ class _Accessor(Reductions):
         return ExactGroupBy(self._obj, groups_of(method(*args, **how)))
 
 
-class ExactDataArray(_Accessor):
+class ExactDataArray(_LabelledAccessor):
     """Exact quantiles and box plots of a DataArray: ``a.exact``.
 
     Parameters
@@ -259,7 +259,7 @@ class ExactDataArray(_Accessor):
         return boxplot.describe_boxplot(self._obj.data, axes, **how)
 
 
-class ExactDataset(_Accessor):
+class ExactDataset(_LabelledAccessor):
     """Exact quantiles and box plots of the numeric variables of a Dataset: ``ds.exact``.
 
     Parameters

@@ -11,10 +11,10 @@ import xarray as xr
 
 from dask_gpuselect.arguments import check_known
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.xarray.groups import Groups
+from dask_gpuselect.xarray.groups import LabelledGroups
 
 
-def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
+def groups_of_days(obj: Any, dim: Hashable, window: int) -> LabelledGroups:
     """The groups of `exact.groupby_dayofyear`, which see."""
     check_known(dim, "dim")
     check_known(window, "window")
@@ -38,7 +38,7 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> Groups:
     def named(found: Any) -> Any:
         return found.assign_coords({NAME: numbers})
 
-    return Groups(
+    return LabelledGroups(
         by=windows,
         dims=(dim,),
         numbers=list(windows),

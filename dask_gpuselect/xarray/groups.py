@@ -30,7 +30,7 @@ from dask_gpuselect.xarray.reductions import (
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class LabelledGroups:
     """Which elements of an object are in which group, and what the groups are called.
 
     Parameters
@@ -86,7 +86,7 @@ class Groups:
         return array.transpose(*sorted(array.dims, key=place), transpose_coords=False)
 
 
-def groups_of(grouped: Any) -> Groups:
+def groups_of(grouped: Any) -> LabelledGroups:
     """The groups of xarray's ``a.groupby(...)``, `groupby_bins` or `resample`."""
     encoded, groupers = grouped.encoded, grouped.groupers
     codes: xr.DataArray = encoded.codes
@@ -110,7 +110,7 @@ def groups_of(grouped: Any) -> Groups:
         }
         return (found.reindex(full) if full else found).rename(resampled)
 
-    return Groups(
+    return LabelledGroups(
         by=codes,
         dims=codes.dims,
         numbers=there,
@@ -142,7 +142,7 @@ RESAMPLED = "__resample_dim__"
 """What xarray calls the groups of `resample`, before they have the name of the dimension."""
 
 
-def all_dims(dim: Any, obj: Any, groups: Groups) -> list[Hashable]:
+def all_dims(dim: Any, obj: Any, groups: LabelledGroups) -> list[Hashable]:
     """The dimensions that are reduced: those of the groups by default, and all of them for ``...``.
 
     Raises
@@ -206,7 +206,7 @@ class _Asked:
         return [] if self.q is None else [self.q]
 
     def of_array(
-        self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]
+        self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
     ) -> xr.DataArray:
         """The answer with all groups along one dimension."""
         array = groups.expanded(array)
@@ -229,7 +229,7 @@ class _Asked:
             return result
         return result.assign_coords(quantile=("quantile", self.q) if self.q.ndim else self.q)
 
-    def asked(self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]) -> Any:
+    def asked(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
         """What the groups of an array that has all dimensions answer."""
         axes = tuple(sorted(map(array.dims.index, dims)))
         grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
@@ -237,7 +237,7 @@ class _Asked:
         return self._of_dtype(self.methods, array.dtype)(grouped, *self.shares, **how)
 
     def of_variable(
-        self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]
+        self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
     ) -> xr.DataArray:
         """The same of a variable of a dataset, which may lack dimensions."""
         own = [dim for dim in dims if dim in array.dims]
@@ -249,7 +249,7 @@ class _Asked:
             array = answered(array, function, own, how, *self.shares)
         return array.expand_dims({groups.name: len(groups.numbers)})
 
-    def takes(self, array: xr.DataArray, groups: Groups, dims: Sequence[Hashable]) -> bool:
+    def takes(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> bool:
         """Whether a variable of a dataset is part of the answer."""
         function, method = self.methods[0].__name__, self.how.get("method", "linear")
         has_answer = is_answered(function, array.dtype, method)
@@ -258,7 +258,7 @@ class _Asked:
             return self.carried is not None and (has_answer or not is_asked)
         return has_answer
 
-    def of(self, obj: Any, groups: Groups, dims: Sequence[Hashable]) -> Any:
+    def of(self, obj: Any, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
         """The answer about a DataArray or a Dataset."""
         if isinstance(obj, xr.DataArray):
             found = groups.named(self.of_array(obj, groups, dims))
@@ -317,7 +317,7 @@ class ExactGroupBy:
     (array([1, 2]), array([0.5, 3.5]))
     """
 
-    def __init__(self, obj: Any, groups: Groups) -> None:
+    def __init__(self, obj: Any, groups: LabelledGroups) -> None:
         self._obj, self._groups = obj, groups
 
     def __repr__(self) -> str:

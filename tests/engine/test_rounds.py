@@ -119,7 +119,7 @@ def test_how_much_is_gathered() -> None:
     most = 4 * math.isqrt(n * n_chunks) + (1 << 16)
     for inside, is_gathered in ((n, False), (most + 1, False), (most, True), (1, True)):
         known = replace(Known.at_first(0, 0, n, np.dtype("f8")), inside=inside)
-        progress = rounds.Progress(n, 0, (rounds.Wanted(known, (), None),))
+        progress = rounds.Progress(n, 0, (rounds.RankSearch(known, (), None),))
         assert bool(progress.gathers(n_chunks)) == is_gathered
 
 
@@ -128,7 +128,7 @@ def test_no_more_is_gathered_than_the_limit() -> None:
     n, n_chunks = 10**10, 10**4
     known = replace(Known.at_first(0, 0, n, np.dtype("f8")), inside=500)
     for room, is_gathered in ((999, False), (1000, True)):
-        wanted = (rounds.Wanted(known, (), None),) * 2
+        wanted = (rounds.RankSearch(known, (), None),) * 2
         progress = rounds.Progress(n, 0, wanted, room=room)
         assert bool(progress.gathers(n_chunks)) == is_gathered
 

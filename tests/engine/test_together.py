@@ -27,7 +27,7 @@ from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine import source as engine
 from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.loads import Asked, ask_together
+from dask_gpuselect.engine.loads import ArrayQuestion, ask_together
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.quantiles.functions import _asked
 from dask_gpuselect.robust import iqr, mad
@@ -248,7 +248,7 @@ def test_equal_questions_may_have_answers_of_different_forms(dtype: str) -> None
     x = da.from_array((normal(60) * 20 + 100).astype(dtype), chunks=10)
     _, question, *_ = _asked(x, 0.5, None, "lower")
     forms = [Form((1,) * ndim, question.dtype, x._meta) for ndim in (0, 2, 0)]
-    answers = ask_together([Asked(x, question, form) for form in forms], "asked")
+    answers = ask_together([ArrayQuestion(x, question, form) for form in forms], "asked")
     found = dask.compute(*answers, scheduler="sync")
     assert [each.shape for each in found] == [(), (1, 1), ()]
     assert {float(each.item()) for each in found} == {

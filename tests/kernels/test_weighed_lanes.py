@@ -16,7 +16,7 @@ from dask_gpuselect.kernels.cpu import weighed_lanes
 from dask_gpuselect.maths import lane_ends, lane_weights
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-from dask_gpuselect.maths.lane_weights import METHODS, Wanted
+from dask_gpuselect.maths.lane_weights import METHODS, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.quiet import quiet
 
@@ -104,7 +104,7 @@ def test_what_answers_is_what_integers_say(weights: str, method: str) -> None:
         for n in SIZES:
             lanes = SortedLanes.weighed(*drawn(name, weights, n, dtype))
             for answer in ("f8", "f4", "f2") if dtype == "f4" else ("f8",):
-                wanted = Wanted(Q, method, np.dtype(answer))
+                wanted = WantedQuantiles(Q, method, np.dtype(answer))
                 with quiet():
                     try:
                         expected = lane_weights.pick(lanes, wanted)

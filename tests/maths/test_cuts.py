@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts
 from dask_gpuselect.maths.envelope import (
-    Distances,
+    CellDistances,
     Envelope,
     exact_gap,
     find_brackets,
@@ -36,7 +36,7 @@ def ranks_of(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def bounds(envelope: Envelope, cuts: Cuts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What distances prove of #{x <= y} at every distinct pivot y."""
-    distances = Distances.of(cuts, envelope)
+    distances = CellDistances.of(cuts, envelope)
     positions = range(len(envelope.values))
     least = np.array([distances.least(y) for y in positions], np.int64)
     most = np.array([distances.most(y) for y in positions], np.int64)

@@ -23,7 +23,7 @@ from dask_gpuselect.maths.lane_weight_cuts import (
     narrowed,
     tally_of_sorted,
 )
-from dask_gpuselect.maths.lane_weights import Wanted, pick
+from dask_gpuselect.maths.lane_weights import WantedQuantiles, pick
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from tests.data import uniform
 from tests.oracle import rounded, weighted
@@ -91,7 +91,9 @@ def test_integer_weights_repeat_elements(n: int) -> None:
     x = rng.normal(size=(LANES, n))
     w = rng.integers(0, 3, x.shape)
     w[0] = 1
-    found = pick(SortedLanes.weighed(x, w), Wanted(tuple(q), "averaged_inverted_cdf", FLOAT))
+    found = pick(
+        SortedLanes.weighed(x, w), WantedQuantiles(tuple(q), "averaged_inverted_cdf", FLOAT)
+    )
     for lane, (lower, upper) in enumerate(zip(found.lower, found.upper, strict=True)):
         repeated = np.repeat(x[lane], w[lane])
         np.testing.assert_array_equal(lower, np.quantile(repeated, q, method="inverted_cdf"))
@@ -125,11 +127,11 @@ def test_all_weights_zero() -> None:
     w[1] = 0
     lanes = SortedLanes.weighed(np.ones((3, 4)), w)
     with pytest.raises(ValueError, match="Weights included NaN, inf or were all zero"):
-        pick(lanes, Wanted(Q, "linear", FLOAT))
+        pick(lanes, WantedQuantiles(Q, "linear", FLOAT))
     left_out = SortedLanes.weighed(
         np.ones((3, 4)), w, np.array([[True], [False], [True]]) & (w == w)
     )
-    assert pick(left_out, Wanted(Q, "linear", FLOAT)).n_valid.tolist() == [4, 0, 4]
+    assert pick(left_out, WantedQuantiles(Q, "linear", FLOAT)).n_valid.tolist() == [4, 0, 4]
 
 
 # --- Lanes in parts -------------------------------------------------------------------------------
@@ -141,7 +143,9 @@ def parts_of(x: NDArray[Any], w: NDArray[Any], *cuts: int) -> list[SortedLanes]:
     return [SortedLanes.weighed(x[:, a:b], w[:, a:b]) for a, b in pairs]
 
 
-def in_parts(parts: list[SortedLanes], wanted: Wanted, widths: tuple[int, ...]) -> tuple[Any, Any]:
+def in_parts(
+    parts: list[SortedLanes], wanted: WantedQuantiles, widths: tuple[int, ...]
+) -> tuple[Any, Any]:
     """The answers by passes of these widths, and the last tally; the tables in two pieces."""
     pieces = (0, 5), (5, LANES)
     brackets: WeightBrackets | None = None
@@ -183,7 +187,7 @@ def test_windows_are_not_gathered() -> None:
     """Half of the weight on one element makes windows wide: what is inside is summed."""
     x, w = drawn(1000)
     w[:, 1] = w.sum(axis=1)
-    wanted = Wanted((0.5,), "linear", FLOAT)
+    wanted = WantedQuantiles((0.5,), "linear", FLOAT)
     found, tally = in_parts(parts_of(x, w, 400), wanted, (40,))
     assert tally.n_inside.max() < 250
     assert not tally.product.is_zero.all()
@@ -193,7 +197,7 @@ def test_windows_are_not_gathered() -> None:
 
 def test_changed_lanes_are_noticed() -> None:
     x, w = drawn(100)
-    wanted = Wanted((0.5,), "inverted_cdf", FLOAT)
+    wanted = WantedQuantiles((0.5,), "inverted_cdf", FLOAT)
     lanes = SortedLanes.weighed(x, w)
     brackets = narrowed([cuts_of_sorted(lanes, None, 10)], None, wanted)
     x[2] += 10

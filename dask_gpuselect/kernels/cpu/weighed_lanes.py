@@ -34,7 +34,7 @@ from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_miss
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.exact_sums import taken
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_weights import TYPE_7, Wanted, check_some_weigh
+from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, check_some_weigh
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 FEW = 32
@@ -152,7 +152,7 @@ def _by_keys(keys: Any, values: Any, weights: Any, n_valid: Any, ordered: Any, o
 
 
 @until_compiled(lane_weights.pick)
-def pick(lanes: SortedLanes, wanted: Wanted) -> Lanes:
+def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
     """What answers, of lanes that are known as a whole; see `maths.lane_weights.pick`."""
     assert lanes.weights is not None
     if lanes.weights.dtype.kind == "i" or not lanes.values.size:

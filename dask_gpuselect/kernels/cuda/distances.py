@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.cuda.source import (
     NEAR_THREADS,
 )
 from dask_gpuselect.kernels.reference import distances as reference
-from dask_gpuselect.kernels.reference.distances import FEW_ROWS, MOST_GROWTH, WIDER, Best, Question
+from dask_gpuselect.kernels.reference.distances import FEW_ROWS, MOST_GROWTH, WIDER, Best, Queries
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
 FLOAT = np.dtype(np.float64)
@@ -76,7 +76,7 @@ def nearest_in_place(rows: Array, queries: Any, k: int, tile_elements: int) -> D
 # --- Tile after tile ------------------------------------------------------------------------------
 
 
-class Plan(NamedTuple):
+class Tiling(NamedTuple):
     """How the rows are divided, before anything is known of them.
 
     Parameters
@@ -91,7 +91,7 @@ class Plan(NamedTuple):
     room: int
 
 
-def plan_for(start: int, n: int, question: Question) -> Plan | None:
+def plan_for(start: int, n: int, question: Queries) -> Tiling | None:
     """The tiles from a place on; None if there is too little memory for them."""
     n_queries, k = len(question.queries), question.k
     first = max(FEW_ROWS, k)
@@ -107,11 +107,11 @@ def plan_for(start: int, n: int, question: Question) -> Plan | None:
         size = max(growth * bounds[-1], first)
         bounds.append(min(n, bounds[-1] + min(size, MOST_TILE)))
     room = max(first, growth * spread, question.most_pairs // n_queries)
-    return Plan(bounds, min(room, most, max(first, n - start)))
+    return Tiling(bounds, min(room, most, max(first, n - start)))
 
 
 def _ahead(
-    rows: Array, start: int, best: Best | None, question: Question
+    rows: Array, start: int, best: Best | None, question: Queries
 ) -> tuple[Best | None, int]:
     """The nearest of those so far and of the rows from a place on, up to the first tile of which
     too many rows may be near to a query; and where that begins.
@@ -142,7 +142,7 @@ class _Tiles:
         What is known, of as many rows as are wanted.
     """
 
-    def __init__(self, question: Question, room: int, best: Best | None) -> None:
+    def __init__(self, question: Queries, room: int, best: Best | None) -> None:
         self.question, self.room = question, np.uint32(room)
         (n_queries, p), k = question.queries.shape, question.k
         told = cupy.zeros(1 + n_queries, np.uint32)

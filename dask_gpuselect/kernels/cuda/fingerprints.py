@@ -16,7 +16,7 @@ from dask_gpuselect.kernels.cuda.source import MARK_THREADS
 WORD = np.dtype(np.uint64)
 
 
-class Begun:
+class PendingFingerprint:
     """A fingerprint on its way: what the device has added up, which nobody has waited for yet.
 
     It goes to other processes as the number that it is.
@@ -40,7 +40,7 @@ class Begun:
 
 
 @advised
-def begun(start: int, chunk: Array) -> int | Begun:
+def begun(start: int, chunk: Array) -> int | PendingFingerprint:
     """64 bits that a number and every byte of a chunk, in C order, have a part in, as soon as they
     are `ended`.
 
@@ -60,7 +60,7 @@ def mixed_in(start: int, chunk: Array) -> int:
     return ended([_begun(start, chunk)])[0]
 
 
-def _begun(start: int, chunk: Array) -> Begun:
+def _begun(start: int, chunk: Array) -> PendingFingerprint:
     flat = cupy.ascontiguousarray(chunk)
     if flat.data.ptr % WORD.itemsize:
         flat = flat.copy()
@@ -68,11 +68,11 @@ def _begun(start: int, chunk: Array) -> Begun:
     if flat.nbytes:
         sizes = np.int64(flat.nbytes // WORD.itemsize), np.int64(flat.nbytes)
         launch(WORD, "mark_words", MARK_THREADS, (flat, *sizes, found))
-    return Begun(start, flat.nbytes, found)
+    return PendingFingerprint(start, flat.nbytes, found)
 
 
 @advised
-def summed(start: int, columns: Sequence[Array]) -> Begun:
+def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
     """64 bits that a number has a part in, and the elements of some arrays: those at the same place
     together, whatever place that is; as soon as they are `ended`.
 
@@ -93,7 +93,7 @@ def summed(start: int, columns: Sequence[Array]) -> Begun:
         for column in others:
             _mark(_in_c_order(column), column.dtype, hashes, np.uint64(0))
         _mark(_in_c_order(last), last.dtype, hashes, found)
-    return Begun(start, 0, found)
+    return PendingFingerprint(start, 0, found)
 
 
 def _mark(where: tuple[Any, ...], dtype: np.dtype[Any], hashes: Any, found: Any) -> None:
@@ -110,7 +110,7 @@ def _in_c_order(column: Array) -> tuple[Any, ...]:
     return np.uint64(column.data.ptr), np.int64(column.size), layout
 
 
-def ended(all_begun: Sequence[Begun]) -> list[int]:
+def ended(all_begun: Sequence[PendingFingerprint]) -> list[int]:
     """The fingerprints, of which the host waits for all at once if one device has them."""
     words = [each.words for each in all_begun]
     if len({int(each.device.id) for each in words}) == 1:

@@ -286,7 +286,7 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
     return keys, counts[:n_groups], counts[n_groups:]
 
 
-class Tallied(NamedTuple):
+class BracketCounts(NamedTuple):
     """What is counted at brackets.
 
     Parameters
@@ -305,7 +305,7 @@ class Tallied(NamedTuple):
     candidates: Keys | None
 
 
-def _tallied(parts: Parts, brackets: GroupBrackets, room: int) -> Tallied:
+def _tallied(parts: Parts, brackets: GroupBrackets, room: int) -> BracketCounts:
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_groups, len(brackets.ends)
     n_cells = n_ends + n_groups
     totals = cupy.zeros(1 + 2 * n_cells + n_groups, np.uint64)
@@ -325,7 +325,7 @@ def _tallied(parts: Parts, brackets: GroupBrackets, room: int) -> Tallied:
     n_candidates = int(found[0])
     counts = found[1 : 1 + 2 * n_cells].reshape(n_cells, 2)
     candidates = taken.between(0, n_candidates) if n_candidates <= room else None
-    return Tallied(counts, found[1 + 2 * n_cells :], n_candidates, candidates)
+    return BracketCounts(counts, found[1 + 2 * n_cells :], n_candidates, candidates)
 
 
 def _dtype(parts: Parts) -> np.dtype[Any]:

@@ -69,7 +69,7 @@ def dealt(
         keys = keys_of(values, dtype) if values.dtype == dtype else values
         return reference.dealt(keys, marks, dtype, has_order=has_order, known=known)
     n = int(values.size)
-    pieces = Pieces.of(np.array([0, n]) if ends is None else ends, f"u{dtype.itemsize}")
+    pieces = KeyBuffers.of(np.array([0, n]) if ends is None else ends, f"u{dtype.itemsize}")
     # What was counted before says where each class has room. If it is wrong, what finds none is
     # counted and not written.
     inner = np.stack([side[first] for side in known], axis=1).ravel()
@@ -85,7 +85,7 @@ def dealt(
     return Dealt(keys, None, (found - counts)[at], found[at])
 
 
-class Pieces(NamedTuple):
+class KeyBuffers(NamedTuple):
     """Memory for keys, in pieces.
 
     Parameters
@@ -99,7 +99,7 @@ class Pieces(NamedTuple):
     arrays: list[Array]
 
     @classmethod
-    def of(cls, ends: IntArray, key: str) -> Pieces:
+    def of(cls, ends: IntArray, key: str) -> KeyBuffers:
         return cls(ends, [cupy.empty(size, key) for size in np.diff(ends).tolist()])
 
     def rooms(self, starts: IntArray, stops: IntArray) -> IntArray:

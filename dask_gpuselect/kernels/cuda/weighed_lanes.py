@@ -86,7 +86,7 @@ def _tiles(tables: Sequence[Sequence[Array]], n: int) -> Iterator[tuple[Array, A
         yield values, weights
 
 
-def _pick(values: Array, weights: Array, wanted: lane_weights.Wanted) -> Lanes | None:
+def _pick(values: Array, weights: Array, wanted: lane_weights.WantedQuantiles) -> Lanes | None:
     """What answers of each lane, on the device; None if weights are of unusual sizes."""
     n = values.shape[1]
     largest = float(weights.max()) if weights.size else 0.0

@@ -64,7 +64,7 @@ WIDER = 1 + 16 * UNIT
 HUGE = 2.0**1000  # squares from which on a sum of products may overflow
 
 
-Ahead = Callable[[Array, int, "Best | None", "Question"], "tuple[Best | None, int]"]
+Ahead = Callable[[Array, int, "Best | None", "Queries"], "tuple[Best | None, int]"]
 """The nearest of those so far and of the rows from a place on, by a backend's own kernels, as far
 as these go; and the place of the first row that they have left."""
 
@@ -110,7 +110,7 @@ def best_of(
         return Best(*(like(array, rows) for array in arrays))
     n_together = max(1, min(n_queries, tile_elements // FEW_ROWS))
     found = [
-        _nearest(rows, Question(queries[start : start + n_together, :], k, tile_elements), ahead)
+        _nearest(rows, Queries(queries[start : start + n_together, :], k, tile_elements), ahead)
         for start in range(0, n_queries, n_together)
     ]
     return found[0] if len(found) == 1 else Best.joined(found)
@@ -135,7 +135,7 @@ class Best:
         return cls(*(concatenate([getattr(each, name) for each in parts], 0) for name in names))
 
 
-def _nearest(rows: Array, question: Question, ahead: Ahead | None) -> Best:
+def _nearest(rows: Array, question: Queries, ahead: Ahead | None) -> Best:
     """The nearest rows of some queries, tile after tile: each is compared with the k-th distance so
     far."""
     xp, n, n_queries = namespace(rows), rows.shape[0], question.queries.shape[0]
@@ -163,7 +163,7 @@ def _nearest(rows: Array, question: Question, ahead: Ahead | None) -> Best:
 
 
 @dataclass(frozen=True)
-class Question:
+class Queries:
     """The queries, as tiles are multiplied with them.
 
     Parameters
@@ -212,7 +212,7 @@ class Question:
 # --- By the product -----------------------------------------------------------------------------
 
 
-def _by_product(tile: Array, index: Array, best: Best, question: Question) -> Best:
+def _by_product(tile: Array, index: Array, best: Best, question: Queries) -> Best:
     """The nearest of those so far and a tile, by differences of its candidates alone."""
     xp = namespace(tile)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -237,12 +237,12 @@ def _by_product(tile: Array, index: Array, best: Best, question: Question) -> Be
     return _with_pairs(tile, index, is_near, best, question)
 
 
-def limits(best: Best, question: Question) -> Array:
+def limits(best: Best, question: Queries) -> Array:
     """Of each query, what no lower bound of a nearer row exceeds; see `_lower_bounds`."""
     return _threshold(best) * WIDER - (1 - question.slack) * question.squares
 
 
-def _lower_bounds(tile: Array, question: Question) -> tuple[Array, Array]:
+def _lower_bounds(tile: Array, question: Queries) -> tuple[Array, Array]:
     """What the squared distances of all pairs are at least, but for ``(1 - C) |q'|²``; and
     ``|x'|²``."""
     xp = namespace(tile)
@@ -270,7 +270,7 @@ def _kth(values: Array, k: int) -> Array:
     return xp.sort(values, axis=1)[:, k - 1]
 
 
-def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question: Question) -> Best:
+def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question: Queries) -> Best:
     """The nearest of those so far and of some pairs of queries and rows, a few for each query."""
     xp, (n_queries, k) = namespace(tile), best.index.shape
     query, row = xp.nonzero(is_near)
@@ -301,7 +301,7 @@ def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question:
 # --- By differences -----------------------------------------------------------------------------
 
 
-def _by_differences(tile: Array, index: Array, best: Best | None, question: Question) -> Best:
+def _by_differences(tile: Array, index: Array, best: Best | None, question: Queries) -> Best:
     """The nearest of those so far and a tile, by all its differences."""
     xp, n_queries = namespace(tile), question.queries.shape[0]
     level, squared = _keys(tile.T[:, None, :], question.queries.T[:, :, None], 1)
