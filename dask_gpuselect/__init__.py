@@ -81,7 +81,7 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    """The public names and the subpackages, and no more: `<Tab>` lists these."""
+    """List the public names and the subpackages alone, for `<Tab>`."""
     return sorted(
         [*__all__, *_SUBPACKAGES, "__all__", "__doc__", "__file__", "__name__", "__version__"]
     )

@@ -1,4 +1,4 @@
-"""Print what a report of a problem should say: ``python -m dask_gpuselect``."""
+"""Print facts for a bug report: ``python -m dask_gpuselect``."""
 
 from dask_gpuselect.versions import show_versions
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Exact, P], T]:
-    """The method of `Exact` that passes its array to a function, as the first argument."""
+    """Return the method of `Exact` that passes its array to a function as first argument."""
 
     def method(self: Exact, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return function(self._array, *args, **kwargs)
@@ -32,7 +32,7 @@ def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
     method.__name__ = function.__name__
     method.__qualname__ = f"Exact.{function.__name__}"
     method.__doc__ = (
-        f"`dask_gpuselect.{function.__name__}` of this array, its first argument.\n\n"
+        f"Call `dask_gpuselect.{function.__name__}` with this array as first argument.\n\n"
         f"{inspect.getdoc(function)}"
     )
     return method
@@ -41,16 +41,17 @@ def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
 class Exact:
     """Exact order statistics of a dask array: ``x.exact``.
 
-    Every dask array has it once `dask_gpuselect` is imported. The name says what dask's own
-    functions are not: they raise, take the reduced axes in one piece, or are approximate.
+    Every dask array has this attribute once `dask_gpuselect` is imported. Dask's own functions of
+    the same names raise, need the reduced axes in one chunk, or are approximate.
 
     Parameters
     ----------
     array : dask array
+        The array that the methods pass to the functions of this package.
 
     See Also
     --------
-    enable : the same as methods of the array itself.
+    enable : Make these functions methods of the array itself.
 
     Examples
     --------
@@ -84,8 +85,11 @@ class Exact:
 
 
 class _Registered:
-    """What pandas, xarray and dask.dataframe register theirs as: an attribute of the class that is
-    made for the array that it is asked of; the class itself where there is none."""
+    """Attribute of a class of dask arrays that makes the accessor of an array.
+
+    It works as the accessors of pandas, xarray and dask.dataframe. Asked of the class, it is the
+    class `Exact`.
+    """
 
     def __get__(self, array: Any, owner: type) -> Any:
         return Exact if array is None else Exact(array)
@@ -99,8 +103,8 @@ def register(name: str = "exact") -> None:
             setattr(home.Array, name, _Registered())
         elif not isinstance(known, _Registered):
             warnings.warn(
-                f"arrays of {home.__name__} have an attribute {name!r} already: it is left as it "
-                "is",
+                f"x.{name} of {home.__name__} exists already and is left as it is: call the "
+                "functions of dask_gpuselect instead, as dask_gpuselect.median(x)",
                 stacklevel=2,
             )
 

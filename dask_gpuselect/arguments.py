@@ -1,9 +1,10 @@
-"""What the doors of the package, its public functions and methods, do with every argument.
+"""Validation of the arguments of public functions.
 
-A call computes nothing. So whatever is no data has to be known, and is refused if it is lazy, or
-holds what is lazy at any depth: Python and NumPy would compute it at a glance. So it is if it is
-masked: NumPy would take what is under the mask. Data is refused if
-it is a list of lazy arrays, or of another kind of lazy collection than a dask array, or has a unit.
+A call computes nothing. So an argument that is not data must be known when the graph is built. It
+is refused if it is lazy, or contains lazy values at any depth, because Python and NumPy would
+compute them. It is also refused if it is masked, because NumPy would use the values under the mask.
+Data are refused if they are a list of lazy arrays, a lazy collection other than a dask array, or an
+array with a unit.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ Axis = int | Sequence[int] | None
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Of the standard normal distribution: what divides a spread so that it estimates the deviation.
+# MAD and IQR of the standard normal distribution. A spread divided by one of them estimates the
+# standard deviation of normal data.
 NORMAL_MAD = 0.6744897501960817
 NORMAL_IQR = 1.3489795003921634
 
@@ -69,15 +71,17 @@ ELSEWHERE = {
     "dim": "of xarray objects x.exact takes it (import dask_gpuselect.xarray)",
     "interpolation": "NumPy and this package call it method",
 }
-"""What takes an argument that some function does not."""
-# Of these a list may have millions, and none holds anything.
+"""Hints for an argument that a function does not take: which other functions take it."""
+# Types of values that contain nothing. A list may have millions of them, and is not searched.
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), np.float64, np.int64})
 
 
 class SameKind(Protocol[P]):
-    """A function of an array that answers with an array of the same kind, as type checkers and
-    editors see it. What comes of a plain array may be a NumPy scalar, which is typed as an array of
-    no dimensions."""
+    """Type of a function that returns an array of the kind that it was given.
+
+    Type checkers and editors see this type. A plain array may give a NumPy scalar, which is typed
+    as an array without dimensions.
+    """
 
     @property
     def __name__(self) -> str: ...
@@ -93,26 +97,24 @@ class SameKind(Protocol[P]):
 
 
 def same_kind(function: Callable[Concatenate[Any, P], Any]) -> SameKind[P]:
-    """A decorator that says this of a function, which stays what it is."""
+    """Tell type checkers that a function returns the kind of array that it is given."""
     return cast(SameKind[P], function)
 
 
 def public(
     *data: str, many: str | tuple[str, ...] = (), instead: str = FIRST
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator of a public function or method: its arguments are checked, and NumPy's
-    floating-point errors in it are ours.
+    """Decorate a public function: check its arguments, and silence NumPy's floating-point errors.
 
     Parameters
     ----------
     *data : str
-        The parameters that may be dask arrays.
+        Names of the parameters that may be dask arrays.
     many : str or tuple of str
-        Those that may be a list, a tuple or a dict of them too.
+        Names of the parameters that may also be a list, a tuple or a dict of arrays.
     instead : str
-        What an error advises for an argument that is lazy.
+        Advice in the error for a lazy argument. ``{name}`` stands for the name of the argument.
     """
-
     several = (many,) if isinstance(many, str) else many
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -155,13 +157,16 @@ def public(
 
 
 def _unexpected(function: str, name: str) -> TypeError:
-    """Python's own error, but before anything is said of the argument's value, and with a hint."""
+    """Return Python's error for an argument that a function does not take, with a hint.
+
+    It is raised before the value of the argument is checked.
+    """
     hint = f": {ELSEWHERE[name]}" if name in ELSEWHERE else ""
     return TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 
 
 def _kind_of(given: Mapping[str, Any]) -> ExpressionType | None:
-    """Of which expressions all lazy arrays among some arguments are; None without expressions."""
+    """Return the expression type of the lazy arrays among arguments; None if they have none."""
     kinds: dict[ExpressionType | None, str] = {}
     for name, value in given.items():
         for each in _each(value):
@@ -172,32 +177,36 @@ def _kind_of(given: Mapping[str, Any]) -> ExpressionType | None:
             (name, "dask.array" if kind is None else kind.name) for kind, name in kinds.items()
         ][:2]
         raise TypeError(
-            f"{one} is an array of {of_one}, and {other} one of {of_other}: make both by the same "
-            "package; dask_array.core.from_graph(x.dask, x._meta, x.chunks, [], x.name) makes an "
-            "array x of dask.array one of dask_array"
+            f"{one} is an array of {of_one}, and {other} is an array of {of_other}: use arrays of "
+            "one package; dask_array.core.from_graph(x.dask, x._meta, x.chunks, [], x.name) "
+            "converts an array x of dask.array to dask_array"
         )
     return next(iter(kinds), None)
 
 
 class _Sources:
-    """Expression arrays of a call as the engine knows them, and its answers as expressions."""
+    """Conversion of a call's expression arrays for the engine, and of its answers back."""
 
     def __init__(self, kind: ExpressionType) -> None:
         self.kind = kind
         self.given: dict[str, Any] = {}  # by the names of their sources
 
     def source(self, array: Any) -> DaskArray:
+        """Return the dask array of an expression, and remember the expression."""
         found: DaskArray = as_source(array)
         self.given[found.name] = array
         return found
 
     def answer(self, array: DaskArray) -> Any:
-        """An expression of an array: the given one, if it is handed back."""
+        """Return the expression of an array, or the given expression if it is handed back."""
         given = self.given.get(array.name)
         return as_expression(array, self.kind) if given is None else given
 
     def answered(self, found: Any) -> Any:
-        """What a function found, with expressions for arrays; an estimator with those it keeps."""
+        """Convert the arrays in an answer to expressions.
+
+        Arrays that an estimator has as attributes are converted too.
+        """
         if hasattr(found, "get_params"):
             for name, value in vars(found).items():
                 if isinstance(value, DaskArray):
@@ -206,7 +215,7 @@ class _Sources:
 
 
 def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any], Any]) -> Any:
-    """A value, or what it is made of by tuples, lists and dicts, with a function of some of it."""
+    """Apply a function to selected values in nested tuples, lists and dicts."""
     if is_one(value):
         return function(value)
     if isinstance(value, Grouped):
@@ -220,7 +229,7 @@ def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any]
 
 
 def _each(value: Any) -> Iterable[Any]:
-    """The arrays of what may be several."""
+    """Return the arrays of an argument that may contain several."""
     if isinstance(value, Grouped):
         return [value.array]
     if isinstance(value, Mapping) and not is_dask_collection(value):
@@ -230,14 +239,14 @@ def _each(value: Any) -> Iterable[Any]:
 
 
 def each_of(a: Any, name: str = "a") -> tuple[list[Any], Callable[[list[Any]], Any] | None]:
-    """The arrays that are asked about, and what makes a dict or list of the answers; None for one
-    array.
+    """Return the arrays of an argument, and a function that makes a dict or list of their answers.
 
-    A list is several arrays if one of them is lazy. Otherwise it is one array, as NumPy has it.
+    The function is None for a single array. A list is several arrays if one of them is lazy.
+    Otherwise it is one array, as in NumPy.
     """
     if isinstance(a, dict):
         if not a:
-            raise ValueError(f"{name} is an empty dict: there is no array to ask about")
+            raise ValueError(f"{name} is an empty dict: pass at least one array")
         return list(a.values()), lambda answers: dict(zip(a, answers, strict=True))
     if isinstance(a, list | tuple) and any(is_lazy_array(each) and each.ndim for each in a):
         return list(a), list
@@ -246,43 +255,59 @@ def each_of(a: Any, name: str = "a") -> tuple[list[Any], Callable[[list[Any]], A
         shapes = list(dict.fromkeys(each.shape for each in a if isinstance(each, np.ndarray)))
         if len(shapes) > 1:
             raise ValueError(
-                f"{name} is a list of arrays of shapes {shapes[0]} and {shapes[1]}, and a list of "
-                "plain arrays is one array, as in NumPy: pass a dict of them for an answer of each"
+                f"{name} is a list of NumPy arrays of different shapes, {shapes[0]} and "
+                f"{shapes[1]}, and a list of NumPy arrays counts as one array: pass a dict of "
+                "arrays to get a dict of answers"
             )
     return [a], None
 
 
 def holds_arrays(a: Any) -> bool:
-    """Whether this is a list of arrays, rather than one array."""
+    """Return whether a value is a list of arrays, rather than one array."""
     return isinstance(a, list | tuple) and any(
         is_dask_collection(item) or np.ndim(item) for item in a
     )
 
 
 def for_each(companion: Any, a: Any, *, n: int, name: str, is_several: bool) -> list[Any]:
-    """The companion of each of `n` arrays: one for all, or as many as there are arrays.
+    """Return the companion of each of `n` arrays: one for all of them, or one for each.
 
     Parameters
     ----------
+    companion : object
+        One array, or a list or dict of arrays.
     a : object
-        What the arrays are given as.
+        The argument with the data.
+    n : int
+        Number of arrays in `a`.
+    name : str
+        Name of the parameter, for errors.
     is_several : bool
-        Whether these are several.
+        True if `a` is a list or a dict of arrays.
     """
     if isinstance(companion, Mapping) and not is_dask_collection(companion):
         if not (isinstance(a, Mapping) and companion.keys() == a.keys()):
-            raise ValueError(f"{name} may be a dict if the arrays are, with the same keys")
+            raise ValueError(
+                f"{name} is a dict, and the data are not a dict with the same keys: pass one array "
+                f"of {name} for all, or a dict with the keys of the data"
+            )
         return [companion[key] for key in a]
     if not (holds_arrays(companion) and is_several):
         check_data(companion, name)
         return [companion] * n
     if len(companion) != n:
-        raise ValueError(f"{name} must be one array, or one for each: {len(companion)} for {n}")
+        raise ValueError(
+            f"{name} has {len(companion)} arrays, and the data have {n}: pass one array for all, "
+            "or one for each"
+        )
     return list(companion)
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """What a value is, or holds at any depth; without what can neither be lazy nor have a unit."""
+    """Yield a value, or the values that it contains at any depth.
+
+    Values that can neither be lazy nor have a unit are left out.
+    """
     held: Iterable[Any]
     if is_dask_collection(value):
         yield value
@@ -302,36 +327,41 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def holds_lazy(value: Any) -> bool:
-    """Whether something is lazy, or holds what is, at any depth."""
+    """Return whether a value is lazy, or contains lazy values at any depth."""
     return any(map(is_dask_collection, _leaves(value)))
 
 
 def check_most(number: int, name: str, most: int = MOST) -> None:
-    """Raise for a number of things of which each takes memory, if it is absurd."""
+    """Raise if an argument asks for more objects in memory than is reasonable."""
     if number > most:
-        raise ValueError(f"{name} must be at most {most:,}, and is {number:,}")
+        raise ValueError(f"{name} must be at most {most:,}, not {number:,}")
 
 
 def check_known(value: Any, name: str, instead: str = FIRST) -> None:
-    """Raise for an argument that is lazy, holds what is lazy, has a unit, or is masked."""
+    """Raise for an argument that is masked, lazy or has a unit, or contains lazy values."""
     if type(value) in PLAIN:
         return
     for leaf in _leaves(value):
         check_no_unit(leaf, name)
         if isinstance(leaf, np.ma.MaskedArray):  # NumPy takes what is under the mask
-            raise TypeError(f"{name} is masked: pass what is not, {name}.compressed()")
+            raise TypeError(
+                f"{name} must not be masked: pass its unmasked values, {name}.compressed()"
+            )
         if is_dask_collection(leaf):
             raise TypeError(
                 f"{name} must be known when the graph is built: {instead.format(name=name)}"
                 if leaf is value
-                else f"{name} must be known when the graph is built, and holds lazy values: "
-                "compute these first, by dask.compute"
+                else f"{name} must be known when the graph is built, and contains lazy values: "
+                f"compute them first, {name}, = dask.compute({name})"
             )
 
 
 def check_data(value: Any, name: str) -> None:
-    """Raise for data that is no array and known, that is lazy and no dask array, that holds lazy
-    values in a list, or that has a unit."""
+    """Raise for data that are not an array.
+
+    Raise also for a lazy collection other than a dask array, for a list that contains lazy values,
+    and for an array with a unit.
+    """
     if type(value) in PLAIN:
         return
     if isinstance(value, Grouped):
@@ -347,16 +377,17 @@ def check_data(value: Any, name: str) -> None:
         if is_dask_collection(leaf):
             kind = type(value).__name__
             raise TypeError(
-                f"expected a dask array, not a {kind}: pass its array (x.data of xarray, x.values "
-                "of dask.dataframe), or use x.exact (import dask_gpuselect.xarray or .dataframe)"
+                f"{name} must be a dask array, not a {kind}: pass its array (x.data of xarray, "
+                "x.values of dask.dataframe), or import dask_gpuselect.xarray or "
+                "dask_gpuselect.dataframe and type x.exact.median()"
                 if leaf is value
-                else f"{name} is a {kind} that holds lazy values, which would be computed at the "
-                f"call: da.stack({name}) makes a dask array of them"
+                else f"{name} is a {kind} that contains lazy values, which the call would compute: "
+                f"pass one dask array, da.stack({name})"
             )
 
 
 def _inside(value: Any) -> Any:
-    """The array that one with named dimensions is made of."""
+    """Return the array inside an object with named dimensions; None for other objects."""
     return getattr(value, "data", None) if hasattr(type(value), "dims") else None
 
 
@@ -368,7 +399,7 @@ def check_parameters(estimator: Any) -> None:
 
 
 def as_array(a: Any) -> Any:
-    """A dask array, a plain NumPy array, or another array of the array API."""
+    """Return data as a dask array, a NumPy array, or another array of the array API."""
     if isinstance(a, DaskArray):
         return entered(a)
     check_not_masked(a)
@@ -376,17 +407,17 @@ def as_array(a: Any) -> Any:
         return a
     found = as_numpy(a)  # of NumPy's scalars and subclasses too
     if not isinstance(a, np.ndarray) and found.ndim == 0 and found.dtype.kind in "OSU":
-        raise TypeError(f"need an array of real numbers, not {type_name(a)}")
+        raise TypeError(f"expected an array of real numbers, not {type_name(a)}")
     return found
 
 
 def is_masked(a: Any) -> bool:
-    """Whether an array, or each chunk of one, is masked."""
+    """Return whether an array, or each chunk of a dask array, is masked."""
     return isinstance(getattr(a, "_meta", a), np.ma.MaskedArray)
 
 
 def if_all_left_out(a: Any, where: Any, nodata: Any) -> str:
-    """What answers are where no element takes part: as `Quantiles.if_none` has it."""
+    """Return how to answer if no element takes part, as `Quantiles.if_none` says it."""
     if isinstance(a, Grouped):  # groups may be empty
         return "masked" if is_masked(a.array) else "missing"
     is_whole = (where is None or where is True) and nodata is None
@@ -396,18 +427,20 @@ def if_all_left_out(a: Any, where: Any, nodata: Any) -> str:
 def as_accompanied(
     a: Any, where: Any = None, nodata: Any = None, weights: Any = None, axis: Axis = None
 ) -> Any:
-    """What `as_array` gives, with what leaves out some of its elements, and with their weights.
+    """Return data as `as_array` does, together with their mask and their weights.
 
     Parameters
     ----------
     a : array
-        Masked arrays too: what is masked is left out.
+        May be masked. Masked elements are left out.
     where : array of bool, optional
-        Only where it is True elements take part. It broadcasts to the shape of `a`.
+        Elements take part where it is True. It broadcasts to the shape of `a`.
     nodata : scalar or sequence, optional
-        Elements that equal one of these are left out.
+        Elements that equal one of these values are left out.
     weights : array of real numbers, optional
         Of the shape of `a`, or of the shape of its axes `axis`.
+    axis : int or sequence of int, optional
+        The axes of `a` that `weights` has.
 
     Returns
     -------
@@ -423,7 +456,9 @@ def as_accompanied(
     if where is not None:
         where = _companion(where)
         if numpy_dtype(where).kind != "b":
-            raise TypeError(f"where must be of bool, not of {numpy_dtype(where)}")
+            raise TypeError(
+                f"where must have dtype bool, not {numpy_dtype(where)}: pass where.astype(bool)"
+            )
     if weights is not None:
         weights = _laid_out(_companion(weights), array, axis)
     if nodata is not None:
@@ -432,32 +467,38 @@ def as_accompanied(
 
 
 def _without_masked(a: Any) -> Any:
-    """A masked array as one with a mask as its companion."""
+    """Convert a masked array to a plain one with a mask beside it."""
     if isinstance(a, DaskArray):
         return entered(a, may_be_masked=True)
     return Accompanied(as_numpy(np.ma.getdata(a)), ~np.ma.getmaskarray(a))
 
 
 def _companion(array: Any) -> Any:
-    """A companion as an array."""
+    """Return a mask or weights as an array."""
     return array if isinstance(array, DaskArray) else as_array(array)
 
 
 def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
-    """Weights with the axes of the data, those that they have no part in of size 1."""
+    """Return weights with the axes of the data, of size 1 along axes that they do not have."""
     if numpy_dtype(weights).kind not in "biuf":
-        raise TypeError(f"weights must be real numbers, not of {numpy_dtype(weights)}")
+        raise TypeError(f"weights must be real numbers, not of dtype {numpy_dtype(weights)}")
     if weights.ndim == array.ndim and all(
         size == wanted or math.isnan(size) or math.isnan(wanted)
         for size, wanted in zip(weights.shape, array.shape, strict=True)
     ):
         return weights
     if axis is None:
-        raise TypeError("Axis must be specified when shapes of a and weights differ.")
+        raise TypeError(
+            "Axis must be specified when shapes of a and weights differ: a has shape "
+            f"{array.shape}, and weights {weights.shape}; pass axis=, the axes that the weights "
+            "are along"
+        )
     axes = _axes(axis, array.ndim)
     if tuple(weights.shape) != tuple(array.shape[each] for each in axes):
         raise ValueError(
-            "Shape of weights must be consistent with shape of a along specified axis."
+            "Shape of weights must be consistent with shape of a along specified axis: weights "
+            f"have shape {weights.shape}, and a has {tuple(array.shape[each] for each in axes)} "
+            f"along axis {axis}"
         )
     order = tuple(np.argsort(axes).tolist())
     is_lazy = isinstance(weights, DaskArray)
@@ -466,7 +507,7 @@ def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
 
 
 def scale_factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> float:
-    """What to divide a spread by."""
+    """Return the number by which a spread is divided."""
     if isinstance(scale, str):
         if scale != "normal":
             raise ValueError(f'scale must be "normal" or a number, not {scale!r}')
@@ -477,25 +518,24 @@ def scale_factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> flo
     with np.errstate(all="ignore"):
         found = dtype.type(factor)
     if not (np.isfinite(found) and found > 0):
-        raise ValueError(f"scale must be positive and finite, in {dtype}, and {scale} is not")
+        raise ValueError(f"scale must be positive and finite in {dtype}, not {scale}")
     return factor
 
 
 def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:
-    """Values of an argument as an array of one dimension, of the dtype of what is named as its
-    owner; raises unless that holds them."""
+    """Convert values to a one-dimensional array of a dtype, or raise if it cannot hold them."""
     values = np.atleast_1d(np.asarray(given))
     if values.ndim > 1:
         raise ValueError(f"{name} must be a scalar or one-dimensional, not of shape {values.shape}")
     native = dtype.newbyteorder("=")
     if values.size == 0:
         return np.empty(0, native)
-    expected = f"{name} must be a value of dtype {native}, as {owner}"
+    expected = f"{name} must be a value of dtype {native}, the dtype of {owner}"
     if values.dtype.kind == "O" and all(isinstance(value, int) for value in values):
-        raise ValueError(f"{expected}, not {values[0]}")  # beyond 64 bits
+        raise ValueError(f"{expected}, not {values[0]}")  # an integer of more than 64 bits
     dates = {each.kind for each in (values.dtype, native)} & set("mM")
     if (dates and values.dtype.kind != native.kind) or values.dtype.kind not in "biufmM":
-        raise TypeError(f"{name} must be of the dtype of {owner}, {native}, not {values.dtype}")
+        raise TypeError(f"{name} must have the dtype of {owner}, {native}, not {values.dtype}")
     with np.errstate(all="ignore"):
         found = values.astype(native)
     is_exact = (found == values) | (found != found)
@@ -507,17 +547,17 @@ def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[
 
 
 def check_real(array: Any, name: str, most_bits: int = 0) -> None:
-    """Raise unless an array is of real numbers, of at most so many bits if that is said."""
+    """Raise unless an array has real numbers, and at most `most_bits` bits if that is given."""
     dtype = numpy_dtype(array)
     if dtype.kind not in "biuf" or 0 < most_bits < 8 * dtype.itemsize:
         limit = f" of at most {most_bits} bits" if most_bits else ""
-        raise TypeError(f"{name} must be of real numbers{limit}, not {dtype}")
+        raise TypeError(f"{name} must have real numbers{limit}, not {dtype}")
 
 
 def check_table(array: Any, name: str) -> None:
-    """Raise unless an array has rows and columns, the columns in one chunk.
+    """Raise unless an array has rows and columns, with all columns in one chunk.
 
-    scikit-learn demands some of the words.
+    scikit-learn's own tests ask for some of the words in the errors.
     """
     if array.ndim != 2:
         raise ValueError(
@@ -531,18 +571,18 @@ def check_table(array: Any, name: str) -> None:
         )
     if isinstance(array, DaskArray) and array.numblocks[1] != 1:
         raise ValueError(
-            f"{name} has {array.numblocks[1]} chunks along the features, and needs one: "
-            "x.rechunk({1: -1})"
+            f"{name} has {array.numblocks[1]} chunks along the features, and must have one: pass "
+            f"{name}.rechunk({{1: -1}})"
         )
 
 
 def reduced_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
-    """The reduced axes, ascending."""
+    """Return the reduced axes in ascending order."""
     return tuple(range(ndim)) if axis is None else tuple(sorted(_axes(axis, ndim)))
 
 
 def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Some axes, counted from the first, in the order in which they are given."""
+    """Normalise axes to numbers from 0 on, in the given order."""
     try:
         return normalize_axis_tuple(axis, ndim)
     except TypeError:
@@ -552,7 +592,7 @@ def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
 
 
 def real(xp: Any, values: Any, name: str) -> Array:
-    """A copy as float64."""
+    """Return a copy of real numbers as float64."""
     array = xp.asarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be real numbers, not {array.dtype}")
@@ -560,7 +600,7 @@ def real(xp: Any, values: Any, name: str) -> Array:
 
 
 def on_host(argument: Any) -> NDArray[Any]:
-    """Real numbers as a NumPy array."""
+    """Return real numbers as a NumPy array."""
     is_other = is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
     host = np.asarray(to_host(argument) if is_other else argument)
     if host.dtype.kind not in "biuf":

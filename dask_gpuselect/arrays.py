@@ -1,4 +1,4 @@
-"""Arrays of any kind: their namespace, moving them to the host, and what a chunk has to be."""
+"""Arrays of any kind: their namespace, copies to the host, and the checks of a chunk."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ Array = Any  # an array-API array
 
 
 def namespace(array: Array) -> Any:
-    """The array-API namespace of an array. CuPy's arrays do not name theirs, which is cupy."""
+    """Return the array-API namespace of an array.
+
+    CuPy's arrays do not name theirs: it is the module cupy.
+    """
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def is_array(value: object) -> bool:
-    """Whether `namespace` knows the array's functions.
+    """Return whether `namespace` knows the functions of an array.
 
-    Arrays of `sparse` name their namespace too; the standard's have DLPack beside it.
+    Arrays of `sparse` name their namespace too; arrays of the standard also have DLPack.
     """
     is_standard = hasattr(value, "__array_namespace__") and hasattr(value, "__dlpack__")
     return is_standard or is_cupy(value)
 
 
 def is_cupy(value: object) -> bool:
+    """Return whether a value is an array of CuPy."""
     return type(value).__module__.partition(".")[0] == "cupy"
 
 
@@ -48,28 +52,33 @@ def usual(array: Array) -> Array:
 
 
 def is_kind(array: Array, kind: str) -> bool:
-    """Whether an array is of a kind of dtype that the standard names, ``"real floating"`` or
-    ``"bool"``."""
+    """Return whether an array's dtype is of a kind, ``"real floating"`` or ``"bool"``.
+
+    The names are those of the array API standard.
+    """
     if isinstance(array.dtype, np.dtype):
         return bool(array.dtype.kind == {"real floating": "f", "bool": "b"}[kind])
     return bool(namespace(array).isdtype(array.dtype, kind))
 
 
 def as_type(array: Array, name: str) -> Array:
-    """The array in the dtype of that name."""
+    """Convert an array to the dtype of a name."""
     xp = namespace(array)
     return array.astype(name) if is_cupy(array) else xp.astype(array, getattr(xp, name))
 
 
 def transposed(array: Array, axes: tuple[int, ...]) -> Array:
-    """The array with its axes in another order. CuPy and NumPy have a method for it."""
+    """Return an array with its axes in another order.
+
+    CuPy and NumPy have a method for it.
+    """
     if isinstance(array, np.ndarray) or is_cupy(array):
         return array.transpose(axes)
     return namespace(array).permute_dims(array, axes)
 
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
-    """The arrays joined along an axis."""
+    """Join arrays along an axis."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):  # NumPy's loses the masks
         return masked(np.ma.concatenate(list(arrays), axis))  # type: ignore[no-untyped-call]
     xp = namespace(arrays[0])
@@ -77,22 +86,23 @@ def concatenate(arrays: Sequence[Array], axis: int) -> Array:
 
 
 def masked(values: Any, mask: Any = np.ma.nomask) -> np.ma.MaskedArray[Any, Any]:
-    """A masked array, of values that may be masked already, with a fill value that its dtype has.
+    """Return a masked array whose fill value its dtype can hold.
 
-    NumPy's own default does not fit integers of one or two bytes, float16, and dates without a
-    unit: distributed cannot send such arrays, and pickle cannot load them.
+    `values` may be masked already. NumPy's own default does not fit integers of one or two bytes,
+    float16, and dates without a unit: distributed cannot send such arrays, and pickle cannot load
+    them.
     """
     dtype = np.dtype(values.dtype)
     return np.ma.MaskedArray(values, mask, fill_value=_fill_value(dtype))
 
 
 def fitted(array: Any) -> Any:
-    """An array as it is, but for the fill value of one that is masked; see `masked`."""
+    """Give a masked array a fill value that fits, as `masked` does; return others as they are."""
     return masked(array) if isinstance(array, np.ma.MaskedArray) else array
 
 
 def _fill_value(dtype: np.dtype[Any]) -> Any:
-    """NumPy's default, or the largest value if that does not fit."""
+    """Return NumPy's default fill value, or the largest value of the dtype if that is less."""
     if dtype.kind in "mM":
         return np.array("NaT", dtype)[()]
     found = np.ma.default_fill_value(dtype)
@@ -102,7 +112,7 @@ def _fill_value(dtype: np.dtype[Any]) -> Any:
 
 
 def like(host: NDArray[Any], array: Array) -> Array:
-    """A NumPy array as one of the kind, and on the device, of `array`."""
+    """Convert a NumPy array to the kind of `array`, on its device."""
     if is_cupy(array):
         with array.device:
             if host.size == 1 and host.dtype.kind == "f":  # 15 us; a copy takes 55
@@ -147,10 +157,10 @@ def all_true(mask: Array) -> bool:
 
 
 def in_kind(answer: Any, kind: Any) -> Any:
-    """An answer found on the host, or on a device already, as an array of the kind of another.
+    """Convert an answer, found on the host or a device, to the kind of another array.
 
-    The other may be a chunk, or the meta of a dask array. What is no array, such as a number or a
-    list, counts as NumPy's, and an answer without dimensions in NumPy's kind is a scalar.
+    The other may be a chunk, or the meta of a dask array. A number or a list counts as NumPy's. In
+    NumPy's kind, an answer without dimensions is a scalar.
     """
     if is_cupy(answer):
         if is_cupy(kind):
@@ -164,7 +174,7 @@ def in_kind(answer: Any, kind: Any) -> Any:
 
 
 def to_host(array: Array) -> Any:
-    """A NumPy array of the same values."""
+    """Return a NumPy array of the same values."""
     if is_cupy(array):
         return array.get()
     try:
@@ -175,15 +185,16 @@ def to_host(array: Array) -> Any:
 
 
 def as_float64(array: Array) -> Array:
+    """Convert an array to float64."""
     return as_type(array, "float64")
 
 
 def no_array(value: object) -> str:
-    """What an error says of something that is no array, and how sparse chunks become dense."""
+    """Return the advice of an error about a type that is no array, such as sparse chunks."""
     dense = next((name for name in ("toarray", "todense") if hasattr(value, name)), None)
     how = f"a.map_blocks(lambda b: b.{dense}(), dtype=a.dtype, meta=np.empty((0, 0)))"
     advice = "" if dense is None else f"; {how} makes sparse chunks dense"
-    return f"neither NumPy nor CuPy, nor another array of the array API standard{advice}"
+    return f"use NumPy, CuPy or another array of the array API standard{advice}"
 
 
 FILL_ELEMENTS = "fill the masked elements first, with NaN if a nan function is to leave them out"
@@ -191,7 +202,7 @@ FILL_ROWS = "fill the masked elements first, or leave out their rows"
 
 
 def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Selected elements, of `selection_dtype`, as elements of `dtype` again."""
+    """Convert selected elements, of `selection_dtype`, back to the dtype of the data."""
     return (
         values.view(dtype.newbyteorder("="))
         if dtype.kind in "bMm"
@@ -200,18 +211,20 @@ def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def check_not_masked(array: Any, advice: str = FILL_ELEMENTS) -> None:
-    """Raise for a masked array: NumPy's own functions ignore the mask; and for one with a unit."""
+    """Raise for a masked array, whose mask NumPy's functions ignore, and for one with a unit."""
     check_no_unit(array)
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"masked arrays are not supported: {advice}")
 
 
 def check_no_unit(array: Any, name: str = "an array") -> None:
-    """Raise for a quantity, of pint, astropy, unyt and others: NumPy's functions would drop its
-    unit, and take its numbers alone."""
+    """Raise for a quantity, as of pint, astropy or unyt.
+
+    NumPy's functions would take its numbers and drop its unit.
+    """
     kind = type(array)
-    # A quantity knows its unit, and converts itself to another one. So dates of pandas, which have
-    # a unit of time, are none; attributes that are called so are none either.
+    # A quantity knows its unit, and converts itself to another one by a method `to`. Dates of
+    # pandas have a unit of time, but no such method.
     if not hasattr(kind, "to"):
         return
     for attribute in ("units", "unit"):
@@ -219,23 +232,26 @@ def check_no_unit(array: Any, name: str = "an array") -> None:
         if unit is not None:
             numbers = "magnitude" if hasattr(kind, "magnitude") else "value"
             raise TypeError(
-                f"{name} is a {kind.__name__} in {str(unit) or 'no unit'}, and the answer would "
-                f"have none: pass its numbers, a.{numbers}, and give the answer its unit"
+                f"{name} is a {kind.__name__} with unit {str(unit) or 'none'}, which the answer "
+                f"would lose: pass its numbers, a.{numbers}, and give the answer its unit"
             )
 
 
 def check_kind(array: Any, called: str = "arrays") -> None:
-    """Raise for what is neither NumPy's nor of the array API.
+    """Raise for an object that is neither a NumPy array nor an array of the array API.
 
-    That a type has the standard's name for its namespace does not say that it keeps to it: arrays
-    of `sparse` have that, and neither DLPack nor what selection needs.
+    A type with the standard's attribute for its namespace need not keep to the standard: arrays of
+    `sparse` have that attribute, but neither DLPack nor what selection needs.
     """
     if not isinstance(array, np.ndarray | np.generic) and not is_array(array):
         raise TypeError(f"{called} of type {type_name(array)} are not supported: {no_array(array)}")
 
 
 def as_numpy(values: Any) -> NDArray[Any]:
-    """What is no array of the array API as a NumPy array, but nothing that only seems to be one."""
+    """Convert a value that is not an array of the array API to a NumPy array.
+
+    Raise for objects that look like an array and that NumPy cannot convert.
+    """
     if hasattr(values, "__array_namespace__") or (
         hasattr(values, "shape") and hasattr(values, "dtype") and not hasattr(values, "__array__")
     ):
@@ -249,7 +265,7 @@ def as_numpy(values: Any) -> NDArray[Any]:
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type as one imports it."""
+    """Return the name of a value's type, as one imports it."""
     kind = type(value)
     is_builtin = kind.__module__ == "builtins"
     return kind.__qualname__ if is_builtin else f"{kind.__module__}.{kind.__qualname__}"
@@ -258,16 +274,15 @@ def type_name(value: object) -> str:
 def checked(
     chunk: Any, dtype: np.dtype[Any], called: str = "a chunk", advice: str = FILL_ELEMENTS
 ) -> Any:
-    """The chunk as an array, if it is one that we know, and of the dtype that was promised."""
+    """Return a chunk as an array, or raise if its type or dtype is not as its array says."""
     if isinstance(chunk, np.generic | int | float | complex):
         chunk = np.asarray(chunk)
     check_no_unit(chunk, called)
     if isinstance(chunk, np.ma.MaskedArray):
-        raise TypeError(f"masked arrays are not supported, and {called} is one: {advice}")
+        raise TypeError(f"{called} is masked, and masked arrays are not supported: {advice}")
     if not isinstance(chunk, np.ndarray) and not is_array(chunk):
         raise TypeError(
-            f"chunks of type {type_name(chunk)} are not supported, and {called} is one: "
-            f"{no_array(chunk)}"
+            f"{called} is of type {type_name(chunk)}, which is not supported: {no_array(chunk)}"
         )
     found = numpy_dtype(chunk)
     if not (found == dtype or _are_strings(found, dtype) or np.can_cast(found, dtype, "safe")):
@@ -276,20 +291,27 @@ def checked(
 
 
 def _are_strings(found: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether both are strings: arrays seldom say how long the longest one is."""
+    """Return whether both dtypes are strings of the same kind.
+
+    Their lengths may differ: arrays seldom say how long the longest string is.
+    """
     return found.kind == dtype.kind and dtype.kind in "SU"
 
 
 def _another_dtype(called: str, found: np.dtype[Any], dtype: np.dtype[Any]) -> TypeError:
+    """Return the error for a chunk of another dtype than its array says."""
     return TypeError(
         f"{called} has dtype {found}, but its array says {dtype}: give the array the right dtype"
     )
 
 
 def as_declared(chunk: Any, dtype: np.dtype[Any], called: str) -> Any:
-    """A checked chunk in the dtype that was promised, if every element stays what it is: what NumPy
-    calls safe rounds integers above ``2**53`` to float64, and wraps dates that a finer unit does
-    not reach. NumPy's subclasses become plain."""
+    """Convert a checked chunk to the dtype of its array, or raise if an element would change.
+
+    NumPy calls some conversions safe that change elements: integers above ``2**53`` are rounded to
+    float64, and dates beyond the range of a finer unit wrap. Subclasses of NumPy's arrays become
+    plain.
+    """
     if isinstance(chunk, np.ndarray):
         chunk = np.asarray(chunk)
     found = numpy_dtype(chunk)
@@ -309,7 +331,7 @@ def as_declared(chunk: Any, dtype: np.dtype[Any], called: str) -> Any:
 
 
 def _is_same(chunk: Any, converted: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether what was converted is what it was made of."""
+    """Return whether a converted chunk has the elements of the original."""
     if isinstance(chunk, np.ndarray) and dtype.kind in "mM":
         return bool(((converted.astype(dtype) == chunk) | np.isnat(chunk)).all())
     if dtype.itemsize < 8:  # a float holds all of them
@@ -320,7 +342,10 @@ def _is_same(chunk: Any, converted: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def numpy_dtype(array: Any) -> np.dtype[Any]:
-    """The dtype of an array as NumPy's; array-API dtypes print as ``<namespace>.<name>``."""
+    """Return the dtype of an array as NumPy's.
+
+    Dtypes of the array API print as ``<namespace>.<name>``.
+    """
     if isinstance(array.dtype, np.dtype):
         return array.dtype
     return np.dtype(str(array.dtype).rpartition(".")[2])

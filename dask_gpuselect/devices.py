@@ -1,17 +1,17 @@
-"""CUDA devices: CuPy, imported when it is first needed, and what to do where there is none."""
+"""CUDA devices and CuPy, imported when it is first needed, and errors without them."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-# Of the CUDA runtime; CuPy gives no names to them.
+# Error codes of the CUDA runtime, for which CuPy has no names.
 INSUFFICIENT_DRIVER = 35
 NO_DEVICE = 100
 
 
 def import_cupy() -> Any:
-    """The module; an ImportError that says what to install if there is none."""
+    """Import CuPy, or raise an ImportError that says what to install."""
     try:
         import cupy
     except ModuleNotFoundError as error:
@@ -19,12 +19,12 @@ def import_cupy() -> Any:
             raise  # CuPy is there, and something that it needs is not
         raise ImportError(
             "this needs CuPy: pip install cupy-cuda13x, "
-            "or cupy-cuda12x for a driver that knows no CUDA 13"
+            "or cupy-cuda12x if the driver does not support CUDA 13"
         ) from error
     return cupy
 
 
-@functools.cache  # of successes only: an error is found anew
+@functools.cache  # after an error it is called again
 def check_device() -> None:
     """Raise a RuntimeError that says what to do if this process has no usable CUDA device."""
     runtime = import_cupy().cuda.runtime
@@ -38,22 +38,23 @@ def check_device() -> None:
         found = 0
     if not found:
         raise RuntimeError(
-            "no CUDA device can be seen: run where there is a GPU (nvidia-smi lists them), "
-            "and see that CUDA_VISIBLE_DEVICES hides none that is wanted"
+            "no CUDA device is visible: run on a machine with a GPU (nvidia-smi lists them), and "
+            "check that CUDA_VISIBLE_DEVICES does not hide it"
         )
 
 
 def _driver_problem(runtime: Any) -> str:
+    """Return the error for a driver that is missing or too old."""
     needed, known = int(runtime.runtimeGetVersion()), int(runtime.driverGetVersion())
     if not known:
-        return "there is no NVIDIA driver: run where there is a GPU and its driver"
+        return "there is no NVIDIA driver: run on a machine with a GPU and its driver"
     return (
-        f"the NVIDIA driver knows CUDA {_version(known)}, and CuPy was built for CUDA "
+        f"the NVIDIA driver supports CUDA {_version(known)}, and CuPy was built for CUDA "
         f"{_version(needed)}: update the driver, or install the CuPy of an older CUDA "
         "(pip install cupy-cuda12x)"
     )
 
 
 def _version(number: int) -> str:
-    """CUDA's 13020 is version 13.2."""
+    """Return CUDA's version number as text: 13020 is 13.2."""
     return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,4 +1,4 @@
-"""Whether functions of dask, dask.dataframe and xarray lead to those of this package."""
+"""`enable` and `disable`: whether functions of dask and xarray are replaced by this package's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from dask_gpuselect.routing import replacements
 
 
 class Enabled:
-    """What `enable` returns: one user of ours, until the context ends that it is entered for, or
-    until `disable`."""
+    """The context manager that `enable` returns.
+
+    Functions stay replaced until its context ends, or until `disable` is called.
+    """
 
     def __init__(self, state: _State) -> None:
         self.state = state
-        self.epoch: int | None = None  # since which it is a user
+        self.epoch: int | None = None  # in which it is counted
         self.depth = 0
         state.join(self, depth=0)
 
     def __enter__(self) -> Self:
-        # It is a user already, but where its context has ended, or `disable` has been called.
+        # It is counted already, unless its context has ended or `disable` has been called.
         self.state.join(self, depth=1)
         return self
 
@@ -35,10 +37,10 @@ class Enabled:
 
 
 class _State:
-    """The users of ours: one for each call of `enable`, which stays until its own context ends.
+    """The calls of `enable` that are in force. Each stays until its own context ends.
 
-    Functions are replaced as long as there are users. An epoch ends with `disable`, and with it all
-    of its users.
+    Functions are replaced while there is at least one. `disable` begins a new epoch, and ends all
+    calls of the epoch before.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class _State:
         self.epoch = 0
 
     def join(self, user: Enabled, *, depth: int) -> None:
+        """Count a call of `enable`, unless it is counted already, and its open contexts."""
         with self.lock:
             if user.epoch != self.epoch:
                 user.epoch = self.epoch
@@ -55,6 +58,7 @@ class _State:
             self._settle()
 
     def leave(self, user: Enabled) -> None:
+        """Close a context; the call of `enable` ends with the outermost one."""
         with self.lock:
             user.depth -= 1
             if user.depth:
@@ -65,12 +69,14 @@ class _State:
             self._settle()
 
     def disable(self) -> None:
+        """End all calls of `enable`."""
         with self.lock:
             self.users = 0
             self.epoch += 1
             self._settle()
 
     def _settle(self) -> None:
+        """Replace dask's functions if a call is in force; else put them back."""
         replacements.settle(is_wanted=self.users > 0)
 
 
@@ -92,32 +98,32 @@ def enable() -> Enabled:
 
     See Also
     --------
-    disable
+    disable : Put dask's own functions back.
+    accessor.Exact : The same functions as methods of ``x.exact``, which need no `enable`.
 
     Notes
     -----
-    `quantile`, `median` and `describe` of dask's Series and DataFrames are replaced too, and
-    xarray's weighted quantiles, and medians and quantiles of groups and of moving windows.
+    `quantile`, `median` and `describe` of dask's Series and DataFrames are replaced too. So are
+    xarray's weighted quantiles, and its medians and quantiles of groups and of moving windows.
     `dask.dataframe` and xarray may be imported before this call or after it.
 
-    Calls that this package does not support still go to dask's own function: arrays that are not
-    dask's, and calls with what this table names. No answer is an approximation that was not asked
-    for, but for percentiles of strings, of which a warning says so. ``interpolation`` is taken for
-    ``method``. Which function answers is decided by this table before the call: an error of this
-    package is raised and never handed to dask. Masked arrays and calls with ``weights``, ``where``,
-    ``nodata`` or ``fill_value`` never go to dask, because dask's functions ignore masks, and some
-    of them ignore weights. This package answers them or raises.
+    Arrays of other packages, and the calls in the table below, still go to dask's own functions.
+    The table decides before the call: an error of this package is raised and never handed to dask.
+    No answer is approximate unless that was asked for, except percentiles of strings, which come
+    with a warning. ``interpolation`` means ``method``. Masked arrays and calls with ``weights``,
+    ``where``, ``nodata`` or ``fill_value`` never go to dask, because dask's functions ignore masks,
+    and some of them ignore weights. This package answers them or raises.
 
     =========================== ============================ =======================================
-    what                        of                           goes to
+    argument or dtype           function                     answered by
     =========================== ============================ =======================================
-    ``out, overwrite_input``    all but percentile           dask: exact, or it raises
+    ``out, overwrite_input``    all except percentile        dask: exact, or it raises
     ``out, overwrite_input``    percentile                   dask: it raises
-    ``internal_method``         percentile                   dask: approximate, as is asked
-    lazy q                      all but percentile           dask: exact, or it raises
-    lazy q                      percentile of one dimension  nobody: a TypeError
-    complex numbers, objects    all but percentile           dask: exact, or it raises
-    complex numbers, objects    percentile                   nobody: a TypeError
+    ``internal_method``         percentile                   dask: approximate, as requested
+    lazy q                      all except percentile        dask: exact, or it raises
+    lazy q                      percentile of one dimension  none: a TypeError
+    complex numbers, objects    all except percentile        dask: exact, or it raises
+    complex numbers, objects    percentile                   none: a TypeError
     strings                     percentile of one dimension  dask: approximate, with a warning
     =========================== ============================ =======================================
 
@@ -144,13 +150,13 @@ def enable() -> Enabled:
 
 
 def _open_dataframe() -> None:
-    """Import the door of dask.dataframe, unless nobody is a user any more."""
+    """Import the accessors of dask.dataframe, if functions are still to be replaced."""
     if _state.users:
         from dask_gpuselect import dataframe  # noqa: F401 -- it adds to what is replaced
 
 
 def _open_xarray() -> None:
-    """Import the door of xarray likewise."""
+    """Import the accessors of xarray, if functions are still to be replaced."""
     if _state.users:
         from dask_gpuselect import xarray  # noqa: F401 -- likewise
 
@@ -160,6 +166,6 @@ def disable() -> None:
 
     See Also
     --------
-    enable
+    enable : Replace dask's functions by those of this package.
     """
     _state.disable()

@@ -1,4 +1,4 @@
-"""Locks of this package, and processes that fork.
+"""Locks of this package that stay usable in forked processes.
 
 A child has the memory of its parent and one of its threads. A lock that another thread held at that
 moment would stay locked in the child for ever.
@@ -12,8 +12,10 @@ from typing import Any
 
 
 def lock() -> Any:
-    """A lock for a module, that a thread may take twice. A fork waits until it is free, so that
-    the child finds it free and what it guards whole."""
+    """Return a reentrant lock for a module that is free in forked children.
+
+    A fork waits until the lock is free. So the child finds it free, and what it guards complete.
+    """
     made = threading.RLock()
     if hasattr(os, "register_at_fork"):  # Windows has no fork
         os.register_at_fork(

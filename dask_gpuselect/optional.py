@@ -1,5 +1,7 @@
-"""Packages that only some functions need: what to do where one is missing, and what to type instead
-of their objects that are no arrays."""
+"""Packages that only some functions need: errors that say what to install.
+
+Objects of other packages that are not arrays: errors that say what to type instead.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 NAMES = {"pandas": "pandas", "pyarrow": "PyArrow", "scipy": "SciPy", "sklearn": "scikit-learn"}
-# What to type: it works whether or not this package came from an index.
+# The arguments of `pip install`. They work even if this package was not installed from an index.
 INSTALLED_BY = {
     "pandas": "'dask[dataframe]'",
     "pyarrow": "'dask[dataframe]'",
@@ -22,18 +24,18 @@ INSTALLED_BY = {
 def on_demand(
     importer: str, names: Sequence[str], load: Callable[[], Any], package: str, *, but: str = ""
 ) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module some of whose names need a package.
+    """Return the ``__getattr__`` of a module that imports some names only when they are used.
 
     Parameters
     ----------
     importer : str
-        The module.
+        Name of the module.
     names : sequence of str
-        What it offers.
+        The names that it imports on demand.
     load : callable
-        Imports the module that has those names, when one is first asked for.
-    package, but
-        As for `needs`.
+        Imports and returns the module that defines these names.
+    package, but : str
+        The package that they need, and the end of the error without it, as for `needs`.
     """
 
     def found(name: str) -> Any:
@@ -46,13 +48,13 @@ def on_demand(
 
 
 def listed(names: Sequence[str]) -> Callable[[], list[str]]:
-    """The ``__dir__`` of a module, so that `<Tab>` lists what it offers, and no more."""
+    """Return the ``__dir__`` of a module, so that `<Tab>` lists its public names alone."""
     dunder = ("__all__", "__doc__", "__file__", "__name__")
     return lambda: sorted([*names, *dunder])
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls functions as soon as the modules are imported that these wait for."""
+    """Import hook that calls a function right after the module is imported that it waits for."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[], None]] = {}
@@ -82,7 +84,10 @@ _after_import = _AfterImport()
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
-    """Call a function right after a module is imported, or at once if it is already."""
+    """Call a function right after a module is imported.
+
+    It is called immediately if the module is imported already.
+    """
     if name in sys.modules:
         then()
         return
@@ -93,8 +98,17 @@ def after_import(name: str, then: Callable[[], None]) -> None:
 
 @contextmanager
 def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
-    """While importing a package for something: an ImportError that says what to install if it is
-    missing, and what does not need it."""
+    """Turn the error of a missing package into one that says what to install.
+
+    Parameters
+    ----------
+    package : str
+        The package that is imported within the context.
+    what : str
+        The name that needs it.
+    but : str
+        The end of the error: a way to do without the package.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -106,7 +120,7 @@ def needs(package: str, what: str, *, but: str = "") -> Iterator[None]:
 
 
 def axes(ax: Any) -> Any:
-    """The axes that are given, or those of a new figure; an ImportError without matplotlib."""
+    """Return the given axes or those of a new figure; raise an ImportError without matplotlib."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -120,8 +134,8 @@ _OF_XARRAY = "after import dask_gpuselect.xarray"
 _ITS_OWN = "its own methods are exact, as {name}.median()"
 _DELAYED = "da.from_delayed({name}, shape, dtype) is an array"
 
-# By the package that defines a type, and a part of the type's name, of which the first that is in
-# the name counts. `x` is what the object was made of, `{name}` the parameter it is passed for.
+# Advice by package and by a part of the type's name; the first part that is in the name counts. `x`
+# is the object that the given one was made from, and `{name}` the parameter.
 INSTEAD: dict[str, dict[str, str]] = {
     "xarray": {
         "GroupBy": f'type x.exact.groupby("time.month").median(), {_OF_XARRAY}',
@@ -174,17 +188,17 @@ INSTEAD: dict[str, dict[str, str]] = {
 
 
 def check_is_data(value: Any, name: str) -> None:
-    """Raise for an object that is no array, if it is known what to type instead.
+    """Raise for an object that is no array, if this module knows what to type instead.
 
-    NumPy takes whatever it is given: it would load all of a Zarr array, go through the groups of a
-    groupby, or make an array of one object, and its error would name none of them.
+    NumPy takes whatever it is given: it would load all of a Zarr array, iterate over the groups of
+    a groupby, or make an array of one object, and its error would name none of them.
 
     Parameters
     ----------
     value : object
-        What is passed as data.
+        An argument with data.
     name : str
-        The parameter that it is passed for.
+        The name of its parameter.
     """
     kind = type(value)
     package = kind.__module__.partition(".")[0]

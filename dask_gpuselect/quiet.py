@@ -1,12 +1,11 @@
-"""NumPy's floating-point errors in our own arithmetic are no concern of the user's.
+"""NumPy's floating-point errors in this package's own arithmetic are hidden from users.
 
-Overflow, infinity minus itself and denormal numbers are met on the way to right answers: the next
-number after zero is denormal. What `numpy.seterr` says, to raise or to warn, is for the arithmetic
-of users, in their functions that we call and in the sources of their arrays.
+Overflow, infinity minus itself and denormal numbers occur on the way to right answers: the next
+number after zero is denormal. The settings of `numpy.seterr`, to raise or to warn, are for the
+arithmetic of users, in their functions that we call and in the sources of their arrays.
 
-All that calls compiled kernels is in `quiet`. So this is where Numba's word for a Ctrl-C is
-translated: if the signal comes while a kernel's arguments or results are converted, CPython makes a
-SystemError of it.
+All calls of compiled kernels are within `quiet`. So a Ctrl-C in a kernel is translated here: if the
+signal comes while Numba converts a kernel's arguments or results, CPython raises a SystemError.
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ from typing import Any
 
 import numpy as np
 
-# What `numpy.errstate` was where our outermost function was entered; None outside of it.
+# The settings of `numpy.errstate` when our outermost function was entered; None outside of it.
 _outside: ContextVar[dict[str, Any] | None] = ContextVar("_outside", default=None)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Our own arithmetic: a context, or a decorator of what a user calls or a task runs.
+    """Silence NumPy's floating-point errors, as a context or a decorator.
 
-    Tasks need it of their own, for a setting of one thread or process is not that of others.
+    Public functions and tasks each use it: a setting of one thread or process is not that of
+    others.
     """
     if _outside.get() is not None:  # NumPy is quiet already
         yield
@@ -45,7 +45,7 @@ def quiet() -> Iterator[None]:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether a Ctrl-C is at the beginning of a chain of errors of the interpreter's own."""
+    """Return whether a chain of the interpreter's SystemErrors began with a Ctrl-C."""
     while isinstance(error, SystemError):
         error = error.__cause__
     return isinstance(error, KeyboardInterrupt)
@@ -53,7 +53,7 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 @contextmanager
 def outside() -> Iterator[None]:
-    """The arithmetic of a user's function that ours calls: what NumPy does is again as it was."""
+    """Restore the user's floating-point settings while a function of the user runs."""
     before = _outside.get()
     if before is None:
         yield
@@ -67,10 +67,11 @@ def outside() -> Iterator[None]:
 
 
 def quietly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function for tasks that does the same, as `quiet` around it; it can be pickled."""
+    """Wrap a function for tasks in `quiet`; the result can be pickled."""
     return partial(_run, function)
 
 
 def _run(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function within `quiet`."""
     with quiet():
         return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""A distributed radix sort, the literature's baseline: see `radix_sort`."""
+"""A distributed radix sort, the baseline in the literature: see `radix_sort`."""
 
 from dask_gpuselect.sorting.radix_sort import radix_sort
 

@@ -1,4 +1,4 @@
-"""Functions and methods of dask, dask.dataframe and xarray that `enable` replaces, and by which."""
+"""Functions and methods of dask, dask.dataframe and xarray that `enable` replaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS: Mapping[str, Callable[..., Any]] = {
     "percentile": quantiles.percentile,
     "nanpercentile": quantiles.nanpercentile,
 }
-"""Functions that dask has by the same names."""
+"""Functions of this package whose names dask has too."""
 
 METHODS = (*OURS, "describe_boxplot")
 
@@ -52,20 +52,26 @@ ORDERS = dict.fromkeys(OURS, QUANTILE) | {"median": MEDIAN, "nanmedian": MEDIAN}
 
 
 def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
-    """Arguments behind the array by their names: NumPy's order, but for what can only be dask's."""
+    """Return the positional arguments behind the array by their names.
+
+    The order is NumPy's, unless the second argument can only be meant in dask's.
+    """
     orders = ORDERS[name]
     is_dask = len(positional) > 1 and isinstance(positional[1], orders.told_by)
     names = orders.dask if is_dask else orders.numpy
     if len(positional) > len(names):
-        raise TypeError(f"{name}() takes at most {len(names) + 1} positional arguments")
+        raise TypeError(
+            f"{name}() takes at most {len(names) + 1} positional arguments, and got "
+            f"{len(positional) + 1}"
+        )
     return dict(zip(names, positional, strict=False))
 
 
-# What an argument that ours does not take says if it says nothing.
+# Default values of arguments that this package's functions do not take.
 NOTHING = {"out": None, "overwrite_input": False, "internal_method": "default"}
 
 
-# What dask's own functions ignore or refuse, as they ignore the mask of an array.
+# Arguments that dask's own functions ignore or refuse, as they ignore the mask of an array.
 LOST = ("weights", "where", "nodata", "fill_value")
 
 
@@ -73,8 +79,11 @@ DASKS_PERCENTILE = 'internal_method="dask"'
 
 
 def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the function that answers in place of dask's: by ours for all that ours takes, which is
-    decided before it is called, and else by dask's own."""
+    """Return the function that replaces one of dask's.
+
+    It calls this package's function for every call that this supports, and else dask's own. That is
+    decided before the call.
+    """
     ours = OURS[name]
     known = set(inspect.signature(ours).parameters)
 
@@ -91,7 +100,7 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not beyond and not problem:
             return ours(a, **said)
         if is_masked(a) or any(said.get(key) is not None for key in LOST):
-            what = f"takes no {', '.join(beyond)}" if beyond else f"is not answered: {problem}"
+            what = f"does not take {', '.join(beyond)}" if beyond else f"is not possible: {problem}"
             raise TypeError(f"{name}() of masked or weighted elements {what}")
         if name == "percentile":
             _check_not_approximate(a, beyond, problem)
@@ -101,8 +110,10 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
-    """Raise if dask would answer by approximate percentiles that nobody has asked for; warn where
-    there are no others."""
+    """Raise if dask would answer by approximate percentiles that nobody asked for.
+
+    Warn where this package has no exact ones, as of strings.
+    """
     if beyond == ["q that is lazy"] and a.ndim == 1:
         lazy = "q must be known when the graph is built: compute it first, q.compute()"
         raise approximate_instead(TypeError(lazy), DASKS_PERCENTILE)
@@ -111,11 +122,11 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
     if a.dtype.kind not in "SU":
         raise approximate_instead(TypeError(problem), DASKS_PERCENTILE)
     if a.ndim == 1:
-        warnings.warn("da.percentile of strings is dask's own, which is approximate", stacklevel=3)
+        warnings.warn("dask computes da.percentile of strings, and approximately", stacklevel=3)
 
 
 def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments behind the array by the names that ours have."""
+    """Return the arguments behind the array by the names that this package gives them."""
     asked = {**_named(name, positional), **named}
     if asked.get("keepdims") is np._NoValue:
         del asked["keepdims"]
@@ -123,24 +134,27 @@ def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> di
 
 
 def _with_method(name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with `interpolation`, as NumPy and dask called it, as `method`."""
+    """Rename the argument `interpolation`, NumPy's and dask's former name, to `method`."""
     if "interpolation" not in asked or "median" in name:
         return asked
     interpolation = asked.pop("interpolation")
     if interpolation is None:
         return asked
     if asked.get("method", "linear") not in ("linear", interpolation):
-        raise TypeError(f"{name}() takes method or interpolation, which is its former name")
+        raise TypeError(
+            f"{name}() got both method={asked['method']!r} and interpolation={interpolation!r}, "
+            "the former name of method: pass method alone"
+        )
     return {**asked, "method": interpolation}
 
 
 def approximate_instead(error: TypeError, how: str) -> TypeError:
-    """The error of a call that dask would answer by an approximation, and how to ask for that."""
+    """Return an error that also says how to ask for dask's approximate answer."""
     return TypeError(f"{error}; {how} asks for dask's own answer, which is approximate")
 
 
 def _is_nothing(key: str, value: Any) -> bool:
-    """Tell whether an argument that ours does not take says nothing."""
+    """Return whether an argument that this package does not take has its default value."""
     nothing = NOTHING.get(key, key)
     return value is nothing or (isinstance(value, str | bool) and value == nothing)
 
@@ -157,14 +171,16 @@ class Replacements:
         self.further: list[tuple[type, str, Callable[[Any], Any]]] = []
 
     def add(self, owner: type, name: str, routed: Callable[[Any], Any]) -> None:
-        """Replace a method of another class too, at once if others are replaced.
+        """Replace a method of another class too, now if others are replaced already.
 
         Parameters
         ----------
-        owner, name : type, str
-            The class, and its method.
+        owner : type
+            The class.
+        name : str
+            Its method.
         routed : callable
-            From the method, or None where there is none, to what takes its place.
+            Takes the method, or None if there is none, and returns its replacement.
         """
         with self.lock:
             self.further.append((owner, name, routed))
@@ -172,7 +188,7 @@ class Replacements:
                 self._set(owner, name, routed(getattr(owner, name, None)))
 
     def settle(self, *, is_wanted: bool) -> None:
-        """Replace everything, or put everything back, unless that is so already."""
+        """Replace everything, or put everything back, unless that is done already."""
         with self.lock:
             if is_wanted and not self.originals:
                 self._replace()
@@ -201,6 +217,7 @@ class Replacements:
 
 
 def _array_method(name: str) -> Callable[..., Any]:
+    """Return the method of dask arrays that calls the method of `x.exact` of that name."""
     accessor = getattr(Exact, name)
 
     @wraps(accessor)

@@ -1,4 +1,4 @@
-"""Box plots of arrays that are sorted already: see `describe_sorted`."""
+"""Box plots of arrays that are already sorted: see `describe_sorted`."""
 
 from dask_gpuselect.sorting.sorted_boxes import SortedBox, describe_sorted
 

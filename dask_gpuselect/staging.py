@@ -5,14 +5,14 @@
     chunk ──> pieces ──np.copyto──> pinned buffers ──cudaMemcpyAsync──> device array
                8 MiB    8 threads     16 a device      1 stream a device
 
-A thread copies ordinary memory at 9 GB/s, and a GPU takes only what is in pinned memory, at
-55 GB/s. So several threads fill buffers while full ones are on their way.
+A thread copies ordinary memory at 9 GB/s. A GPU reads pinned memory at 55 GB/s, and cannot read
+ordinary memory itself. So several threads fill some buffers while full ones are sent.
 
-Two rules keep this free of deadlocks, whatever the numbers of tasks, threads and buffers: only a
-thread that is copying holds a buffer, and it waits for nothing then but the GPU; and a buffer that
-was sent goes back to the others at once, with an event that its next user waits for. Pieces are
-copied in the order of their arrival: the chunk that came first is complete first, and is computed
-on while the next one is copied.
+Two rules prevent deadlocks, for any number of tasks, threads and buffers. Only a thread that is
+copying holds a buffer, and while it does, it waits for nothing but the GPU. A buffer that was sent
+goes back to the others immediately, with an event that its next user waits for. Pieces are copied
+in the order of their arrival: the chunk that came first is complete first, and is computed on while
+the next one is copied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dask_gpuselect.engine.settings import n_bytes, number
 from dask_gpuselect.engine.source import DaskArray, Step, map_blocks
 from dask_gpuselect.engine.threads import Threads
 
-BUFFER = 8 << 20  # bytes; with 32 MiB the copies were slower
+BUFFER = 8 << 20  # bytes; copies with buffers of 32 MiB were slower
 # On an H200 1, 4 and 8 threads copied 9, 30 and 51 GB/s, of the 55 that its link carries.
 MOST_THREADS = 8
 
@@ -54,8 +54,8 @@ def to_gpu(x: DaskArray) -> DaskArray:
     Parameters
     ----------
     x : dask array
-        Of NumPy chunks of any layout, of bool, integers, floats or complex numbers; chunk sizes
-        known or not. Chunks that are CuPy arrays already stay what they are.
+        Its chunks are NumPy arrays of any layout, of bool, integers, floats or complex numbers.
+        Chunk sizes may be unknown. Chunks that are CuPy arrays already stay as they are.
 
     Returns
     -------
@@ -72,21 +72,23 @@ def to_gpu(x: DaskArray) -> DaskArray:
         At the call, and while computing, if there is no CUDA device, or its driver is too old.
     TypeError
         At the call, for what is not a dask array, for masked arrays, and for dtypes that CuPy
-        lacks: datetimes, strings, objects, long doubles. While computing, for such chunks.
+        does not support: datetimes, strings, objects, long doubles. While computing, for chunks of
+        these kinds.
     ValueError
         While computing, for a config value that makes no sense.
     MemoryError
-        While computing, if a chunk finds no room on the device.
+        While computing, if a chunk does not fit in the memory of the device.
 
     Warns
     -----
     RuntimeWarning
-        Once for each process and device, if no pinned memory could be had. Then chunks are copied
-        plainly: the same values, but slower.
+        Once for each process and device, if pinned memory could not be allocated. Chunks are then
+        copied without it: the same values, but slower.
 
     See Also
     --------
-    median, quantile
+    median : Medians of CuPy chunks are computed on the GPU.
+    quantile : So are quantiles.
 
     Notes
     -----
@@ -98,16 +100,18 @@ def to_gpu(x: DaskArray) -> DaskArray:
     Two values of dask's config, read where the tasks run:
 
     ``dask_gpuselect.staging-pool``
-        Bytes of pinned memory, for each process and device, taken when first needed and kept;
-        "128 MiB" unless set. In buffers of 8 MiB: with less than that, chunks are copied plainly.
+        Bytes of pinned memory for each process and device, allocated when first needed and not
+        freed; "128 MiB" by default. It is divided into buffers of 8 MiB: with less than that,
+        chunks are copied without pinned memory.
     ``dask_gpuselect.staging-threads``
-        Threads that fill them, for each process and device; 8 unless set, or as many as there are
-        CPUs if these are fewer.
+        Number of threads that fill the buffers, for each process and device; by default 8, or the
+        number of CPUs if that is less.
 
-    Loads: a chunk of `x` is loaded whenever a chunk of the result is.
+    Reads: a chunk of `x` is read whenever a chunk of the result is computed.
 
-    Memory: a task holds one chunk on the host, and as much on the device. In device memory of M
-    bytes, t threads can work on chunks of M / t bytes less what the computation needs.
+    Memory: a task holds one chunk on the host, and a copy of it on the device. With M bytes of
+    device memory, t threads can work on chunks of M / t bytes, less the memory that the computation
+    needs.
 
     Examples
     --------
@@ -120,7 +124,7 @@ def to_gpu(x: DaskArray) -> DaskArray:
     if not isinstance(x, DaskArray):
         raise TypeError(
             f"to_gpu takes a dask array, not {type(x).__name__}: "
-            "for an array in memory there is cupy.asarray"
+            "for an array in memory, type cupy.asarray(x)"
         )
     check_not_masked(x._meta)
     dtype = _native_dtype(x.dtype)
@@ -136,7 +140,7 @@ def to_gpu(x: DaskArray) -> DaskArray:
 
 
 def _stage(chunk: Any) -> Any:
-    """A chunk on the current device."""
+    """Copy a chunk to the current device."""
     cupy = import_cupy()
     if isinstance(chunk, cupy.ndarray):
         return chunk
@@ -145,27 +149,33 @@ def _stage(chunk: Any) -> Any:
 
 
 def _as_numpy(chunk: Any) -> NDArray[Any]:
+    """Return a chunk as a NumPy array, or raise if it is none."""
     if not isinstance(chunk, np.ndarray | np.generic):
         raise TypeError(
             f"a chunk of type {type(chunk).__name__} cannot be moved to the GPU: "
-            "it is neither a NumPy nor a CuPy array"
+            "chunks must be NumPy or CuPy arrays"
         )
     return np.asarray(chunk)
 
 
 def _native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """A dtype in native byte order, which is the only one on GPUs; a TypeError if CuPy lacks it."""
+    """Return a dtype in native byte order, the only one on GPUs.
+
+    Raise a TypeError if CuPy does not support it.
+    """
     if dtype.char in CUPY_DTYPES:
         return dtype.newbyteorder("=")
-    hint = ": view or convert it as int64 first" if dtype.kind in "mM" else ""
-    raise TypeError(f"dtype {dtype} cannot be moved to the GPU, CuPy does not have it{hint}")
+    hint = ": pass x.view('int64')" if dtype.kind in "mM" else ""
+    raise TypeError(
+        f"dtype {dtype} cannot be moved to the GPU, because CuPy does not support it{hint}"
+    )
 
 
 # --- One staging for each device ----------------------------------------------------------------
 
 
 class Settings(NamedTuple):
-    """How many pinned buffers there are, and threads that fill them."""
+    """Number of pinned buffers, and of threads that fill them."""
 
     n_buffers: int
     n_threads: int
@@ -176,7 +186,7 @@ _stagings_lock = forks.lock()
 
 
 def _staging(device: int) -> Staging:
-    """The staging of the current device; a new one after a change of the config."""
+    """Return the staging of the current device; a new one after a change of the config."""
     settings = _settings()
     with _stagings_lock:
         staging = _stagings.get(device)
@@ -185,8 +195,8 @@ def _staging(device: int) -> Staging:
         staging = _stagings[device] = Staging(CudaLink(), settings)
     if staging.problem:
         warnings.warn(
-            f"no pinned memory for CUDA device {device}, of {settings.n_buffers} buffers of "
-            f"{format_bytes(BUFFER)}: chunks are copied to it plainly, which is slower. "
+            f"{settings.n_buffers} buffers of {format_bytes(BUFFER)} of pinned memory could not be "
+            f"allocated for CUDA device {device}: chunks are copied without them, which is slower. "
             f"Try a smaller config value dask_gpuselect.staging-pool ({staging.problem})",
             RuntimeWarning,
             stacklevel=2,
@@ -195,7 +205,7 @@ def _staging(device: int) -> Staging:
 
 
 def _settings() -> Settings:
-    """The settings that dask's config asks for."""
+    """Return the settings from dask's config."""
     pool = n_bytes("staging-pool")
     threads = number("staging-threads", min(MOST_THREADS, CPU_COUNT))
     return Settings(pool // BUFFER, threads)
@@ -205,38 +215,41 @@ def _settings() -> Settings:
 
 
 class Event(Protocol):
-    """Something that happens on the device; has happened if nothing was recorded."""
+    """Something that happens on the device. An event that was never recorded has happened."""
 
     def synchronize(self) -> None:
-        """Wait for it."""
+        """Wait for the event."""
 
 
 class Link(Protocol):
-    """What staging needs of a device. Every method but `drain` is called with the device current.
+    """Operations of a device that staging needs.
 
-    The consumer is the stream that is current where a chunk is copied: who works on it next.
+    Every method except `drain` is called with the device current. The consumer is the stream that
+    is current where a chunk is copied: the next one to use the chunk.
     """
 
     def use(self) -> None:
         """Make the device current in this thread."""
 
     def pinned(self, size: int) -> NDArray[np.uint8]:
-        """Pinned host memory; a RuntimeError or MemoryError if there is none."""
+        """Allocate pinned host memory; raise a RuntimeError or MemoryError if there is none."""
 
     def event(self) -> Event:
-        """A new event."""
+        """Make a new event."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """A device array in C order; a MemoryError if there is no room."""
+        """Allocate a device array in C order; raise a MemoryError if there is no room."""
 
     def consumed(self) -> Event:
-        """The event that the consumer has done what it was given so far."""
+        """Return the event that the consumer has finished all work it was given so far."""
 
     def send(
         self, memory: NDArray[np.uint8], target: Any, offset: int, after: Event, sent: Event
     ) -> None:
-        """Copy pinned memory to `target`, from a byte of it on, after an event; record `sent`. Does
-        not wait."""
+        """Copy pinned memory to `target` from byte `offset` on, after an event; record `sent`.
+
+        The call does not wait.
+        """
 
     def hand_over(self) -> None:
         """Let the consumer wait for all that was sent."""
@@ -256,21 +269,21 @@ class Buffer(NamedTuple):
 
 
 class Staging:
-    """Copies arrays to a device, for any number of threads at once.
+    """Copies of arrays to a device, for any number of threads at the same time.
 
     Parameters
     ----------
     link : Link
-        To the device.
+        The link to the device.
     settings : Settings
-        Without buffers, or if they cannot be had, copies are plain.
+        Without buffers, or if they cannot be allocated, copies are plain.
     size : int
         Bytes of a buffer, a multiple of 16.
 
     Attributes
     ----------
     problem : str
-        Why there are no buffers, if they were wanted.
+        Why there are no buffers, if some were asked for.
     """
 
     def __init__(self, link: Link, settings: Settings, size: int = BUFFER) -> None:
@@ -288,15 +301,15 @@ class Staging:
             self.buffers.put(buffer)
         self.turn = threading.Lock()
         self.threads = Threads(settings.n_threads, initializer=link.use)
-        weakref.finalize(self, link.drain)  # no buffer is freed that is still being read
+        weakref.finalize(self, link.drain)  # so that no buffer is freed while it is read
 
     def copy(self, source: NDArray[Any]) -> Any:
-        """A device array with the values of `source`, its axes in the same order in memory.
+        """Return a device array with the values of `source`, its axes in the same order in memory.
 
-        The consumer may use it at once, and `source` is not needed any more.
+        The consumer may use it immediately, and `source` is not needed any more.
         """
         axes = sorted(range(source.ndim), key=lambda axis: -abs(source.strides[axis]))
-        ordered = source.transpose(axes)  # in C order, if that takes no more than other axes
+        ordered = source.transpose(axes)  # in C order, if an order of the axes makes it so
         target = self._allocate(ordered)
         if self.is_plain and source.size:
             self.link.copy(np.ascontiguousarray(ordered, target.dtype), target)
@@ -305,12 +318,13 @@ class Staging:
         return target.transpose(np.argsort(axes).tolist())
 
     def _allocate(self, source: NDArray[Any]) -> Any:
+        """Allocate a device array for a NumPy array."""
         try:
             return self.link.empty(source.shape, _native_dtype(source.dtype))
         except MemoryError as error:
             raise MemoryError(
-                f"no room on the GPU for a chunk of {format_bytes(source.nbytes)}: "
-                f"take smaller chunks, or fewer threads ({error})"
+                f"a chunk of {format_bytes(source.nbytes)} does not fit in the memory of the GPU: "
+                f"use smaller chunks (x.rechunk), or fewer threads ({error})"
             ) from error
 
     def _send_all(self, source: NDArray[Any], target: Any) -> None:
@@ -319,8 +333,8 @@ class Staging:
         futures: list[Future[None]] = []
         offset = 0
         try:
-            # Were the pieces of two chunks mixed, both would be complete at the end, and nothing
-            # would be copied while they are computed on.
+            # If the pieces of two chunks were mixed, both would be complete only at the end, and
+            # nothing would be copied while they are computed on.
             with self.turn:
                 for piece in _pieces(source, self.size):
                     futures.append(self.threads.submit(self._send, piece, target, offset, after))
@@ -335,8 +349,8 @@ class Staging:
             self.link.hand_over()
 
     def _send(self, piece: NDArray[Any], target: Any, offset: int, after: Event) -> None:
-        """Copy a piece to a buffer, and send that. Runs in one of `threads`."""
-        buffer = self.buffers.get()  # of the free ones that which was sent first
+        """Copy a piece to a buffer, and send the buffer. This runs in one of `threads`."""
+        buffer = self.buffers.get()  # the free buffer that was sent first
         try:
             buffer.sent.synchronize()
             memory = buffer.memory[: piece.nbytes]
@@ -347,7 +361,7 @@ class Staging:
 
 
 def _pieces(source: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
-    """Views of at most `size` bytes, which in C order follow one another."""
+    """Yield views of at most `size` bytes that follow one another in C order."""
     if source.nbytes <= size:
         yield source
         return
@@ -380,7 +394,7 @@ class CudaLink:
         return np.frombuffer(self.cuda.alloc_pinned_memory(size), np.uint8, size)
 
     def event(self) -> Any:
-        # One that blocks: threads that spin would take the CPUs from those that copy.
+        # A blocking event: threads that spin would take the CPUs from those that copy.
         return self.cuda.Event(block=True, disable_timing=True)
 
     def consumed(self) -> Any:

@@ -1,4 +1,4 @@
-"""What a report of a problem should say of the machine, its packages and the settings."""
+"""Facts for a bug report: the machine, its packages and the settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PACKAGES = (
 
 
 def show_versions() -> None:
-    """Print what a report of a problem should say: Python, the system, packages and settings.
+    """Print facts for a bug report: Python, the system, packages and settings.
 
     ``python -m dask_gpuselect`` prints the same.
 
@@ -62,6 +62,7 @@ def show_versions() -> None:
 
 
 def _facts() -> Iterator[tuple[str, object]]:
+    """Yield each fact with its name."""
     yield "Python", f"{platform.python_version()} ({platform.python_implementation()})"
     yield "system", platform.platform()
     yield "CPUs", CPU_COUNT
@@ -73,7 +74,7 @@ def _facts() -> Iterator[tuple[str, object]]:
 
 
 def _version(name: str) -> str | None:
-    """The version of a package, which is not imported; None if it is not installed."""
+    """Return the version of a package without importing it; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -81,6 +82,7 @@ def _version(name: str) -> str | None:
 
 
 def _devices() -> str:
+    """Return the names of the CUDA devices, or why there are none."""
     try:
         check_device()
     except (ImportError, RuntimeError) as error:

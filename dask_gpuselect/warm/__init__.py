@@ -1,5 +1,7 @@
-"""Compile kernels before they are needed, as while the image of a container is built:
-``python -m dask_gpuselect.warm float32 float64``."""
+"""Compile kernels beforehand, for example while a container image is built.
+
+Type ``python -m dask_gpuselect.warm float32 float64``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "neighbors": frozenset({"distances"}),
     "windows": frozenset({"windows", "window_blocks", "window_networks"}),
 }
-"""The modules of `kernels.cpu` whose kernels answer questions about a subject."""
+"""For each subject, the modules of `kernels.cpu` that have its kernels."""
 
 Progress = Callable[[int, int, str], object]
 
@@ -41,17 +43,18 @@ def warm(
 ) -> None:
     """Compile the kernels for NumPy chunks of some dtypes, and keep them on disk.
 
-    The call returns when all kernels are there. After it, no function of this package compiles
-    anything for these dtypes, in this process or in a later one. Without it, the first calls about
+    The call returns when all kernels are compiled. After it, no function of this package compiles
+    anything for these dtypes, in this process or in a later one. Without it, the first calls with
     large arrays wait for the kernels that they need.
 
-    The folder is the first that can be written of: the one that the environment variable
-    ``NUMBA_CACHE_DIR`` names, ``__pycache__`` beside the package, and one of the user.
+    The kernels are kept in the first of these folders that can be written: the one that the
+    environment variable ``NUMBA_CACHE_DIR`` names, ``__pycache__`` beside the package, and the
+    user's cache.
 
     Parameters
     ----------
     dtypes : iterable of dtypes, optional
-        The dtypes of the arrays that will be asked about.
+        The dtypes of the arrays that will be passed to functions of this package.
     subjects : iterable of str, optional
         Any of "quantiles", "axis", "boxes", "weights", "groups", "sorting", "strategies",
         "regression", "neighbors" and "windows"; all by default.
@@ -79,7 +82,10 @@ def warm(
     chosen = list(subjects)
     unknown = [subject for subject in chosen if subject not in SUBJECTS]
     if unknown:
-        raise ValueError(f"subjects must be among {sorted(SUBJECTS)}, and are {chosen}")
+        raise ValueError(
+            f"subjects must be among {', '.join(map(repr, SUBJECTS))}, and {unknown[0]!r} is none "
+            "of them"
+        )
     wanted = _kernels([_dtype(each) for each in dtypes], chosen)
     with compiling.told_together():
         for done, (name, build) in enumerate(wanted.items(), 1):
@@ -89,17 +95,21 @@ def warm(
 
 
 def _dtype(given: Any) -> np.dtype[Any]:
+    """Return a dtype, or raise if there are no kernels for it."""
     dtype: np.dtype[Any] = np.dtype(given)
     if dtype.kind not in "biufmM" or selection_dtype(dtype).itemsize > 8:
-        raise TypeError(f"there are no kernels for {dtype}: a dtype must be numeric, or of dates")
+        raise TypeError(
+            f"there are no kernels for {dtype}: dtypes must be bool, integers, floats of at most "
+            "64 bits, datetime64 or timedelta64"
+        )
     return dtype
 
 
 def _kernels(
     dtypes: Iterable[np.dtype[Any]], subjects: Iterable[str]
 ) -> dict[str, Callable[[], compiling.Kernel]]:
-    """By a name of its own, what compiles each kernel."""
-    from dask_gpuselect.kernels.cpu import backend  # so that all modules have told their kernels
+    """Return a function for each kernel that compiles it, by the kernel's name."""
+    from dask_gpuselect.kernels.cpu import backend  # so that all modules register their kernels
 
     del backend
     modules = frozenset[str]().union(*(SUBJECTS[subject] for subject in subjects))
@@ -122,8 +132,10 @@ _OF_DEVIATIONS = frozenset(
 
 
 def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[str] | None]]:
-    """The dtypes that kernels find elements of a dtype in, each with the modules of those kernels;
-    None for all."""
+    """Yield the dtypes in which kernels compare elements of a dtype, with the kernels' modules.
+
+    The modules are None for all of them.
+    """
     selected = selection_dtype(dtype)
     yield selected, None
     size = selected.itemsize
@@ -144,5 +156,5 @@ def _compared(dtype: np.dtype[Any]) -> Iterator[tuple[np.dtype[Any], frozenset[s
     yield np.dtype(np.int64), frozenset({"groups"})  # places
     yield np.dtype(np.uint32), _SORTING
     yield np.dtype(np.uint64), _SORTING
-    for word in ("u1", "u2", "u4", "u8"):  # of elements, masks, weights and labels
+    for word in ("u1", "u2", "u4", "u8"):  # words of elements, masks, weights and labels
         yield np.dtype(word), frozenset({"fingerprints"})
