@@ -1,4 +1,4 @@
-"""`describe_boxplot`: Tukey's summary of data that fits nowhere."""
+"""`describe_boxplot`: box-plot statistics of arrays of any size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dask_gpuselect.quantiles.weighted import check_weighted_method
 
 
 def _takes_columns(function: Callable[..., Boxplot]) -> Callable[..., Boxplot]:
-    """A decorator of a function of arrays, which takes a lazy column of a table, too."""
+    """Decorate a function of arrays, so that it takes a lazy column of a table too."""
 
     @wraps(function)
     def entered(a: Any, *args: Any, **how: Any) -> Boxplot:
@@ -66,92 +66,92 @@ def describe_boxplot(
     Parameters
     ----------
     a : array, or list or dict of arrays
-        Of any shape, of integers or floats of up to 64 bits, NumPy or CuPy; a box for each. If one
-        of them is a dask array, all are described lazily, else at once. Labels are the keys of a
-        dict. A lazy Series of dask, too: its name is the label.
+        Of any shape, of integers or floats of up to 64 bits, in chunks of NumPy or CuPy; a box for
+        each array. If one of them is a dask array, all are described lazily, else eagerly. The keys
+        of a dict are labels. A lazy Series of dask is described too, with its name as label.
     axis : None, int or tuple of ints, optional
-        Axes to reduce: one box for every lane along them. By default all elements of an array are
-        one box.
+        Axes to reduce: one box for every 1-D slice along them. By default all elements of an array
+        give one box.
     whis : float or (float, float), default 1.5
         The whiskers end at the last elements within `whis` interquartile ranges from the box, or
-        at the last ones within these percentiles; at the box's end if there are none outside of it.
-    nan_policy : {"omit", "propagate"}
-        NaN is left out and counted, **or**, with ``"propagate"``, makes every statistic of its box
-        NaN, as in matplotlib.
-    autorange : bool
-        Whether the whiskers reach the extremes where the interquartile range is 0.
-    max_fliers : int
-        How many fliers of each side are kept, the most extreme ones. All are counted.
+        within these two percentiles. A whisker without such elements ends at the box.
+    nan_policy : {"omit", "propagate"}, default "omit"
+        With "omit", NaN are left out and counted. With "propagate", NaN make every statistic of
+        their box NaN, as in matplotlib.
+    autorange : bool, default False
+        Whether the whiskers reach the extremes if the interquartile range is 0.
+    max_fliers : int, default 1000
+        The number of fliers that are kept on each side, the most extreme ones. All are counted.
     labels : sequence of str, optional
         A label for each box; along an axis in C order.
-    method : str
+    method : str, default "linear"
         How quartiles are interpolated: see `quantile`. With weights: "inverted_cdf",
         "averaged_inverted_cdf" or "linear".
     weights : array of real numbers, optional
-        Of the shape of every array, or of that of its reduced axes. An element counts as often as
-        it weighs: in the quartiles (see `quantile`), in `n`, which is the sum of the weights, in
-        the mean, the standard deviation, the notch and the numbers of fliers. Those that weigh 0
-        are left out. NumPy, CuPy or dask, with any chunks. Of several arrays: one for all, or a
-        list or dict with one for each.
+        The weight of each element. The shape is that of every array, or that of its reduced axes. A
+        NumPy, CuPy or dask array, with any chunks. For several arrays, one for all, or a list or
+        dict with one for each. The quartiles are weighted (see `quantile`), `n` is the sum of the
+        weights, and the mean, the standard deviation, the notch and the numbers of fliers are
+        weighted too. Elements of weight 0 are left out.
     where : array of bool, optional
-        Only where it is True elements take part. It broadcasts to the shape of every array. NumPy,
-        CuPy or dask, with any chunks. Of several arrays: one for all, or a list or dict with one
-        for each.
+        Elements take part only where it is True. It broadcasts to the shape of every array. A
+        NumPy, CuPy or dask array, with any chunks. For several arrays, one for all, or a list or
+        dict with one for each.
     nodata : scalar or sequence, optional
-        Elements that equal one of these are left out: of the dtype of the data.
+        Elements that equal one of these values, of the dtype of the data, are left out.
 
     Returns
     -------
     Boxplot
-        For a dask array nothing is computed yet.
+        A sequence of `Box`. For a dask array nothing is computed yet.
 
     Raises
     ------
     TypeError
-        For arrays that are not of real numbers, dates among them; for a `whis` that is no number, a
-        `max_fliers` that is no integer, and `labels` that are no sequence; for a `where` that is
-        not of bool, and weights that are not real.
+        For arrays that are not of real numbers, such as dates; for a `whis` that is not a number, a
+        `max_fliers` that is not an integer, and `labels` that are not a sequence; for a `where`
+        whose dtype is not bool, and weights that are not real.
     ValueError
-        For `whis`, `nan_policy`, `max_fliers`, `labels` or `method` that make no sense; for a
-        `where` or weights of a shape that does not fit, and a `nodata` that the dtype cannot hold.
-        While computing, for weights that are negative, NaN or infinite, and for elements that all
-        weigh 0.
+        For values of `whis`, `nan_policy`, `max_fliers`, `labels` or `method` that are not allowed;
+        for a `where` or weights of a shape that does not fit, and a `nodata` that the dtype cannot
+        hold. While computing, for weights that are negative, NaN or infinite, and if all weights
+        are 0.
     numpy.exceptions.AxisError
         If `axis` is out of range.
     ChunksChangedError
-        While computing, if a chunk differs between two loads.
+        While computing, if a chunk differs between two reads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
-    quantile
+    quantile : Exact quantiles, which are the edges of the boxes.
 
     Notes
     -----
-    Loads: each chunk is read at most twice for all boxes together, also where arrays share it. If
-    more than 16 elements for each pivot lie near a fence of an array, this array is read a third
-    time. Data in memory is read once for the box, which a sample guesses and the counts prove, and
-    once for its sums; a CuPy array once for both. Several threads read large plain NumPy arrays.
-    Along an axis, each array is read as often as by `quantile`, and once more if a column of chunks
-    exceeds ``dask_gpuselect.column-limit``.
+    Reads: each chunk is read at most twice for all boxes together, even if several arrays share it.
+    If more than 16 elements for each pivot lie near a fence of an array, this array is read a third
+    time. NumPy arrays in memory are read once for the box, which a sample guesses and the counts
+    prove, and once for its sums; a CuPy array is read once for both. Several threads read large
+    plain NumPy arrays. Along an axis, each array is read as often as by `quantile`, and once more
+    if a column of chunks exceeds ``dask_gpuselect.column-limit``.
 
     Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell. Along
-    an axis this holds for every lane, with about 200 bytes more for each, and up to 1.7 KB if its
-    float64 are of all magnitudes. With weights, as for `quantile` with weights. The boxes of a
-    plain CuPy array along an axis stay on the device, some 80 bytes and the fliers for each lane. A
-    column of them is copied to the host when you first look at it.
+    an axis this holds for every 1-D slice, with about 200 bytes more for each, and up to 1.7 KB if
+    its float64 are of all magnitudes. With weights, as for `quantile` with weights. The boxes of a
+    plain CuPy array along an axis stay on the device, some 80 bytes and the fliers for each slice.
+    A column of them is copied to the host when it is first used.
 
-    Semantics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside the
-    box, and an element beyond the end of a whisker is a flier. The mean and the standard deviation
-    (of all elements, as `numpy.std`) come from exact sums and are rounded once. They do not depend
-    on chunks, order, device or scheduler, and squares neither overflow nor underflow. If there is
-    an infinity, they are what NumPy gives: an infinite mean, or NaN.
+    Statistics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside
+    the box, and an element beyond the end of a whisker is a flier. The mean and the standard
+    deviation (of all elements, as `numpy.std`) come from exact sums and are rounded once. They do
+    not depend on chunks, order, device or scheduler, and squares neither overflow nor underflow. If
+    there is an infinity, they are those of NumPy: an infinite mean, or NaN.
 
     Weights: all sums of weights are exact, and each is rounded once. Fliers are the values of the
-    `max_fliers` most extreme elements of each side. Equal ones are listed once, with the weight of
-    all elements that equal them. If weights are counts, the box is that of the elements repeated by
-    `numpy.repeat`, for all methods except "linear": see `quantile`.
+    `max_fliers` most extreme elements of each side. Equal ones are listed once, with their total
+    weight. If weights are counts, the box is that of the elements repeated by `numpy.repeat`, for
+    all methods except "linear": see `quantile`.
 
     References
     ----------
@@ -196,22 +196,24 @@ def describe_boxplot(
 
 
 def _asking(array: Any, axis: Axis, kind: type[BoxQuestion], rule: Rule, nan_policy: str) -> Asking:
+    """Return the question about the boxes of an array, or raise if its dtype has none."""
     dtype = numpy_dtype(array)
     if dtype.kind in "bmM":
-        raise TypeError(f"a box plot needs numbers, not {dtype}")
-    result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for others that are not
+        raise TypeError(f"box plots need integers or floats, not {dtype}")
+    result_dtype(dtype, METHODS[rule.method], weak_q=False)  # raises for other unsupported dtypes
     question = kind(rule, nan_policy == "omit", dtype)
     return Asking(array, question, reduced_axes(axis, array.ndim))
 
 
 def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
+    """Check the arguments that say where quartiles, fences and fliers are."""
     check_method(method)
     try:
         max_fliers = operator.index(max_fliers)
     except TypeError:
         raise TypeError(f"max_fliers must be an integer, not {max_fliers!r}") from None
     if max_fliers < 0:
-        raise ValueError(f"max_fliers must not be negative, and {max_fliers} is")
+        raise ValueError(f"max_fliers must be 0 or more, not {max_fliers}")
     if (kind := np.asarray(whis).dtype).kind not in "biuf":
         raise TypeError(
             f"whis must be a number, or two percentiles such as (5, 95), not of dtype {kind}"
@@ -219,7 +221,7 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
     given = np.asarray(whis, np.float64)
     if given.shape == (2,):
         if not ((given >= 0) & (given <= 100)).all() or given[0] > given[1]:
-            raise ValueError(f"whis must be two ascending percentiles, not {whis}")
+            raise ValueError(f"whis must be two ascending percentiles in [0, 100], not {whis}")
         low, high = (given / 100).tolist()
         return Rule((low, high), autorange, max_fliers, method)
     if given.shape != () or not given >= 0:
@@ -230,7 +232,7 @@ def _rule(whis: Any, autorange: bool, max_fliers: int, method: str) -> Rule:
 
 
 def _arrays(a: Any) -> tuple[list[Any], list[str | None]]:
-    """The arrays, and a name or None for each."""
+    """Return the arrays, and a name or None for each."""
     if isinstance(a, Mapping):
         return list(a.values()), [str(key) for key in a]
     if holds_arrays(a):

@@ -1,4 +1,4 @@
-"""What a box plot asks of all elements, and of every lane."""
+"""Questions about box plots, of all elements and of every lane."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ from dask_gpuselect.quantiles.questions import Quantiles
 
 @dataclass(frozen=True)
 class BoxQuestion(Question):
-    """One box plot of all elements.
+    """One box plot of all elements, as a question.
 
     Parameters
     ----------
     rule : Rule
-        Where its quartiles and fences are.
+        How its quartiles and fences follow from the data.
     omits_nan : bool
-        Whether NaN is left out; otherwise one of them makes every statistic NaN.
+        True if NaN are left out. Otherwise one of them makes every statistic NaN.
     source_dtype : dtype
-        Of the array.
+        Dtype of the array.
     """
 
     rule: Rule
@@ -80,7 +80,7 @@ class BoxQuestion(Question):
         return bracket_from_cuts(cuts, self.rule)
 
     def keep(self, cuts: Cuts) -> Brackets:
-        # So far the quartiles are uncertain, and the fences are more so.
+        # The quartiles are uncertain before the second load, and the fences more so.
         return bracket_from_cuts(cuts, self.rule, most_kept(cuts))
 
     @property
@@ -133,7 +133,7 @@ class BoxQuestion(Question):
         counts: dict[str, Any],
         fliers: Sequence[NDArray[Any]],
     ) -> Boxes:
-        """The box of what was found, with these numbers, and with these fliers below and above."""
+        """Return the box of what was found, with its counts, and its fliers below and above."""
         low, high = (np.nan if value is None else value for value in found.whiskers)
         (mean,), (std,) = sums.mean_and_std()
         kept_low, kept_high = (np.array(len(side), np.int64) for side in fliers)
@@ -170,6 +170,7 @@ class BoxQuestion(Question):
         return Boxes.concatenated(some, 0).without_missing(omits_nan=True)
 
     def without_elements(self, tally: Tally) -> Boxes:
+        """Return the box of an array without elements."""
         none, nan = np.array(0, np.int64), np.array(np.nan)
         counts = dict.fromkeys(("n", "n_low", "n_high", "kept_low", "kept_high"), none)
         rest = {name: nan for name in COLUMNS if name not in counts}
@@ -182,7 +183,7 @@ class BoxQuestion(Question):
 
 
 class BoxesOfLanes(LaneQuestion):
-    """A box plot of every lane: its quantiles `Rule.q`, and what lies at its ends."""
+    """Base of box plots of every lane: the quantiles `Rule.q`, and the elements at the ends."""
 
     rule: Rule
     omits_nan: bool
@@ -192,7 +193,7 @@ class BoxesOfLanes(LaneQuestion):
         return LaneEndsLoad(self)
 
     def q_of(self, found: Lanes) -> FloatArray:
-        """The quantiles `Rule.q`, ``(n_q, n_lanes)``."""
+        """Return the quantiles `Rule.q`, ``(n_q, n_lanes)``."""
         return np.asarray(self.order.lane_answer(found), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
@@ -210,10 +211,12 @@ class BoxesOfLanes(LaneQuestion):
     def _finished(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes
     ) -> LaneBoxes | None:
+        """Return the boxes that a device has finished; None if it has not."""
         how = {"omits_nan": self.omits_nan}
         return kernels.box_lanes(chunks, dtype, shape.axes, self.order, self.rule, **how)
 
     def _by_ends(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
+        """Return the boxes from quantiles and the elements at the ends of lanes."""
         rule = self.rule
         about = (self.order, rule.fences, rule.max_fliers)
         q, ends = kernels.answers_and_ends(chunks, dtype, shape.axes, *about)
@@ -230,31 +233,31 @@ class BoxesOfLanes(LaneQuestion):
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Boxes:
-        """The boxes of a block of the data of that shape."""
+        """Return the boxes of a block of the data with the shape `block`."""
         boxes = Boxes.of_lanes(q, ends, shape.kept(block), self.rule).in_dtype(dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
 def dtype_of_quantiles(rule: Rule, source_dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of the quantiles `Rule.q` of elements of a dtype."""
+    """Return the dtype of the quantiles `Rule.q` of elements of a dtype."""
     is_element = METHODS[rule.method].discrete
     return source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
 class LaneBoxQuestion(BoxesOfLanes, Quantiles):
-    """A box plot of every lane.
+    """A box plot of every lane, as a question.
 
     Parameters
     ----------
     rule, omits_nan
-        As of `BoxQuestion`.
+        As for `BoxQuestion`.
     """
 
     rule: Rule
     omits_nan: bool
 
-    # Measured as that of quantiles.
+    # Measured in the same way as the cost of quantiles.
     look_cost: ClassVar[float] = 1.1
 
     @classmethod
@@ -263,7 +266,7 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
         return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Nothing: the boxes tell how many elements they have."""
+        """Give no warning: the boxes have their numbers of elements."""
 
     def counted(
         self,
@@ -272,19 +275,20 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Boxes:
+        """Return the boxes of a block by the counts of all its values."""
         q = self.q_of(counts.found(self.lane_ranks))
         ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
         return self.boxes(q, ends, block, dtype, shape)
 
 
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
-    """The fences of lanes of that dtype, by their quantiles `Rule.q`."""
+    """Return the fences of lanes of a dtype, by their quantiles `Rule.q`."""
     return Bounds(*rule.fences(q), selection_dtype(dtype))
 
 
 @dataclass(frozen=True, eq=False)
 class LaneQuantiles(Arrays):
-    """The quantiles `Rule.q` of each lane, ``(n_lanes, n_q)``, and how many elements it has."""
+    """The quantiles `Rule.q` of each lane, ``(n_lanes, n_q)``, and its number of elements."""
 
     q: FloatArray
     n_valid: IntArray
@@ -293,12 +297,12 @@ class LaneQuantiles(Arrays):
 
 @dataclass(frozen=True)
 class LaneEndsLoad(FurtherLoad):
-    """What lies at the ends of every lane, when its quantiles are known."""
+    """The load that measures the ends of every lane, when its quantiles are known."""
 
     question: BoxesOfLanes
 
     name: ClassVar[str] = "ends"
-    # Sorting the fliers of more reports at once takes five times what they do.
+    # Sorting the fliers of more partial results at once takes five times as long.
     merge_every: ClassVar[int] = 2
 
     def known(self, found: Any) -> LaneQuantiles:

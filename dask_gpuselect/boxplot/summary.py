@@ -1,4 +1,4 @@
-"""What `describe_boxplot` answers: the collection that is computed, read and drawn."""
+"""`Boxplot`, the answer of `describe_boxplot`: computed, read and drawn."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from dask_gpuselect.engine.collection import LazyCollection, tasks_of
 from dask_gpuselect.engine.source import DaskArray, merged
 from dask_gpuselect.optional import axes, needs
 
-SHOWN = 40  # boxes that are printed; of more, the first and the last
+SHOWN = 40  # boxes that are printed; if there are more, the first and last `SHOWN_ENDS`
 SHOWN_ENDS = 5
-# Plotly's names. Its two halves of an odd number of elements have, with the median in both or in
-# neither, these medians; of an even number it interpolates otherwise.
+# Plotly's names of methods. It takes the medians of two halves, which for an odd number of elements
+# both have the median (inclusive) or not (exclusive). For an even number it interpolates otherwise.
 PLOTLY_METHODS = {"hazen": "linear", "linear": "inclusive", "weibull": "exclusive"}
 
 
 @dataclass(frozen=True)
 class BoxSource:
-    """The array that some boxes are of.
+    """The array that some boxes describe.
 
     Parameters
     ----------
     name : str or None
-        Of the array.
+        Name of the array.
     method : str
         How quartiles are interpolated.
     shape : tuple of int or NaN
-        Of its boxes: its own, without the reduced axes.
+        Shape of its boxes: that of the array without the reduced axes.
     grid : tuple of int
-        How many tables lie along each axis.
+        Number of tables along each axis.
     groups : tuple of str, optional
-        What the groups are called that the boxes are of.
+        Names of the groups that the boxes describe.
     group_axis : int
         The axis of the boxes along which the groups are.
     """
@@ -55,7 +55,7 @@ class BoxSource:
         return math.prod(self.shape)
 
     def label(self, place: int, shape: tuple[int, ...]) -> str | None:
-        """The label of a box, by its number among boxes of some shape."""
+        """Return the label of a box, by its number among boxes of some shape."""
         index = list(map(int, np.unravel_index(place, shape)))
         name = self.name if self.groups is None else self.groups[index.pop(self.group_axis)]
         return name if name is None or not index else f"{name}[{', '.join(map(str, index))}]"
@@ -65,7 +65,12 @@ class Boxplot(LazyCollection):
     """The boxes of one or several arrays: lazy until computed, then a sequence of `Box`.
 
     `describe_boxplot` makes it. Before ``compute()`` it is a dask collection. Methods that need the
-    statistics compute them if they are not there yet.
+    statistics compute them first if necessary.
+
+    See Also
+    --------
+    describe_boxplot : Makes it.
+    Box : One of its boxes.
     """
 
     if TYPE_CHECKING:  # dask's own is not annotated
@@ -87,7 +92,7 @@ class Boxplot(LazyCollection):
     def of(
         cls, answers: Sequence[Any], sources: Sequence[BoxSource], labels: Sequence[str] | None
     ) -> Boxplot:
-        """The boxes of some arrays, by dask arrays of tables, or by one table for each."""
+        """Make the boxes of some arrays, of dask arrays of tables, or of one table for each."""
         given = None if labels is None else tuple(labels)
         if not any(isinstance(answer, DaskArray) for answer in answers):
             boxplot = cls(None, [], tuple(sources), given, tuple(answers))
@@ -100,13 +105,14 @@ class Boxplot(LazyCollection):
         return boxplot
 
     def of_groups(self, names: Any, axis: int) -> Boxplot:
-        """Return the boxes of one array with the names of the groups that they are of.
+        """Return the boxes of one array with the names of its groups.
 
         Parameters
         ----------
         names : sequence, or dask array
+            The names of the groups.
         axis : int
-            Along which the groups are.
+            The axis along which the groups are.
         """
         (source,) = self._sources
         source = replace(source, group_axis=axis)
@@ -117,9 +123,11 @@ class Boxplot(LazyCollection):
         return Boxplot(self._graph, self._keys, (source,), self._given, self._tables)
 
     def check_labels(self) -> None:
-        """Raise unless there is a label for each box, if there are any."""
+        """Raise if labels were given and there is not one for each box."""
         if self._given is not None and len(self._given) != len(self):
-            raise ValueError(f"{len(self._given)} labels for {len(self)} boxes")
+            raise ValueError(
+                f"labels has {len(self._given)} labels, and there are {len(self)} boxes"
+            )
 
     # --- As a dask collection ---------------------------------------------------------------------
 
@@ -148,16 +156,16 @@ class Boxplot(LazyCollection):
 
     @property
     def tables(self) -> tuple[Boxes, ...]:
-        """The boxes of each array, computed now if need be."""
+        """The boxes of each array, computed first if necessary."""
         return self._tables if self._tables is not None else self.computed().tables
 
     def computed(self) -> Boxplot:
-        """This summary with its boxes, computed now if need be."""
+        """Return this summary with its boxes, computed first if necessary."""
         return self.compute() if self._tables is None else self
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """The boxes, computed now if need be; along an axis in C order."""
+        """The boxes, computed first if necessary; along an axis in C order."""
         return tuple(self)
 
     @property
@@ -179,7 +187,9 @@ class Boxplot(LazyCollection):
             return sum(table.size for table in self._tables)
         size = sum(source.size for source in self._sources)
         if math.isnan(size):
-            raise ValueError("how many boxes there are is not known before they are computed")
+            raise ValueError(
+                "the number of boxes is unknown until they are computed: type boxplot.compute()"
+            )
         return int(size)
 
     def __iter__(self) -> Iterator[Box]:
@@ -191,7 +201,7 @@ class Boxplot(LazyCollection):
         found = self.computed()
         if isinstance(which, str):
             if which not in found.labels:
-                raise KeyError(which)
+                raise KeyError(f"no box has the label {which!r}: labels are in boxplot.labels")
             which = found.labels.index(which)
         elif isinstance(which, tuple):
             which = int(np.ravel_multi_index(which, found.shape))
@@ -201,20 +211,22 @@ class Boxplot(LazyCollection):
             if i < first + table.size:
                 return table.box(i - first, found._label(i, (number, i - first)))
             first += table.size
-        raise IndexError(which)
+        raise IndexError(f"box {which} does not exist: there are {len(found)} boxes")
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        """The table of each box, and its number there."""
+        """Yield the number of the table of each box, and its number in that table."""
         for number, table in enumerate(self.tables):
             for i in range(table.size):
                 yield number, i
 
     def _label(self, i: int, place: tuple[int, int]) -> str | None:
+        """Return the label of a box, or None."""
         if self._given is not None:
             return self._given[i]
         return self._sources[place[0]].label(place[1], self.tables[place[0]].shape)
 
     def _shown(self, i: int, label: str | None) -> str:
+        """Return the label of a box, or its index."""
         if label is not None:
             return label
         return _index(i, self.shape)
@@ -226,8 +238,8 @@ class Boxplot(LazyCollection):
 
         Labels and fliers are arrays of objects.
 
-        Ends of whiskers of 64-bit integers are exact in `Box`, and here float64 where quartiles are
-        among them.
+        The ends of whiskers of 64-bit integers are exact in `Box`. Here they are float64 if a
+        whisker ends at a quartile.
         """
         found = self.computed()
         labels = np.empty(len(found), object)
@@ -252,7 +264,7 @@ class Boxplot(LazyCollection):
         Raises
         ------
         ImportError
-            Without pandas.
+            If pandas is not installed.
         """
         with needs("pandas", "to_dataframe", but="; to_dict() needs nothing"):
             import pandas
@@ -262,9 +274,10 @@ class Boxplot(LazyCollection):
         return pandas.DataFrame(columns, index=index)
 
     def to_bxp(self) -> list[dict[str, Any]]:
-        """Return what `matplotlib.axes.Axes.bxp` draws: a dict for each box.
+        """Return the list that `matplotlib.axes.Axes.bxp` draws: a dict for each box.
 
-        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the fliers that were kept."""
+        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the fliers that were kept.
+        """
         names = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "fliers", "q1", "med", "q3")
         drawn = []
         for box in self:
@@ -273,10 +286,10 @@ class Boxplot(LazyCollection):
         return drawn
 
     def to_plotly(self) -> dict[str, Any]:
-        """Keyword arguments for `plotly.graph_objects.Box`: a list for each statistic.
+        """Return keyword arguments for `plotly.graph_objects.Box`: a list for each statistic.
 
-        Plotly draws these quartiles as they are; ``quartilemethod`` says which of its own methods
-        they are by, where it has one.
+        Plotly draws these quartiles as they are. ``quartilemethod`` names the method of Plotly that
+        equals ours, if there is one.
         """
         found = self.computed()
         boxes = found.boxes
@@ -299,19 +312,19 @@ class Boxplot(LazyCollection):
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            A new figure's by default.
+            The axes to draw on; those of a new figure by default.
         **kwargs
-            For `matplotlib.axes.Axes.bxp`.
+            Arguments of `matplotlib.axes.Axes.bxp`.
 
         Returns
         -------
         matplotlib.axes.Axes
-            Where fliers were left out, their number is written beyond those drawn.
+            The axes. If fliers were left out, their number is written beyond those drawn.
 
         Raises
         ------
         ImportError
-            Without matplotlib.
+            If matplotlib is not installed.
         """
         ax = axes(ax)
         found = self.computed()
@@ -346,7 +359,7 @@ class Boxplot(LazyCollection):
         return f"<table>{''.join(cells)}</table>"
 
     def _outline(self) -> str:
-        """Of which arrays, and how many boxes, as far as that is known."""
+        """Return the names of the arrays and the numbers of boxes, as far as they are known."""
         if self._given is not None:
             return f"of {', '.join(self._given)}"
         if len(self._sources) == 1 and self._sources[0].name is None:
@@ -362,7 +375,7 @@ class Boxplot(LazyCollection):
         return f"of {', '.join(parts)}"
 
     def _rows(self) -> list[list[str] | None]:
-        """A row of names, and one for each box; None for those that are left out."""
+        """Return a row of names, and a row for each box; None for boxes that are left out."""
         names = ["n", "n_nan", "min", "whislo", "q1", "med", "q3", "whishi", "max"]
         names += ["mean", "std", "n_low", "n_high"]
         rows: list[list[str] | None] = [["", *names]]
@@ -380,7 +393,7 @@ class Boxplot(LazyCollection):
 
 
 def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
-    """Write how many fliers there are, or what they weigh, where not all are drawn."""
+    """Write the number or weight of the fliers of a box if not all are drawn."""
     is_low = box.fliers < box.whislo
     number = np.ones(len(is_low)) if box.flier_weights is None else box.flier_weights
     said = "{:,} fliers" if box.flier_weights is None else "fliers of weight {:.6g}"
@@ -409,10 +422,11 @@ def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
 
 
 def _index(i: int, shape: tuple[int, ...]) -> str:
-    """Of a box, as it is written in brackets."""
+    """Return the index of a box, as it is written in brackets."""
     return ", ".join(map(str, np.unravel_index(i, shape)))
 
 
 def _aligned(rows: list[list[str]]) -> list[list[str]]:
+    """Pad the cells of each column to one width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]

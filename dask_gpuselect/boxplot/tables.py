@@ -1,4 +1,4 @@
-"""Boxes as columns of statistics, and one box."""
+"""Tables of boxes with a column for each statistic, and one box."""
 
 from __future__ import annotations
 
@@ -29,22 +29,29 @@ class Box:
     Parameters
     ----------
     label : str or None
+        Label of the box.
     n, n_nan, n_left_out : int
-        Elements that are not NaN, those that are, and those that a mask or a weight of 0 leaves
-        out. With weights `n` is a float: what the elements weigh.
+        Numbers of elements that are not NaN, that are NaN, and that a mask or a weight of 0 leaves
+        out. With weights, `n` is a float: the sum of the weights.
     min, q1, med, q3, max, mean, std, iqr : float
-        The standard deviation is that of all elements, as `numpy.std`.
+        The minimum, the quartiles, the maximum, the mean, the standard deviation of all elements
+        (as `numpy.std`), and the interquartile range.
     whislo, whishi : float
         Ends of the whiskers.
     cilo, cihi : float
         Ends of the notch, ``med -+ 1.57 iqr / sqrt(n)``.
     n_low, n_high : int
-        Fliers below and above the whiskers, exactly. With weights floats: what the fliers weigh.
+        Exact numbers of fliers below and above the whiskers. With weights, floats: their weights.
     fliers : ndarray
-        Of both sides the most extreme, ``max_fliers`` of each at most: those below ascending, then
-        those above descending. With weights equal ones are one.
+        The most extreme fliers, at most ``max_fliers`` of each side: those below ascending, then
+        those above descending. With weights, equal fliers are listed once.
     flier_weights : ndarray of float64, or None
-        What all elements weigh that equal each flier; None without weights.
+        Total weight of the elements that equal each flier; None without weights.
+
+    See Also
+    --------
+    describe_boxplot : Computes boxes.
+    Boxplot : The sequence of boxes that it returns.
     """
 
     label: str | None
@@ -71,7 +78,8 @@ class Box:
     def to_dict(self) -> dict[str, Any]:
         """Return the statistics of this box as a dict, by their names.
 
-        `flier_weights` is included only if the elements have weights."""
+        `flier_weights` is included only if the elements have weights.
+        """
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.flier_weights is None:
             del found["flier_weights"]
@@ -82,7 +90,7 @@ Numbers = IntArray | FloatArray
 
 
 def _numbers(measure: Measure) -> Numbers:
-    """Numbers of elements, or the weights of these, rounded once."""
+    """Return numbers of elements, or sums of weights, rounded once."""
     return measure.rounded() if isinstance(measure, ExactSums) else measure
 
 
@@ -90,8 +98,10 @@ EXACT_UP_TO = 2**53  # integers of at most this size are numbers of float64
 
 
 def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[Any]:
-    """Copy statistics with NaN at some places: in an array of objects, where float64 would round
-    integers that stay."""
+    """Copy statistics, with NaN at some places.
+
+    The copy is an array of objects if float64 would round integers.
+    """
     if column.dtype.kind == "f":
         found = column.copy()
     else:
@@ -105,22 +115,26 @@ def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[An
 
 @dataclass(frozen=True, eq=False)
 class Boxes(Arrays):
-    """Boxes of any shape: one of all elements, or one for every lane, without labels.
+    """A table of boxes of any shape: one of all elements, or one for every lane, without labels.
 
     Parameters
     ----------
     n_nan, n_left_out : ndarray of int64
-    n, n_low, n_high : ndarray of int64, or of float64 where elements weigh
+        As in `Box`.
+    n, n_low, n_high : ndarray of int64, or of float64 with weights
         As in `Box`.
     min, max : ndarray, dtype of the data
+        As in `Box`.
     q1, med, q3, mean, std : ndarray of float64
+        As in `Box`.
     low, high : ndarray, dtype of the data
-        The nearest elements inside the fences; NaN where there are none.
+        The nearest elements inside the fences; NaN if there are none.
     kept_low, kept_high : ndarray of int64
-        How many fliers of each side are here.
+        Number of fliers of each side in `fliers`.
     fliers : ndarray, one-dimensional, dtype of the data
-        Those of one box after the other, in C order, each as in `Box`.
+        The fliers of one box after the other, in C order, each as in `Box`.
     flier_weights : ndarray of float64, of the same shape, or None
+        The weights of the fliers.
     """
 
     n: Numbers
@@ -150,7 +164,7 @@ class Boxes(Arrays):
         shape: tuple[int, ...],
         rule: Rule,
     ) -> Boxes:
-        """A box for every lane, from the quantiles `Rule.q` and what lies at their ends."""
+        """Make a box for every lane, from the quantiles `Rule.q` and the ends of the lane."""
         mean, std = ends.moments.mean_and_std()
         sides = ends.beyond_low, ends.beyond_high
         inside = [ends.low, ends.high]
@@ -189,20 +203,20 @@ class Boxes(Arrays):
 
     @classmethod
     def finished(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
-        """The same of lanes whose boxes are finished, with every column on the host."""
+        """Make a table of finished boxes of lanes, with every column on the host."""
         waiting = _Waiting(columns_of(found), shape, dtype)
         return cls(**{name: waiting.column(name) for name in waiting.columns})
 
     @classmethod
     def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:
-        """Tables of shapes that differ along an axis, one behind the other."""
+        """Concatenate tables whose shapes differ along an axis."""
         if len(tables) == 1:
             return tables[0]
         columns = {
             name: np.concatenate([getattr(table, name) for table in tables], axis)
             for name in COLUMNS
         }
-        # Where each table's boxes are among all of them: their fliers go there.
+        # The fliers of each box go to the place of that box among all boxes.
         first = itertools.accumulate((table.size for table in tables), initial=0)
         numbers = [
             np.arange(start, start + table.size).reshape(table.shape)
@@ -218,7 +232,7 @@ class Boxes(Arrays):
 
     @classmethod
     def assembled(cls, tables: Sequence[Boxes], grid: tuple[int, ...]) -> Boxes:
-        """All tables of a grid, which are given in C order."""
+        """Assemble all tables of a grid, which are given in C order."""
         if not grid:
             return tables[0]
         inner = math.prod(grid[1:])
@@ -236,21 +250,25 @@ class Boxes(Arrays):
         return math.prod(self.shape)
 
     def reshape(self, shape: tuple[int, ...]) -> Boxes:
-        """In another shape, in C order."""
+        """Return the boxes in another shape, in C order."""
         columns = {name: getattr(self, name).reshape(shape) for name in COLUMNS}
         return replace(self, **columns)
 
     def in_dtype(self, dtype: np.dtype[Any]) -> Boxes:
-        """With elements, that were of `selection_dtype`, in the dtype of the data."""
+        """Convert elements of `selection_dtype` to the dtype of the data."""
         columns = {name: as_dtype(getattr(self, name), dtype) for name in OF_ELEMENTS}
         return replace(self, **columns)
 
     def less_left_out(self, n: IntArray) -> Self:
+        """Subtract from the numbers of elements that are left out."""
         return replace(self, n_left_out=self.n_left_out - n.reshape(self.shape))
 
     def without_missing(self, *, omits_nan: bool) -> Boxes:
-        """With NaN for the statistics of boxes that have no elements, or, if they are not left out,
-        any NaN; and without their fliers."""
+        """Return the boxes with NaN for the statistics of boxes without elements.
+
+        If NaN are not left out, one NaN makes the statistics of its box NaN too. Such boxes have no
+        fliers.
+        """
         is_missing = self.n == 0
         if not omits_nan:
             is_missing = is_missing | (self.n_nan > 0)
@@ -265,20 +283,21 @@ class Boxes(Arrays):
         weights = None if self.flier_weights is None else self.flier_weights[kept]
         return replace(self, **columns, fliers=self.fliers[kept], flier_weights=weights)
 
-    # Kept: each box of many asks for its own.
+    # Cached, because each box of many reads its own value.
     @cached_property
     def iqr(self) -> NDArray[np.float64]:
+        """Interquartile ranges."""
         with quiet():
             return np.asarray(self.q3 - self.q1)
 
     @cached_property
     def notch(self) -> NDArray[np.float64]:
-        """Half its height."""
+        """Half the heights of the notches."""
         with quiet():
             return np.asarray(NOTCH * self.iqr / np.sqrt(self.n))
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The statistics of `Box` by their names, but for the labels; fliers as objects."""
+        """Return the statistics of `Box` by their names, without labels; fliers as objects."""
         with quiet():
             notch = self.notch
             known = {name: getattr(self, name) for name in COLUMNS} | {
@@ -296,7 +315,7 @@ class Boxes(Arrays):
         return {field.name: known[field.name] for field in fields(Box) if field.name in known}
 
     def box(self, i: int, label: str | None) -> Box:
-        """The one of that number, in C order."""
+        """Return the box of a number, in C order."""
         it = {name: getattr(self, name).item(i) for name in COLUMNS}
         low, q1, med, q3, high = (it[name] for name in ("low", "q1", "med", "q3", "high"))
         notch = self.notch.item(i)
@@ -314,25 +333,27 @@ class Boxes(Arrays):
         )
 
     def _of_box(self, name: str, i: int) -> Any:
-        """The part of the fliers, or of their weights if there are any, that is of one box."""
+        """Return the fliers of one box, or their weights if there are any."""
         column = getattr(self, name)
         return None if column is None else column[self._stops[i] : self._stops[i + 1]]
 
     @cached_property
     def _stops(self) -> IntArray:
-        """Where the fliers of each box begin, and where all end."""
+        """The start of each box in `fliers`, and the end of the last one."""
         return np.append(np.int64(0), np.cumsum(self.kept_low + self.kept_high))
 
 
 ColumnOf = Callable[[], NDArray[Any]]
-"""Gives a column on the host."""
+"""A function that returns a column on the host."""
 
 
 def _lane_by_lane(
     n_low: IntArray, n_high: IntArray, low: NDArray[Any], high: NDArray[Any]
 ) -> NDArray[Any]:
-    """So much of each lane from the one side and from the other, and then of the next. 634,000 of
-    4,000 lanes take a sixth of the time of sorting by lanes."""
+    """Interleave elements of two sides: those of each lane below, then those above.
+
+    For 634,000 elements of 4,000 lanes this takes a sixth of the time of sorting by lanes.
+    """
     sides = np.stack([n_low, n_high], axis=1).ravel()
     is_low = np.repeat(np.arange(len(sides)) % 2 == 0, sides)
     both = np.empty(len(is_low), low.dtype)
@@ -341,7 +362,7 @@ def _lane_by_lane(
 
 
 def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
-    """How each column of boxes is made of what is known of lanes, which may be on a device."""
+    """Return a function for each column that makes it from boxes of lanes, maybe on a device."""
 
     def counted(name: str, most: int | None = None) -> ColumnOf:
         def count() -> NDArray[Any]:
@@ -376,11 +397,11 @@ def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
 
 
 class BoxesThere(Boxes):
-    """Boxes on a device. A column comes to the host when someone looks at it."""
+    """A table of boxes on a device. A column is copied to the host when it is first used."""
 
     @classmethod
     def waiting(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
-        """The boxes of lanes, of that shape and of data of that dtype."""
+        """Make the table of boxes of lanes, with their shape and the dtype of the data."""
         boxes: BoxesThere = object.__new__(cls)
         boxes.__dict__["_waiting"] = _Waiting(columns_of(found), shape, dtype)
         return boxes
@@ -403,13 +424,14 @@ class BoxesThere(Boxes):
 
 @dataclass(frozen=True)
 class _Waiting:
-    """Columns of boxes of some shape, which are on a device."""
+    """Columns of boxes that are on a device, their shape, and the dtype of the data."""
 
     columns: dict[str, ColumnOf]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def column(self, name: str) -> NDArray[Any]:
+        """Make a column on the host."""
         column = self.columns[name]()
         if name in OF_ELEMENTS:
             column = as_dtype(column, self.dtype)
@@ -417,14 +439,16 @@ class _Waiting:
 
 
 def _restored(columns: dict[str, Any]) -> Boxes:
+    """Make a table of its columns, as pickle does."""
     return Boxes(**columns)
 
 
 def _is_nan(values: NDArray[Any]) -> Any:
+    """Return which values are NaN."""
     return values != values
 
 
 OF_ELEMENTS = ("min", "max", "low", "high", "fliers")
-RAGGED = ("fliers", "flier_weights")  # of each box as many as it has
+RAGGED = ("fliers", "flier_weights")  # columns with a different number for each box
 COLUMNS = tuple(field.name for field in fields(Boxes) if field.name not in RAGGED)
 BOX_COLUMNS = {field.name for field in fields(Box)}

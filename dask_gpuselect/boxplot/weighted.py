@@ -1,4 +1,4 @@
-"""What a box plot asks of elements that weigh: of all of them, and of every lane."""
+"""Questions about box plots of weighted elements: of all elements, and of every lane."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 @dataclass(frozen=True)
 class WeightedBoxQuestion(BoxQuestion):
-    """One box plot of all elements, which weigh."""
+    """One box plot of all elements, weighted, as a question."""
 
     has_guess = False
     weighs: ClassVar[bool] = True
@@ -112,7 +112,7 @@ class WeightedBoxQuestion(BoxQuestion):
         ).rounded()
         counts: dict[str, Any] = dict(zip(names, numbers, strict=True))
         box = self.box_of(found, sums, counts, (low, high[::-1]))
-        # Without NaN that make all missing there are as many fliers as before.
+        # There are fewer fliers than weights only if NaN make all statistics missing.
         return replace(box, flier_weights=weights[: len(box.fliers)])
 
     def without_elements(self, found: Tally) -> Boxes:
@@ -123,12 +123,12 @@ class WeightedBoxQuestion(BoxQuestion):
 
 @dataclass(frozen=True)
 class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
-    """A box plot of every lane, whose elements weigh.
+    """A weighted box plot of every lane, as a question.
 
     Parameters
     ----------
     rule, omits_nan
-        As of `BoxQuestion`.
+        As for `BoxQuestion`.
     """
 
     rule: Rule
@@ -142,5 +142,5 @@ class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
         return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
-        # The boxes tell how many elements they have.
+        # No warning: the boxes have their numbers of elements.
         return chosen.lane_values(found)

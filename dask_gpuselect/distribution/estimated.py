@@ -77,8 +77,10 @@ class EstimatedDistribution(curves.Curve, Arrays):
         ImportError
             If SciPy is not installed.
 
-        Notes ----- Nothing is loaded. Use this for estimates only. If you have the array itself,
-        `ecdf` counts at given points exactly, in one load.
+        Notes
+        -----
+        Nothing is read. Use this for estimates only. If you have the array itself, `ecdf` counts at
+        given points exactly, reading each chunk once.
 
         References
         ----------

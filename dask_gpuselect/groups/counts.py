@@ -1,4 +1,4 @@
-"""How many elements of every lane take part."""
+"""The question of how many elements of every lane take part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 
 @dataclass(frozen=True)
 class LaneCounts(LaneQuestion):
-    """The number of elements of every lane that take part and are not NaN or NaT."""
+    """Number of elements of every lane that take part and are not NaN or NaT, as a question."""
 
     counts_values = True
 
@@ -44,7 +44,7 @@ class LaneCounts(LaneQuestion):
         return like(_counted(chunks, dtype, axes)[None], values_of(chunks[0]))
 
     def answer_groups(self, *about: Any) -> None:
-        """Nothing: counts of one group after the other answer."""
+        """Return None: each group is counted by itself."""
 
     @property
     def steps(self) -> PassSteps:
@@ -56,11 +56,12 @@ class LaneCounts(LaneQuestion):
 
 
 def _between(counts: IntArray, start: int, stop: int) -> IntArray:
+    """Return the counts of some lanes."""
     return counts[start:stop]
 
 
 class NoOrder:
-    """Of no order statistics: lanes tell how many elements they have without."""
+    """The wish for no order statistics: lanes have the number of their elements without any."""
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         none = np.empty((0, len(n)), np.int64)
@@ -77,7 +78,7 @@ def _counted(
     known: Any = None,
     m: int = 0,
 ) -> IntArray:
-    """Of all chunks together, on the host, shape (n_lanes,)."""
+    """Count the elements of each lane in all chunks together; on the host, ``(n_lanes,)``."""
     found = []
     for chunk in chunks:
         values = values_of(chunk)
@@ -96,9 +97,11 @@ def _counted(
 
 
 def _sum(reports: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
+    """Add up the counts of several parts."""
     return np.asarray(np.sum(reports, axis=0))
 
 
 def _found(report: IntArray, known: Any) -> Lanes:
+    """Return counts as the result of lanes, without order statistics."""
     none = np.empty((len(report), 0))
     return Lanes(none, none, report, np.zeros_like(report))

@@ -1,4 +1,4 @@
-"""`groupby`: quantiles and their relatives of every group of elements."""
+"""`groupby`: quantiles and other statistics of each group of elements."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
         Of any kind that `quantile` takes. Chunks need not match groups.
     by : array, tuple of arrays, or dict
         Labels: integers, bools, strings, dates, objects of one type, or floats without fractions.
-        What is missing is in no group: NaN, NaT, None, pandas' NA, and what is masked.
+        Elements with missing labels are in no group: NaN, NaT, None, pandas' NA, and masked labels.
 
-        - one-dimensional, along `axis`: of a month for each day;
-        - of the shape of the reduced axes, or one that broadcasts to that of `a`: the zones of a
-          map, for each of its dates;
-        - several of these in a tuple: a group for each combination that is there;
+        - a one-dimensional array, along `axis`: for example the month of each day;
+        - an array of the shape of the reduced axes, or whose shape broadcasts to that of `a`: for
+          example the zones of a map, the same for all dates;
+        - a tuple of several of these: a group for each combination that occurs;
         - a dict of indices along `axis`, or a slice, for each group: groups may have elements in
           common.
 
-        NumPy, CuPy or dask arrays, or a Series, an Index or a Categorical of pandas or dask, by
-        position. Of lazy ones without `groups`, answers have an unknown size along the axis of the
-        groups.
+        NumPy, CuPy or dask arrays, or a Series, an Index or a Categorical of pandas or dask, used
+        by position. For lazy labels without `groups`, the number of groups is unknown, and so is
+        the size of answers along the axis of the groups.
     axis : None, int or tuple of ints, optional
         The axes to reduce; all of them by default.
     groups : sequence, optional
-        The labels of the groups that are wanted, in this order. Elements with other labels are left
-        out. A group without elements is NaN. By default all labels that are there, ascending;
-        of categories in their order.
+        The labels of the wanted groups, in this order. Elements with other labels are left out. A
+        group without elements is NaN. By default all labels that occur, ascending; categories in
+        their order.
 
     Returns
     -------
@@ -76,50 +76,52 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Raises
     ------
     TypeError
-        For labels of another kind, or indices that are no integers; for `groups` of another kind
-        than the labels, such as strings for numbers; for objects that have no order, without
-        `groups`.
+        For labels of another kind, or indices that are not integers; for `groups` of another kind
+        than the labels, such as strings for numbers; for labels that are objects without an order,
+        if `groups` is not given.
     ValueError
         For labels of a shape that does not fit, or that are floats with fractions without `groups`
-        (of dask arrays while computing); for one-dimensional labels without `axis`, unless the data
-        have one; for `groups` that are there twice; if it is known that there is no group at all.
-        By the methods, for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        (for dask arrays while computing); for one-dimensional labels without `axis`, unless the
+        data have one dimension; for repeated `groups`; if it is known that there is no group at
+        all. By the methods, for a ``dask_gpuselect.column-limit`` that is too small for any plan.
     IndexError
         For indices beyond the axis.
 
     See Also
     --------
-    quantile, describe_boxplot
+    quantile : Quantiles of all elements, or along axes.
+    describe_boxplot : Box plots of all elements, or along axes.
 
     Notes
     -----
-    Loads, of all elements: data and labels are read at most twice, for any number of groups. Mixed
-    data with up to 64 groups are read about once, because the first load keeps elements. A box plot
-    takes one load more, and `mad` takes four in all. The labels alone are read once for `groups` of
-    lazy labels, and once more for answers if they are objects, categories or masked. Elements of
-    one and two bytes take one load for all of these if there are few groups: the counts, 9 to 12
-    bytes for each possible value of each group, must take no more than a task does, and four times
-    that no more than ``dask_gpuselect.root-limit``. With weights, of NumPy chunks, these are 41 to
-    44 bytes, and at most 284 for four: up to about 3,700 groups of uint8, and 14 of uint16.
+    Reads, of all elements: data and labels are read at most twice, for any number of groups. Data
+    whose chunks have similar distributions, with up to 64 groups, are read about once, because
+    elements of the first read are cached. A box plot takes one more read, and `mad` takes four in
+    all. The labels alone are read once for the `groups` of lazy labels, and once more for answers
+    if they are objects, categories or masked. Elements of one and two bytes are read once for all
+    of these if there are few groups: the counts, 9 to 12 bytes for each possible value of each
+    group, must not exceed the bytes of a task, and four times the counts must not exceed
+    ``dask_gpuselect.root-limit``. With weights, for NumPy chunks, these are 41 to 44 bytes, and at
+    most 284 for four: up to about 3,700 groups of uint8, and 14 of uint16.
 
     Along some of the axes, each chunk is read as often as by the same function without groups (see
     `quantile`). For lazy labels without `groups`, the labels alone are read once more. If a column
-    of chunks exceeds ``dask_gpuselect.column-limit``, it is read once for each slab of its lanes.
-    Labels that several chunks share are read once for all loads, if all labels are smaller than one
-    chunk.
+    of chunks exceeds ``dask_gpuselect.column-limit``, it is read once for each slab of its 1-D
+    slices. Labels that several chunks share are read once for all reads, if all labels are smaller
+    than one chunk.
 
     Memory, of all elements: a task takes parts of 64 MiB (for CuPy chunks, of
     ``dask_gpuselect.column-limit``), their labels, and a copy of both. For each group that has n
     elements in a part, the part returns about sqrt(n) pivots and as many candidates. If these
-    exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each look at some of
-    the groups; if labels are lazy and `groups` is not given, one task looks at all. Along some of
+    exceed ``dask_gpuselect.root-limit`` (dask config; 1 GiB), several tasks each take some of
+    the groups; if labels are lazy and `groups` is not given, one task takes all. Along some of
     the axes: the chunks of a task, their labels, and a copy of the largest group in them. With
     weights of all elements and lazy labels without `groups`, one task holds all data, which must
     fit ``dask_gpuselect.column-limit``, unless values are counted.
 
-    Algorithm: in the order of labels, then of values, a group is a stretch of ranks. So the cuts of
-    all groups together prove brackets around every wanted rank of every group, as those of
-    `quantile` do.
+    Algorithm: if elements are ordered by label and then by value, a group is a range of ranks. So
+    the cuts of all groups together prove brackets around every wanted rank of every group, as those
+    of `quantile` do.
 
     Examples
     --------
@@ -138,22 +140,26 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     check_known(groups, "groups")
     axes, grouping, names = _grouping(a, by, axis, groups)
     if not grouping.n_groups:
-        raise ValueError("there are no groups: every label is missing, or none is wanted")
+        raise ValueError("there are no groups: every label in by is missing, or groups=[] is empty")
     return GroupBy(a, axes, grouping, names)
 
 
 class GroupBy:
     """The groups of an array, with methods for quantiles of each group; made by `groupby`.
 
-    Each method takes the arguments of the function with its name, without the array, `axis` and
-    `keepdims`. In the answer, the axis of the groups stands where the first reduced axis stood. The
-    axis of q comes first.
+    Each method takes the arguments of the function with its name, except the array, `axis` and
+    `keepdims`. In the answer, the axis of the groups replaces the first reduced axis. The axis of q
+    comes first.
 
     Attributes
     ----------
     groups : ndarray, list of tuples, or dask array
         The labels of the groups, in order. If labels are lazy and `groups` was not given, a dask
         array of unknown size; labels of several kinds are then the fields of its elements.
+
+    See Also
+    --------
+    groupby : Makes it.
     """
 
     def __init__(self, array: Any, axes: tuple[int, ...], grouping: Grouping, groups: Any) -> None:
@@ -165,7 +171,7 @@ class GroupBy:
         return f"<{number} groups along {self._axes} of {self._array!r}>"
 
     def _repr_html_(self) -> str:
-        """What the groups are, then the array as it shows itself."""
+        """Show the groups, then the array as it shows itself."""
         number = "unknown" if self._grouping.is_lazy else f"{len(self):,}"
         rows = {"groups": number, "axes": ", ".join(map(str, self._axes))}
         if not self._grouping.is_lazy:
@@ -180,67 +186,71 @@ class GroupBy:
         return len(self.groups)
 
     def _ask(self, function: Callable[..., Any], *args: Any, **how: Any) -> Any:
+        """Call a function of arrays for each group."""
         refused = how.keys() & {"axis", "keepdims", "strategy"}
         if refused:
-            raise TypeError(f"groups take no {sorted(refused)[0]}")
+            raise TypeError(
+                f"methods of groups take no {sorted(refused)[0]}: pass axis to "
+                "groupby, and leave out keepdims and strategy"
+            )
         return function(Grouped(self._array, self._grouping), *args, axis=self._axes, **how)
 
     @property
     def _numbered(self) -> GroupBy:
-        """The same with numbers for labels, for what looks at elements by their group's answer."""
+        """These groups with numbers for labels, as `mad` needs them."""
         return GroupBy(self._array, self._axes, self._grouping.numbered, self.groups)
 
     def median(self, **how: Any) -> Any:
-        """The median of each group: see `dask_gpuselect.median`."""
+        """Return the median of each group: see `dask_gpuselect.median`."""
         return self._ask(quantiles.median, **how)
 
     def nanmedian(self, **how: Any) -> Any:
-        """The median of each group, NaN left out: see `dask_gpuselect.nanmedian`."""
+        """Return the median of each group, ignoring NaN: see `dask_gpuselect.nanmedian`."""
         return self._ask(quantiles.nanmedian, **how)
 
     def quantile(self, q: Any, **how: Any) -> Any:
-        """Quantiles of each group: see `dask_gpuselect.quantile`."""
+        """Return quantiles of each group: see `dask_gpuselect.quantile`."""
         return self._ask(quantiles.quantile, q, **how)
 
     def nanquantile(self, q: Any, **how: Any) -> Any:
-        """Quantiles of each group, NaN left out: see `dask_gpuselect.nanquantile`."""
+        """Return quantiles of each group, ignoring NaN: see `dask_gpuselect.nanquantile`."""
         return self._ask(quantiles.nanquantile, q, **how)
 
     def percentile(self, q: Any, **how: Any) -> Any:
-        """Percentiles of each group: see `dask_gpuselect.percentile`."""
+        """Return percentiles of each group: see `dask_gpuselect.percentile`."""
         return self._ask(quantiles.percentile, q, **how)
 
     def nanpercentile(self, q: Any, **how: Any) -> Any:
-        """Percentiles of each group, NaN left out: see `dask_gpuselect.nanpercentile`."""
+        """Return percentiles of each group, ignoring NaN: `dask_gpuselect.nanpercentile`."""
         return self._ask(quantiles.nanpercentile, q, **how)
 
     def mad(self, **how: Any) -> Any:
-        """The median absolute deviation of each group: see `dask_gpuselect.robust.mad`."""
+        """Return the median absolute deviation of each group: `dask_gpuselect.robust.mad`."""
         return self._numbered._ask(spread.mad, **how)
 
     def nanmad(self, **how: Any) -> Any:
-        """Median absolute deviation of each group, ignoring NaN: `dask_gpuselect.robust.nanmad`."""
+        """Return each group's `dask_gpuselect.robust.nanmad`, which ignores NaN."""
         return self._numbered._ask(spread.nanmad, **how)
 
     def iqr(self, **how: Any) -> Any:
-        """The interquartile range of each group: see `dask_gpuselect.robust.iqr`."""
+        """Return the interquartile range of each group: see `dask_gpuselect.robust.iqr`."""
         return self._ask(spread.iqr, **how)
 
     def naniqr(self, **how: Any) -> Any:
-        """Interquartile range of each group, ignoring NaN: `dask_gpuselect.robust.naniqr`."""
+        """Return each group's interquartile range, ignoring NaN: `dask_gpuselect.robust.naniqr`."""
         return self._ask(spread.naniqr, **how)
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
-        """The number of elements of each group that are not NaN and not left out; int64."""
+        """Return each group's number of elements that take part and are not NaN, as int64."""
         return self._ask(_count, where=where, nodata=nodata)
 
     def explain(self, q: Any = 0.5, **how: Any) -> Plan:
-        """How quantiles of each group would be computed: see `dask_gpuselect.explain`."""
+        """Return the plan for quantiles of each group: see `dask_gpuselect.explain`."""
         found: Plan = self._ask(quantiles.explain, q, **how)
         return found
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """A box for each group, which is its label: see `dask_gpuselect.describe_boxplot`."""
+        """Return a box for each group, labelled with it: `dask_gpuselect.describe_boxplot`."""
         found: Boxplot = self._ask(describe_boxplot, **how)
         names = as_source(self.groups) if is_lazy_array(self.groups) else self.groups
         return found.of_groups(names, self._axes[0])
@@ -248,25 +258,26 @@ class GroupBy:
 
 @public("a", "where")
 def _count(a: Any, *, axis: Axis, where: Any, nodata: Any) -> Any:
+    """Count the elements of each lane or group that take part."""
     array = as_accompanied(a, where, nodata)
     return ask(Asking(array, LaneCounts(), reduced_axes(axis, a.ndim), np.dtype(np.int64)), "count")
 
 
 def _grouping(a: Any, by: Any, axis: Axis, groups: Any) -> tuple[tuple[int, ...], Grouping, Any]:
-    """The reduced axes, the groups along them, and what these are called."""
+    """Return the reduced axes, the groups along them, and the names of the groups."""
     shape = tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
     axes = reduced_axes(axis, len(shape))
     if not axes:
         raise ValueError(
-            "groups are of elements along an axis: "
-            + ("axis is empty" if shape else "the array has no dimension")
+            "groupby needs an axis of at least one dimension: "
+            + ("axis is empty" if shape else "the array has no dimensions")
         )
     if isinstance(by, Mapping):
         check_known(dict(by), "by")
         return axes, *grouping_by_windows(by, groups, shape, axes)
     several = labels_of_each_kind(by)
     if not several:
-        raise ValueError("by is an empty tuple: it needs labels of one kind at least")
+        raise ValueError("by is an empty tuple: pass at least one array of labels")
     for each in several:
         if not is_column(each):
             check_data(each, "by")

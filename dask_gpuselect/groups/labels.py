@@ -1,4 +1,4 @@
-"""From what a user says of groups to the number of the group of every element."""
+"""Conversion of a user's labels to the number of the group of every element."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ EMPTY = np.empty(0, np.int64)
 
 
 def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_given: bool) -> Any:
-    """Labels with the axes of data of some shape, of size 1 along those where they do not differ.
+    """Give labels the axes of the data, of size 1 where they do not differ.
 
     Raises
     ------
     ValueError
-        For labels of another shape.
+        For labels whose shape does not fit the data.
     """
     given, wanted = tuple(by.shape), tuple(shape[axis] for axis in axes)
     if len(given) == 1 and not is_axis_given and len(shape) > 1:
         raise ValueError(
-            f"by is one-dimensional, and the data are of shape {shape}: axis must say along which "
-            "of its axes the labels are"
+            f"by is one-dimensional, and the data have shape {shape}: pass axis=, the axis of the "
+            "data that the labels are along"
         )
     if _fits(given, wanted):
         return by[tuple(slice(None) if axis in axes else None for axis in range(len(shape)))]
@@ -50,13 +50,13 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
     if len(full) == len(shape) and len(given) > 1 and _broadcasts(full, shape):
         return by[(None,) * (len(shape) - len(given))]
     raise ValueError(
-        f"by has labels of shape {given}, which fit neither the data, of shape {shape}, nor their "
-        f"axes {axes}, of shape {wanted}"
+        f"by has shape {given}, and must have the shape of the data, {shape}, or that of their "
+        f"axes {axes}, {wanted}"
     )
 
 
 def _fits(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
-    """Whether two shapes are equal as far as they are known."""
+    """Return whether two shapes are equal, as far as they are known."""
     return len(given) == len(wanted) and all(
         n == size or math.isnan(n) or math.isnan(size)
         for n, size in zip(given, wanted, strict=True)
@@ -64,6 +64,7 @@ def _fits(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
 
 
 def _broadcasts(full: tuple[Any, ...], shape: tuple[Any, ...]) -> bool:
+    """Return whether a shape broadcasts to another, as far as they are known."""
     return all(n == 1 or _fits((n,), (size,)) for n, size in zip(full, shape, strict=True))
 
 
@@ -72,14 +73,14 @@ def _broadcasts(full: tuple[Any, ...], shape: tuple[Any, ...]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LabelKind:
-    """One kind of labels.
+    """One kind of labels, such as the months or the stations.
 
     Parameters
     ----------
     labels : array or dask array
-        Masked where they are missing, if their dtype cannot say that.
+        Masked where they are missing, if their dtype has no missing value.
     categories : ndarray, optional
-        What the labels stand for, if they are numbers of these.
+        The names of groups by number, if the labels are numbers of categories.
     """
 
     labels: Any
@@ -87,25 +88,25 @@ class LabelKind:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of what groups are called."""
+        """Dtype of the names of groups."""
         found: np.dtype[Any] = (self.labels if self.categories is None else self.categories).dtype
         return found
 
     def known(self, called: Labels) -> Labels:
-        """The labels of groups that are called so. No label is -1."""
+        """Return the labels of groups of some names; -1 for a name that is no category."""
         if self.categories is None:
             return called
         return kernels.codes_among(called, self.categories)  # type: ignore[no-any-return]
 
     @property
     def is_plain(self) -> bool:
-        """Whether labels can go with the data as they are, rather than their groups' numbers."""
+        """Whether labels can accompany the data as they are, rather than as group numbers."""
         is_masked = isinstance(getattr(self.labels, "_meta", self.labels), np.ma.MaskedArray)
         return not is_masked and self.labels.dtype.kind != "O"
 
 
 def is_column(by: Any) -> bool:
-    """Whether labels are a column or an index, of pandas or lazy ones of dask."""
+    """Return whether labels are a column or an index of pandas, or a lazy one of dask."""
     pandas, lazy = sys.modules.get("pandas"), sys.modules.get("dask.dataframe")
     if pandas is None:
         return False
@@ -114,7 +115,7 @@ def is_column(by: Any) -> bool:
 
 
 def labels_of_each_kind(by: Any) -> list[Any]:
-    """The labels of each kind, of what may be a tuple of them or an index of several levels."""
+    """Return the labels of each kind, from a tuple or an index of several levels."""
     if isinstance(by, tuple):
         return list(by)
     if is_column(by) and hasattr(by, "get_level_values") and by.nlevels > 1:
@@ -123,7 +124,7 @@ def labels_of_each_kind(by: Any) -> list[Any]:
 
 
 def as_kind(by: Any) -> LabelKind:
-    """Labels as a user says them."""
+    """Convert labels as a user gives them."""
     if is_lazy_array(by):
         return LabelKind(_without_null_strings(as_source(by)))
     if is_column(by):
@@ -137,14 +138,16 @@ def as_kind(by: Any) -> LabelKind:
 
 
 def _without_null_strings(labels: Any) -> Any:
-    """Labels as objects, if they are NumPy's strings of any length some of which may be missing."""
+    """Convert NumPy's strings of any length to objects, if some may be missing."""
     may_miss = labels.dtype.kind == "T" and hasattr(labels.dtype, "na_object")
     return labels.astype(object) if may_miss else labels
 
 
 def _listed_labels(labels: Any) -> Labels:
-    """Labels as an array. NumPy makes strings of whatever is beside strings in a list, and 'nan' of
-    NaN."""
+    """Convert listed labels to an array, as objects if not all of them are strings.
+
+    NumPy would convert other objects beside strings to strings, such as NaN to 'nan'.
+    """
     found = np.asarray(labels)
     if found.dtype.kind not in "SU" or hasattr(labels, "dtype"):
         return found
@@ -153,15 +156,15 @@ def _listed_labels(labels: Any) -> Labels:
 
 
 def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Grouping, Any]:
-    """The groups of elements of one label each, or of one for each of several kinds, and what the
-    groups are called.
+    """Return the groups of elements by their labels, and the names of the groups.
 
     Parameters
     ----------
-    kinds : sequence of Kind
-        Laid out: see `laid_out`.
+    kinds : sequence of LabelKind
+        With the axes of the data: see `laid_out`. Groups are combinations of labels if there are
+        several.
     groups : sequence or None
-        What the groups are called that are wanted, in this order.
+        The names of the wanted groups, in this order.
     """
     for kind in kinds:
         _check_dtype(kind.labels.dtype)
@@ -182,7 +185,7 @@ def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Groupin
 
 
 def _found_later(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
-    """The groups of lazy labels, of which nobody says which there are, and what they are called."""
+    """Return the groups of lazy labels and their names, which are found while computing."""
     found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
     grouping = Grouping(given, math.nan, names=found, most=_most_labels(given.dtype))
     if not all(kind.is_plain for kind in kinds):
@@ -196,7 +199,7 @@ def _found_later(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping
 
 
 def _called(names: Labels, categories: Sequence[Labels | None]) -> Labels:
-    """What groups are called whose labels are known; of several kinds of labels by fields."""
+    """Return the names of groups of known labels; those of several kinds of labels as fields."""
     if len(categories) > 1:
         fields = zip(names.dtype.names or (), categories, strict=True)
         return together([_called(names[field], [each]) for field, each in fields])
@@ -205,24 +208,28 @@ def _called(names: Labels, categories: Sequence[Labels | None]) -> Labels:
 
 
 def _as_tuples(names: Labels) -> list[tuple[Any, ...]]:
-    """The same as tuples. Dates stay NumPy's, of which Python has no nanoseconds."""
+    """Return names with fields as tuples.
+
+    Dates stay NumPy's, because Python's have no nanoseconds.
+    """
     parts = [_as_list(names[field]) for field in names.dtype.names or ()]
     return list(zip(*parts, strict=True))
 
 
 def _as_list(names: Labels) -> list[Any]:
+    """Return names as a list of Python's objects; dates stay NumPy's."""
     return list(names) if names.dtype.kind in "mM" else names.tolist()
 
 
 def _most_labels(dtype: np.dtype[Any]) -> float:
-    """How many different labels of a dtype there can be."""
+    """Return how many different labels a dtype can have."""
     if dtype.kind == "b":
         return 2
     return 2.0 ** (8 * dtype.itemsize) if dtype.kind in "iu" else math.inf
 
 
 def _together(kinds: Sequence[LabelKind], *, is_lazy: bool) -> Any:
-    """Labels of several kinds as one, of as many parts."""
+    """Combine labels of several kinds to one array with a field for each."""
     labels = [kind.labels for kind in kinds]
     if not is_lazy:
         return _together_on_host(*labels)
@@ -232,17 +239,18 @@ def _together(kinds: Sequence[LabelKind], *, is_lazy: bool) -> Any:
 
 
 def _together_on_host(*labels: Any) -> Labels:
+    """Combine labels of several kinds on the host."""
     return together([_on_host(each) for each in labels])
 
 
 def _on_host(labels: Any) -> Labels:
-    """Labels as a NumPy array, which keeps its mask."""
+    """Return labels as a NumPy array, which keeps its mask."""
     found: Labels = labels if isinstance(labels, np.ndarray) else to_host(labels)
     return found
 
 
 def _wanted(groups: Any, kinds: Sequence[LabelKind]) -> tuple[Labels, Any]:
-    """The labels of the groups that are wanted, checked, and as they are told."""
+    """Return the labels of the wanted groups, checked, and their names for the user."""
     if isinstance(groups, Sized):  # a range may be longer than memory
         check_most(len(groups), "the number of groups")
     if len(kinds) == 1:
@@ -258,16 +266,16 @@ def _wanted(groups: Any, kinds: Sequence[LabelKind]) -> tuple[Labels, Any]:
 
 
 def _parts(name: Any, n: int) -> tuple[Any, ...]:
-    """The label of each kind of a group."""
+    """Return the label of each kind of a group."""
     if isinstance(name, str | bytes) or not isinstance(name, Iterable):
-        raise TypeError(f"groups must be tuples of {n} labels, one of each kind, and not {name!r}")
+        raise TypeError(f"groups must be tuples of {n} labels, one of each kind, not {name!r}")
     found = tuple(name)
     if len(found) != n:
-        raise ValueError(f"groups must be of {n} labels each, one of each kind, and not {name!r}")
+        raise ValueError(f"groups must be tuples of {n} labels, one of each kind, not {name!r}")
     return found
 
 
-# What labels are by the kinds of their dtypes, and such a label.
+# By the kind of a dtype: the word for such labels, and an example.
 SAID = {
     **dict.fromkeys("biuf", ("numbers", "0")),
     "M": ("dates", 'numpy.datetime64("2025-01-31")'),
@@ -279,16 +287,17 @@ SAID = {
 
 
 def _check_dtype(dtype: np.dtype[Any], what: str = "labels") -> None:
+    """Raise unless labels can have this dtype."""
     if dtype.kind not in SAID:
         raise TypeError(f"{what} must be numbers, bools, strings or dates, not {dtype}")
 
 
 def _names(groups: Any, dtype: np.dtype[Any]) -> Labels:
-    """Names of groups as an array, if they can be labels of a dtype."""
+    """Convert names of groups to an array, or raise if labels of the dtype cannot have them."""
     if dtype.kind == "O":
         return as_objects(groups)
     found = _listed_labels(groups)
-    if found.dtype.kind == "O":  # of pandas, which has strings so
+    if found.dtype.kind == "O":  # pandas has strings as objects
         found = _listed_labels(found.tolist())
     if found.ndim != 1:
         raise ValueError(f"groups must be one-dimensional, not of shape {found.shape}")
@@ -300,14 +309,14 @@ def _names(groups: Any, dtype: np.dtype[Any]) -> Labels:
     (wanted, such), (said, _) = SAID[dtype.kind], SAID[found.dtype.kind]
     if said != wanted:
         raise TypeError(
-            f"groups must be {wanted}, as the labels are, of dtype {dtype}, and not {said}: "
-            f"groups=[{such}], for instance"
+            f"groups must be {wanted}, as the labels, which have dtype {dtype}, not {said}: type "
+            f"for example groups=[{such}]"
         )
     return found
 
 
 def _as_moment(value: Any) -> Any:
-    """A date or time difference of Python or pandas as NumPy's."""
+    """Convert a date or time difference of Python or pandas to NumPy's."""
     for name in ("to_datetime64", "to_timedelta64"):
         if hasattr(value, name):
             return getattr(value, name)()
@@ -318,7 +327,7 @@ def _as_moment(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DistinctLabels(OneLoadQuestion):
-    """The labels that there are, ascending."""
+    """The distinct labels of an array in ascending order, as a question."""
 
     dtype: np.dtype[Any]
 
@@ -345,13 +354,15 @@ class DistinctLabels(OneLoadQuestion):
 
 
 def _itself(labels: Labels) -> Labels:
+    """Return the labels unchanged."""
     return labels
 
 
 def _check_distinct(names: Sequence[Hashable]) -> None:
+    """Raise if a group is named twice."""
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
-        raise ValueError(f"groups must be distinct, and {twice!r} is there twice")
+        raise ValueError(f"groups must be distinct, and {twice!r} occurs twice")
 
 
 # --- Windows --------------------------------------------------------------------------------------
@@ -360,13 +371,20 @@ def _check_distinct(names: Sequence[Hashable]) -> None:
 def grouping_by_windows(
     windows: Mapping[Any, Any], groups: Any, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[Grouping, Any]:
-    """The groups whose elements are given by their indices along the reduced axis of data of some
-    shape."""
+    """Return the groups whose elements are given by indices along an axis, and their names.
+
+    `shape` is that of the data.
+    """
     if len(axes) != 1:
-        raise ValueError("indices of groups are along one axis: axis must say along which")
+        raise ValueError(
+            "by is a dict of indices along one axis: pass axis=, the number of that axis"
+        )
     n = shape[axes[0]]
     if math.isnan(n):
-        raise ValueError("the axis has chunks of unknown sizes: x.compute_chunk_sizes() finds them")
+        raise ValueError(
+            "by is a dict of indices, and the axis has chunks of unknown sizes: type "
+            "x.compute_chunk_sizes() first"
+        )
     wanted = list(windows) if groups is None else list(groups)
     _check_distinct(wanted)
     found = tuple(_places(windows.get(name, ()), name, n) for name in wanted)
@@ -376,17 +394,24 @@ def grouping_by_windows(
 
 
 def _places(indices: Any, name: Any, n: int) -> IntArray:
+    """Return the indices of a group as ascending distinct integers from 0."""
     if isinstance(indices, slice):
         indices = np.arange(n)[indices]
     elif not isinstance(indices, Iterable):
-        raise TypeError(f"the group {name!r} must be a sequence of indices, or a slice")
+        raise TypeError(f"by[{name!r}] must be a sequence of indices or a slice, not {indices!r}")
     given = np.asarray(indices if isinstance(indices, np.ndarray) else list(indices))
     if given.size == 0:
         return EMPTY
     if given.dtype.kind not in "iu" or given.ndim != 1:
-        raise TypeError(f"the group {name!r} must be indices: integers in one dimension")
+        raise TypeError(
+            f"by[{name!r}] must be integers in one dimension, not of dtype "
+            f"{given.dtype} and shape {given.shape}"
+        )
     places = given.astype(np.int64)
     if places.min() < -n or places.max() >= n:
-        raise IndexError(f"the group {name!r} has indices outside of an axis of size {n}")
+        raise IndexError(
+            f"by[{name!r}] has indices from {places.min()} to {places.max()}, and the axis has "
+            f"size {n}"
+        )
     places = np.where(places < 0, places + n, places)
     return places if (places[1:] > places[:-1]).all() else np.unique(places)

@@ -1,5 +1,8 @@
-"""What is asked of a column of a frame: its quantiles and its description, as plain values that a
-frame is made of. None stands for a missing answer: nothing is warned of, as in pandas."""
+"""Questions about a column of a frame: its quantiles and its description.
+
+Answers are plain values, of which frames are made. None stands for a missing answer, without a
+warning, as in pandas.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,10 @@ Found = Callable[[IntArray], NDArray[Any]]
 
 @dataclass(frozen=True)
 class ColumnQuantiles(Quantiles):
-    """Quantiles of a column: an array, or None if they are missing. What lies between two dates is
-    rounded to the nearest unit."""
+    """Quantiles of a column: an array, or None if they are missing.
+
+    A quantile between two dates is rounded to the nearest unit.
+    """
 
     nearest: ClassVar[bool] = True
 
@@ -32,8 +37,10 @@ class ColumnQuantiles(Quantiles):
     def of(
         cls, q: tuple[float, ...], method: Method, dtype: np.dtype[Any], *, skips_missing: bool
     ) -> ColumnQuantiles:
-        """The quantiles of elements of a dtype; a TypeError for one that has none. As in pandas,
-        floats are mixed in float64."""
+        """Return the question about elements of a dtype, or raise if it has no quantiles.
+
+        As in pandas, floats are interpolated in float64.
+        """
         answer = result_dtype(dtype, method, weak_q=False)
         return cls(q, method.name, skips_missing, dtype, answer)
 
@@ -43,14 +50,14 @@ class ColumnQuantiles(Quantiles):
         return super().answer_by(n_valid, n_missing, found)
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        """Of every lane; masked where none of its elements takes part."""
+        """Return the answer of every lane; masked where no element takes part."""
         values = self.lane_values(found)
         return masked(values, np.broadcast_to(found.n_valid == 0, values.shape))
 
 
 @dataclass(frozen=True)
 class HowMany(Quantiles):
-    """The number of elements of an array."""
+    """Number of elements of an array, as a question."""
 
     def answer_by(self, n_valid: int, n_missing: int, found: Found) -> Any:
         return n_valid
@@ -60,7 +67,7 @@ HOW_MANY = HowMany((), "lower", True, np.dtype(np.uint8), np.dtype(np.uint8))
 
 
 class Described(NamedTuple):
-    """What `Description` answers: `values` are the quantiles, or None without elements."""
+    """Answer of `Description`. `values` are the quantiles, or None without elements."""
 
     n: int
     mean: float
@@ -70,7 +77,7 @@ class Described(NamedTuple):
 
 @dataclass(frozen=True)
 class Description(ColumnQuantiles):
-    """The quantiles of a column, its number of elements, mean and sample deviation."""
+    """Quantiles of a column, with its number of elements, mean and sample deviation."""
 
     wants_sums: ClassVar[bool] = True
 

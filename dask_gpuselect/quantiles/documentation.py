@@ -1,4 +1,4 @@
-"""Docstrings that have parts in common: each is written once."""
+"""Docstrings that share parts: each part is written once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def documented_like(original: Any) -> Callable[[F], F]:
-    """A decorator of a function or a class whose docstring has parts of another's.
+    """Fill the docstring of a function or a class with parts of another's.
 
-    It names them in braces, on lines of their own, by their first words: ``{Parameters}`` is that
-    whole section, ``{axis}`` a parameter, ``{TypeError}`` what is said of an exception, and
-    ``{Memory}`` a paragraph. The first one that begins so is taken.
+    The docstring names parts in braces, on lines of their own, by their first words:
+    ``{Parameters}`` is that whole section, ``{axis}`` a parameter, ``{TypeError}`` the entry of an
+    exception, and ``{Memory}`` a paragraph. The first part with that first word is taken.
     """
 
     def decorate(function: F) -> F:
@@ -30,8 +30,10 @@ def documented_like(original: Any) -> Callable[[F], F]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """The sections of a docstring, and the parameters, exceptions and paragraphs in them, each with
-    its first word."""
+    """Yield the parts of a docstring, each with its first word.
+
+    Parts are sections, and the parameters, exceptions and paragraphs in them.
+    """
     for section in re.split(r"\n\n(?=\S.*\n---)", text):
         body = re.sub(r"^.*\n---+\n", "", section)
         # Lines that are not indented, and those below that are.
@@ -40,5 +42,6 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _filled(line: str, parts: dict[str, str]) -> str:
+    """Replace a line that is a name in braces by the part of that name."""
     named = re.fullmatch(r"( *)\{([\w.]+)\}", line)
     return textwrap.indent(parts[named[2]], named[1]) if named else line

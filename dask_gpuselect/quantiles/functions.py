@@ -1,4 +1,4 @@
-"""Medians and quantiles: what users call. Arguments are checked here, and the plan is chosen."""
+"""Medians and quantiles: the public functions, which check their arguments and build questions."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def median(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
-        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
-        array is answered at once, in kind.
-        For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
-        Answers about all elements share the loads of what the arrays have in common. `where` and
-        `weights` may then be one for all, or a dict or list with one for each.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64, of any shape and
+        chunks. Chunk sizes may be unknown. Chunks may be NumPy, CuPy or other array-API arrays. A
+        plain array is answered eagerly, by an array of its kind. For a dict of arrays, or a list
+        that contains dask arrays, the answer is a dict or a list. Answers about all elements share
+        the reads of chunks that the arrays have in common. `where` may then be one array for all,
+        or a dict or list with one for each.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
     keepdims : bool, default False
@@ -65,77 +65,82 @@ def median(
         to that of `a`, with any chunks.
     nodata : scalar or 1-D array_like, optional
         Elements that equal one of these are left out. They are compared in the dtype of `a`, so
-        uint16 stays uint16. NaN and NaT count as equal to themselves.
+        uint16 stays uint16. Here, NaN and NaT equal themselves.
     fill_value : scalar, optional
-        The answer where no element takes part, of its dtype and without a warning: where all are
-        masked, `where` is False, or equal `nodata`; of an empty array and of an empty group. By
-        default that is NaN, NaT or masked, and an IndexError for answers that are integers.
+        The answer where no element takes part: where all elements are masked, `where` is False or
+        all equal `nodata`, and for an empty array or group. It must fit the dtype of the answer. No
+        warning is given. By default the answer is NaN, NaT or masked there, and answers that are
+        integers raise an IndexError.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16, float32, datetime64 and
-        timedelta64 keep their type, all else gives float64, as ``numpy.median`` does.
-        NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
-        left out. Masked elements of a masked array are left out, and the answer is masked where all
-        are masked.
+        The shape is that of `a` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16, float32, datetime64 and timedelta64 keep their dtype, all others give
+        float64, as ``numpy.median`` does. NaN if any element is NaN. NaN with a RuntimeWarning if
+        there are no elements or all are left out. Masked elements of a masked array are left out,
+        and the answer is masked where all are masked.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays; for a `where` that is not of bool, and a
-        `nodata` of another kind than the data.
-    numpy.exceptions.AxisError, ValueError
-        At the call, for an axis that does not exist; for a `where` that does not broadcast, or
-        whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype cannot
-        hold, and a `fill_value` that the dtype of the answer cannot; for a ``dask_gpuselect.column-limit`` that is too small for any plan.
+        At the call, for complex, object and string arrays; for a `where` whose dtype is not bool;
+        for a `nodata` of another kind than the data.
+    numpy.exceptions.AxisError
+        At the call, for an axis that does not exist.
+    ValueError
+        At the call, for a `where` that does not broadcast, or whose chunk sizes are unknown and
+        whose chunks do not match; for a `nodata` that the dtype of `a` cannot hold, and a
+        `fill_value` that the dtype of the answer cannot hold; for a ``dask_gpuselect.column-limit``
+        that is too small for any plan.
     ChunksChangedError
-        While computing, if a chunk differs between two loads.
+        While computing, if a chunk differs between two reads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
-    nanmedian, quantile
+    nanmedian : The median that ignores NaN.
+    quantile : Any quantiles, with weights if wanted.
 
     Notes
     -----
-    Loads, of all elements: each chunk of a lazy array is read at most twice, for any data. Chunks in
-    memory (persisted, ``from_array``) are read in place. The call computes nothing.
+    Reads, of all elements: each chunk of a lazy array is read at most twice, for any data. Chunks
+    in memory (persisted, ``from_array``) are read in place. The call computes nothing.
 
-    Chunks of a `where` are loaded together with those of `a`, and as often. Work that both share is
-    done once for both. `where` is rechunked to the chunks of `a`; `a` is never rechunked.
+    Chunks of a `where` are read together with those of `a`, and as often. Tasks that both depend on
+    run once for both. `where` is rechunked to the chunks of `a`; `a` is never rechunked.
 
-    Along some of the axes: nothing is rechunked. An output chunk is made of a column of chunks. If
-    the column is a single chunk or fits ``dask_gpuselect.column-limit`` (dask config; 1 GiB), one
-    task takes it: each chunk is read once, and a worker holds a column for each of its threads. A
-    larger column is taken in slabs or in parts that fit. This mostly takes two loads (see
-    `explain`), and one if q is so near 0 or 1 that the elements that can answer fit the limit. A
-    worker then holds a part for each of its threads, and the reports of the parts, which fit the
-    limit too. Scratch for NumPy chunks is 1 MB, or 3 lanes. CuPy chunks are read in place. Those
-    whose axes are not evenly spaced are copied, and so are all if ``axis`` names axes that are not
-    neighbours.
+    Along some of the axes: nothing is rechunked. A chunk of the answer depends on a column of
+    chunks of `a`. If the column is a single chunk or fits ``dask_gpuselect.column-limit`` (dask
+    config; 1 GiB), one task takes it: each chunk is read once, and a worker holds a column for each
+    of its threads. A larger column is divided into slabs or parts that fit. Each chunk is then
+    mostly read twice (see `explain`), but once if q is so near 0 or 1 that the elements that can be
+    the answer fit the limit. A worker then holds a part for each of its threads, and the partial
+    results of the parts, which fit the limit too. Scratch for NumPy chunks is 1 MB, or 3 1-D
+    slices. CuPy chunks are read in place, but they are copied if their axes are not evenly spaced,
+    or if ``axis`` names axes that are not neighbours.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    The first loads of a process keep up to ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a
-    worker of `distributed` at most a tenth of its memory). A chunk of which enough was kept is
-    loaded once; for mixed data this is nearly every chunk. If all pivots together exceed
-    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
-    one place.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements) have 0.9 % of candidates instead.
+    While chunks are first read, each process caches up to ``dask_gpuselect.keep-limit`` (dask
+    config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
+    chunk of which enough was cached is read once; if chunks have similar distributions, that is
+    nearly every chunk. If all pivots together exceed ``dask_gpuselect.root-limit`` (dask config; 1
+    GiB), only those that may matter are gathered in one task. A CuPy chunk has at most 8,192
+    pivots, and n / 9,000 candidates if that is more. For elements of 8 bytes, these numbers are
+    4,096 and n / 5,000. Data in memory that are read once (up to 2**28 elements) have 0.9 % of
+    candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
-    (Beliakov 2011, section IV; one bundle for each chunk: Birge & Louveaux 1988). Their sum proves a
-    bracket around each order statistic. A second load counts and gathers the elements in the
-    bracket. No method needs fewer than two loads in so little memory (Munro & Paterson 1980).
+    (Beliakov 2011, section IV; one bundle for each chunk: Birge & Louveaux 1988). Their sum proves
+    a bracket around each order statistic. A second read counts and gathers the elements in the
+    bracket. No method needs fewer than two reads in so little memory (Munro & Paterson 1980).
 
     The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
     infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once. The mean of
-    two dates or time differences is cut to a whole unit towards the epoch or 0, as pandas does.
+    two dates or time differences is truncated to a whole unit towards the epoch or 0, as in pandas.
 
     Examples
     --------
@@ -145,7 +150,7 @@ def median(
     500000.0
     >>> float(median(abs(x - median(x))).compute())
     250000.0
-    """  # noqa: E501
+    """
     how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
     how["fill_value"] = fill_value
     return ask_quantiles("median", a, 0.5, axis, MEDIAN, **how)
@@ -170,19 +175,21 @@ def nanmedian(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16, float32, datetime64 and
-        timedelta64 keep their type, all else gives float64, as ``numpy.nanmedian`` does.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
+        The shape is that of `a` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16, float32, datetime64 and timedelta64 keep their dtype, all others give
+        float64, as ``numpy.nanmedian`` does. NaN, with a RuntimeWarning, if every element is NaN or
+        there is none.
 
     {Raises}
 
     See Also
     --------
-    median, nanquantile
+    median : The median that is NaN if any element is.
+    nanquantile : Any quantiles, ignoring NaN.
 
     Notes
     -----
-    {Loads}
+    {Reads}
 
     {Chunks}
 
@@ -190,7 +197,7 @@ def nanmedian(
 
     {Memory}
 
-    NaN is counted in the first load, so ignoring it takes no further load. See `median` for the
+    NaN are counted in the first read, so ignoring them takes no further read. See `median` for the
     algorithm.
 
     Examples
@@ -226,14 +233,14 @@ def quantile(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
-        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
-        array is answered at once, in kind.
-        For a dict of arrays, or a list that contains dask arrays, the answer is a dict or list.
-        Answers about all elements share the loads of what the arrays have in common. `where` and
-        `weights` may then be one for all, or a dict or list with one for each.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64, of any shape and
+        chunks. Chunk sizes may be unknown. Chunks may be NumPy, CuPy or other array-API arrays. A
+        plain array is answered eagerly, by an array of its kind. For a dict of arrays, or a list
+        that contains dask arrays, the answer is a dict or a list. Answers about all elements share
+        the reads of chunks that the arrays have in common. `where` and `weights` may then be one
+        array for all, or a dict or list with one for each.
     q : float or array_like of floats
-        In [0, 1], of any shape. All of them share the loads.
+        In [0, 1], of any shape. All of them share the reads.
     {axis}
     method : str, default "linear"
         One of ``numpy.quantile``'s thirteen: "inverted_cdf", "averaged_inverted_cdf",
@@ -243,45 +250,47 @@ def quantile(
         "linear".
     {keepdims}
     weights : array of real numbers, optional
-        What each element weighs: of the shape of `a`, or of that of its axes `axis`, in order.
-        NumPy, CuPy or dask, with any chunks. Elements of weight 0 take no part, even if they are
-        NaN.
+        The weight of each element. The shape is that of `a`, or that of its axes `axis`, in this
+        order. A NumPy, CuPy or dask array, with any chunks. Elements of weight 0 take no part, even
+        if they are NaN.
     {where}
     {nodata}
     {fill_value}
     strategy : Strategy or str, optional
-        A selection method of `dask_gpuselect.strategies`, or its name, to find the elements by, of
-        all axes; by default the cuts of the notes. See `order_statistic` for loads and memory.
+        A selection method of `dask_gpuselect.strategies`, or its name. Only for all elements,
+        without weights. By default the algorithm of the notes. See `order_statistic` for reads and
+        memory.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
-        The discrete methods (inverted_cdf, closest_observation, lower, higher, nearest) choose an
-        element and keep its type. Dates stay dates. The others, as ``numpy.quantile``, keep float16
-        and float32 if q is a Python number, and give what NumPy promotes data and q to if q is an
-        array or number of NumPy's of less precision than float64; else float64.
-        NaN (NaT) if any element is; with a RuntimeWarning, if all are left out. Of a masked array,
-        which leaves out what it masks: masked where that is all.
+        The axes of q come first. Then follows the shape of `a` without the reduced axes, or with
+        sizes of 1 for them if `keepdims`. The discrete methods (inverted_cdf, closest_observation,
+        lower, higher, nearest) choose an element and keep its dtype. Dates stay dates. The other
+        methods do as ``numpy.quantile``: they keep float16 and float32 if q is a Python number; if
+        q is a NumPy array or number of less precision than float64, they give the dtype that NumPy
+        promotes data and q to; else float64. NaN (NaT) if any element is. NaN with a RuntimeWarning
+        if all elements are left out. Masked elements of a masked array are left out, and the answer
+        is masked where all are masked.
 
     Raises
     ------
     TypeError
         At the call, for complex, object and string arrays; for bool with a method that would
         interpolate, and for dates with weights and "linear"; for a q that is complex, a string or
-        lazy; for a `where` that is not of bool, a `nodata` of another kind than the data, weights
-        that are not real, and weights of another shape without an axis.
+        lazy; for a `where` whose dtype is not bool, a `nodata` of another kind than the data,
+        weights that are not real, and weights of another shape without an axis.
     ValueError
-        At the call, for a q outside [0, 1] or NaN, or an unknown method,
-        or another than three with weights; for a `where` or weights of a shape that does not fit,
-        or whose sizes are unknown and whose chunks do not match; for a `nodata` that the dtype
-        cannot hold, and a `fill_value` that the answer's cannot; for a
+        At the call, for a q outside [0, 1] or NaN; for an unknown method, or one that does not
+        support weights, with weights; for a `where` or weights of a shape that does not fit, or
+        whose chunk sizes are unknown and whose chunks do not match; for a `nodata` that the dtype
+        of `a` cannot hold, and a `fill_value` that the dtype of the answer cannot hold; for a
         ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown strategy, or
-        one with only some of the axes, or with weights. While computing, for weights that are
-        negative, NaN or infinite, and for elements that all weigh 0.
+        a strategy with only some of the axes or with weights. While computing, for weights that are
+        negative, NaN or infinite, and if all weights are 0.
     IndexError
-        For an empty array: at the call if its size is known, else while computing. For integers of
-        which all are left out, with a method that chooses an element. Never with `fill_value`.
+        For an empty array: at the call if its size is known, else while computing. For integers
+        that are all left out, with a method that chooses an element. Never with `fill_value`.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
     {ChunksChangedError}
@@ -289,11 +298,13 @@ def quantile(
 
     See Also
     --------
-    nanquantile, percentile, median
+    nanquantile : Quantiles that ignore NaN.
+    percentile : Quantiles with q in percent.
+    median : The quantile of 0.5, by the mean of the two middle elements.
 
     Notes
     -----
-    Loads, of all elements: each chunk of a lazy array is read at most twice, for any data and any
+    Reads, of all elements: each chunk of a lazy array is read at most twice, for any data and any
     number of q. Chunks in memory (persisted, ``from_array``) are read in place, and large ones
     usually once. The call computes nothing.
 
@@ -305,25 +316,23 @@ def quantile(
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates
     for each q; for more than 8 q, ``sqrt(n * len(q))`` of both. If all pivots together exceed
     ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
-    one place.
-    A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates where that is more; of 8 bytes
-    an element, 4,096 and n / 5,000.
-    Data in memory that are read once (up to 2**28 elements and 8 q) have 0.9 % of candidates for
-    each q instead.
+    one task. A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates if that is more. For
+    elements of 8 bytes, these numbers are 4,096 and n / 5,000. Data in memory that are read once
+    (up to 2**28 elements and 8 q) have 0.9 % of candidates for each q instead.
 
     {Algorithm}
 
-    Weights: with F(x) the sum of the weights of the elements up to x, and W that of all,
-    "inverted_cdf" is the smallest x with ``F(x) >= q * W``; "averaged_inverted_cdf" the mean of
-    that and the next larger element where both sides are equal; and "linear" the mean over a window
-    of the weight, from ``q * (W - s)`` on and ``s`` wide, where s is the sum of squares of the
-    weights, divided by W (type 7 with Kish's effective sample size, as ``xarray`` has it). The sums
-    are exact, whatever the chunks; both sides are compared as float64. So weights that are counts
-    give what ``numpy.repeat`` would. NumPy adds up rounded numbers: of 1 to 6, each of weight 0.3,
-    it finds the median 4, which is 3. Chunks have twice as many pivots, and as many candidates as
-    without weights where these are alike; see `maths.weight_brackets`. An array in memory, not of
-    dask, is read once by the first two methods, unless a few elements have most of the weight: then
-    three times or more.
+    Weights: let F(x) be the sum of the weights of the elements up to x, and W the sum of all
+    weights. "inverted_cdf" is the smallest x with ``F(x) >= q * W``. "averaged_inverted_cdf" is the
+    mean of that x and the next larger element if both sides are equal. "linear" is the mean over a
+    window of the cumulated weight that begins at ``q * (W - s)`` and is ``s`` wide, where s is the
+    sum of the squares of the weights, divided by W (type 7 with Kish's effective sample size, as in
+    xarray). The sums are exact for any chunks; both sides are compared as float64. So weights that
+    are counts give the answer of ``numpy.repeat``. NumPy adds up rounded numbers: of the numbers 1
+    to 6, each of weight 0.3, it finds the median 4, but the median is 3. With weights, chunks have
+    twice as many pivots, and as many candidates as without weights if all weights are similar; see
+    `maths.weight_brackets`. A plain array in memory is read once by the first two methods, but
+    three times or more if a few elements have most of the weight.
 
     Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
     For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
@@ -384,31 +393,32 @@ def nanquantile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
-        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is or there is none.
+        The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
+        element is, or if there is none.
 
     Raises
     ------
     {TypeError}
     ValueError
-        At the call, for a q outside [0, 1] or NaN, or an unknown method;
-        for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what `quantile`
-        says of weights, `where`, `nodata` and `fill_value`.
+        At the call, for a q outside [0, 1] or NaN, or an unknown method; for a
+        ``dask_gpuselect.column-limit`` that is too small for any plan; for `weights`, `where`,
+        `nodata` and `fill_value` as `quantile` does.
     IndexError
-        While computing, for an array of unknown size that proves empty, if the answer's type has no
-        NaN.
+        While computing, for an array of unknown size that turns out to be empty, if the dtype of
+        the answer has no NaN.
     {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
 
     See Also
     --------
-    quantile, nanpercentile, nanmedian
+    quantile : Quantiles that are NaN if any element is.
+    nanpercentile : Quantiles with q in percent, ignoring NaN.
+    nanmedian : The median that ignores NaN.
 
     Notes
     -----
-    {Loads}
+    {Reads}
 
     {Chunks}
 
@@ -451,7 +461,7 @@ def percentile(
     ----------
     {a}
     q : float or array_like of floats
-        In [0, 100]. All of them share the loads.
+        In [0, 100], of any shape. All of them share the reads.
     {axis}
     {method}
     {keepdims}
@@ -463,16 +473,15 @@ def percentile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
-        Types are those of `quantile`. NaN (NaT) if any element is.
+        The shape and dtype are those of `quantile`. NaN (NaT) if any element is.
 
     Raises
     ------
     {TypeError}
     ValueError
-        At the call, for a q outside [0, 100] or NaN, or an unknown
-        method; for a ``dask_gpuselect.column-limit`` that is too small for any plan; for what
-        `quantile` says of weights, `where`, `nodata` and `fill_value`.
+        At the call, for a q outside [0, 100] or NaN, or an unknown method; for a
+        ``dask_gpuselect.column-limit`` that is too small for any plan; for `weights`, `where`,
+        `nodata` and `fill_value` as `quantile` does.
     IndexError
         For an empty array: at the call if its size is known, else while computing.
     {numpy.exceptions.AxisError}
@@ -481,7 +490,8 @@ def percentile(
 
     See Also
     --------
-    quantile, nanpercentile
+    quantile : Quantiles with q from 0 to 1.
+    nanpercentile : Percentiles that ignore NaN.
 
     {Notes}
 
@@ -519,24 +529,24 @@ def nanpercentile(
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape that is left, with sizes of 1 for `keepdims`, and the axes of q first.
-        Types are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is or there is none.
+        The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
+        element is, or if there is none.
 
     Raises
     ------
     {TypeError}
     {ValueError}
     IndexError
-        While computing, for an array of unknown size that proves empty, if the answer's type has no
-        NaN.
+        While computing, for an array of unknown size that turns out to be empty, if the dtype of
+        the answer has no NaN.
     {numpy.exceptions.AxisError}
     {ChunksChangedError}
     {MemoryError}
 
     See Also
     --------
-    percentile, nanquantile
+    percentile : Percentiles that are NaN if any element is.
+    nanquantile : Quantiles with q from 0 to 1, ignoring NaN.
 
     {Notes}
 
@@ -562,67 +572,68 @@ def explain(
     where: Any = None,
     nodata: Any = None,
 ) -> Plan:
-    """Tell how quantiles of a dask array would be computed: the plan, its loads and its memory.
+    """Return the plan by which quantiles of a dask array would be computed: reads and memory.
 
     Parameters
     ----------
     a : dask array
         Of any dtype that has quantiles.
     q : float or array_like of floats, default 0.5
-        In [0, 1], as for `quantile`: how many there are matters.
+        In [0, 1], as for `quantile`. The number of q matters.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
     weights, where, nodata : optional
-        As for `quantile`: their bytes count.
+        As for `quantile`. Their bytes count as part of the chunks.
 
     Returns
     -------
     Plan
-        Frozen. Printed it is one line; ``plan.table()`` is a table, which a notebook shows as it
-        is, with the number of loads and the time in units of that of ``x.sum()``. It has:
+        Printed it is one line. ``plan.table()`` is a table, which a notebook shows, with the number
+        of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
-        - ``name``, which is part of the names of the answer's layers. Of all elements: "bracket",
-          one to two loads; "guess", one read of data in memory; "held", one read by one task of
-          CuPy chunks that one device holds; "counts", one load of elements of one or two bytes,
-          whose values are all counted, or weighed. Along an axis: "lanes", each chunk has whole
-          lanes; "counts" again, of few long lanes, and of few groups of all elements; "column", one
-          task takes all chunks of an output chunk, or slabs of them: a load for each slab; "tails",
-          it takes a part of them at a time, in one load, and keeps the elements near the ends of
-          lanes; "passes", it takes a part of them at a time, several times.
-        - ``loads`` of every chunk, at most. Chunks in memory are read in place. "guess" and "held"
-          fall back to two reads more in one of about 150,000 cases.
-        - ``task_bytes``: of the chunks that one task takes at most, without scratch. Labels of groups
-          that are as many as elements count.
-        - ``gathered_bytes``: of the reports that come to one place; about, of all elements, and at
-          most, along an axis. Where ``dask_gpuselect.root-limit`` (dask config; 1 GiB) is too low
-          for all pivots, those that come there do not include what cannot matter.
-        - ``root_bytes``: what the largest task that takes reports holds at its peak, about; of all
-          elements in two loads, else 0.
-        - ``waiting_bytes``: of reports that wait on all workers together because they are too many
-          for one place.
-        - ``kept_bytes``: of what the first loads of a process may keep, so that a chunk need not be
-          loaded again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
-          `distributed` a tenth of its memory at most). 0 if each chunk takes two loads;
-          ``why`` then says why.
-        - ``advice``, of plans along an axis that take several loads: which limit or which chunks
-          would take one. It ends the ``str``.
+        - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
+          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
+          one device holds once, in one task. "counts" reads elements of one or two bytes once, and
+          counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
+          once. "counts" is for few long slices, and for few groups of all elements. "column" takes
+          all chunks of an output chunk in one task, or slabs of them, and reads them once for each
+          slab. "tails" takes some of the chunks at a time, reads them once, and caches the elements
+          near the ends of slices. "passes" takes some of the chunks at a time, several times.
+        - ``loads``: number of reads of every chunk, at most. Chunks in memory are read in place.
+          "guess" and "held" need two more reads in one of about 150,000 cases.
+        - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
+          of groups are included if there are as many as elements.
+        - ``gathered_bytes``: bytes of the partial results that one task gathers: an estimate for
+          all elements, and a maximum along an axis. If the pivots exceed
+          ``dask_gpuselect.root-limit`` (dask config; 1 GiB), irrelevant ones are dropped first.
+        - ``root_bytes``: estimated peak memory of the largest task that takes partial results, for
+          all elements in two reads; else 0.
+        - ``waiting_bytes``: bytes of partial results that wait on all workers together because one
+          task cannot gather them all.
+        - ``kept_bytes``: bytes that a process may cache from the first reads, so that a chunk need
+          not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
+          `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
+          has the reason.
+        - ``advice``: for plans along an axis that read chunks several times, the limit or the
+          chunks with which one read is enough. The printed line ends with it.
 
-        Bytes are -1 where chunk sizes are unknown.
+        Bytes are -1 if chunk sizes are unknown.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        As `quantile` does; and a TypeError for a plain array, which is answered at once.
+        As `quantile` does; and a TypeError for a plain array, which has no plan.
 
     See Also
     --------
-    median, quantile
+    median : The median itself.
+    quantile : The quantiles themselves.
 
     Notes
     -----
-    Loads: none. Sizes decide, and of all elements also whether chunks share what they are made of:
-    the source's tasks are looked at, which takes four seconds for 60,000 chunks. The graph is not
-    built: its tasks are counted by a formula.
+    Reads: none. The plan depends on sizes, and for all elements also on whether chunks depend on
+    the same tasks. To find that out, the tasks of the source are searched, which takes four seconds
+    for 60,000 chunks. The graph is not built: its tasks are counted by a formula.
 
     Examples
     --------
@@ -652,7 +663,8 @@ def explain(
     if not isinstance(array, DaskArray):
         kind = type(array).__name__
         raise TypeError(
-            f"expected a dask array, not a {kind}: explain tells the plan of a lazy array"
+            f"a must be a dask array, not a {kind}: explain describes the plan of a lazy array; "
+            "pass da.from_array(a)"
         )
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
@@ -683,14 +695,21 @@ def ask_quantiles(
     where: Any = None,
     **how: Any,
 ) -> Any:
-    """What all six functions do: check, and ask about each array.
+    """Check the arguments of the six public functions, and ask about each array.
 
-    `name` is part of the names of layers; q is in ``[0, scale]``. What answers where no element
-    takes part is that of the arrays, unless it is said by `fill_value`, or by `if_none`.
+    Parameters
+    ----------
+    name : str
+        A part of the names of the graph's layers.
+    a, q, axis, method, keepdims, strategy, weights, where
+        As of `quantile`, with q in ``[0, scale]``.
+    **how
+        For `_asked`. `fill_value` or `if_none` says what the answer is where no element takes part;
+        by default that follows from the kind of the arrays.
     """
     chosen = None if strategy is None else strategy_of(strategy)
     if chosen is not None and weights is not None:
-        raise ValueError("a strategy selects among elements that weigh the same: leave out one")
+        raise ValueError("strategy= does not support weights: leave out strategy or weights")
     arrays, together = each_of(a)
     of_each: dict[str, Any] = {"n": len(arrays), "is_several": together is not None}
     each_weights = for_each(weights, a, name="weights", **of_each)
@@ -725,7 +744,7 @@ def _asked(
     fill_value: Any = None,
     if_none: Filled | None = None,
 ) -> tuple[Any, Quantiles | WeightedQuantiles, tuple[int, ...], bool]:
-    """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
+    """Check the arguments; return the array, the question, the axes, and whether q is a scalar."""
     is_weighted = weights is not None
     none: str | Filled = if_none or if_all_left_out(a, where, nodata)
     if fill_value is not None and skips_missing:
@@ -738,8 +757,8 @@ def _asked(
     source_dtype = numpy_dtype(a)
     if is_weighted and chosen.name == "linear" and source_dtype.kind in "mM":
         raise TypeError(
-            f"weighted quantiles by method linear are sums, and {source_dtype} elements are never "
-            'added up: use method="inverted_cdf" or "averaged_inverted_cdf"'
+            f'method="linear" with weights does not support {source_dtype}, because it adds up '
+            'elements: use method="inverted_cdf" or "averaged_inverted_cdf"'
         )
     dtype = result_dtype(source_dtype, chosen, weak_q=is_weak(q), q_dtype=precision_of(q))
     if fill_value is not None:
@@ -747,15 +766,18 @@ def _asked(
         none = Filled(values, is_masked=none == "masked")
     if none == "empty" and _has_empty_lanes(a.shape, axes) and len(shares):
         check_not_empty(chosen, skips_missing=skips_missing)
-        dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as NumPy
+        dtype = dtype if dtype.kind in "fMm" else np.dtype(np.float64)  # for NaN, as in NumPy
     ask_for = WeightedQuantiles if is_weighted else Quantiles
     about = tuple(shares.tolist()), chosen.name, skips_missing, source_dtype, dtype
     return a, ask_for(*about, if_none=none), axes, is_scalar
 
 
 def _with_missing(nodata: Any, dtype: np.dtype[Any]) -> Any:
-    """`nodata` with NaN or NaT, if the dtype has one: so elements that are missing take no part
-    before a kernel looks at them, and lanes that have no others are lanes without elements."""
+    """Add NaN or NaT to `nodata`, if the dtype has one.
+
+    So missing elements take no part before a kernel reads them, and 1-D slices that have no others
+    count as slices without elements.
+    """
     if dtype.kind not in "fmM":
         return nodata
     missing = np.array([missing_of(dtype)], dtype.newbyteorder("="))
@@ -763,18 +785,18 @@ def _with_missing(nodata: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _fill_values(fill_value: Any, dtype: np.dtype[Any], n: int) -> tuple[Any, ...]:
-    """For each of `n` answers what it is where no element takes part."""
+    """Return the fill value of each of `n` answers, in their dtype."""
     if np.ndim(fill_value):
         shape = np.shape(fill_value)
-        raise ValueError(f"fill_value must be a scalar, and is of shape {shape}")
+        raise ValueError(f"fill_value must be a scalar, not of shape {shape}")
     return (held_in(fill_value, dtype, "fill_value", "the answer")[0],) * n
 
 
 def probabilities(q: Any, scale: int = 1, *, any_shape: bool = False) -> tuple[FloatArray, bool]:
-    """q as float64 in [0, 1], one-dimensional, and whether it was a scalar."""
+    """Return q as one-dimensional float64 in [0, 1], and whether it was a scalar."""
     given = np.asarray(q)
     if given.size and given.dtype.kind not in "biuf":
-        raise TypeError(f"q must be real, not {given.dtype}")
+        raise TypeError(f"q must be real numbers, not of dtype {given.dtype}")
     if given.ndim > 1 and not any_shape:
         raise ValueError(f"q must be a scalar or one-dimensional, not of shape {given.shape}")
     values = given.astype(np.float64)
@@ -783,12 +805,12 @@ def probabilities(q: Any, scale: int = 1, *, any_shape: bool = False) -> tuple[F
         value = values[outside][0]
         is_percent = scale == 1 and 2 <= value <= 100
         hint = f": pass {value / 100:g} for {value:g} %" if is_percent else ""
-        raise ValueError(f"q must lie in [0, {scale}], and {value} does not{hint}")
+        raise ValueError(f"q must be in [0, {scale}], not {value}{hint}")
     return (values / scale).reshape(-1), given.ndim == 0
 
 
 def _has_empty_lanes(shape: tuple[Any, ...], axes: tuple[int, ...]) -> bool:
-    """Whether there are lanes along these axes, and they are known to have no elements."""
+    """Return whether there are lanes along these axes that are known to be empty."""
     n = math.prod(shape[axis] for axis in axes)
     n_lanes = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
     return bool(n == 0 and n_lanes != 0)

@@ -1,4 +1,4 @@
-"""The k-th smallest element, by the cuts of two loads or by a strategy."""
+"""The k-th smallest element, by at most two reads of each chunk or by a strategy."""
 
 from __future__ import annotations
 
@@ -37,71 +37,73 @@ def order_statistic(
     Parameters
     ----------
     a : dask array, or array_like
-        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
-        chunks, sizes known or not. Chunks may be NumPy, CuPy or other array-API arrays. A plain
-        array is answered at once, in kind.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64, of any shape and
+        chunks. Chunk sizes may be unknown. Chunks may be NumPy, CuPy or other array-API arrays. A
+        plain array is answered eagerly, by an array of its kind.
     k : int or 1-D array_like of ints
-        Ranks, from 0; from the end if negative, which takes a known size. All of them share the
-        loads. Where elements are left out, ranks are those of the others.
+        Ranks from 0. Negative ranks count from the end, which needs a known size. All ranks share
+        the reads. If elements are left out, ranks are those among the others.
     where : array of bool, optional
-        Only where it is True elements take part. It broadcasts to the shape of `a`. NumPy, CuPy or
-        dask, with any chunks.
+        Elements take part only where it is True. A NumPy, CuPy or dask array whose shape broadcasts
+        to that of `a`, with any chunks.
     nodata : scalar or sequence, optional
-        Elements that equal one of these are left out: of the dtype of `a`. So are those that a mask
-        covers.
+        Elements that equal one of these values, of the dtype of `a`, are left out. Masked elements
+        are left out too.
     strategy : Strategy or str, optional
         A selection method of `dask_gpuselect.strategies`, or its name: "kelley", "bisection",
         "golden_section", "brent_minimize", "brent_root", "radix", "bucket", "randomized",
-        "quickselect", "sort_and_choose" or "bitonic_merge". By default the cuts of `quantile`.
+        "quickselect", "sort_and_choose" or "bitonic_merge". By default the algorithm of `quantile`.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
-        Of the shape of `k` and the type of `a`: what ``numpy.sort(a, axis=None)[k]`` is. NaN and
+        Of the shape of `k` and the dtype of `a`. It equals ``numpy.sort(a, axis=None)[k]``. NaN and
         NaT come last.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays; for a k that is no integer; for a
-        strategy that is none; for a `where` that is not of bool.
+        At the call, for complex, object and string arrays; for a k that is not an integer; if
+        `strategy` is neither a Strategy nor a str; for a `where` whose dtype is not bool.
     ValueError
-        At the call, for a k of two dimensions or more, a negative one of an array of unknown size
-        or of which elements are left out, or an unknown strategy; for a `where` that cannot be
-        broadcast, and a `nodata` that the dtype cannot hold.
+        At the call, for a k of two dimensions or more; for a negative k if the size of the array is
+        unknown or elements are left out; for an unknown name of a strategy; for a `where` that does
+        not broadcast, and a `nodata` that the dtype cannot hold.
     IndexError
-        For a k that no element has: at the call if the size is known, else while computing.
+        For a k that is not the rank of an element: at the call if the size is known, else while
+        computing.
     ChunksChangedError
-        While computing, if a chunk differs between two loads.
+        While computing, if a chunk differs between two reads.
     MemoryError, RuntimeError
         For CuPy chunks: out of device memory; a device or driver that is too old.
 
     See Also
     --------
-    quantile
+    quantile : Quantiles, which are order statistics or means of two.
 
     Notes
     -----
-    Loads, without a strategy: as of `quantile`, every chunk of a lazy array at most twice.
+    Reads, without a strategy: each chunk of a lazy array is read at most twice, as by `quantile`.
 
-    With one, of a dask array: at most one for each of the strategy's ``rounds``, one more where it
-    has nothing to begin with, one to gather what is left inside the brackets, and two of the
-    default engine for what is too much to gather. Rounds are fixed when the graph is built; what a
-    round does not need is not read. Chunks in memory are read in place. Of a plain array: the loop
-    ends as soon as the rank is proven.
+    With a strategy, a chunk of a dask array is read at most once for each of the strategy's
+    ``rounds``, once more if the strategy needs a first read, once to gather the elements left
+    inside the brackets, and twice by the default algorithm if these are too many to gather. The
+    number of rounds is fixed when the graph is built; a round that is not needed reads nothing.
+    Chunks in memory are read in place. For a plain array, the loop ends as soon as the rank is
+    proven.
 
-    Memory, with a strategy: of each chunk, its counts (8 bytes a bin or pivot), and of all chunks
-    at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. The graph has a task for
-    each chunk and round, of about 5 kB. Of a plain array, at most two copies.
+    Memory, with a strategy: each chunk returns its counts (8 bytes a bin or pivot), and all chunks
+    together at most ``65,536 + 4 * sqrt(chunks * elements)`` elements for each k. The graph has a
+    task for each chunk and round, of about 5 kB. For a plain array, at most two copies.
 
-    Whatever the strategy, integer counts alone prove the answer: see `strategies`.
+    With every strategy, integer counts alone prove the answer: see `strategies`.
 
     References
     ----------
     G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
-    to robust regression", 2011, section IV, whose cutting planes the default has one bundle of for
-    each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with limited storage", 1980:
-    two loads are the fewest. Every strategy names its own.
+    to robust regression", 2011, section IV: the cutting planes, of which the default algorithm has
+    one bundle for each chunk. J. I. Munro and M. S. Paterson, "Selection and sorting with limited
+    storage", 1980: two reads are the fewest. Each strategy names its own source.
 
     Examples
     --------
@@ -119,7 +121,7 @@ def order_statistic(
     how: dict[str, Any] = {
         "weak_q": True,
         "q_dtype": np.dtype(np.float64),
-    }  # of no concern to a single element
+    }  # without effect on the dtype of a single element
     dtype = result_dtype(source, METHODS["lower"], **how)
     ranks, shape = _ranks_of(k, math.prod(a.shape) if is_whole else math.nan)
     question = OrderStatistics(ranks, source, dtype)
@@ -128,38 +130,41 @@ def order_statistic(
 
 
 def _ranks_of(k: int | ArrayLike, size: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ranks from 0, and the shape of `k`; checked if the number of elements is known."""
+    """Return the ranks from 0, checked if the number of elements is known, and the shape of `k`."""
     given = np.asarray(k)
     if given.dtype == object and all(isinstance(rank, int) for rank in given.flat):
-        raise IndexError(f"k must be within int64, and is {k!r}")
+        raise IndexError(f"k must fit int64, and {k!r} does not")
     if given.size and given.dtype.kind not in "iu":
-        raise TypeError(f"k must be an integer, not {given.dtype}")
+        raise TypeError(f"k must be integers, not of dtype {given.dtype}")
     if given.ndim > 1:
         raise ValueError(f"k must be a scalar or one-dimensional, not of shape {given.shape}")
     ranks = [int(rank) for rank in given.ravel().tolist()]
     if math.isnan(size):
         if min(ranks, default=0) < 0:
             raise ValueError(
-                "a negative k counts from the end, and how many elements take part is unknown: "
-                "x.compute_chunk_sizes() finds the size of an array"
+                f"k must not be negative, not {min(ranks)}, because the number of elements that "
+                "take part is unknown: if only chunk sizes are unknown, type "
+                "x.compute_chunk_sizes() first"
             )
         return tuple(ranks), given.shape
     for rank in ranks:
         if not -size <= rank < size:
-            raise IndexError(f"k is {rank}, and there are {size} elements")
+            raise IndexError(f"k={rank} is out of range: there are {size} elements")
     return tuple(rank % int(size) for rank in ranks), given.shape
 
 
 @dataclass(frozen=True)
 class OrderStatistics(ElementQuestion):
-    """Elements of some ranks of a whole array.
+    """Elements of some ranks of a whole array, as a question.
 
     Parameters
     ----------
     k : tuple of int
-        From 0; missing elements have the last ranks.
-    source_dtype, dtype : dtype
-        Of the array and of the answer.
+        Ranks from 0. Missing elements have the last ranks.
+    source_dtype : dtype
+        Dtype of the array.
+    dtype : dtype
+        Dtype of the answer.
     """
 
     k: tuple[int, ...]
@@ -190,7 +195,9 @@ class OrderStatistics(ElementQuestion):
     ) -> NDArray[Any]:
         k = np.array(self.k, np.int64)
         if (beyond := k[k >= n_valid + n_missing]).size:
-            raise IndexError(f"k is {beyond[0]}, and there are {n_valid + n_missing} elements")
+            raise IndexError(
+                f"k={beyond[0]} is out of range: there are {n_valid + n_missing} elements"
+            )
         is_valid = k < n_valid
         answer = np.empty(len(k), self.dtype)
         if not is_valid.all():
@@ -202,8 +209,10 @@ class OrderStatistics(ElementQuestion):
 
 @dataclass(frozen=True)
 class SampleRanks:
-    """From the size of a sample of `n` elements to where elements of some ranks would be in it: at
-    those ranks, if it is a sample of all."""
+    """Function from the size of a sample to the expected ranks in it of some elements.
+
+    The elements have ranks `k` among all `n` elements. A sample of all elements has the same ranks.
+    """
 
     k: tuple[int, ...]
     n: int
@@ -213,6 +222,7 @@ class SampleRanks:
 
 
 def _ranks_of_sample(k: tuple[int, ...], rate: float, size: int) -> tuple[IntArray, IntArray]:
+    """Return the first and last ranks of elements in a sample that was taken at a rate."""
     last = size - 1
     ranks = sorted({rank if rate == 1 else min(int(rank * rate), last) for rank in k if size})
     return np.array(ranks, np.int64), np.array(ranks, np.int64)

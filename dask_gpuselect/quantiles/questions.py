@@ -1,4 +1,4 @@
-"""What is asked of an array: its quantiles, by the ranks that answer them."""
+"""Questions about quantiles of an array: the ranks that answer them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from dask_gpuselect.maths.tails import TailSizes
 
 @dataclass(frozen=True)
 class Filled:
-    """What answers where no element takes part, if that is said.
+    """Given answers, for where no element takes part.
 
     Parameters
     ----------
     values : tuple of scalars
-        For each q one, of the dtype of the answers.
+        One for each q, in the dtype of the answers.
     is_masked : bool
-        Whether answers are masked arrays, as those of masked arrays are.
+        True if answers are masked arrays, as those of masked arrays are.
     """
 
     values: tuple[Any, ...]
     is_masked: bool = False
 
     def filled(self, answer: NDArray[Any], is_empty: NDArray[np.bool_]) -> NDArray[Any]:
-        """The answers ``(n_answers, n_lanes)`` with these in lanes that are empty."""
+        """Put the given answers into empty lanes of answers ``(n_answers, n_lanes)``."""
         if is_empty.any():
             answer = np.array(answer)
             answer[:, is_empty] = np.array(self.values, answer.dtype)[:, None]
@@ -46,21 +46,23 @@ class Filled:
 
 @dataclass(frozen=True)
 class Quantiles(ElementQuestion, LaneQuestion):
-    """Some quantiles of all elements of an array, or of every lane.
+    """Quantiles of all elements of an array, or of every lane, as a question.
 
     Parameters
     ----------
     q : tuple of float
         In [0, 1].
     method : str
-        Of `METHODS`, or ``"median"``.
+        A name in `METHODS`, or ``"median"``.
     skips_missing : bool
-        Whether NaN and NaT are left out; otherwise one of them makes every answer missing.
-    source_dtype, dtype : dtype
-        Of the array and of the answer.
+        True if NaN and NaT are left out. Otherwise one of them makes every answer missing.
+    source_dtype : dtype
+        Dtype of the array.
+    dtype : dtype
+        Dtype of the answer.
     if_none : {"empty", "missing", "masked"} or Filled
-        What answers are where no element takes part: NumPy's of an empty array, those of an array
-        of nothing but NaN, masked, or given.
+        The answers where no element takes part: those of NumPy for an empty array, those for an
+        array that is all NaN, masked, or given.
     """
 
     q: tuple[float, ...]
@@ -71,7 +73,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     if_none: str | Filled = field(default="empty", kw_only=True)
 
     counts_values = True
-    nearest: ClassVar[bool] = False  # of dates: see `interpolate`
+    nearest: ClassVar[bool] = False  # for dates, see `interpolate`
 
     @property
     def share(self) -> int:
@@ -100,7 +102,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         )
 
     def answer_if_none(self, n_valid: int, n_missing: int) -> NDArray[Any] | None:
-        """What answers if no element does, with NumPy's warning or error where it gives one."""
+        """Return the answer without elements, with NumPy's warning or error; else None."""
         if not self.q:
             return np.empty(0, self.dtype)
         if n_valid == n_missing == 0 and self.if_none == "masked":
@@ -142,12 +144,12 @@ class Quantiles(ElementQuestion, LaneQuestion):
         return self.lane_values(found)
 
     def _tell_none(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Warn of what has no valid element, or raise if the answer's type cannot say so."""
+        """Warn of lanes without valid elements, or raise if the answer's dtype has no NaN."""
         if is_empty and self.if_none == "missing":
             if self.dtype.kind in "biu":
                 raise IndexError(
-                    f"every element is left out, and {self.dtype} has no NaN to say so: pass "
-                    "fill_value=, the answer where that is so"
+                    f"all elements are left out, and {self.dtype} has no NaN for the answer: pass "
+                    "fill_value=, the answer in this case"
                 )
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
             is_empty = False
@@ -155,7 +157,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
 
     def lane_values(self, found: Lanes) -> NDArray[Any]:
         weight: Any = 0.5
-        if self.mixes == 2:  # others look at no weight
+        if self.mixes == 2:  # others need no weight
             counts, place = distinct(found.n_valid)
             weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
             if len(counts) > 1:
@@ -186,16 +188,19 @@ class Quantiles(ElementQuestion, LaneQuestion):
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
 
     def _tell_empty(self) -> None:
-        """Warn of an empty array or lane, or raise if the answer's type cannot say so."""
+        """Warn of an empty array or lane, or raise if the answer's dtype has no NaN."""
         if self.dtype.kind in "biu":
             raise IndexError(
-                f"an empty array has no quantiles, and {self.dtype} has no NaN to say so "
-                "(quantile and its kin take fill_value=, the answer of no elements)"
+                f"an empty array has no quantiles, and {self.dtype} has no NaN for the answer: "
+                "pass fill_value= to quantile, percentile or their nan-variants"
             )
         warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
 
     def wanted_of_lanes(self, n: IntArray) -> Ranks:
-        """For each number of elements, in columns. Mostly there is one, that of all lanes."""
+        """Return the ranks for each number of elements, in columns.
+
+        Mostly there is one number, that of all lanes.
+        """
         if len(n) != 1:
             return ranks(n, np.array(self.q)[:, None], self._method)
         wanted = ranks_of(self.q, self._method, int(n[0]))
@@ -207,7 +212,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
         return Tails.of_sizes(TailSizes.of_quantiles(n, self.q), self.order)
 
     def _is_missing(self, n_valid: int, n_missing: int) -> bool:
-        """Whether every answer is NaN or NaT, with NumPy's warning or error where it gives one."""
+        """Return whether all answers are NaN or NaT, with NumPy's warning or error."""
         if n_valid == n_missing == 0 and self.if_none == "missing":
             self._tell_none(is_empty=True, is_all_missing=False)
             return True
@@ -223,8 +228,11 @@ class Quantiles(ElementQuestion, LaneQuestion):
 
 @dataclass(frozen=True)
 class QuantileRanks:
-    """The ranks of some quantiles of any number of elements; equal for equal quantiles, which a
-    method of a question is not, so that plans that were made for it are found again."""
+    """Function from a number of elements to the ranks of quantiles.
+
+    It is equal for equal quantiles, which the bound method of a question is not. So plans that were
+    made for it are found again.
+    """
 
     q: tuple[float, ...]
     method: Method
@@ -235,7 +243,7 @@ class QuantileRanks:
 
 @remembered
 def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArray, IntArray]:
-    """The distinct pairs of first and last ranks."""
+    """Return the distinct pairs of first and last ranks."""
     if n == 0 or not q:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     wanted = ranks_of(q, method, n)
@@ -244,12 +252,19 @@ def _wanted_pairs(q: tuple[float, ...], method: Method, n: int) -> tuple[IntArra
 
 
 def missing_of(dtype: np.dtype[Any]) -> Any:
-    """What stands for no answer: NaN or NaT; 0 for those that are masked and have neither."""
+    """Return the value for a missing answer: NaN or NaT.
+
+    It is 0 for answers that are masked and whose dtype has neither.
+    """
     return {"f": np.nan, "m": "NaT", "M": "NaT"}.get(dtype.kind, 0)
 
 
 def check_not_empty(method: Method, *, skips_missing: bool) -> None:
-    """Raise for an empty array where NumPy does: a quantile proper; medians and nan functions are
-    NaN."""
+    """Raise for an empty array if NumPy does.
+
+    NumPy raises for quantiles, and returns NaN for medians and nan-functions.
+    """
     if method is not MEDIAN and not skips_missing:
-        raise IndexError("an empty array has no quantiles")
+        raise IndexError(
+            "an empty array has no quantiles: pass fill_value=, the answer in this case"
+        )

@@ -1,4 +1,4 @@
-"""What is asked of an array whose elements weigh: its weighted quantiles."""
+"""Questions about weighted quantiles of all elements."""
 
 from __future__ import annotations
 
@@ -44,20 +44,14 @@ from dask_gpuselect.maths.weights import (
 from dask_gpuselect.quantiles.questions import Filled, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
-# Candidates that are sorted and added up; more are narrowed where they are.
+# Number of candidates that are sorted and added up; more are narrowed first, on their device.
 FEW_CANDIDATES = 1 << 16
 
 WEIGHTED: Final = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
 
 def check_weighted_method(name: str) -> Method:
-    """The method of that name, if there is one for weighted elements.
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message lists those there are.
-    """
+    """Return the method of a name; raise a ValueError if it does not support weights."""
     if name not in WEIGHTED:
         raise ValueError(f"Only methods {', '.join(WEIGHTED)} support weights. Got: {name}.")
     return METHODS[name]
@@ -65,47 +59,51 @@ def check_weighted_method(name: str) -> Method:
 
 @dataclass(frozen=True)
 class WeightedQuantiles(Question):
-    """Some weighted quantiles of all elements of an array whose chunks have weights.
+    """Weighted quantiles of all elements of an array whose chunks have weights, as a question.
 
     Parameters
     ----------
     q : tuple of float
         In [0, 1].
     method : str
-        Of `WEIGHTED`.
+        A name in `WEIGHTED`.
     skips_missing : bool
-        Whether NaN and NaT are left out; otherwise one that weighs something makes every answer
+        True if NaN and NaT are left out. Otherwise one of positive weight makes every answer
         missing.
-    source_dtype, dtype : dtype
-        Of the array and of the answer.
+    source_dtype : dtype
+        Dtype of the array.
+    dtype : dtype
+        Dtype of the answer.
     if_none : {"empty", "missing", "masked"} or Filled
-        As of `Quantiles`.
+        As for `Quantiles`.
 
     Notes
     -----
-    With F(x) the sum of the weights of the elements up to x, and W that of all, the answers are:
+    Let F(x) be the sum of the weights of the elements up to x, and W the sum of all weights. The
+    answers are:
 
     - inverted_cdf: the smallest x with F(x) >= q W;
-    - averaged_inverted_cdf: the same, or the mean of that and the next larger element where F(x) is
-      q W;
+    - averaged_inverted_cdf: the mean of that x and the next larger element if F(x) is q W, else
+      that x;
     - linear: the mean over a window of the weight; see `maths.weight_finish.window_means`.
 
     All sums are exact, so the answers depend neither on the order of the elements nor on their
     chunks. F(x) and q W are compared when each is rounded to 53 bits, as NumPy rounds ``q * n``
-    where it counts elements: so integer weights give what `numpy.repeat` gives.
+    when it counts elements. So integer weights give the answer of `numpy.repeat`.
 
-    ``numpy.quantile`` adds up weights in float64, and its sums may be off. Of the numbers from 1 to
-    6, each of weight 0.3, it says that the median is 4 (method inverted_cdf), because its sum of
-    three weights is 0.8999999999999999, less than half of the 1.8 that it has for six. Here it is
-    3, as for any six equal weights.
+    ``numpy.quantile`` adds up weights in float64, and its sums may be off. For the numbers 1 to 6,
+    each of weight 0.3, it returns the median 4 (method inverted_cdf), because its sum of three
+    weights is 0.8999999999999999, less than half of 1.8, its sum of six. Here the median is 3, as
+    for any six equal weights.
 
-    A chunk has up to twice as many pivots as for quantiles without weights: half of them are at
+    A chunk has up to twice as many pivots as for quantiles without weights. Half of them are at
     even steps of the weight, so an element that weighs more than a step is a pivot. The median of
     4e6 normal elements in 16 chunks had 0.03 to 0.71 times as many candidates as the median without
     weights, and three quartiles at most 0.75 times as many (equal, uniform and lognormal weights,
-    one element of half the weight, one chunk of nearly all of it); by method linear, whose windows
-    have two ends, at most 1.65 times. Where nearly all weight is in some chunks, and the light
-    elements of others crowd between two neighbouring pivots of these, they all are candidates.
+    one element of half the weight, one chunk of nearly all of it). With the method linear, whose
+    windows have two ends, there were at most 1.65 times as many. If some chunks have nearly all of
+    the weight, and the light elements of the others lie between two neighbouring pivots of these,
+    all light elements are candidates.
     """
 
     guesses_chunks: ClassVar[bool] = False
@@ -136,7 +134,7 @@ class WeightedQuantiles(Question):
 
     @property
     def _fields(self) -> tuple[Any, ...]:
-        """What all questions about quantiles have, and in this order."""
+        """Fields that all questions about quantiles have, in this order."""
         return self.q, self.method, self.skips_missing, self.source_dtype, self.dtype
 
     @property
@@ -145,7 +143,10 @@ class WeightedQuantiles(Question):
 
     @property
     def has_guess(self) -> bool:
-        """Not of windows: how wide they are is known after a read."""
+        """Whether a sample can guess brackets.
+
+        It cannot for "linear": the width of its windows is known only after a read.
+        """
         return self.method != "linear"
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
@@ -187,7 +188,7 @@ class WeightedQuantiles(Question):
         assert isinstance(tally, WeightedTally)
         if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
             raise ValueError(NOT_FINITE)
-        # The question without weights knows what answers if no element does.
+        # The question without weights has the answer for no elements.
         none = Quantiles(*self._fields, if_none=self.if_none).answer_if_none(
             tally.n_valid, tally.n_missing
         )
@@ -204,7 +205,7 @@ class WeightedQuantiles(Question):
 
 @dataclass(frozen=True)
 class SlotQuantiles(WeightedQuantiles):
-    """The weighted quantiles of a slot, one of several: answers are those of lanes."""
+    """Weighted quantiles of one of several slots; the answers are those of lanes."""
 
     def look(self, brackets: Brackets, tally: Tally) -> Lanes:
         assert isinstance(tally, WeightedTally)
@@ -233,7 +234,7 @@ def quantiles_of(
     source_dtype: np.dtype[Any],
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
-    """The weighted quantiles of elements of a dtype, in that of the answers."""
+    """Return the weighted quantiles of elements of `source_dtype`, in `dtype`."""
     if method == "linear":
         return unsigned_zero(window_means(order, q, dtype))
     found = shares(order, q, with_next=method == "averaged_inverted_cdf")

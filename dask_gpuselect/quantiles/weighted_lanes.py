@@ -1,4 +1,4 @@
-"""What is asked of every lane along some axes, where elements weigh: its quantiles."""
+"""Questions about weighted quantiles of every lane along some axes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ from dask_gpuselect.quantiles.questions import Filled, Quantiles
 
 @dataclass(frozen=True)
 class WeightedLaneQuantiles(LaneQuestion):
-    """Some weighted quantiles of every lane of an array whose chunks have weights.
+    """Weighted quantiles of every lane of an array whose chunks have weights, as a question.
 
     Parameters
     ----------
     q : tuple of float
         In [0, 1].
     method : str
-        Of `lane_weights.METHODS`.
+        A name in `lane_weights.METHODS`.
     skips_missing : bool
-        Whether NaN and NaT are left out; otherwise one that weighs something makes every answer
-        of its lane missing.
-    source_dtype, dtype : dtype
-        Of the array and of the answer.
+        True if NaN and NaT are left out. Otherwise one of positive weight makes every answer of its
+        lane missing.
+    source_dtype : dtype
+        Dtype of the array.
+    dtype : dtype
+        Dtype of the answer.
     if_none : {"empty", "missing", "masked"} or Filled
-        As of `Quantiles`.
+        As for `Quantiles`.
     """
 
     q: tuple[float, ...]
@@ -60,7 +62,7 @@ class WeightedLaneQuantiles(LaneQuestion):
 
     @property
     def wanted(self) -> WantedQuantiles:
-        # The estimator of type 7 is rounded once, and so to the answers' type.
+        # The estimator of type 7 is rounded once, so here to the dtype of the answers.
         return WantedQuantiles(self.q, self.method, self.dtype)
 
     @property
@@ -75,7 +77,7 @@ class WeightedLaneQuantiles(LaneQuestion):
         )
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        """The answers, as of `LaneOrder`."""
+        """Return the answers of lanes, as `LaneOrder` does."""
         lower, dtype = found.lower, self.source_dtype
         if self.method == "averaged_inverted_cdf":
             upper = as_dtype(found.upper, self.source_dtype)
@@ -83,7 +85,8 @@ class WeightedLaneQuantiles(LaneQuestion):
             lower = interpolate(lower, upper, 0.5, METHODS[self.method], self.dtype)
         if self.method != "inverted_cdf":
             dtype = self.dtype
-        # What answers is chosen: what is left is to tell of lanes that have no answer.
+        # The answers are known. The question of the discrete method only warns of lanes without
+        # one.
         about = self.q, "inverted_cdf", self.skips_missing, dtype, self.dtype
         return self._told(
             Quantiles(*about, if_none=self.if_none),
@@ -91,7 +94,7 @@ class WeightedLaneQuantiles(LaneQuestion):
         )
 
     def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
-        """The answers, with a warning or an error for lanes that have none."""
+        """Return the answers, with a warning or an error for lanes that have none."""
         return chosen.lane_answer(found)
 
     @property
@@ -100,6 +103,6 @@ class WeightedLaneQuantiles(LaneQuestion):
 
     def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         itemsize = selection_dtype(dtype).itemsize
-        # A pivot by count and one by weight, each with four bounds; four sums of 128 bits or so,
-        # and what is between.
+        # A pivot by count and one by weight, each with four bounds; four sums of about 128 bits,
+        # and the candidates between them.
         return {"itemsize": itemsize + WEIGHT_BYTES, "pivot": 2 * (itemsize + 32), "counts": 80}

@@ -1,5 +1,7 @@
-"""Robust statistics by exact selection: the spread of data, whatever its outliers, and regression
-that up to half of the rows cannot spoil."""
+"""Robust statistics by exact selection: spread and regression.
+
+Outliers do not change the spread, and up to half of the rows may be outliers in a regression.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,14 +1,13 @@
-"""Median absolute deviations from counts: which elements are gathered before the median is known,
-and what the middle distances from it are then. Plain NumPy on the host.
+"""Median absolute deviations from counts, in plain NumPy on the host.
 
-The cuts bound the median, and with it how many elements are within any distance of it. So they
-bound the wanted distance from both sides, and it is that of an element in one of two *shells*, one
-below and one above the median. What is nearer is counted, what is further is counted, and what lies
-in the shells is gathered, with what the median itself may be. Where the median is so uncertain that
-there is no room for the shells, they are taken once it is known.
+The cuts bound the median, and so the number of elements within any distance of it. So they bound
+the wanted distance from both sides. It is the distance of an element in one of two *shells*, one
+below and one above the median. Nearer and further elements are counted. The elements in the shells
+are gathered, and so are those that may be the median itself. If the median is so uncertain that the
+shells have too many elements, they are gathered once the median is known.
 
-Distances are what NumPy's subtraction makes of them. Rounding is monotonic: on either side of the
-median no element has a smaller distance than one that is nearer to it.
+Distances are those of NumPy's subtraction. Rounding is monotonic: on either side of the median, no
+element has a smaller distance than one that is nearer to it.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ from dask_gpuselect.maths.envelope import (
 from dask_gpuselect.maths.ranks import MEDIAN, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 
-# Elements that may be gathered in both shells, for each pivot. Of 1e7 float64 in 10 chunks at most
-# 22 are there if they are normal, and 31 if they are lognormal with a sigma of 3.
+# Number of elements that may be gathered in both shells, for each pivot. Of 1e7 float64 in 10
+# chunks, normal data have at most 22, and lognormal data with a sigma of 3 at most 31.
 ROOM = 40
 LEAST_ROOM = 1 << 14
-# Shares of a sample: up to the last one elements may be gathered, and up to the others nothing is
-# gained by dividing the median's bracket further. Of normal data there are 2.8 %.
+# Shares of a sample. Up to the last one, elements may be gathered. Up to the others, dividing the
+# median's bracket further gains nothing. Normal data need 2.8 %.
 SAMPLED_ROOM = (0.01, 0.04, 0.1)
-HEAVY_SHARE = 16  # of that room: a value that more elements have is counted, not gathered
+HEAVY_SHARE = 16  # a value that more than this part of the room has is counted, not gathered
 
-# Parts that the median's bracket is divided in, each of which has shells of its own, about nearly
-# the same median. Of the lognormal data there are 165, 54 and 31 elements for each pivot, and it
-# takes 0.4, 3 and 11 ms.
+# Numbers of parts into which the median's bracket is divided. Each part has shells of its own,
+# about nearly the same median. For the lognormal data this leaves 165, 54 and 31 elements for each
+# pivot, and takes 0.4, 3 and 11 ms.
 PARTS = (1, 8, 32)
-MANY_PARTS = 8  # more take long enough to look at two of them first
+MANY_PARTS = 8  # if there are more, two of them are tried first to save time
 
-# Values of a ladder that are kept for a third load. Chunks have less pivots, and know less.
+# Number of values of a ladder that are kept for a third load. Chunks have fewer pivots.
 MOST_STEPS = 1 << 16
 
 
@@ -61,16 +60,16 @@ MOST_STEPS = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviationBrackets(Brackets):
-    """Brackets for the median, and for the middle distances from it where there is room.
+    """Brackets for the median and, where there is room, for the middle distances from it.
 
     Parameters
     ----------
     inner : ndarray of bool, shape (E + 1,)
-        Whether the elements of an open cell are nearer to the median than the middle distances, or
-        as near: those between the shells. Those of other cells that are not wanted are as far or
-        further.
+        True for the open cells between the shells, whose elements are at most as far from the
+        median as the middle distances. Elements of the other cells that are not wanted are at least
+        as far.
     spared : Ladder or None
-        What is known about the shells, if there was no room for them.
+        The knowledge about the shells, if there was no room for them.
     """
 
     inner: NDArray[np.bool_]
@@ -83,38 +82,39 @@ class DeviationBrackets(Brackets):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledLadder(Ladder):
-    """What a sorted random sample has between its values, and lets expect of all elements."""
+    """Bounds on the counts of all elements that a sorted random sample makes nearly certain."""
 
     def most_between(self, lo: int, hi: int) -> int:
-        """At most, nearly certainly."""
+        """Return a nearly certain upper bound on the elements between two values."""
         found = Ladder.most_between(self, lo, hi)
         return min(found + self._reach(found), self.n)
 
     def least_from(self, first: int, last: int) -> int:
-        """At least, nearly certainly."""
+        """Return a nearly certain lower bound on the elements from one value to another."""
         found = Ladder.least_from(self, first, last)
         return found - self._reach(found)
 
     def _reach(self, found: int) -> int:
+        """Return the likely error of a count that is scaled up from the sample."""
         share = min(max(found / self.n, 0.0), 1.0)
         return math.ceil(PILOT_SIGMA * (math.sqrt(self.n * share * (1 - share)) + 1))
 
 
 @dataclass(frozen=True)
 class Shells:
-    """Where the middle distances are: pairs of positions among the values of a ladder.
+    """The shells that hold the middle distances, as positions among the values of a ladder.
 
     Parameters
     ----------
     outer : tuple of 2 ints
-        All elements up to the first and from the last are as far as the middle ones, or further. -1
-        and the number of values are open.
+        All elements up to the first value and from the last value on are at least as far as the
+        middle ones. -1 and the number of values mean that there is no such value.
     inner : tuple of 2 ints, or None
-        All elements from the first to the last are as near as the middle ones, or nearer; None if
+        All elements from the first to the last value are at most as far as the middle ones; None if
         there are none.
     tied : tuple of ints
-        Beyond the outer ones, values up to which all elements have the same distance as those, if
-        it is the wanted one: they are counted.
+        Values beyond the outer ones. All elements up to them have the same distance as the outer
+        ones, if that is the wanted distance. So they are counted.
     """
 
     outer: tuple[int, int]
@@ -123,10 +123,10 @@ class Shells:
 
     @property
     def cells(self) -> list[tuple[int, int]]:
-        """Give the pairs of positions between which elements are to be gathered.
+        """Pairs of positions between which elements are gathered.
 
-        Large integers have the same rounded distance as others next to them. Where that is the
-        middle distance, the outer positions may be the wrong way round, with nothing between.
+        Large integers have the same rounded distance as their neighbours. If that is the middle
+        distance, the outer positions may be in the wrong order, with nothing between them.
         """
         begin, end = self.outer
         cells = [(begin, end)]
@@ -136,7 +136,7 @@ class Shells:
 
     @classmethod
     def union(cls, parts: Sequence[Shells]) -> Shells:
-        """Those that hold the middle distances whichever of the parts does."""
+        """Return shells that hold the middle distances if any of the parts does."""
         begins, ends = zip(*(part.outer for part in parts), strict=True)
         inner = [part.inner for part in parts if part.inner is not None]
         between = None
@@ -149,29 +149,29 @@ class Shells:
 
 
 def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
-    """The shells about a median that is somewhere in [low, high].
+    """Return the shells about a median that is somewhere in [low, high].
 
     Parameters
     ----------
     ladder : Ladder
         Of at least one element.
     low, high : numbers of the dtype of the distances
-        -inf and inf if nothing is known. If they are equal the median is known.
+        -inf and inf if nothing is known. They are equal if the median is known.
 
     Notes
     -----
-    Of each value of the ladder the signed distance from the median is at most `most` and at least
-    `least`: those from `low` and `high`. Both ascend with the values. So elements between two
-    values are within a distance for any median, or for none.
+    The signed distance of each value of the ladder from the median is at most `most` and at least
+    `least`: its distances from `low` and `high`. Both ascend with the values. So elements between
+    two values are within a distance for any median in [low, high], or for none.
 
-    If the median is known the shells have about twice as many elements as the ladder leaves
+    If the median is known, the shells have about twice as many elements as the ladder leaves
     uncertain at their ends, and those that are tied at the first distance that may be the wanted
     one: see `bracket_known`.
     """
     values, size = ladder.values, len(ladder.values)
     first, last = (ladder.n - 1) // 2, ladder.n // 2
     most, least = signed_distances(values, low), signed_distances(values, high)
-    # Where infinities of one sign meet, nothing is known.
+    # The difference of infinities of one sign says nothing.
     most[np.isnan(most)], least[np.isnan(least)] = np.inf, -np.inf
 
     def may_pass_first(distance: Any) -> bool:
@@ -184,7 +184,7 @@ def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
         begin = int(least.searchsorted(-distance, side="left"))
         return ladder.least_from(begin, end) > last
 
-    # Each changes only where a distance is passed: of the one, or of the other at the other side.
+    # Each function changes only at one of these distances.
     near = _distance_before(may_pass_first, least, -most[::-1])
     far = _first_distance(has_last, most, -least[::-1])
     outer, tied = (-1, size), []
@@ -203,15 +203,19 @@ def shells_of(ladder: Ladder, low: Any, high: Any) -> Shells:
 
 
 def signed_distances(values: NDArray[Any], centre: Any) -> NDArray[Any]:
-    """``values - centre`` as NumPy rounds it, in the dtype of the centre. Overflow is infinite, and
-    NaN is where infinities of one sign meet."""
+    """Return ``values - centre`` as NumPy rounds it, in the dtype of the centre.
+
+    Overflow is infinite. The difference of infinities of one sign is NaN.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(values.astype(centre.dtype) - centre)
 
 
 def _first_distance(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) -> Any:
-    """The smallest distance that is enough, as all larger ones are; None if there is none. It is
-    zero, or among some arrays of numbers in ascending order."""
+    """Return the smallest distance that is enough; None if there is none.
+
+    All larger distances are enough too. It is zero, or one of the numbers in some ascending arrays.
+    """
     zero = ascending[0].dtype.type(0)
     if is_enough(zero):
         return zero
@@ -224,7 +228,7 @@ def _first_distance(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) 
 
 
 def _distance_before(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) -> Any:
-    """The largest distance that is not enough; None if zero is."""
+    """Return the largest distance that is not enough; None if zero is enough."""
     first, dtype = _first_distance(is_enough, *ascending), ascending[0].dtype
     if first is None:
         return dtype.type(np.inf)
@@ -232,7 +236,7 @@ def _distance_before(is_enough: Callable[[Any], bool], *ascending: NDArray[Any])
 
 
 def _without(cells: Sequence[tuple[int, int]], run: tuple[int, int]) -> list[tuple[int, int]]:
-    """The cells but for what lies from the first to the last of a run of values."""
+    """Return cells without the part from the first to the last value of a run."""
     left = []
     for lo, hi in cells:
         if lo < run[1] and run[0] < hi:
@@ -250,7 +254,7 @@ def bracket_median_and_shells(
     rooms: tuple[int, int, int],
     dtype: np.dtype[Any],
 ) -> DeviationBrackets:
-    """What to gather before the median is known.
+    """Return the brackets of the elements to gather before the median is known.
 
     Parameters
     ----------
@@ -261,10 +265,10 @@ def bracket_median_and_shells(
     counted : ndarray of int64
         Positions of values to count in any case.
     rooms : tuple of 3 ints
-        Up to how many elements in the shells the bracket of the median is not divided, or not
-        further; and how many may be gathered at all.
+        The first two: numbers of elements in the shells up to which the bracket of the median is
+        not divided, or not further. The last one: the number that may be gathered at all.
     dtype : dtype
-        Of the distances.
+        Dtype of the distances.
     """
     shells = _shells_with_room(ladder, int(lo[0]), int(hi[0]), rooms, dtype)
     if shells is None:
@@ -282,10 +286,10 @@ def bracket_median_and_shells(
 def _shells_with_room(
     ladder: Ladder, lo: int, hi: int, rooms: tuple[int, int, int], dtype: np.dtype[Any]
 ) -> Shells | None:
-    """The shells about a median between two positions; None if there is no room for them."""
+    """Return the shells about a median between two positions; None if there is no room."""
     for n_parts, room in zip(PARTS, rooms, strict=True):
         parts = _parts_of_interval(ladder, lo, hi, n_parts, dtype)
-        # Those of the first and the last part alone may be too much: then the others take no time.
+        # If the first and the last part alone have too many elements, the others are skipped.
         for some in (parts[:: len(parts) - 1], parts) if len(parts) > MANY_PARTS else (parts,):
             shells = Shells.union([shells_of(ladder, *part) for part in some])
             most = _most_gathered(ladder, shells, rooms[-1])
@@ -299,12 +303,12 @@ def _shells_with_room(
 def _parts_of_interval(
     ladder: Ladder, lo: int, hi: int, n_parts: int, dtype: np.dtype[Any]
 ) -> list[tuple[Any, Any]]:
-    """Intervals, one of which the median is in: the parts of that between two positions."""
+    """Divide the interval between two positions into parts, one of which has the median."""
     values, size = ladder.values, len(ladder.values)
     low = values[lo].astype(dtype) if lo >= 0 else dtype.type(-np.inf)
     high = values[hi].astype(dtype) if hi < size else dtype.type(np.inf)
     if hi < size and ladder.most_between(-1, hi) <= (ladder.n - 1) // 2:
-        low = high  # no element below has the rank
+        low = high  # no element below `high` has the rank
     known = values[max(lo, 0) : hi + 1].astype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.linspace(0, len(known) - 1, n_parts + 1)
@@ -315,6 +319,7 @@ def _parts_of_interval(
 
 
 def _with_inner(found: Brackets, ladder: Ladder, shells: Shells) -> DeviationBrackets:
+    """Return brackets with the cells that lie between the shells."""
     inner = np.zeros_like(found.wanted)
     if shells.inner is not None:
         first, last = found.ends.searchsorted(ladder.values[list(shells.inner)])
@@ -323,24 +328,26 @@ def _with_inner(found: Brackets, ladder: Ladder, shells: Shells) -> DeviationBra
 
 
 def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -> IntArray:
-    """Positions inside cells of values that many elements certainly have."""
+    """Return positions inside cells of values that many elements certainly have."""
     heavy = np.flatnonzero(ladder.least_upto - ladder.most_below > room // HEAVY_SHARE)
     is_inside = (heavy[:, None] > begins) & (heavy[:, None] < ends)
     return heavy[is_inside.any(axis=1)]
 
 
 def _most_gathered(ladder: Ladder, shells: Shells, room: int) -> int:
-    """At most how many elements lie in shells and do not have one of the heavy values."""
+    """Return an upper bound on the elements in shells that do not have a heavy value."""
     begins, ends = np.array(shells.cells, np.int64).T
     heavy = _heavy_inside(ladder, begins, ends, room)
-    # Of a sample, as it is.
+    # For a sample: the estimate itself, without the likely error.
     most = sum(Ladder.most_between(ladder, lo, hi) for lo, hi in shells.cells)
     return most - int((ladder.least_upto[heavy] - ladder.most_below[heavy]).sum())
 
 
 def _few_steps(ladder: Ladder) -> Ladder:
-    """The ladder at values that are at most about one in `MOST_STEPS` of all elements apart: every
-    task of the second load is told."""
+    """Thin out a ladder to values about one in `MOST_STEPS` of all elements apart.
+
+    It is sent to every task of the second load.
+    """
     if len(ladder.values) <= MOST_STEPS:
         return ladder
     wanted = ladder.n * np.arange(1, MOST_STEPS // 2 + 1) // (MOST_STEPS // 2)
@@ -355,8 +362,10 @@ def _few_steps(ladder: Ladder) -> Ladder:
 def bracket_from_cuts(
     cuts: Cuts, dtype: np.dtype[Any], room: int | None = None
 ) -> DeviationBrackets:
-    """What the second load gathers, by the cuts of all chunks; up to `room` elements in all, or as
-    many as these cuts make likely."""
+    """Return the brackets that the second load gathers, by the cuts of all chunks.
+
+    They hold up to `room` elements in all, by default as many as these cuts make likely.
+    """
     n = int(cuts.n_valid.sum())
     if n == 0:
         return DeviationBrackets(
@@ -372,24 +381,27 @@ def bracket_from_cuts(
 
 
 def ranges_of_deviations(cuts: Cuts, dtype: np.dtype[Any]) -> Ranges:
-    """Prove where the pivots lie that `bracket_from_cuts` needs, by the cuts of all chunks at some.
+    """Prove between which values the pivots lie that `bracket_from_cuts` needs.
 
-    With more pivots, the median's bracket and its shells are narrower, and inside these.
+    The cuts have some of the pivots of all chunks. With more pivots, the median's bracket and its
+    shells are narrower, and inside these ranges.
     """
     n = int(cuts.n_valid.sum())
     if n == 0:
         return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
     ladder, lo, hi, shells, _ = _median_and_shells(cuts, n, dtype)
     begins, ends = np.array(shells.cells, np.int64).T
-    begins = np.minimum(begins, ends - 1)  # about an empty one, both sides matter
+    begins = np.minimum(begins, ends - 1)  # for an empty cell, both sides matter
     return Ranges.between(ladder.values, np.append(lo, begins), np.append(hi, ends))
 
 
 def narrower_deviations(
     brackets: DeviationBrackets, cuts: Cuts, dtype: np.dtype[Any]
 ) -> DeviationBrackets:
-    """Narrow brackets, by the cuts of all chunks at some of the candidates that they have gathered.
-    What was spared stays so."""
+    """Narrow brackets by the cuts of all chunks at some of the gathered candidates.
+
+    Shells that were spared stay so.
+    """
     n = int(cuts.n_valid.sum())
     if n == 0:
         return brackets
@@ -405,8 +417,10 @@ def narrower_deviations(
 def _median_and_shells(
     cuts: Cuts, n: int, dtype: np.dtype[Any]
 ) -> tuple[Ladder, IntArray, IntArray, Shells, IntArray]:
-    """Return a ladder by some cuts, the positions between which the median of n elements lies, the
-    shells about it, and the positions to count."""
+    """Return a ladder by some cuts, the median's positions in it, and the shells about it.
+
+    The last array has the positions to count. `n` is the number of elements.
+    """
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
     ladder = Ladder.of(envelope, n)
@@ -418,8 +432,10 @@ def _median_and_shells(
 
 
 def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) -> DeviationBrackets:
-    """What to gather with near certainty, from the elements of a sample at `boxes.rungs_of`.
-    Nothing is proven: the counts will tell whether it holds."""
+    """Return brackets that nearly certainly hold the answer, from elements of a sample.
+
+    The elements are those at `boxes.rungs_of`. Nothing is proven: the counts show whether it holds.
+    """
     if size == 0:
         return DeviationBrackets(taken, np.ones(1, np.bool_), np.zeros(1, np.bool_), None)
     ladder, most_upto, sampled = ladder_of_sample(taken, size)
@@ -432,10 +448,10 @@ def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) ->
 
 
 def bracket_known(spared: Ladder, centre: Any) -> DeviationBrackets:
-    """What the third load gathers: the shells about a median that is known now.
+    """Return the brackets of the third load: the shells about a median that is known.
 
-    The first values that may have the wanted distance, behind the inner elements, may be many: they
-    are counted, and what is between two that have the same distance too.
+    The first values behind the inner elements that may have the wanted distance may be many. They
+    are counted, and so are elements between two values of the same distance.
     """
     shells = shells_of(spared, centre, centre)
     cells = shells.cells
@@ -448,8 +464,11 @@ def bracket_known(spared: Ladder, centre: Any) -> DeviationBrackets:
 
 
 def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> list[tuple[int, int]]:
-    """The first and last of the ascending signed distances that are as far as the nearest one that
-    is not among the inner ones, on either side, if there are any."""
+    """Return the runs of the nearest distance that is not among the inner ones.
+
+    `distances` are signed and ascend. A run is its first and last position. There is at most one on
+    either side.
+    """
     sizes = np.abs(distances)
     behind = sizes if inner is None else np.delete(sizes, slice(inner[0], inner[1] + 1))
     if not len(behind):
@@ -466,9 +485,11 @@ def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> lis
 
 
 def around(brackets: Brackets, tally: Tally, wanted: IntArray) -> tuple[Brackets, Tally]:
-    """The part of the brackets and of the tally about the elements of some ranks, if to select
-    among fewer candidates is faster. Most are in the shells, and the median is not: of 5.6 million
-    on the host it took 60 ms, of these 15."""
+    """Return the part of brackets and tally about some ranks, if selecting there is faster.
+
+    Most candidates are in the shells, and the median is not. Selecting among 5.6 million candidates
+    on the host took 60 ms, and 15 ms in this part.
+    """
     lo = int(tally.upto.searchsorted(wanted.min(), side="right")) - 1
     hi = int(tally.below.searchsorted(wanted.max(), side="right"))
     if lo < 0 or hi == len(brackets.ends):
@@ -486,7 +507,7 @@ def around(brackets: Brackets, tally: Tally, wanted: IntArray) -> tuple[Brackets
 def distances_of_ranks(
     brackets: DeviationBrackets, tally: Tally, centre: Any, wanted: IntArray
 ) -> NDArray[Any]:
-    """The distances from the median of these ranks among all distances.
+    """Return the distances from the median that have some ranks among all distances.
 
     Parameters
     ----------
@@ -497,6 +518,7 @@ def distances_of_ranks(
     centre : number of the dtype of the distances
         The median, finite.
     wanted : ndarray of int64, any shape
+        The ranks.
 
     Raises
     ------
@@ -505,7 +527,7 @@ def distances_of_ranks(
 
     Notes
     -----
-    Of the cells that are not gathered each has its elements counted, and its ends' distances bound
+    The elements of a cell that is not gathered are counted, and the distances of its ends bound
     theirs. The answer is exact if no such cell is on both sides of it.
     """
     signed = signed_distances(brackets.ends, centre)
@@ -534,8 +556,10 @@ def distances_of_ranks(
 
 
 def _bounds_of_cells(signed: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The least and the largest distance that elements of each open cell can have, by the signed
-    distances of the ends."""
+    """Return the least and the largest distance of elements in each open cell.
+
+    `signed` are the signed distances of the ends.
+    """
     infinity = np.array([np.inf], signed.dtype)
     left, right = np.concatenate([-infinity, signed]), np.concatenate([signed, infinity])
     nearest = np.maximum(np.maximum(left, -right), 0)
@@ -545,8 +569,10 @@ def _bounds_of_cells(signed: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 def _at_places(
     gathered: NDArray[Any], points: NDArray[Any], weights: IntArray, places: IntArray
 ) -> NDArray[Any]:
-    """What sorting would put at some places, of numbers and of a few others that are there many
-    times."""
+    """Return the elements at some places of a sorted sequence that is not sorted here.
+
+    The sequence has the gathered numbers, and a few points that occur many times (`weights`).
+    """
     order = np.argsort(points, kind="stable")
     points, before = points[order], np.cumsum(weights[order])
     found = np.empty(places.shape, gathered.dtype)
@@ -568,8 +594,10 @@ def _at_places(
 def _point_at(
     gathered: NDArray[Any], points: NDArray[Any], upto: IntArray, place: int
 ) -> tuple[int, int | None]:
-    """Which of the ascending points is at or next behind a place, and, if none is at it, how many
-    points are before: by bisection, for few are the points."""
+    """Find the first of the ascending points at or behind a place, by bisection.
+
+    Return its number, and None if it is at the place, else how many points are before.
+    """
     low, high = 0, len(points)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""A robust fit: a sample, the best fits there, and concentration on all rows.
+"""A robust fit: the best fits of a sample, and concentration on all rows.
 
 ::
 
@@ -8,8 +8,8 @@
               ^                                                                │
               └────────────── the fits that became better ─────────────────────┘
 
-The sample guesses between which ends the h-th smallest residual is. The counts of the pass prove
-it; where they do not, two more passes find it by cuts as `median` does.
+The sample guesses two ends that have the h-th smallest residual between them. The counts of the
+pass prove the guess. If they do not, two more passes find the residual by cuts, as `median` does.
 """
 
 from __future__ import annotations
@@ -38,30 +38,32 @@ from dask_gpuselect.robust.rows import Rows
 
 SAMPLED = 1 << 16  # rows
 SAMPLED_BYTES = 1 << 26
-# Standard deviations of a guess: it is missed once in 1e9 times.
+# Width of a guess in standard deviations: it is wrong once in 1e9 times.
 SIGMA = 6.0
-# Share of the objective that a step in the sample has to gain for another one: all rows settle it.
+# Share of the objective that a step in the sample has to gain for another step. More precision is
+# left to the steps on all rows.
 SAMPLE_TOL = 1e-6
-GATHERED_BYTES = 1 << 27  # of rows in a pass, for all fits; of more, cuts go ahead
+GATHERED_BYTES = 1 << 27  # of rows that a pass gathers for all fits; for more, a pass of cuts first
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What was found.
+    """The fit that was found.
 
     Parameters
     ----------
     design : Design
+        The design in which it was found.
     theta : ndarray
-        The best fit, in the design.
+        The parameters of the best fit, in the design.
     objective : float
-        The criterion's, of all rows.
+        The criterion's objective for all rows.
     half : Half
-        Of the best fit.
+        The half of the best fit.
     n_iter : int
-        Steps on all rows that led to it.
+        Number of steps on all rows that led to it.
     is_settled : bool
-        Whether a further step gains nothing.
+        True if a further step gains nothing.
     """
 
     design: Design
@@ -73,45 +75,49 @@ class Fitted:
 
 
 class CollinearError(ValueError):
-    """Some columns are sums of multiples of others."""
+    """Some columns of X are linear combinations of others."""
 
 
 def fit(
     rows: Rows, h: int, search: StartSettings, *, tol: float, random: np.random.Generator
 ) -> Fitted:
-    """The best fit of h rows.
+    """Find the best fit of h rows.
 
     Parameters
     ----------
     rows : Rows
+        The rows of X and y.
     h : int
-        Between half of the rows and all of them.
+        Number of rows to fit, between half of the rows and all of them.
     search : StartSettings
+        The criterion, and how starts are compared.
     tol : float
-        Share of the objective that a step has to gain for another one to be made.
+        Share of the objective that a step has to gain for another step.
     random : Generator
-        Of the sample and the starts.
+        Draws the sample and the starts.
 
     Raises
     ------
     CollinearError
+        If columns are collinear.
     ValueError
         For NaN and infinities.
     ChunksChangedError
-        If what is read in two passes is not the same.
+        If two passes read different data.
 
     Notes
     -----
-    Passes: one, and one for each step where there are more than `SAMPLED` rows; three for a step
-    where the guess was wrong, or would gather more than `GATHERED_BYTES`.
+    Passes: one, and one for each step if there are more than `SAMPLED` rows; three for a step
+    if the guess was wrong, or would gather more than `GATHERED_BYTES`.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # of outliers, which are then infinitely far
+    with np.errstate(over="ignore", invalid="ignore"):  # outliers may be infinitely far away
         return _fit(rows, h, search, tol, random)
 
 
 def _fit(
     rows: Rows, h: int, search: StartSettings, tol: float, random: np.random.Generator
 ) -> Fitted:
+    """Find the best fit of h rows; overflow of outliers is expected."""
     n = sum(rows.sizes)
     sampled = _sampled(rows, n, search, random)
     is_all = sampled.size == n
@@ -129,7 +135,7 @@ def _fit(
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A table of rows of the design that were drawn from n; on the device where the rows are."""
+    """Rows of the design that were drawn from `n` rows; on the device of the rows."""
 
     design: Design
     tables: Tables
@@ -140,14 +146,14 @@ class Sample:
         return self.tables.n
 
     def residuals(self, thetas: FloatArray) -> Array:
-        """Absolute ones of some fits, shape (F, size); what overflows is infinite."""
+        """Return absolute residuals of some fits, shape (F, size); overflow is infinite."""
         size = abs(self.tables.residuals(thetas, np.zeros(len(thetas), np.int64)))
         xp = namespace(size)
         return xp.where(xp.isnan(size), np.inf, size)
 
 
 def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Generator) -> Sample:
-    """Rows at random places, in their order: whatever the chunks, the same."""
+    """Draw rows at random places, in their order. The sample does not depend on the chunks."""
     row_bytes = 8 * (rows.p + 2)
     size = min(n, SAMPLED, max(SAMPLED_BYTES // row_bytes, 10 * (rows.p + 1)))
     places = np.sort(random.choice(n, size, replace=False, shuffle=False))
@@ -157,14 +163,14 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
     if (found := rank(table)) < design.n_parameters:
         intercept = " and the intercept" if search.has_intercept else ""
         raise CollinearError(
-            f"the columns of X{intercept} are collinear: of {design.n_parameters}, "
-            f"only {found} are linearly independent"
+            f"the columns of X{intercept} are collinear: only {found} of {design.n_parameters} are "
+            "linearly independent; leave out the columns that follow from others"
         )
     return Sample(design, Tables.of(table, design.target(y)), n)
 
 
 def _of_all(sampled: Sample, best: Fit, h: int) -> Fitted:
-    """The fit of a sample that has all rows."""
+    """Return the fit of a sample that has all rows."""
     half = Halves.of(sampled.tables, best.theta[None], h).half(0)
     return Fitted(sampled.design, best.theta, best.objective, half, best.n_steps, best.is_settled)
 
@@ -174,8 +180,11 @@ def _of_all(sampled: Sample, best: Fit, h: int) -> Fitted:
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A fit on its way: the ones to be tallied, and the best so far with its half and the step that
-    follows it."""
+    """A fit in progress.
+
+    It has the proposals to be tallied, and the best fit so far with its half and the step that
+    follows.
+    """
 
     proposals: tuple[FloatArray, ...]
     best: FloatArray | None = None
@@ -189,7 +198,7 @@ class Track:
 def _concentrated(
     rows: Rows, sampled: Sample, tracks: list[Track], h: int, search: StartSettings, *, tol: float
 ) -> Fitted:
-    """The best of some fits after steps on all rows; after the first ones, that goes on alone."""
+    """Return the best of some fits after steps on all rows; one fit takes the last steps."""
     for turn in range(search.most_steps + 1):
         tracks = _after_a_pass(rows, sampled, tracks, h, search.criterion, tol)
         if turn >= FIRST_STEPS:
@@ -207,7 +216,7 @@ def _concentrated(
 def _after_a_pass(
     rows: Rows, sampled: Sample, tracks: list[Track], h: int, criterion: Criterion, tol: float
 ) -> list[Track]:
-    """The tracks after one pass: each that has not settled is a step further."""
+    """Return the tracks after one pass, in which each open track takes a step."""
     open_ = [track for track in tracks if not track.is_settled]
     asked = [(track, theta) for track in open_ for theta in track.proposals]
     found = iter(_tallied(rows, sampled, asked, h, criterion))
@@ -224,9 +233,9 @@ def _advanced(
     criterion: Criterion,
     tol: float,
 ) -> Track:
-    """A track after one pass.
+    """Return a track after one pass.
 
-    Either a proposal is enough better than the best so far for another step, or the way ends here.
+    It ends unless a proposal is better than the best fit so far by enough for another step.
     """
     sums = [criterion.sums(tally, ends, half) for _, tally, ends, half in told]
     each = zip(told, sums, strict=True)
@@ -251,14 +260,16 @@ Measured = tuple[RowTally, FloatArray, Half]
 def _tallied(
     rows: Rows, sampled: Sample, asked: list[tuple[Track, FloatArray]], h: int, criterion: Criterion
 ) -> list[Measured]:
-    """The tallies of some fits with their halves: in one pass if all guesses hold, else in two
-    more."""
+    """Return the tallies of some fits with their halves.
+
+    That takes one pass if all guesses hold, else two more.
+    """
     thetas = np.array([theta for _, theta in asked])
     guesses = _guesses(asked, sampled, h, criterion)
     found: list[Measured | None] = [None] * len(asked)
     expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
-        # A chunk may have all of them, and chance some more.
+        # One chunk may have all of them, and there may be more by chance.
         room = [(ends, 4 * math.ceil(most) + 1024) for ends, most in guesses]
         found = _measured(rows, sampled, thetas, room, h, criterion)
     missed = [i for i, told in enumerate(found) if told is None]
@@ -269,7 +280,9 @@ def _tallied(
         ):
             found[i] = told
     if any(told is None for told in found):
-        raise ChunksChangedError(f"residuals differ between two loads. {ADVICE}")
+        raise ChunksChangedError(
+            f"X or y has changed between two reads: residuals differ. {ADVICE}"
+        )
     return [told for told in found if told is not None]
 
 
@@ -281,6 +294,7 @@ def _measured(
     h: int,
     criterion: Criterion,
 ) -> list[Measured | None]:
+    """Tally all rows for some fits in one pass; None for a fit whose guess did not hold."""
     ends, most = [each for each, _ in about], [each for _, each in about]
     tallies = passes.tallies(
         rows, sampled.design, thetas, ends, most, with_sums=criterion.needs_sums
@@ -295,12 +309,11 @@ def _measured(
 def _guesses(
     asked: list[tuple[Track, FloatArray]], sampled: Sample, h: int, criterion: Criterion
 ) -> list[tuple[FloatArray, float]]:
-    """Ends between which the h-th residual of each fit should be, and how many rows about are
-    between them.
+    """Guess two ends that have the h-th residual of each fit between them, and the rows between.
 
-    Of the best fit so far t is known, and with it the rank in the sample that t has. A fit that
-    differs little has its own t near the same rank: as many rows as have changed sides, and not
-    those of the sample, make it uncertain.
+    For the best fit so far, t is known, and so is the rank that t has in the sample. A similar fit
+    has its own t near the same rank. The uncertainty comes from the rows that have changed sides
+    and are not in the sample.
     """
     size, share = sampled.size, h / sampled.n
     sizes = sampled.residuals(np.array([theta for _, theta in asked]))

@@ -1,4 +1,4 @@
-"""What `mad` asks of all elements, and of every lane."""
+"""Questions about median absolute deviations, of all elements and of every lane."""
 
 from __future__ import annotations
 
@@ -47,16 +47,18 @@ from dask_gpuselect.robust.deviations import (
 
 @dataclass(frozen=True)
 class QuietMedian(Quantiles):
-    """The median of distances: whatever there is to warn of, that of the elements has told."""
+    """The median of distances, without warnings: the median of the elements has given them."""
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Nothing."""
+        """Give no warning."""
 
 
 @dataclass(frozen=True)
 class MedianFound:
-    """What a load says: the median, and the answer before it is divided, or None if that takes one
-    load more. Both one-dimensional, of one element."""
+    """The median, and the deviation before it is divided; both arrays of one element.
+
+    The deviation is None if it takes one more load.
+    """
 
     median: NDArray[Any]
     deviation: NDArray[Any] | None
@@ -64,16 +66,16 @@ class MedianFound:
 
 @dataclass(frozen=True)
 class DeviationQuestion(Question):
-    """The median absolute deviation of all elements.
+    """The median absolute deviation of all elements, as a question.
 
     Parameters
     ----------
     median : Quantiles
-        Of the elements.
+        The median of the elements.
     distances : Quantiles
         The median of the distances.
     scale : float
-        What this is divided by.
+        The number by which the median of the distances is divided.
     """
 
     median: Quantiles
@@ -90,7 +92,8 @@ class DeviationQuestion(Question):
         dtype = result_dtype(source, MEDIAN, weak_q=True)
         about = (0.5,), MEDIAN.name, skips_missing
         median = Quantiles(*about, source, dtype, if_none=if_none)
-        # Of nothing, the distances are as the median is, and need not tell again.
+        # Without elements, the deviation is missing as the median is, and no second warning is
+        # given.
         quiet = "masked" if if_none == "masked" else "empty"
         return cls(median, QuietMedian(*about, dtype, dtype, if_none=quiet), scale)
 
@@ -103,7 +106,7 @@ class DeviationQuestion(Question):
         return self.distances.dtype
 
     def guess(self, ordered: Any, rate: float) -> DeviationBrackets:
-        del rate  # the sample's own ranks are those that are wanted
+        del rate  # the wanted ranks are relative, the same in the sample
         return bracket_from_sample(*valid_in(ordered, rungs_of), self.dtype)
 
     def bracket(self, cuts: Cuts) -> DeviationBrackets:
@@ -111,7 +114,7 @@ class DeviationQuestion(Question):
 
     @property
     def n_ranges(self) -> int:
-        return 5  # that of the median, and two shells twice as wide
+        return 5  # one of the median, and two for each of two shells
 
     def ranges(self, cuts: Cuts) -> Ranges:
         return ranges_of_deviations(cuts, self.dtype)
@@ -121,7 +124,7 @@ class DeviationQuestion(Question):
         return narrower_deviations(brackets, cuts, self.dtype)
 
     def keep(self, cuts: Cuts) -> DeviationBrackets:
-        # So far the median is uncertain, and the shells are more so.
+        # The median is uncertain before the second load, and the shells more so.
         return bracket_from_cuts(cuts, self.dtype, most_kept(cuts))
 
     def look(self, brackets: Brackets, tally: Tally) -> MedianFound:
@@ -158,13 +161,15 @@ class DeviationQuestion(Question):
         return answer
 
     def scaled(self, deviation: Any) -> Any:
-        """Divided as SciPy does, in the type of the result."""
+        """Divide a deviation by the scale as SciPy does, in the dtype of the result."""
         with np.errstate(all="ignore"):
             return deviation / self.scale
 
     def _deviation(
         self, median: NDArray[Any], brackets: DeviationBrackets, tally: Tally
     ) -> NDArray[Any]:
+        """Return the median of the distances from a known median."""
+
         def found(wanted: IntArray) -> NDArray[Any]:
             return distances_of_ranks(brackets, tally, median[0], wanted)
 
@@ -173,12 +178,12 @@ class DeviationQuestion(Question):
 
 @dataclass(frozen=True)
 class LaneDeviationQuestion(LaneQuestion):
-    """The median absolute deviation of every lane.
+    """The median absolute deviation of every lane, as a question.
 
     Parameters
     ----------
     of_all : DeviationQuestion
-        What the same question is about all elements.
+        The same question about all elements.
     """
 
     of_all: DeviationQuestion
@@ -212,7 +217,7 @@ class LaneDeviationQuestion(LaneQuestion):
     def counted(
         self, counts: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
-        """The median of the distances from the medians, of all values that occur."""
+        """Return the deviations of lanes, by the counts of all values that occur."""
         question = self.of_all
         median = question.median.lane_answer(counts.found(question.median.lane_ranks))
         (centres,) = np.ma.getdata(median)
@@ -223,7 +228,10 @@ class LaneDeviationQuestion(LaneQuestion):
         return shape.restore(_finished(found, median, question), block)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
-        """The median of the distances from the medians, each in as many loads as it takes."""
+        """Return the median of the distances from the medians of lanes, as a dask array.
+
+        Each of the two medians takes its own loads.
+        """
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         kept = replace(shape, keepdims=True)
         median = ask_lanes(x, question.median, f"{label}-median", kept, dtype, seen=True)
@@ -251,7 +259,10 @@ class LaneDeviationQuestion(LaneQuestion):
         x: DaskArray,
         label: str,
     ) -> DaskArray:
-        """The median of the distances from the median of each group: two loads for both."""
+        """Return the median of the distances from the median of each group, as a dask array.
+
+        Each of the two medians takes two loads at most.
+        """
         question, every = self.of_all, tuple(range(x.ndim))
         median = computed_once(ask(x, question.median, True))
         distances = blockwise(
@@ -272,6 +283,7 @@ class LaneDeviationQuestion(LaneQuestion):
         return self._scaled(ask(distances, question.distances, False), median, label)
 
     def _scaled(self, found: DaskArray, median: DaskArray, label: str) -> DaskArray:
+        """Divide the medians of the distances, lazily."""
         question = self.of_all
         deviations: DaskArray = map_blocks(
             partial(_finished_seen, question=question),
@@ -293,7 +305,10 @@ def _distances_in_groups(
     question: DeviationQuestion,
     numblocks: tuple[int, ...],
 ) -> Any:
-    """The distances from the medians of the elements' groups, by the medians of this very chunk."""
+    """Return the distances of elements from the median of their group.
+
+    Raise if the chunk has changed since the medians were found.
+    """
     (median,) = medians
     if median.marks[np.ravel_multi_index(place, numblocks)] != marks_of([chunk], ordered=False)[0]:
         raise changed(place)
@@ -314,7 +329,10 @@ def _distances_of_same(
     numblocks: tuple[int, ...],
     axes: tuple[int, ...],
 ) -> Any:
-    """The distances from the medians, if they are the medians of this chunk and no other."""
+    """Return the distances of elements from the median of their lane.
+
+    Raise if the chunk has changed since the medians were found.
+    """
     number = InColumn(numblocks, axes, place).number()
     if median.marks[number] != marks_of([chunk], ordered=True)[0]:
         raise changed(place)
@@ -322,12 +340,13 @@ def _distances_of_same(
 
 
 def _finished_seen(found: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
+    """Divide the medians of distances by the scale, with medians that know their chunks."""
     return _finished(found, median.value, question)
 
 
 @quiet()
 def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
-    """What was found is divided, and NaN where the median is not finite."""
+    """Divide the medians of distances by the scale; NaN where the median is not finite."""
     if isinstance(found, np.ma.MaskedArray):
         return masked(_finished(found.data, np.ma.getdata(median), question), found.mask)
     xp = namespace(found)

@@ -1,4 +1,4 @@
-"""Robust linear regression in scikit-learn's conventions, of arrays of any size."""
+"""Robust linear regression of arrays of any size, in scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class LeastTrimmedSquares(RobustRegressor):
         corrected for small samples.
     support_ : array of bool, shape (n,)
         Which rows the fit describes: those whose absolute residual is at most the h-th smallest.
-        With `reweight`, those within 2.24 times `scale_`. A lazy dask array for dask input, which
-        takes one load of X and y.
+        With `reweight`, those within 2.24 times `scale_`. A lazy dask array for dask input;
+        computing it reads X and y once.
     objective_ : float
         The sum of the h smallest squared residuals. If several residuals tie with the h-th, only as
         many of them are added as are needed for h.
@@ -63,7 +63,7 @@ class LeastTrimmedSquares(RobustRegressor):
     n_iter_ : int
         The number of concentration steps that led to the fit.
     n_passes_ : int
-        The number of loads of X and y in `fit`.
+        How often `fit` has read X and y.
     n_features_in_ : int
         The number of columns of X.
     feature_names_in_ : ndarray of str
@@ -71,20 +71,20 @@ class LeastTrimmedSquares(RobustRegressor):
 
     See Also
     --------
-    LeastMedianOfSquares : minimises the median of the squared residuals.
+    LeastMedianOfSquares : Minimises the median of the squared residuals.
 
     Notes
     -----
-    Loads: one load of X and y draws a sample of up to 65,536 rows (and 64 MB) and checks that all
-    values are finite. If the sample holds all rows, there is no other load. If not, each
-    concentration step on all rows takes one load, which all remaining fits share. A step takes
-    three loads if the sample guessed wrong where the h-th residual is, which is expected once in
-    1e9 steps, and two if the guess would gather more than 128 MB. One more load counts the rows if
+    Reads: one read of X and y draws a sample of up to 65,536 rows (and 64 MB) and checks that all
+    values are finite. If the sample has all rows, there is no other read. If not, each
+    concentration step on all rows takes one read, which all remaining fits share. A step takes
+    three reads if the sample guessed wrong where the h-th residual is, which is expected once in
+    1e9 steps, and two if the guess would gather more than 128 MB. One more read counts the rows if
     the sizes of the chunks are unknown, and one more reweights.
 
     Memory: for each of its threads, a worker holds one chunk of X and y. CuPy chunks of more than
     ten parameters need two more copies in float64. The process that calls `fit` holds the sample
-    (at most 64 MB) and about ten arrays of its size. From each load it also holds the rows whose
+    (at most 64 MB) and about ten arrays of its size. From each read it also holds the rows whose
     residual is near the h-th: at most 128 MB, twice that while they are merged. If cuts are used
     instead, they take 40 bytes for each fit, chunk and pivot.
 
@@ -93,7 +93,7 @@ class LeastTrimmedSquares(RobustRegressor):
     these take steps in the sample until they settle, and those that differ go on to all rows. After
     two steps there, only the best one goes on. In a step on all rows, integer counts find the h-th
     smallest residual (Beliakov 2011, section VI, equation 4), and sums of products give the least
-    squares fit of the h rows. The load also tests a fit further along the same direction, as far as
+    squares fit of the h rows. The read also tests a fit further along the same direction, as far as
     the last two steps suggest (Aitken 1926), and the better of the two is taken. The objective is
     that of the returned fit.
 
@@ -184,17 +184,17 @@ class LeastMedianOfSquares(RobustRegressor):
 
     See Also
     --------
-    LeastTrimmedSquares : is more efficient; loads and memory.
+    LeastTrimmedSquares : More efficient for normal errors; its notes have reads and memory.
 
     Notes
     -----
-    Loads and memory are those of `LeastTrimmedSquares`.
+    Reads and memory are those of `LeastTrimmedSquares`.
 
     Algorithm: the starts are exact fits of p rows with the best intercept (Rousseeuw & Leroy 1987,
     chapter 5). They go through the nested subsets of FAST-LTS. In the sample, a step is the minimax
     fit of the h rows with the smallest residuals (Stiefel 1959), which cannot increase their
     largest residual. On all rows, a step is the minimax fit of the rows near the h-th residual,
-    which the load has gathered. The next load tells whether that fit is better. Each load finds the
+    which the read has gathered. The next read tells whether that fit is better. Each read finds the
     h-th smallest residual by exact counts (Beliakov 2011).
 
     References

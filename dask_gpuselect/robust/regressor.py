@@ -1,4 +1,4 @@
-"""What robust regression does in scikit-learn's conventions, whatever the criterion is."""
+"""Base class of robust regression in scikit-learn's conventions, for any criterion."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
 
-MOST_STARTS = 1 << 17  # all of them look at all rows of a sample at once
-REWEIGHTED = NORMAL.inv_cdf(0.9875)  # scales, up to which a residual is no outlier's
+MOST_STARTS = 1 << 17  # residuals of all rows of a sample are held for all starts together
+REWEIGHTED = NORMAL.inv_cdf(0.9875)  # residuals of more than this many scales are outliers
 
 
 class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -84,7 +84,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         TypeError
             If an array is masked or not of real numbers, or if `y` is lazy and `X` is not.
         ChunksChangedError
-            If a chunk differs between two loads.
+            If a chunk differs between two reads.
 
         Warns
         -----
@@ -103,7 +103,8 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         found = fit(rows, h, self._search(), tol=self.tol, random=np.random.default_rng(seed))
         if not found.is_settled and self._improves:
             warnings.warn(
-                f"not settled after max_iter={self.max_iter} steps",
+                f"the fit has not settled after max_iter={self.max_iter} steps: increase "
+                "max_iter, or tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -164,7 +165,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : dask array or array_like, shape (n, p)
-            Rows, as for `fit`. A dask array is loaded once, at the call.
+            Rows, as for `fit`. A dask array is read once, at the call.
         y : dask array or array_like, shape (n,)
             The true values, as for `fit`.
         sample_weight : array_like, shape (n,), optional
@@ -185,7 +186,10 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, DaskArray):
             return float(super().score(X, y, sample_weight))
         if sample_weight is not None:
-            raise ValueError("sample_weight is not supported for dask arrays")
+            raise ValueError(
+                "sample_weight is not supported for dask arrays: leave it out, or pass arrays in "
+                "memory"
+            )
         check_is_fitted(self)
         X, y = _entered(X, "X"), _entered(y, "y")
         check_table(X, "X")
@@ -199,19 +203,23 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _improves(self) -> bool:
+        """Whether fits are improved by steps."""
         return True
 
     def _criterion(self) -> Criterion:
+        """Return the criterion of the fit."""
         raise NotImplementedError
 
     def _tell(self, found: Fitted, n: int, p: int) -> None:
+        """Set the attributes that describe the fit."""
         design, self.n_covered_ = found.design, found.half.h
         self.coef_, self.intercept_ = design.coefficients(found.theta)
-        # Not by the square of a scale, which may be beyond the largest float64.
+        # Dividing twice, because the square of a scale may be beyond the largest float64.
         self.objective_ = float(found.objective) / design.y_scale / design.y_scale
         self.n_iter_ = max(found.n_iter, 1)
 
     def _search(self) -> StartSettings:
+        """Return how starts are searched."""
         return StartSettings(
             self._criterion(),
             bool(self.fit_intercept),
@@ -223,17 +231,21 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     # --- Checks -----------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
+        """Raise for parameters that are out of range."""
         if self.coverage is not None and not _is_within(self.coverage, 0.5, 1):
-            raise ValueError(f"coverage must be None or in [0.5, 1], and is {self.coverage!r}")
+            raise ValueError(
+                f"coverage must be None or a number in [0.5, 1], not {self.coverage!r}"
+            )
         for name, least in (("n_starts", 1), ("n_best", 1), ("max_iter", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be an integer from {least}, and is {value!r}")
+                raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
         check_most(int(self.n_starts), "n_starts", MOST_STARTS)
         if not _is_within(self.tol, 0, 1) or self.tol == 1:
-            raise ValueError(f"tol must be in [0, 1), and is {self.tol!r}")
+            raise ValueError(f"tol must be a number in [0, 1), not {self.tol!r}")
 
     def _rows(self, X: Any, y: Any) -> Rows:
+        """Check X and y, and return their rows."""
         if isinstance(X, DaskArray):
             X, y = _entered(X, "X"), _entered(y, "y")
             check_table(X, "X")
@@ -242,7 +254,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = X.shape[1]
             return LazyRows(X, _aligned(X, y))
         if is_dask_collection(y):
-            raise TypeError("y is lazy and X is not: make X a dask array, or compute y")
+            raise TypeError("y is lazy and X is not: pass da.from_array(X), or y.compute()")
         for array in (X, y):
             check_not_masked(array, FILL_ROWS)
         if gpu_of(X) is not None:
@@ -257,6 +269,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return PlainRows(*checked)
 
     def _check_columns(self, X: Any) -> None:
+        """Raise unless X has as many columns as the fitted rows."""
         if X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -268,7 +281,10 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _entered(array: Any, name: str) -> Any:
-    """A lazy array whose chunks are what it says; a plain one, but a masked one, as it is."""
+    """Return an array whose chunks are checked as they are read, or a plain array.
+
+    Raise for masked arrays.
+    """
     if isinstance(array, DaskArray):
         return entered(array, name, FILL_ROWS)
     check_not_masked(array, FILL_ROWS)
@@ -276,11 +292,12 @@ def _entered(array: Any, name: str) -> Any:
 
 
 def _is_within(value: Any, least: float, most: float) -> bool:
+    """Return whether a value is a number between two bounds."""
     return isinstance(value, Real | np.number) and bool(least <= float(value) <= most)
 
 
 def _aligned(X: DaskArray, y: Any) -> DaskArray:
-    """y with the chunks of X."""
+    """Return y with the chunks of X, or raise if they cannot match."""
     if y.ndim != 1:
         raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
     known, of_y = math.isfinite(X.shape[0]), math.isfinite(y.shape[0])
@@ -290,8 +307,8 @@ def _aligned(X: DaskArray, y: Any) -> DaskArray:
         y = from_array(y, chunks=(X.chunks[0],) if known else -1, asarray=False)
     if X.numblocks[0] != y.numblocks[0] or (known and of_y and X.chunks[0] != y.chunks[0]):
         raise ValueError(
-            f"the rows of X are in chunks {X.chunks[0]}, those of y in {y.chunks[0]}: "
-            "y.rechunk((X.chunks[0],)) gives it the same"
+            f"X has chunks of {X.chunks[0]} rows, and y of {y.chunks[0]}: pass "
+            "y.rechunk((X.chunks[0],))"
         )
     aligned: DaskArray = y
     return aligned
@@ -302,15 +319,17 @@ def _aligned(X: DaskArray, y: Any) -> DaskArray:
 
 @quiet()
 def _predicted(x: Any, coef: FloatArray, intercept: float) -> Any:
+    """Return the predictions of some rows."""
     return as_type(x, "float64") @ like(coef, x) + intercept
 
 
 def _reweighted(rows: Rows, design: Design, theta: FloatArray, limit: float) -> FloatArray:
-    """Least squares of the rows whose absolute residual is at most so large, by one pass."""
+    """Fit the rows whose absolute residual is at most `limit` by least squares, in one pass."""
     ends = [np.array([limit])]
     (tally,) = passes.tallies(rows, design, theta[None], ends, [0], with_sums=True)
     return theta + solve(tally.gram.sum(axis=0), tally.moment.sum(axis=0))
 
 
 def _is_held(x: Any, y: Any, *, design: Design, theta: FloatArray, limit: float) -> Any:
+    """Return which rows have an absolute residual of at most `limit`."""
     return backend_for(x).residuals.absolute_residuals(x, y, design, theta) <= limit

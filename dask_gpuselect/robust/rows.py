@@ -1,4 +1,4 @@
-"""The rows of X and y, plain or in chunks, and passes over them: each loads every chunk once."""
+"""The rows of X and y, plain or in chunks, and passes over them that read every chunk once."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Merge = Callable[[list[T]], T]
 
 
 class Rows(Protocol):
-    """Rows that can be passed over.
+    """Rows of X and y that can be passed over.
 
     Parameters
     ----------
     p : int
-        Columns of X.
+        Number of columns of X.
     sizes : list of int
-        Of the chunks, in rows.
+        Number of rows of each chunk.
     n_passes : int
-        So far.
+        Number of passes so far.
     stays : bool
-        Whether the rows that a pass gathers stay where they are, which may be a device; else they
-        come to the host.
+        True if the rows that a pass gathers stay where they are, maybe on a device. Otherwise they
+        are copied to the host.
     """
 
     p: int
@@ -52,22 +52,26 @@ class Rows(Protocol):
     def run(
         self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
     ) -> T:
-        """What ``measure(x, y, own, **arguments)`` says of all chunks, of which each has an own
-        argument: merged, in their order."""
+        """Measure all chunks by ``measure(x, y, own, **arguments)``, and merge the results.
+
+        Each chunk has an argument of its own. Results are merged in the order of the chunks.
+        """
 
     def at_hand(self, table: Any) -> Any:
-        """A table of rows where they are to be fitted: on a device if the rows are CuPy's."""
+        """Move a table of rows to where they are fitted: on a device if the rows are CuPy's."""
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
-        """The array of what ``function(x, y, **arguments)`` says of every row, a bool; lazy if the
-        rows are, and then of that name."""
+        """Return the array of ``function(x, y, **arguments)``, a bool for every row.
+
+        It is lazy if the rows are, and its name then begins with `label`.
+        """
 
 
 # --- What is asked in a pass ----------------------------------------------------------------------
 
 
 def sample(rows: Rows, places: IntArray) -> tuple[Any, Any]:
-    """The rows at some ascending places, in float64, at hand. All rows are checked to be finite.
+    """Return the rows at some ascending places, in float64, and check that all rows are finite.
 
     Shapes (len(places), p) and (len(places),).
     """
@@ -79,10 +83,13 @@ def sample(rows: Rows, places: IntArray) -> tuple[Any, Any]:
 
 
 def _sample(x: Any, y: Any, own: tuple[int, IntArray], *, stays: bool) -> Any:
+    """Take some rows of a chunk, and raise unless all its rows are finite."""
     number, places = own
     for name, values in (("X", x), ("y", y)):
         if not kernels.is_finite(values):
-            raise ValueError(f"Input {name} contains NaN or infinity, in chunk {number}")
+            raise ValueError(
+                f"Input {name} contains NaN or infinity, in chunk {number}: leave out these rows"
+            )
     some = kernels.taken(x, places), kernels.taken(y, places)[:, None]
     if not stays:
         some = to_host(some[0]), to_host(some[1])
@@ -98,7 +105,7 @@ def tallies(
     *,
     with_sums: bool,
 ) -> list[RowTally]:
-    """What all rows say about each of some fits: see `kernels.residuals.row_tallies`."""
+    """Tally all rows for each of some fits: see `kernels.residuals.row_tallies`."""
     about: dict[str, Any] = {"design": design, "thetas": thetas, "ends": ends, "most": most}
     own = [None] * len(rows.sizes)
     about |= {"with_sums": with_sums, "stays": rows.stays}
@@ -106,27 +113,31 @@ def tallies(
 
 
 def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[RowTally]:
+    """Tally the rows of a chunk for each of some fits."""
     found = backend_for(x).residuals.row_tallies(x, y, **about)
     return found if stays else [replace(each, rows=to_host(each.rows)) for each in found]
 
 
 def _merge_tallies(parts: list[list[RowTally]]) -> list[RowTally]:
+    """Merge the tallies of several chunks, fit by fit."""
     return [RowTally.merge(of_one) for of_one in zip(*parts, strict=True)]
 
 
 def cuts(rows: Rows, design: Design, thetas: FloatArray) -> list[Cuts]:
-    """The cuts of the absolute residuals of each of some fits."""
+    """Return the cuts of the absolute residuals of each of some fits."""
     own = [None] * len(rows.sizes)
     return rows.run(_cuts, _merge_cuts, own, design=design, thetas=thetas)
 
 
 def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> list[Cuts]:
+    """Return the cuts of a chunk's absolute residuals, for each of some fits."""
     kernel = backend_for(x).residuals
     sizes = (kernel.absolute_residuals(x, y, design, theta) for theta in thetas)
     return [kernels.cuts(size, np.dtype(np.float64), 1) for size in sizes]
 
 
 def _merge_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
+    """Merge the cuts of several chunks, fit by fit."""
     return [Cuts.merge(of_one) for of_one in zip(*parts, strict=True)]
 
 
@@ -134,7 +145,7 @@ def _merge_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
 
 
 class PlainRows:
-    """The rows of plain arrays. Several threads share those of NumPy."""
+    """The rows of plain arrays. Several threads share the rows of NumPy arrays."""
 
     stays = True
 
@@ -172,8 +183,11 @@ class PlainRows:
 
 @dataclass(frozen=True)
 class Own:
-    """What a task knows of its chunk: its number, its rows (-1: not known), the marks of X and y
-    (None before the first pass), and what else is for it alone."""
+    """The knowledge of a task about its chunk.
+
+    It has the chunk's number, its number of rows (-1 if unknown), the marks of X and y (None before
+    the first pass), and a value for this chunk alone.
+    """
 
     number: int
     size: int
@@ -181,13 +195,15 @@ class Own:
     value: Any = None
 
     def check(self, x: Any, y: Any) -> Marks:
-        """The marks of both chunks, if they are those that the first pass has seen."""
+        """Return the marks of both chunks, or raise if they have changed since the first pass."""
         if len(x) != len(y):
-            raise ValueError(f"chunk {self.number} of X has {len(x)} rows, and that of y {len(y)}")
+            raise ValueError(
+                f"chunk {self.number} of X has {len(x)} rows, and that of y has "
+                f"{len(y)}: they must have the same chunks of rows"
+            )
         if self.size not in (-1, len(x)):
             raise ChunksChangedError(
-                f"chunk {self.number} of X has {len(x)} rows, and {self.size} were expected. "
-                f"{ADVICE}"
+                f"chunk {self.number} of X has {len(x)} rows, and had {self.size} before. {ADVICE}"
             )
         found = marks_of([x, y], ordered=True)
         for name, known, now in zip(
@@ -195,14 +211,14 @@ class Own:
         ):
             if known != now:
                 raise ChunksChangedError(
-                    f"chunk {self.number} of {name} held other rows on a later load than on the "
+                    f"chunk {self.number} of {name} had other rows in a later read than in the "
                     f"first. {ADVICE}"
                 )
         return found
 
 
 class LazyRows:
-    """The rows of dask arrays in the same chunks, each with all columns."""
+    """The rows of dask arrays in the same chunks, with all columns in each chunk."""
 
     stays = False  # they may come from other processes
 
@@ -253,6 +269,7 @@ class LazyRows:
         )
 
     def _about(self, own: Sequence[Any]) -> list[Own]:
+        """Return what each task knows of its chunk."""
         each = enumerate(zip(self.sizes, self.marks, own, strict=True))
         return [Own(i, *about) for i, about in each]
 
@@ -260,30 +277,37 @@ class LazyRows:
 def _of_chunk(
     x: Any, y: Any, own: Own, *, measure: Callable[..., T], arguments: dict[str, Any]
 ) -> KnownChunks:
+    """Measure a chunk, and return the result with the chunk's marks."""
     marks = own.check(x, y)
     return KnownChunks(measure(x, y[:, 0], own.value, **arguments), marks)
 
 
 @quiet()
 def _of_rows(x: Any, y: Any, own: Own, *, function: Callable[..., Any], **arguments: Any) -> Any:
+    """Apply a function to the rows of a chunk that has not changed."""
     own.check(x, y)
     return function(x, y[:, 0], **arguments)
 
 
 def _size(x: Any, y: Any, own: None) -> list[int]:
+    """Return the number of rows of a chunk."""
     return [len(x)]
 
 
 def _join_sizes(parts: list[list[int]]) -> list[int]:
+    """Concatenate the numbers of rows of chunks."""
     return [size for part in parts for size in part]
 
 
-# --- One load, of rows that nothing is known of ---------------------------------------------------
+# --- One load, of rows that were not read before --------------------------------------------------
 
 
 def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatArray:
-    """Of each chunk of rows, the number of them, the mean of y, and the sums of the squares of y's
-    distances from it and from what is predicted: shape (chunks, 4)."""
+    """Return the sums of squares that a coefficient of determination needs, for each chunk.
+
+    Columns of the result, ``(chunks, 4)``: the number of rows, the mean of y, and the sums of the
+    squares of y's distances from that mean and from the predictions.
+    """
     name = f"robust-squares-{tokenize(x.name, y.name, predict)}"
     parts = each_chunk(_squares, name, [x, y[:, None]], predict=predict)
     how = (np.concatenate, np.concatenate, f"robust-squares-all-{tokenize(name)}")
@@ -293,6 +317,7 @@ def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatA
 
 
 def _squares(x: Any, y: Any, *, predict: Callable[[Any], Any]) -> FloatArray:
+    """Return the row of `squares` of one chunk."""
     values = as_float64(y[:, 0])
     residual, n = values - predict(x), len(values)
     mean = float(values.mean()) if n else 0.0

@@ -1,4 +1,4 @@
-"""`mad` and `iqr`: how far apart the middle half of the data is, whatever the rest."""
+"""`mad` and `iqr`: measures of spread that outliers do not change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from dask_gpuselect.quantiles.questions import Filled
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.questions import DeviationQuestion
 
-# Two integers that are no quantiles, for these ascend: where there is no element, and no NaN.
+# The answer without elements for integers, which have no NaN: a descending pair, which no quantiles
+# are.
 NO_PAIR = Filled((1, 0))
 
 
@@ -47,18 +48,23 @@ def mad(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact median absolute deviation of all elements, or along axes.
+    """Exact median absolute deviation, by default scaled to estimate a standard deviation.
+
+    The default differs from that of ``scipy.stats.median_abs_deviation``: here ``scale="normal"``,
+    there ``scale=1.0``. So by default the result is 1.4826 times SciPy's. Pass ``scale=1.0`` for
+    the same number. The deviation is that of all elements, or along axes.
 
     Parameters
     ----------
     x : dask array, or array_like
-        Of bool, integers, float16, float32 or float64; of any shape and chunks, sizes known or
-        not. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at
-        once, in kind.
+        Of bool, integers, float16, float32 or float64, of any shape and chunks. Chunk sizes may be
+        unknown. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered
+        eagerly, by an array of its kind.
     {axis}
     scale : "normal" or float, default "normal"
-        What the result is divided by, in its own type. "normal" is 0.6744897501960817, so that the
-        result estimates the standard deviation of normal data; 1.0 leaves the plain deviation.
+        The number by which the result is divided, in the dtype of the result. "normal" is
+        0.6744897501960817, so that the result estimates the standard deviation of normal data. 1.0,
+        the default of SciPy, leaves the plain deviation.
     {keepdims}
     {where}
     {nodata}
@@ -66,20 +72,20 @@ def mad(
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
-        left out. Masked elements of a masked array are left out, and the answer is masked where all
-        are masked.
-        NaN where the median is infinite or NaN: infinities have no distance from each other.
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. NaN if any
+        element is NaN. NaN with a RuntimeWarning if there are no elements or all are left out.
+        Masked elements of a masked array are left out, and the answer is masked where all are
+        masked. NaN where the median is infinite or NaN, because infinities have no distance from
+        each other.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays, and for datetimes; for a scale that is
-        no number; for a `where` that is not of bool.
+        At the call, for complex, object and string arrays, and for dates; for a scale that is not a
+        number; for a `where` whose dtype is not bool.
     ValueError
-        At the call, for a scale that is not positive and finite in the type of the result; for a
+        At the call, for a scale that is not positive and finite in the dtype of the result; for a
         ``dask_gpuselect.column-limit`` that is too small for any plan.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
@@ -88,38 +94,43 @@ def mad(
 
     See Also
     --------
-    nanmad, iqr, median
+    nanmad : The deviation that ignores NaN.
+    iqr : The interquartile range, another measure of spread.
+    median : The median, from which the deviations are.
 
     Notes
     -----
-    Loads, of all elements: every chunk of a lazy array twice, where ``median(abs(x - median(x)))``
-    takes four; a third time where the median is so uncertain after the first load that more
-    elements than 40 for each pivot could be the answer, as between two halves far apart. Never
-    more. Chunks in memory are read in place, and once where a sample's guess holds.
+    Reads, of all elements: every chunk of a lazy array is read twice, where ``median(abs(x -
+    median(x)))`` takes four reads. It is read a third time if the median is so uncertain after the
+    first read that more than 40 elements for each pivot could be the answer, for example if the
+    data consist of two halves far apart. It is never read more often. Chunks in memory are read in
+    place, and once if the guess of a sample holds.
 
-    Along some of the axes: one load where the chunks of a column, of the type of the result, fit
-    ``dask_gpuselect.column-limit`` (dask config; 1 GiB), or it is a single one. A larger column
-    takes the loads of two medians, mostly four (see `explain`, for ``x.astype(float)``).
+    Along some of the axes: each chunk is read once if the chunks of a column, in the dtype of the
+    result, fit ``dask_gpuselect.column-limit`` (dask config; 1 GiB), or the column is a single
+    chunk. A larger column takes the reads of two medians, mostly four (see `explain`, for
+    ``x.astype(float)``).
 
-    Memory: as for `median`, and up to 40 elements more for each pivot, in one place; of data in
-    memory that are read once, 4 % of normal data and 11 % of any. For a third load up to
-    65,536 values that all tasks are told. Along an axis, a column once more, of the type of the
+    Memory: as for `median`, and up to 40 elements more for each pivot, in one task; for data in
+    memory that are read once, 4 % of normal data and 11 % of any data. For a third read up to
+    65,536 values that all tasks are sent. Along an axis, a copy of the column in the dtype of the
     result.
 
-    The value before it is divided is bit for bit ``np.median(np.abs(x - np.median(x)))``
-    in NumPy's own types: float32 are subtracted in float32, and integers and bool in float64. It
-    deviates where `median` does: means of two elements do not overflow, and medians of integers
-    beyond 2**53 are rounded once. Along an axis CuPy chunks are subtracted by CuPy, to which
-    denormal float32 are zeros.
+    Before the division, the value has the bits of ``np.median(np.abs(x - np.median(x)))`` in
+    NumPy's own dtypes: float32 are subtracted in float32, and integers and bool in float64. It
+    differs where `median` does: means of two elements do not overflow, and medians of integers
+    beyond 2**53 are rounded once. Along an axis, CuPy chunks are subtracted by CuPy, which treats
+    denormal float32 as zeros.
 
-    Algorithm: the cuts of the first load bound the median, and so how many elements are within any
-    distance of it. That brackets the answer in two shells, which the second load gathers with the
-    median's own bracket; counts prove it.
+    Algorithm: the cuts of the first read bound the median, and so the number of elements within any
+    distance of it. That brackets the answer in two shells. The second read gathers the shells and
+    the median's own bracket; counts prove the answer.
 
     References
     ----------
-    F. R. Hampel, "The influence curve and its role in robust estimation", 1974. Conventions are
-    those of ``scipy.stats.median_abs_deviation``. The brackets are those of `median`.
+    F. R. Hampel, "The influence curve and its role in robust estimation", 1974. Except for the
+    default of `scale`, conventions are those of ``scipy.stats.median_abs_deviation``. The brackets
+    are those of `median`.
 
     Examples
     --------
@@ -144,46 +155,51 @@ def nanmad(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Exact median absolute deviation of all elements, or along axes, ignoring NaN.
+    """Exact median absolute deviation, ignoring NaN, scaled as `mad`.
+
+    The default differs from that of ``scipy.stats.median_abs_deviation``: here ``scale="normal"``,
+    there ``scale=1.0``. So by default the result is 1.4826 times SciPy's.
 
     {Parameters}
 
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
-        NaN where the median is infinite or NaN: infinities have no distance from each other.
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. NaN, with a
+        RuntimeWarning, if every element is NaN or there is none. NaN where the median is infinite
+        or NaN, because infinities have no distance from each other.
 
     {Raises}
 
     See Also
     --------
-    mad, naniqr, nanmedian
+    mad : The deviation that is NaN if any element is.
+    naniqr : The interquartile range that ignores NaN.
+    nanmedian : The median that ignores NaN.
 
     Notes
     -----
-    {Loads}
+    {Reads}
 
     {Along}
 
     {Memory}
 
-    NaN is left out first, and counted in the first load: that costs nothing.
+    NaN are counted in the first read, so ignoring them takes no further read.
 
-    The value before it is divided is bit for bit ``np.median(np.abs(x - np.median(x)))`` of the
-    rest in NumPy's own types: float32 are subtracted in float32, and integers and bool in float64.
-    It deviates where `median` does: means of two elements do not overflow, and medians of integers
-    beyond 2**53 are rounded once. Along an axis CuPy chunks are subtracted by CuPy, to which
-    denormal float32 are zeros.
+    Before the division, the value has the bits of ``np.median(np.abs(x - np.median(x)))`` of the
+    elements that are not NaN, in NumPy's own dtypes: float32 are subtracted in float32, and
+    integers and bool in float64. It differs where `median` does: means of two elements do not
+    overflow, and medians of integers beyond 2**53 are rounded once. Along an axis, CuPy chunks are
+    subtracted by CuPy, which treats denormal float32 as zeros.
 
     {Algorithm}
 
     References
     ----------
-    F. R. Hampel, "The influence curve and its role in robust estimation", 1974. Conventions are
-    those of ``scipy.stats.median_abs_deviation`` with
+    F. R. Hampel, "The influence curve and its role in robust estimation", 1974. Except for the
+    default of `scale`, conventions are those of ``scipy.stats.median_abs_deviation`` with
     ``nan_policy="omit"``. The brackets are those of `median`.
 
     Examples
@@ -216,17 +232,17 @@ def iqr(
     Parameters
     ----------
     x : dask array, or array_like
-        Of integers, float16, float32 or float64; of any shape and chunks, sizes known or not.
-        Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered at once, in
-        kind.
+        Of integers, float16, float32 or float64, of any shape and chunks. Chunk sizes may be
+        unknown. Chunks may be NumPy, CuPy or other array-API arrays. A plain array is answered
+        eagerly, by an array of its kind.
     {axis}
     q : sequence of 2 floats, default (0.25, 0.75)
         The quantiles whose difference is taken, ascending, in [0, 1].
     method : str, default "linear"
-        How they are interpolated: one of those of `quantile`.
+        How the quantiles are interpolated: one of the methods of `quantile`.
     scale : "normal" or float, default 1.0
-        What the result is divided by. "normal" is 1.3489795003921634, so that the result of the
-        quartiles estimates the standard deviation of normal data.
+        The number by which the result is divided. "normal" is 1.3489795003921634, so that the range
+        between the quartiles estimates the standard deviation of normal data.
     {keepdims}
     {where}
     {nodata}
@@ -234,17 +250,18 @@ def iqr(
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN if any element is; with a RuntimeWarning, if all are left out.
-        Of a masked array, which leaves out what it masks: masked where that is all.
-        NaN between two infinities of one sign, as SciPy has it.
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. NaN if any
+        element is NaN. NaN with a RuntimeWarning if all elements are left out. Masked elements of a
+        masked array are left out, and the answer is masked where all are masked. NaN between two
+        infinities of one sign, as in SciPy.
 
     Raises
     ------
     TypeError
-        At the call, for bool, complex, object and string arrays, and for datetimes; for a q that is
-        complex, a string or lazy; for a scale that is no number; for a `where` that is not of bool.
+        At the call, for bool, complex, object and string arrays, and for dates; for a q that is
+        complex, a string or lazy; for a scale that is not a number; for a `where` whose dtype is
+        not bool.
     ValueError
         At the call, for a q that is not two ascending numbers in [0, 1]; for an unknown method; for
         a scale that is not positive and finite; for a ``dask_gpuselect.column-limit`` that is too
@@ -257,18 +274,20 @@ def iqr(
 
     See Also
     --------
-    naniqr, mad, quantile
+    naniqr : The range that ignores NaN.
+    mad : The median absolute deviation, another measure of spread.
+    quantile : The quantiles themselves.
 
     Notes
     -----
-    Loads and memory are those of `quantile`, for both quantiles together: of all elements every
-    chunk of a lazy array at most twice; along an axis once, where a column of chunks fits
+    Reads and memory are those of `quantile`, for both quantiles together: for all elements, every
+    chunk of a lazy array is read at most twice; along an axis once, if a column of chunks fits
     ``dask_gpuselect.column-limit``.
 
-    The quantiles, their difference and the division are float64, and rounded once to the type of
-    the result: of float64 data it is ``np.subtract(*np.quantile(x, [q[1], q[0]]))``, divided.
-    Elements of integers that a discrete method chooses are subtracted exactly, where NumPy's
-    difference may overflow.
+    The quantiles, their difference and the division are computed in float64, and rounded once to
+    the dtype of the result. For float64 data the result is ``np.subtract(*np.quantile(x, [q[1],
+    q[0]]))``, divided by the scale. Integers that a discrete method chooses are subtracted exactly,
+    where NumPy's difference may overflow.
 
     References
     ----------
@@ -306,10 +325,10 @@ def naniqr(
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
-        NaN between two infinities of one sign, as SciPy has it.
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. NaN, with a
+        RuntimeWarning, if every element is NaN or there is none. NaN between two infinities of one
+        sign, as in SciPy.
 
     Raises
     ------
@@ -321,18 +340,20 @@ def naniqr(
 
     See Also
     --------
-    iqr, nanmad, nanquantile
+    iqr : The range that is NaN if any element is.
+    nanmad : The median absolute deviation that ignores NaN.
+    nanquantile : The quantiles themselves, ignoring NaN.
 
     Notes
     -----
-    {Loads}
+    {Reads}
 
-    NaN is counted in the first load: leaving it out costs nothing.
+    NaN are counted in the first read, so ignoring them takes no further read.
 
-    The quantiles, their difference and the division are float64, and rounded once to the type of
-    the result: of float64 data it is ``np.subtract(*np.nanquantile(x, [q[1], q[0]]))``, divided.
-    Elements of integers that a discrete method chooses are subtracted exactly, where NumPy's
-    difference may overflow.
+    The quantiles, their difference and the division are computed in float64, and rounded once to
+    the dtype of the result. For float64 data the result is ``np.subtract(*np.nanquantile(x, [q[1],
+    q[0]]))``, divided by the scale. Integers that a discrete method chooses are subtracted exactly,
+    where NumPy's difference may overflow.
 
     References
     ----------
@@ -363,12 +384,12 @@ def _mad(
     keepdims: bool,
     skips_missing: bool,
 ) -> Any:
-    """What both functions do: check, and ask."""
+    """Check the arguments of `mad` and `nanmad`, and ask."""
     if_none = if_all_left_out(x, *left_out)
     x = as_accompanied(x, *left_out)
     source = numpy_dtype(x)
     if source.kind in "mM":
-        raise TypeError(f"a median absolute deviation needs numbers, not {source}")
+        raise TypeError(f"median absolute deviations need numbers, not {source}")
     dtype = result_dtype(source, MEDIAN, weak_q=True)
     factor = scale_factor(scale, NORMAL_MAD, dtype)
     question = DeviationQuestion.of(source, factor, if_none, skips_missing=skips_missing)
@@ -385,15 +406,18 @@ def _iqr(
     scale: float | str,
     how: dict[str, Any],
 ) -> Any:
+    """Check the arguments of `iqr` and `naniqr`, and ask for both quantiles."""
     source = numpy_dtype(as_accompanied(x, how["where"], how["nodata"]))
     check_method(method)
     if source.kind in "bmM":
-        raise TypeError(f"an interquartile range needs numbers, not {source}")
-    result_dtype(source, METHODS[method], weak_q=False)  # raises for what has no quantiles
+        raise TypeError(f"interquartile ranges need integers or floats, not {source}")
+    result_dtype(source, METHODS[method], weak_q=False)  # raises for dtypes without quantiles
     dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
     factor = scale_factor(scale, NORMAL_IQR, np.dtype(np.float64))
     if np.shape(q) != (2,) or not q[0] <= q[1]:
-        raise ValueError(f"q must be two ascending numbers, not {q}")
+        raise ValueError(
+            f"q must be two ascending numbers in [0, 1], such as (0.25, 0.75), not {q}"
+        )
     if_none = if_all_left_out(x, how["where"], how["nodata"])
     skips_missing = name == "naniqr"
     about: dict[str, Any] = {**how, "skips_missing": skips_missing}
@@ -406,7 +430,7 @@ def _iqr(
 
 @quiet()
 def _difference(pair: Any, *, dtype: np.dtype[Any], scale: float) -> Any:
-    """The upper one of two quantiles less the lower one, divided by the scale, in kind."""
+    """Subtract the lower of two quantiles from the upper one, and divide by the scale."""
     if isinstance(pair, np.ma.MaskedArray):
         gap = _difference(pair.data, dtype=dtype, scale=scale)
         return masked(gap, np.ma.getmaskarray(pair)[0, ...])[()]
