@@ -1,4 +1,4 @@
-"""The distribution of data by exact counts at some points, with a monotone spline between them."""
+"""`EmpiricalDistribution`: exact counts at some points, with a monotone spline between them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     See Also
     --------
-    ecdf : makes the distribution of an array.
+    ecdf : Makes the distribution of an array.
 
     Notes
     -----
-    A distribution cannot be changed, can be pickled, and is held on the host. Its methods take
+    A distribution cannot be changed, can be pickled, and is stored on the host. Its methods take
     array_like arguments. CuPy and other array-API arrays are copied to the host, and the answer is
     an array of their kind. For a dask array z, use ``z.map_blocks(distribution.cdf, dtype=float)``.
-    Nothing is loaded.
+    Nothing is read.
 
     Memory: 24 bytes for each point. The first use of `cdf`, `pdf`, `quantile` or `plot` makes the
     spline, which holds about 260 bytes for each point, and 360 while it is made.
@@ -98,8 +98,9 @@ class EmpiricalDistribution(curves.Curve, Arrays):
             is_right = is_right and bool((self.points[1:] > self.points[:-1]).all())
         if not is_right:
             raise ValueError(
-                "points must be ascending and distinct, and the counts below and up to them ascend "
-                "from 0, below the first one, to n_valid, up to the last one"
+                "points, below and upto must be one-dimensional and of one length, points "
+                "ascending and distinct, and the counts ascending from below[0] = 0 to upto[-1] = "
+                "n_valid: type ecdf(x) to count"
             )
 
     def __repr__(self) -> str:
@@ -116,7 +117,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @cached_property
     def max_error(self) -> float:
-        """The largest possible difference between `cdf` and the exact share, anywhere.
+        """Largest possible difference between `cdf` and the exact share, anywhere.
 
         It is the largest share of the elements that lies between two neighbouring points. With k
         points at evenly spaced ranks it is less than ``1 / (k - 1)``. It is 0 if no elements are
@@ -150,7 +151,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def cdf(self, z: ArrayLike) -> Any:
-        """Share of the elements that are at most z: exact at the points, approximate between them.
+        """Return the share of the elements up to z: exact at the points, approximate between them.
 
         Parameters
         ----------
@@ -173,7 +174,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def cdf_bounds(self, z: ArrayLike) -> tuple[Any, Any]:
-        """Lower and upper bounds of the share of the elements that are at most z.
+        """Return lower and upper bounds of the share of the elements that are at most z.
 
         Parameters
         ----------
@@ -196,7 +197,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
-        """Estimated density at z: the slope of the spline.
+        """Estimate the density at z by the slope of the spline.
 
         Parameters
         ----------
@@ -225,7 +226,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
-        """Approximate quantile at p: the inverse of `cdf`.
+        """Approximate the quantile at p by the inverse of `cdf`.
 
         Parameters
         ----------
@@ -249,7 +250,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def quantile_bounds(self, p: ArrayLike) -> tuple[Any, Any]:
-        """Two points between which the exact quantile at p lies.
+        """Return two points between which the exact quantile at p lies.
 
         Parameters
         ----------
@@ -270,7 +271,9 @@ class EmpiricalDistribution(curves.Curve, Arrays):
             If an element of `p` is outside [0, 1] or NaN, or if there are no elements.
         """
         if not self.n_valid:
-            raise ValueError("there are no elements, and so no quantiles")
+            raise ValueError(
+                "there are no elements, and so no bounds of quantiles: check n_valid first"
+            )
         lower, upper = curves.evaluated(self._enclosing, p)
         return lower, upper
 
@@ -303,7 +306,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         z = np.sort(np.concatenate([points, points, inner.ravel()]))
         y = self._cdf(z)
         lower, upper = self._bounds(z)
-        # The first of the two at a point stands for what is left of it.
+        # Each point occurs twice. The first of the two has the value to the left of the point.
         left = self.below[few] / max(self.n_valid, 1)
         for curve in (y, lower, upper):
             curve[z.searchsorted(points)] = left
@@ -315,20 +318,22 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
     @cached_property
     def _between(self) -> IntArray:
-        """How many elements are between each point and the next."""
+        """The number of elements between each point and the next."""
         return self.below[1:] - self.upto[:-1]
 
     @cached_property
     def _jumped(self) -> IntArray:
-        """How many elements, up to each point, jump."""
+        """The number of elements up to each point that are at jumps."""
         return np.cumsum(np.where(self.is_jump, self.upto - self.below, 0))
 
     def _bounds(self, z: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds of the shares of the elements up to some values."""
         return self._bounds_at(z, *places_among(self.points, z))
 
     def _bounds_at(
         self, z: NDArray[Any], before: IntArray, reached: IntArray
     ) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds of the shares, by the numbers of points below and up to each value."""
         least = np.append(np.int64(0), self.upto)[reached]
         most = np.append(self.below, self.n_valid)[before]
         bounds = least, np.where(before < reached, least, most)
@@ -337,6 +342,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         return lower, upper
 
     def _cdf(self, z: NDArray[Any]) -> FloatArray:
+        """Return approximate shares of the elements up to some values."""
         before, reached = places_among(self.points, z)
         lower, upper = self._bounds_at(z, before, reached)
         jumped = np.append(np.int64(0), self._jumped)[reached]
@@ -344,6 +350,7 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         return np.where(filled == filled, np.clip(filled, lower, upper), lower)
 
     def _pdf(self, z: NDArray[Any]) -> FloatArray:
+        """Return estimated densities at some values."""
         _, reached = places_among(self.points, z)
         inside = np.concatenate([[0], self._between, [0]])[reached]
         slope = self._at(z, nu=1) / max(self.n_valid, 1)
@@ -351,16 +358,18 @@ class EmpiricalDistribution(curves.Curve, Arrays):
         return np.where((z == z) & (self.n_valid > 0), slope, np.nan)
 
     def _enclosing(self, p: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the points that enclose the quantiles of some shares."""
         lower, upper = self._cell_of(p)
         return self.points[lower], self.points[upper]
 
     def _cell_of(self, p: NDArray[Any]) -> tuple[IntArray, IntArray]:
-        """The points that enclose the quantiles of some shares: their places."""
+        """Return the positions of the points that enclose the quantiles of some shares."""
         rank = ranks(self.n_valid, curves.checked_shares(p), "inverted_cdf").lower
         upper = self.upto.searchsorted(rank, side="right")
         return self.below.searchsorted(rank, side="right") - 1, upper
 
     def _quantile(self, p: NDArray[Any]) -> FloatArray:
+        """Return approximate quantiles of some shares."""
         if not self.n_valid:
             return np.full_like(curves.checked_shares(p), np.nan)
         places = self._cell_of(p)
@@ -370,6 +379,6 @@ class EmpiricalDistribution(curves.Curve, Arrays):
 
 
 def places_among(points: NDArray[Any], z: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """How many of the ascending points are < and <= each z, compared as real numbers."""
+    """Return how many of the ascending points are < and <= each z, compared as real numbers."""
     z = z if z.dtype.itemsize <= 8 else z.astype(np.float64)
     return digitized(z, points, right=True), digitized(z, points, right=False)

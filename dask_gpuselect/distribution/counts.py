@@ -1,5 +1,7 @@
-"""How many elements are below and up to some points, exactly: at ranks by the tally of two loads,
-at given values by one load."""
+"""Exact numbers of elements below and up to some points.
+
+Points at ranks take two loads, points at given values one load.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ class Counts(Arrays):
     points : ndarray, shape (k,), of a `keys.selection_dtype`
         Ascending and distinct. The least and the largest element are among them, if there is any.
     below, upto : ndarray of int64, shape (k,)
-        How many elements are < and <= each.
+        Numbers of elements < and <= each point.
     n_valid, n_missing : int
-        How many elements, and how many NaN.
+        Numbers of elements that are not NaN, and of NaN.
     """
 
     points: NDArray[Any]
@@ -43,11 +45,11 @@ class Counts(Arrays):
 
 
 def even_ranks(n: int, k: int) -> IntArray:
-    """The distinct ones of `k` ranks from 0 to ``n - 1``, as evenly spaced as integers can be.
+    """Return the distinct ones of `k` ranks from 0 to ``n - 1``, as evenly spaced as possible.
 
-    Between two neighbours of them are at most ``ceil((n - 1) / (k - 1)) - 1`` others.
+    At most ``ceil((n - 1) / (k - 1)) - 1`` other ranks are between two neighbours.
     """
-    k = min(k, max(n, 2))  # of fewer elements there are no more ranks
+    k = min(k, max(n, 2))  # there are no more ranks than elements
     step, rest = divmod(max(n - 1, 0), k - 1)
     places = np.arange(k if n else 0)
     # Not ``places * (n - 1) // (k - 1)``, whose product may overflow.
@@ -55,16 +57,16 @@ def even_ranks(n: int, k: int) -> IntArray:
 
 
 def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
-    """The elements of some ranks, and the counts there.
+    """Return the elements of some ranks, and the counts there.
 
     Parameters
     ----------
     brackets : Brackets
-        Of all these ranks.
+        For all these ranks.
     tally : Tally
         Of all chunks, at these brackets.
     ranks : ndarray of int64
-        The first and the last one among them; none if there are no elements.
+        With the first and the last rank; empty if there are no elements.
 
     Raises
     ------
@@ -83,17 +85,18 @@ def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PointTally(Arrays):
-    """What one load finds at some points, in one chunk or in several together.
+    """The counts of one load at some points, for one chunk or for several together.
 
     Parameters
     ----------
     below, upto : ndarray of int64, shape (k,)
-        How many elements are < and <= each point.
+        Numbers of elements < and <= each point.
     extremes : ndarray, shape (2,) or (0,)
         The least and the largest element, if there is any.
     tied : ndarray of int64, of the shape of `extremes`
-        How many elements equal each of them.
+        Numbers of elements that equal each of them.
     n_valid, n_missing : int
+        Numbers of elements that are not NaN, and of NaN.
     """
 
     below: IntArray
@@ -105,7 +108,7 @@ class PointTally(Arrays):
 
     @classmethod
     def of_chunk(cls, chunk: Any, points: NDArray[Any], dtype: np.dtype[Any]) -> Self:
-        """Of a chunk of any shape, whose array says that it is of that dtype. Reads it twice."""
+        """Count a chunk of any shape, whose array says that it is of that dtype. Read it twice."""
         extent: Any = kernels.report(chunk, dtype, Extent(VALUE))
         keys = np.array([extent.least, extent.largest] if extent.n_valid else [], np.uint64)
         extremes = unsigned_zero(from_keys(keys, points.dtype))
@@ -120,7 +123,7 @@ class PointTally(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The tally of all parts together."""
+        """Return the tally of all parts together."""
         below, upto = (
             np.array([getattr(part, name) for part in parts]).sum(axis=0)
             for name in ("below", "upto")
@@ -137,7 +140,7 @@ class PointTally(Arrays):
         return cls(below, upto, extremes, all_tied, n_valid, n_missing)
 
     def counts(self, points: NDArray[Any]) -> Counts:
-        """At the points and the extremes."""
+        """Return the counts at the points and the extremes."""
         every, first = np.unique(np.concatenate([points, self.extremes]), return_index=True)
         at_extremes = np.array([0, self.n_valid - self.tied[-1]] if len(self.tied) else [], int)
         upto = np.array([self.tied[0], self.n_valid] if len(self.tied) else [], int)

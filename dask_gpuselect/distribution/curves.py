@@ -1,4 +1,4 @@
-"""Cumulative distributions as monotone splines between some points, whatever is known there."""
+"""Base of cumulative distributions: monotone splines between some points."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dask_gpuselect.distribution.quadratic import MonotoneQuadraticSpline
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.optional import axes
 
-DRAWN = 2000  # steps of a drawn curve, about
+DRAWN = 2000  # approximate number of steps of a drawn curve
 
-evaluates = public(instead="for a dask array z use z.map_blocks(distribution.cdf, dtype=float)")
+evaluates = public(instead="for a dask array z, type z.map_blocks(distribution.cdf, dtype=float)")
 
 
 class Curve:
-    """What the two kinds of distribution have in common: a spline between some points."""
+    """Base of both kinds of distribution: a spline between some points."""
 
     def __post_init__(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]
@@ -40,21 +40,21 @@ class Curve:
         return MonotoneQuadraticSpline(x, y, extrapolate=False) if is_any else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of the rest sooner than it is sent."""
+        """Return the fields alone, without cached values that follow from them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     def _at(self, z: NDArray[Any], nu: int = 0) -> FloatArray:
-        """The spline, or its slope; NaN beyond its knots."""
+        """Evaluate the spline, or its slope; NaN beyond its knots."""
         z = z.astype(np.float64)
         return np.full_like(z, np.nan) if self.spline is None else self.spline(z, nu)
 
     def _where(self, y: FloatArray) -> FloatArray:
-        """The least abscissa where the spline is up to `y`; NaN where it is that nowhere."""
+        """Return the least abscissa at which the spline reaches `y`; NaN if there is none."""
         return np.full_like(y, np.nan) if self.spline is None else self.spline.inverse(y)
 
 
 def evaluated(function: Any, argument: Any) -> Any:
-    """What a function of a NumPy array gives, an array or several, in the kind of its argument."""
+    """Evaluate a function of NumPy arrays, and return its results in the kind of the argument."""
     found = function(on_host(argument))
     if isinstance(found, tuple):
         return tuple(in_kind(each, argument) for each in found)
@@ -62,14 +62,15 @@ def evaluated(function: Any, argument: Any) -> Any:
 
 
 def checked_shares(p: NDArray[Any]) -> FloatArray:
+    """Return shares as float64, or raise if one is outside [0, 1]."""
     outside = ~((p >= 0) & (p <= 1))  # NaN too
     if outside.any():
-        raise ValueError(f"p must lie in [0, 1], and {p[outside].flat[0]} does not")
+        raise ValueError(f"p must be in [0, 1], not {p[outside].flat[0]}")
     return p.astype(np.float64)
 
 
 def plotted(x: FloatArray, y: FloatArray, ax: Any, **kwargs: Any) -> Any:
-    """A curve of shares, drawn with matplotlib."""
+    """Draw a curve of shares with matplotlib."""
     ax = axes(ax)
     ax.plot(x, y, **kwargs)
     ax.set(xlabel="x", ylabel="share of the elements up to x")

@@ -25,14 +25,14 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.sizes import pivot_share
 
-# Of 1e7 elements 101 points took 0.6 times as long, and may be ten times as far off; 10,001 took
-# three times as long.
+# For 1e7 elements, 101 points took 0.6 times as long, with errors up to ten times as large; 10,001
+# points took three times as long.
 POINTS = 1001
 
 
 @public("x")
 def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
-    """Empirical distribution of all elements: exact at k points, approximate between them.
+    """Find the distribution of all elements: exact at k points, approximate between them.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
         An integer is the number of points, from 2 to 2**24. They are the elements at evenly spaced
         ranks, from the minimum to the maximum; equal elements make one point. With 1001 points,
         `cdf` is off by less than 0.1 % of the elements, for any data.
-        An array holds the values at which to count, in any order. They must be representable in the
+        An array has the values at which to count, in any order. They must be representable in the
         dtype of `x`; for floating-point data they are rounded to it. The minimum and the maximum
         are added to them.
 
@@ -51,7 +51,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     -------
     LazyDistribution or EmpiricalDistribution
         For a dask array, a lazy `LazyDistribution`, whose ``compute()`` gives the
-        `EmpiricalDistribution`. For an array in memory, the `EmpiricalDistribution` at once.
+        `EmpiricalDistribution`. For an array in memory, the `EmpiricalDistribution`, eagerly.
         NaN is left out and counted. If all elements are NaN, the only points are the given values,
         and every share is NaN.
 
@@ -64,19 +64,19 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
         At the call, if the number of points is below 2 or above 2**24, or if the given values are
         NaN, not one-dimensional, or not representable in the dtype of `x`.
     ChunksChangedError
-        While computing, if a chunk differs between two loads.
+        While computing, if a chunk differs between two reads.
     MemoryError, RuntimeError
         For CuPy chunks, if the device runs out of memory, or if the device or its driver is too
         old.
 
     See Also
     --------
-    EmpiricalDistribution : `cdf`, `quantile`, `pdf`, their bounds, and `plot`.
-    dask_gpuselect.quantile : exact quantiles.
+    EmpiricalDistribution : The class with `cdf`, `quantile`, `pdf`, their bounds, and `plot`.
+    dask_gpuselect.quantile : Exact quantiles.
 
     Notes
     -----
-    Loads: each chunk of a lazy array is loaded at most twice for a number of points, and once for
+    Reads: each chunk of a lazy array is read at most twice for a number of points, and once for
     given values. The call computes nothing. Chunks in memory are read in place, usually once for up
     to 8 points. Points and counts are the same for any chunks, bit for bit.
 
@@ -86,7 +86,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
 
     Algorithm: Beliakov and Liu estimate a distribution by the shares of the data up to some values,
     and fit a monotone spline through them. Here the shares are exact. They are found as `quantile`
-    finds its answer: cuts prove brackets of the wanted ranks, and a second load counts. See
+    finds its answer: cuts prove brackets of the wanted ranks, and a second read counts. See
     `EmpiricalDistribution` for the spline, and for elements that are equal.
 
     References
@@ -120,6 +120,11 @@ class LazyDistribution(LazyCollection):
 
     `ecdf` returns it for a dask array. ``compute()`` gives the `EmpiricalDistribution`, which has
     `cdf`, `quantile` and the other methods. ``dask.compute`` computes several of them together.
+
+    See Also
+    --------
+    ecdf : Makes it.
+    EmpiricalDistribution : The distribution once it is computed.
     """
 
     if TYPE_CHECKING:  # dask's own is not annotated
@@ -132,9 +137,9 @@ class LazyDistribution(LazyCollection):
         return cls(answer.dask, [(answer.name,)])
 
     def __getattr__(self, name: str) -> Any:
-        """Raise AttributeError, which says what to do first for what the distribution has."""
+        """Raise an AttributeError, which says if `compute()` is needed first."""
         is_there = hasattr(EmpiricalDistribution, name) and not name.startswith("_")
-        hint = f": it is not computed yet, use compute().{name}" if is_there else ""
+        hint = f": it is not computed yet, type compute().{name}" if is_there else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @staticmethod
@@ -150,14 +155,14 @@ class LazyDistribution(LazyCollection):
 
 @dataclass(frozen=True)
 class EvenRanks(RankQuestion):
-    """The elements at some evenly spaced ranks, and the counts there.
+    """The elements at evenly spaced ranks, and the counts there, as a question.
 
     Parameters
     ----------
     k : int
-        How many ranks, at least 2.
+        Number of ranks, at least 2.
     source_dtype : dtype
-        Of the array.
+        Dtype of the array.
     """
 
     k: int
@@ -180,6 +185,7 @@ class EvenRanks(RankQuestion):
 
 
 def _distribution(counts: Counts, dtype: np.dtype[Any]) -> EmpiricalDistribution:
+    """Make the distribution of data of a dtype, by the counts at some points."""
     numbers = (counts.below, counts.upto, counts.n_valid, counts.n_missing)
     return EmpiricalDistribution(as_dtype(counts.points, dtype), *numbers)
 
@@ -189,14 +195,14 @@ def _distribution(counts: Counts, dtype: np.dtype[Any]) -> EmpiricalDistribution
 
 @dataclass(frozen=True, eq=False)
 class CountsAt(OneLoadQuestion):
-    """The counts at some values.
+    """The counts at given values, as a question.
 
     Parameters
     ----------
     values : ndarray of a `selection_dtype`
         Ascending and distinct.
     source_dtype : dtype
-        Of the array.
+        Dtype of the array.
     """
 
     values: NDArray[Any]
@@ -220,21 +226,23 @@ class CountsAt(OneLoadQuestion):
 
 
 def _checked_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    result_dtype(dtype, METHODS["lower"], weak_q=True)  # raises for what has no order
+    """Return the dtype, or raise if a distribution cannot have it."""
+    result_dtype(dtype, METHODS["lower"], weak_q=True)  # raises for dtypes without an order
     if dtype.kind in "mM":
         raise TypeError(
-            f"a spline leads from number to number, and {dtype} has none: "
-            "take x.astype('int64'), in which NaT is the least number"
+            f"x must have real numbers, not {dtype}: pass x.astype('int64'), in which NaT is the "
+            "least number"
         )
     return dtype
 
 
 def _checked_number(points: Any) -> int:
+    """Return the number of points, or raise if it is not allowed."""
     try:
         number = operator.index(points)
     except TypeError:
         raise TypeError(
-            f"points must be an integer (how many), or a sequence of values, not {points!r}"
+            f"points must be an integer (their number), or a sequence of values, not {points!r}"
         ) from None
     if number < 2:
         raise ValueError(f"points must be at least 2 (the minimum and the maximum), not {number}")
@@ -243,20 +251,22 @@ def _checked_number(points: Any) -> int:
 
 
 def _checked_values(points: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The values of `selection_dtype`, ascending and distinct."""
+    """Return given values in `selection_dtype`, ascending and distinct, or raise."""
     given = on_host(_integers(points, dtype))
     if given.ndim > 1:
         raise ValueError(f"points must be one-dimensional, not of shape {given.shape}")
     if given.dtype.kind == "f" and np.isnan(given).any():
-        raise ValueError("points must not be NaN")
+        raise ValueError("points must not be NaN: pass points[~np.isnan(points)]")
     with np.errstate(over="ignore"):
         values = _rounded(given, dtype) if dtype.kind == "f" else _whole(given, dtype)
     return unsigned_zero(np.unique(values))
 
 
 def _integers(points: Any, dtype: np.dtype[Any]) -> Any:
-    """A list of integers as those of the data: NumPy makes float64 of some beyond int64, and rounds
-    them."""
+    """Convert a list of integers to the dtype of the data.
+
+    NumPy would convert some integers beyond int64 to float64, and round them.
+    """
     is_list = isinstance(points, list | tuple) and dtype.kind in "iu"
     if is_list and all(isinstance(point, int | np.integer) for point in points):
         limits = np.iinfo(dtype)
@@ -266,19 +276,24 @@ def _integers(points: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _rounded(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Round values to a dtype of floats, or raise if one is beyond its range."""
     values = given.astype(dtype)
     if (np.isinf(values) & np.isfinite(given)).any():
-        raise ValueError(f"points must be values of dtype {dtype}, and some are beyond its range")
+        raise ValueError(
+            f"points must be values of dtype {dtype}, the dtype of x, and some are beyond its range"
+        )
     return values.astype(selection_dtype(dtype))
 
 
 def _whole(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Convert values to a dtype of integers or bool, or raise if one does not fit."""
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     whole = given.astype(np.uint8) if given.dtype.kind == "b" else given
-    # `most` may be rounded up to what is no number of the dtype, and what is behind it is exact.
+    # `most` may be rounded up to a number that the dtype does not have, but `most + 1` is exact.
     is_held = (whole >= int(least)) & (whole < int(most) + 1)
     if not (is_held.all() and (np.floor(whole) == whole).all()):
         raise ValueError(
-            f"points must be values of dtype {dtype}, and some are fractions or beyond its range"
+            f"points must be values of dtype {dtype}, the dtype of x, and some are fractions or "
+            "beyond its range"
         )
     return whole.astype(selection_dtype(dtype))

@@ -1,4 +1,4 @@
-"""A distribution made from estimated shares of the elements up to some points."""
+"""`EstimatedDistribution`, made from estimated shares of the elements up to some points."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     See Also
     --------
-    ecdf : the distribution of an array by exact counts.
+    ecdf : The distribution of an array by exact counts.
 
     Notes
     -----
-    A distribution cannot be changed, can be pickled, and is held on the host. Arguments of its
+    A distribution cannot be changed, can be pickled, and is stored on the host. Arguments of its
     methods are those of `EmpiricalDistribution`. A `MonotoneQuadraticSpline` goes through the
-    shares. Nothing is loaded.
+    shares. Nothing is read.
 
     Memory: 16 bytes for each point. The first use of a method makes the spline, which holds about
     225 bytes for each point.
@@ -97,11 +97,14 @@ class EstimatedDistribution(curves.Curve, Arrays):
         x, y = on_host(points).astype(np.float64), on_host(proportions).astype(np.float64)
         if x.ndim != 1 or len(x) < 2 or x.shape != y.shape:
             raise ValueError(
-                "points and proportions must be one-dimensional, of one length, and two at least, "
-                f"not of shapes {x.shape} and {y.shape}"
+                "points and proportions must be one-dimensional and of one length, at least 2, not "
+                f"of shapes {x.shape} and {y.shape}"
             )
         if not (np.isfinite(x).all() and np.isfinite(y).all() and (x[1:] > x[:-1]).all()):
-            raise ValueError("points must be finite, ascending and distinct; proportions finite")
+            raise ValueError(
+                "points must be finite, ascending and distinct, and proportions "
+                "finite: sort both by points, and leave out NaN and repeated points"
+            )
         fitted = isotonic_regression(y, None if weights is None else on_host(weights))
         return cls(x, np.clip(fitted, 0.0, 1.0))
 
@@ -112,7 +115,7 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def cdf(self, z: ArrayLike) -> Any:
-        """Estimated share of the elements that are at most z; NaN outside the points.
+        """Estimate the share of the elements that are at most z; NaN outside the points.
 
         See `EmpiricalDistribution.cdf` for the argument, the shape of the answer, and the errors.
         """
@@ -120,7 +123,7 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def pdf(self, z: ArrayLike) -> Any:
-        """Estimated density at z: the slope of the spline; NaN where `cdf` is NaN.
+        """Estimate the density at z by the slope of the spline; NaN where `cdf` is NaN.
 
         See `EmpiricalDistribution.pdf` for the argument, the shape of the answer, and the errors.
         """
@@ -128,7 +131,7 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
     @curves.evaluates
     def quantile(self, p: ArrayLike) -> Any:
-        """Estimated quantile at p: the smallest value at which `cdf` is at least p.
+        """Estimate the quantile at p: the smallest value at which `cdf` is at least p.
 
         NaN if p is less than the first share or more than the last. See
         `EmpiricalDistribution.quantile` for the argument, the shape of the answer, and the errors.
@@ -158,6 +161,7 @@ class EstimatedDistribution(curves.Curve, Arrays):
 
 
 def nothing_proven() -> TypeError:
+    """Return the error for bounds of estimates."""
     return TypeError(
-        "bounds are proven by exact counts, and these shares are estimates: `ecdf` counts"
+        "estimated shares have no proven bounds: count an array with ecdf(x), which has them"
     )

@@ -1,6 +1,6 @@
 """Isotonic regression: the ascending sequence nearest to a noisy one.
 
-By least squares or by least absolute deviations.
+Nearest means by least squares or by least absolute deviations.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dask_gpuselect.kernels import exponent_of, running_minimum, scaled
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.optional import needs
 
-WEIGHT_BITS = 59  # of the sum of all weights as integers: twice it, and n, are int64
+WEIGHT_BITS = 59  # of the sum of all weights as integers: twice the sum plus n must fit int64
 
 
 @public()
 def isotonic_regression(
     y: Any, weights: Any = None, *, loss: str = "squared", increasing: bool = True
 ) -> Array:
-    """Isotonic regression: the ascending sequence that is nearest to y.
+    """Find the ascending sequence that is nearest to y: isotonic regression.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def isotonic_regression(
 
     See Also
     --------
-    MonotoneQuadraticSpline : a smooth function through the result.
-    scipy.optimize.isotonic_regression : the same for least squares, in NumPy.
+    MonotoneQuadraticSpline : A smooth function through the result.
+    scipy.optimize.isotonic_regression : Least squares with NumPy arrays.
 
     Notes
     -----
@@ -81,7 +81,7 @@ def isotonic_regression(
     O(n log(n)**2) on a device. Weights are rounded to multiples of less than ``2**-57`` of their
     sum, and added as integers. Integer weights with a sum below ``2**58`` are not rounded.
 
-    No loads: y is in memory. Memory: about twenty arrays of the size of y.
+    Nothing is read: y is in memory. Memory: about twenty arrays of the size of y.
 
     References
     ----------
@@ -104,14 +104,16 @@ def isotonic_regression(
     if y.ndim != 1:
         raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
     if not all_true(xp.isfinite(y)):
-        raise ValueError("y must be finite")
+        raise ValueError("y must be finite: leave out NaN and infinities first, y[np.isfinite(y)]")
     if weights is not None:
         weights = real(xp, weights, "weights")
         if weights.shape != y.shape:
             raise ValueError(f"weights must have the shape of y, {y.shape}, not {weights.shape}")
         if not all_true((weights > 0) & xp.isfinite(weights)):
-            raise ValueError("weights must be positive and finite")
-        # No smaller than they have to be for their sum to be finite, so that few vanish.
+            raise ValueError(
+                "weights must be positive and finite: leave out the elements whose weights are not"
+            )
+        # Scaled down only as far as a finite sum needs, so that few become 0.
         weights = (
             scaled(weights, -max(0, exponent_of(weights) + len(y).bit_length() - 1022))
             if len(y)
@@ -125,6 +127,7 @@ def isotonic_regression(
 
 
 def _least_squares(y: Array, weights: Array | None) -> Array:
+    """Return the ascending sequence nearest to y by least squares."""
     kernel = backend_for(y).lower_sets
     if len(y) <= kernel.BEST_UPTO:
         return kernel.lower_sets(y, weights)
@@ -132,6 +135,7 @@ def _least_squares(y: Array, weights: Array | None) -> Array:
 
 
 def _pooled(y: Array, weights: Array | None) -> Array:
+    """Pool adjacent violators with SciPy."""
     with needs("scipy", 'isotonic_regression(loss="squared")'):
         from scipy.optimize import isotonic_regression as pooled
     exponent = exponent_of(y)  # so that no sum overflows
@@ -139,9 +143,11 @@ def _pooled(y: Array, weights: Array | None) -> Array:
 
 
 def _least_absolute(y: Array, weights: Array | None) -> Array:
-    """Segments of y have values between `low` and `high` in the answer, as ranks among all of y.
-    Each is divided at the last place where those that want to be larger than the middle rank are
-    outweighed most."""
+    """Return the ascending sequence nearest to y by least absolute deviations.
+
+    Segments of y have values between `low` and `high` in the answer, as ranks among all of y. Each
+    is divided at the last place at which the elements above the middle rank are outweighed most.
+    """
     xp = namespace(y)
     values, rank = xp.unique(y, return_inverse=True)
     n, rank = len(y), rank.reshape(-1)
@@ -171,8 +177,8 @@ def _is_left(votes: Array, weights: Array, behind: Array, is_head: Array) -> Arr
     ends = xp.append(heads[1:], len(votes)) - 1
     sums = xp.cumsum(votes)
     sums -= (sums - votes)[heads][segment]
-    # All sums of a segment are made smaller than those of the one before, by the weights of both:
-    # then one running minimum serves all.
+    # The sums of each segment are shifted below those of the one before, by the weights of both, so
+    # that one running minimum serves all.
     before = (behind - weights)[heads]
     shift = before + behind[ends] + xp.arange(len(heads))
     least = running_minimum(sums - shift[segment])[ends] + shift

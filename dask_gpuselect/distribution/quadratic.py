@@ -1,4 +1,4 @@
-"""Schumaker's monotone quadratic spline, which finds its slopes from the points."""
+"""Schumaker's monotone quadratic spline, which takes its slopes from the points."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class MonotoneQuadraticSpline(MonotoneSpline):
 
     See Also
     --------
-    MonotoneRationalSpline : takes given slopes.
-    scipy.interpolate.PchipInterpolator : uses cubics.
+    MonotoneRationalSpline : A spline with given slopes.
+    scipy.interpolate.PchipInterpolator : A monotone spline of cubics.
 
     Notes
     -----
@@ -68,7 +68,8 @@ class MonotoneQuadraticSpline(MonotoneSpline):
     and 0 beside a flat part. Beside a jump, twice the slope of the interval, which is the limit for
     a very steep neighbour.
 
-    No loads: the points are in memory. ``a.map_blocks(s)`` evaluates a spline s on a dask array a.
+    Nothing is read: the points are in memory. ``a.map_blocks(s)`` evaluates a spline s on a dask
+    array a.
 
     Memory: a spline holds 28 float64 for each point, and 41 while it is made. A call needs about 16
     for each element of z.
@@ -105,13 +106,13 @@ class MonotoneQuadraticSpline(MonotoneSpline):
         is_new[1:] = (x[1:] != x[:-1]) | (y[1:] != y[:-1])
         x, y = x[is_new], y[is_new]
         if len(x) < 2:
-            raise ValueError("a spline needs at least two different points")
+            raise ValueError(f"a spline needs at least two different points, not {len(x)}")
         super().__init__(x, y, extrapolate)
         left, right = self._butlands()
         self._pieces = Parabolas.of(left, right, self._is_mean(left), self._is_mean(right))
 
     def _butlands(self) -> tuple[Array, Array]:
-        """The slopes at both ends of every interval, of its mean one."""
+        """Return Butland's slopes at both ends of every interval, relative to its mean slope."""
         xp, mean, exponent = namespace(self.x), self._mean_m, self._mean_e
         is_jump = self._columns.width == 0
         mean = xp.where(is_jump, 1.0, mean)
@@ -123,17 +124,17 @@ class MonotoneQuadraticSpline(MonotoneSpline):
         both = xp.where(both > 0, both, 1.0)
         left, right = xp.ones_like(mean), xp.ones_like(mean)
         left[1:], right[:-1] = 2 * before / both, 2 * after / both
-        # A parabola at each end; a line if both ends are one.
+        # The first and the last interval are one parabola each; a single interval is a line.
         left[0], right[-1] = 2 - right[0], 2 - left[-1]
         return left, right
 
     def _is_mean(self, slope: Array) -> Array:
-        """Whether a slope is the mean one, as far as points that are rounded to float64 can tell.
+        """Return whether slopes equal the mean slope, up to the rounding of the points to float64.
 
-        Where it is, and the other end's is not, the knot is in the middle, and with any slope on
-        the other side of the mean one near an end. So points on a line must not be told from it by
-        their rounding: an error of eps in a number is one of eps * number / step in a slope, and
-        three intervals have their part in two slopes.
+        If one slope is the mean and the other is not, the knot is in the middle. If the slopes are
+        on different sides of the mean, it may be near an end. So points on a line must give the
+        mean in spite of rounding. A rounding error of eps in a number is one of eps * number / step
+        in a slope, and two slopes depend on three intervals.
         """
         xp = namespace(slope)
         error = EPS * (2 + self._columns.conditions() + self._rows.conditions())
@@ -178,45 +179,49 @@ class MonotoneQuadraticSpline(MonotoneSpline):
 
     @cached_property
     def alpha(self) -> Array:
-        """Values at the knots but the last."""
+        """Values at all knots but the last."""
         i = namespace(self.x).arange(len(self.x) - 1)
         rows, share = self._rows, self._pieces.most[::2]
         return self._sign * self._interleaved(rows.start, rows.at(i, share))
 
     @cached_property
     def beta(self) -> Array:
-        """Slopes at the knots but the last."""
+        """Slopes at all knots but the last."""
         return self._sign * self._interleaved(*map(self._in_units, self._pieces.slopes[:2]))
 
     @cached_property
     def gamma(self) -> Array:
-        """Half the second derivatives behind the knots but the last."""
+        """Half the second derivatives to the right of all knots but the last."""
         xp, pieces = namespace(self.x), self._pieces
         curve = (pieces.sign * pieces.curve).reshape(-1, 2).T / self._width_m
         first, second = (self._in_units(of_one, -self._width_e) for of_one in curve)
         return self._sign * self._interleaved(xp.where(pieces.knot > 0, first, second), second)
 
     def _in_units(self, share: Array, exponent: Array | int = 0) -> Array:
+        """Convert slopes relative to the mean to the units of the points."""
         with np.errstate(over="ignore", under="ignore"):
             return namespace(share).ldexp(self._mean_m * share, self._mean_e + exponent)
 
     def _interleaved(self, first: Array, second: Array) -> Array:
+        """Interleave the values of the two pieces of every interval."""
         return namespace(first).stack([first, second], axis=1).reshape(-1)
 
 
 class Parabolas(NamedTuple):
-    """The two parabolas of every interval, in units of its width and rise, each written about the
-    end where it is flatter: ``base + sign * way * (slope + curve * way)``, with nothing negative.
+    """The two parabolas of every interval, in units of its width and rise.
+
+    Each is written about the end where it is flatter: ``base + sign * way * (slope + curve *
+    way)``. Except for the sign, nothing is negative.
 
     Parameters
     ----------
     knot : array, shape (n,)
-        Between the two; 0 if the interval is one parabola, the second.
+        The knot between the two; 0 if the interval is one parabola, the second.
     slopes : tuple of arrays, shape (n,)
-        At the start, the knot and the end.
+        Slopes at the start, the knot and the end.
     origin, base, slope, curve, sign : array, shape (2 * n,)
-        Where the piece is written about, the share there, the slope there; the curvature; and in
-        which direction from there it lies.
+        The point about which a piece is written, the share and the slope there, the curvature, and
+        the direction in which the piece lies from there.
     least, most : array, shape (2 * n,)
         The shares at its ends.
     """
@@ -233,16 +238,17 @@ class Parabolas(NamedTuple):
 
     @classmethod
     def of(cls, left: Array, right: Array, is_left_mean: Array, is_right_mean: Array) -> Parabolas:
-        """The pieces for slopes in [0, 2] at both ends of each interval.
+        """Make the pieces for slopes in [0, 2] at both ends of each interval.
 
-        It is also given whether each slope is as good as 1.
+        `is_left_mean` and `is_right_mean` say whether a slope is as good as 1.
 
-        The spline has a continuous value and slope with any knot, and the slope
-        ``2 - knot * left - (1 - knot) * right >= 0`` at it. If the slopes are on different sides of
-        the mean the knot is where that is 1, so that the spline is convex or concave: a quotient of
-        sums of the same sign, in which nothing cancels, so that no tolerance is needed for slopes
-        that are nearly equal. If they are 1 on average both pieces are one parabola wherever the
-        knot is: at the start, in exact arithmetic, and up to 2 eps of the rise in this.
+        The spline has a continuous value and slope with any knot, and the slope ``2 - knot * left -
+        (1 - knot) * right >= 0`` at the knot. If the slopes are on different sides of the mean, the
+        knot is where that slope is 1, so that the spline is convex or concave. This knot is a
+        quotient of sums of the same sign, in which nothing cancels, so that slopes that are nearly
+        equal need no tolerance. If the slopes are 1 on average, both pieces are one parabola for
+        any knot. Then the knot is at the start: exactly that parabola in exact arithmetic, and up
+        to 2 eps of the rise here.
         """
         xp = namespace(left)
         below, above = xp.abs(left - 1), xp.abs(right - 1)
@@ -275,6 +281,6 @@ class Parabolas(NamedTuple):
         )
 
     def way(self, j: Array, u: Array, rest: Array) -> Array:
-        """How far u is from where piece j is written about."""
+        """Return the distance of u from the point about which piece j is written."""
         xp, origin = namespace(u), self.origin[j]
         return xp.where(origin == 1, rest, xp.abs(u - origin))

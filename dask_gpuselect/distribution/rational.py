@@ -36,7 +36,7 @@ class MonotoneRationalSpline(MonotoneSpline):
 
     See Also
     --------
-    MonotoneQuadraticSpline : finds the slopes from the points.
+    MonotoneQuadraticSpline : A spline that takes its slopes from the points.
 
     Notes
     -----
@@ -78,7 +78,10 @@ class MonotoneRationalSpline(MonotoneSpline):
         xp = namespace(x)
         self.slopes = slopes
         if any_true(self._sign * slopes < 0):
-            raise ValueError("slopes must not be against the direction of y")
+            raise ValueError(
+                "slopes must be 0 or have the sign of the steps of y: at least 0 "
+                "where y ascends, and at most 0 where it descends"
+            )
         # Against a flat part, or one without width, slopes count for nothing.
         is_steep = self._mean_m > 0
         mean = xp.where(is_steep, self._mean_m, 1.0)

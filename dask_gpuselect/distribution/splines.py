@@ -1,9 +1,10 @@
-"""Splines through monotone points that are monotone themselves, to the last bit: built and
-evaluated by array operations alone, of NumPy's or CuPy's arrays.
+"""Base of splines through monotone points that are monotone themselves, to the last bit.
 
-On the interval between two points a spline is ``y + rise * share(u)``, u from 0 to 1. The share has
-only the slopes at the ends, divided by the mean one, as parameters, so that nothing depends on the
-units of x and y. Where numbers span more than a float64, they are kept as ``m * 2**e``.
+They are built and evaluated by array operations alone, for arrays of NumPy or CuPy.
+
+On the interval between two points a spline is ``y + rise * share(u)``, with u from 0 to 1. The
+share depends only on the slopes at the ends, divided by the mean slope. So nothing depends on the
+units of x and y. Numbers that may be beyond the range of float64 are stored as ``m * 2**e``.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ import numpy as np
 from dask_gpuselect.arguments import public, real
 from dask_gpuselect.arrays import Array, all_true, any_true, namespace, namespace_of
 
-evaluates = public(instead="a.map_blocks(s), or compute it")
+evaluates = public(instead="for a dask array a and a spline s type a.map_blocks(s), or a.compute()")
 BEYOND = 5000  # more than any exponent of a quotient of float64
 EXTRAPOLATE: tuple[bool | str, ...] = (True, False, "constant")
 
 
 class MonotoneSpline:
-    """What both splines share. A subclass has the share of an interval's rise: `_share`, its
-    derivatives, `_rate`, and its inverse, `_place`."""
+    """Base of both splines.
+
+    A subclass has the share of an interval's rise (`_share`), its derivatives (`_rate`), and its
+    inverse (`_place`).
+    """
 
     def __init__(self, x: Array, y: Array, extrapolate: bool | str) -> None:
         self.x, self.y, self.extrapolate = x, y, _extrapolation(extrapolate)
@@ -76,7 +80,7 @@ class MonotoneSpline:
         i = _interval_of(self.x, inside, side="right")
         with np.errstate(all="ignore"):
             u, rest = self._columns.shares(i, inside)
-            # What is continued below the first point is what is left of it, should it jump there.
+            # Below the first point, the spline to the left of a jump there is continued.
             i = xp.where(is_below, 0, i)
             u, rest = xp.where(is_below, 0.0, u), xp.where(is_below, 1.0, rest)
             u = xp.where(rest <= 0, 1.0, u)
@@ -148,8 +152,10 @@ class MonotoneSpline:
     def _beyond(
         self, half: Array, place: tuple[Array, Array, Array], end: Array, nu: int, how: bool | str
     ) -> Array | float:
-        """What is half the distance `half` away from the end of the spline at `place`, where it, or
-        its derivative, is `end`."""
+        """Return the value, or derivative, at twice the distance `half` from an end of the spline.
+
+        `place` is that end, and `end` the value or derivative there.
+        """
         if how is False:
             return math.nan
         if nu > (how is True):
@@ -161,21 +167,23 @@ class MonotoneSpline:
         return end + xp.where(slope == 0, 0.0, xp.ldexp(half * slope, exponent + 1))
 
     def _share(self, i: Array, u: Array, rest: Array) -> Array:
-        """How much of the rise of interval i is done at u of its width; ``rest`` is 1 - u."""
+        """Return the share of the rise of interval i at u of its width; ``rest`` is 1 - u."""
         raise NotImplementedError
 
     def _rate(self, i: Array, u: Array, rest: Array, nu: int) -> tuple[Array, Array]:
-        """The first or second derivative at u of interval i, as mantissa and exponent."""
+        """Return the first or second derivative at u of interval i, as mantissa and exponent."""
         raise NotImplementedError
 
     def _place(self, i: Array, share: Array, rest: Array) -> Array:
-        """Where in interval i, as u, a share of its rise is done; ``rest`` is 1 - share."""
+        """Return the u at which interval i has a share of its rise; ``rest`` is 1 - share."""
         raise NotImplementedError
 
     def _real(self, values: Any) -> Array:
+        """Return arguments as float64 of the spline's kind, or raise."""
         if namespace_of(values, self.x) is not namespace(self.x):
             raise TypeError(
-                "a spline of NumPy arrays is not evaluated at a CuPy array: make it of CuPy arrays"
+                "a spline of NumPy arrays cannot be evaluated at a CuPy array: pass "
+                "cupy.asnumpy(z), or make the spline of CuPy arrays"
             )
         return real(namespace(self.x), values, "the arguments of a spline")
 
@@ -215,10 +223,10 @@ class Intervals(NamedTuple):
     Parameters
     ----------
     start, end, width : array, shape (n - 1,)
-        Width is the step times scale.
+        Both numbers, and the step times `scale`.
     scale : array, shape (n - 1,)
-        1, or 1/2 where the step is larger than a float64. Such a step has no end so small that its
-        half would be rounded.
+        1, or 1/2 if the step is larger than the largest float64. The ends of such a step are so
+        large that half of them is exact.
     """
 
     start: Array
@@ -228,46 +236,47 @@ class Intervals(NamedTuple):
 
     @classmethod
     def of(cls, values: Array) -> Intervals:
+        """Make the intervals of ascending numbers."""
         start, end = values[:-1], values[1:]
         with np.errstate(over="ignore"):
             scale = namespace(values).where(end - start < math.inf, 1.0, 0.5)
         return cls(start, end, end * scale - start * scale, scale)
 
     def exact(self) -> tuple[Array, Array]:
-        """The steps as mantissa and exponent."""
+        """Return the steps as mantissa and exponent."""
         xp = namespace(self.width)
         fraction, exponent = xp.frexp(self.width)
         return fraction, exponent + (self.scale < 1)
 
     def conditions(self) -> Array:
-        """How much larger the ends are than the step; 0 for no step, which no rounding makes."""
+        """Return the ratio of the larger end to the step; 0 for no step, which is exact."""
         xp = namespace(self.width)
         size = xp.maximum(xp.abs(self.start), xp.abs(self.end)) * self.scale
         with np.errstate(over="ignore"):
             return xp.where(self.width > 0, size / xp.where(self.width > 0, self.width, 1.0), 0.0)
 
     def shares(self, i: Array, value: Array) -> tuple[Array, Array]:
-        """How much of step i is behind a value, and before it."""
+        """Return the shares of step i behind a value and before it."""
         scale, width = self.scale[i], self.width[i]
         width = namespace(width).where(width > 0, width, 1.0)
         at = value * scale
         return (at - self.start[i] * scale) / width, (self.end[i] * scale - at) / width
 
     def at(self, i: Array, share: Array) -> Array:
-        """The value where a share of step i is done, within it."""
+        """Return the value at a share of step i, within the step."""
         xp, start, end, scale = namespace(share), self.start[i], self.end[i], self.scale[i]
         found = (start * scale + self.width[i] * share) / scale
         return xp.where(share >= 1, end, xp.clip(found, start, end))
 
 
 def _interval_of(values: Array, wanted: Array, side: str) -> Array:
-    """Between which neighbours each wanted number is, as `searchsorted` has it."""
+    """Return the neighbours that enclose each wanted number, as `searchsorted` does."""
     xp = namespace(values)
     return xp.clip(xp.searchsorted(values, wanted, side=side) - 1, 0, len(values) - 2)
 
 
 def checked_points(*given: Any) -> tuple[Array, ...]:
-    """x, y and slopes as they are computed with, checked."""
+    """Return x, y and slopes as float64, or raise if they are no points of a spline."""
     xp = namespace_of(*given)
     names = ("x", "y", "slopes")
     arrays = tuple(real(xp, each, name) for name, each in zip(names, given, strict=False))
@@ -279,24 +288,28 @@ def checked_points(*given: Any) -> tuple[Array, ...]:
             )
             raise ValueError(f"points must be one-dimensional and of one length, not {shapes}")
         if not all_true(xp.isfinite(array)):
-            raise ValueError(f"{name} must be finite")
+            raise ValueError(f"{name} must be finite: leave out points with NaN or infinities")
     if len(x) < 2:
         raise ValueError(f"a spline needs at least two points, not {len(x)}")
     if any_true(x[1:] < x[:-1]):
-        raise ValueError("x must ascend: sort the points by it")
+        raise ValueError(
+            "x must ascend: sort the points, with order = np.argsort(x), x[order] and y[order]"
+        )
     if any_true(y[1:] < y[:-1]) and any_true(y[1:] > y[:-1]):
         raise ValueError(
-            "y must ascend or descend throughout: isotonic_regression(y) makes it ascend"
+            "y must ascend or descend throughout: pass isotonic_regression(y), which ascends"
         )
     return arrays
 
 
 def _check_order(nu: Any) -> None:
+    """Raise unless the order of a derivative is 0, 1 or 2."""
     if nu not in (0, 1, 2):
-        raise ValueError(f"the order of a derivative must be 0, 1 or 2, not {nu!r}")
+        raise ValueError(f"nu, the order of the derivative, must be 0, 1 or 2, not {nu!r}")
 
 
 def _extrapolation(given: Any) -> bool | str:
+    """Return how to extrapolate, or raise if that is unknown."""
     for known in EXTRAPOLATE:
         if isinstance(given, str) == isinstance(known, str) and given == known:
             return known

@@ -1,5 +1,7 @@
-"""Exact k nearest neighbours of chunked data, by brute force: the function `kneighbors`, and
-scikit-learn's estimators over it."""
+"""Exact k nearest neighbours of chunked data, by brute force.
+
+They are found by the function `kneighbors` and by scikit-learn's estimators.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""scikit-learn's estimators over `kneighbors`: nearest neighbours, regression, classification."""
+"""Nearest neighbours, regression and classification as estimators of scikit-learn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLOAT = np.dtype(np.float64)
 
 
 class _Neighbors(BaseEstimator):  # type: ignore[misc]
-    """The part that all estimators share: the fitted rows, and the search among them."""
+    """Base of all estimators: the fitted rows, and the search among them."""
 
     n_neighbors: int
     metric: str
@@ -42,7 +42,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         ----------
         X : dask array or array_like, shape (n_queries, n_features), optional
             The queries. By default these are the fitted rows, and no row counts as its own
-            neighbour. The fitted rows are then loaded twice, and held in one piece as float64.
+            neighbour. The fitted rows are then read twice, and held in one piece as float64.
         n_neighbors : int, optional
             The number of neighbours of each query. By default that of the estimator.
         return_distance : bool, default True
@@ -71,6 +71,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         return tuple(answers(search, [Answer.distances(k), indices]))
 
     def _search(self, X: Any, k: int) -> Search:
+        """Return the search for the nearest rows of some queries."""
         rows = as_source(self._fit_X)
         if X is None:
             check_k_of_others(k, rows.shape[0])
@@ -81,9 +82,9 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         return Search(rows, queries, k)
 
     def _as_rows(self, X: Any, *, reset: bool) -> Any:
-        """Rows as the search takes them; the number of features is set or checked.
+        """Return rows as the search takes them, and set or check the number of features.
 
-        What is neither dask's nor of a device is checked as scikit-learn does it.
+        Plain arrays on the host are checked by scikit-learn.
         """
         if not isinstance(X, DaskArray) and gpu_of(X) is None:
             check_not_masked(X, FILL_ROWS)
@@ -93,6 +94,7 @@ class _Neighbors(BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, reset=reset, skip_check_array=True)
 
     def _fit_rows(self, X: Any) -> None:
+        """Store the fitted rows, and check the parameters."""
         if self.metric != "euclidean":
             raise ValueError(f"metric must be 'euclidean', not {self.metric!r}")
         as_k(self.n_neighbors, "n_neighbors")
@@ -124,11 +126,11 @@ class NearestNeighbors(_Neighbors):
 
     See Also
     --------
-    dask_gpuselect.neighbors.kneighbors : exactness, loads and memory of the search.
+    dask_gpuselect.neighbors.kneighbors : Exactness, reads and memory of the search.
 
     Notes
     -----
-    `fit` computes nothing. A dask array stays lazy, and each search loads every chunk of it once.
+    `fit` computes nothing. A dask array stays lazy, and each search reads every chunk of it once.
     Answers are lazy dask arrays if the fitted rows or the queries are.
 
     Examples
@@ -171,7 +173,7 @@ class NearestNeighbors(_Neighbors):
 
 
 class _Supervised(_Neighbors):
-    """The part that regression and classification share: what is known of the fitted rows."""
+    """Base of regression and classification: the targets of the fitted rows."""
 
     def __init__(
         self, n_neighbors: int = 5, *, weights: Weights = "uniform", metric: str = "euclidean"
@@ -207,23 +209,23 @@ class _Supervised(_Neighbors):
         weights = self.weights
         if not (callable(weights) or weights in (None, "uniform", "distance")):
             raise ValueError(
-                f"weights is {weights!r}, and must be 'uniform', 'distance', None or a function"
+                f"weights must be 'uniform', 'distance', None or a callable, not {weights!r}"
             )
         self._fit_rows(X)
         self._y = self._learn(y)
         return self
 
     def _learn(self, y: Any) -> NDArray[Any]:
-        """What is kept of `y`."""
+        """Return the targets as they are stored."""
         raise NotImplementedError
 
     def _answers(self, X: Any, wanted: list[Answer]) -> list[Any]:
-        """What the nearest rows of some queries answer, by what is known of the rows."""
+        """Return answers made of the nearest rows of some queries and their targets."""
         search = self._search(X, as_k(self.n_neighbors, "n_neighbors"))
         return answers(search, wanted, self._y)
 
     def _targets(self, y: Any, **how: Any) -> NDArray[Any]:
-        """What is known of the fitted rows, in memory, checked as scikit-learn does it."""
+        """Return the targets in memory, checked by scikit-learn."""
         if y is None:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, "
@@ -264,11 +266,11 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
 
     See Also
     --------
-    dask_gpuselect.neighbors.kneighbors : exactness, loads and memory of the search.
+    dask_gpuselect.neighbors.kneighbors : Exactness, reads and memory of the search.
 
     Notes
     -----
-    Each prediction loads every chunk of the fitted rows once. The targets are held in memory.
+    Each prediction reads every chunk of the fitted rows once. The targets are held in memory.
 
     References
     ----------
@@ -309,7 +311,7 @@ class KNeighborsRegressor(RegressorMixin, _Supervised):  # type: ignore[misc]
         """
         check_is_fitted(self)
         y = self._y
-        # As NumPy's mean, and as a quotient of sums of float64.
+        # NumPy's mean keeps the dtype of floats; weighted means are quotients of float64 sums.
         is_mean = self.weights in (None, "uniform") and y.dtype.kind == "f"
         dtype = y.dtype if is_mean else FLOAT
         answer = Answer(partial(means, weights=self.weights), dtype, y.shape[1:])
@@ -341,13 +343,13 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
 
     See Also
     --------
-    dask_gpuselect.neighbors.kneighbors : exactness, loads and memory of the search.
+    dask_gpuselect.neighbors.kneighbors : Exactness, reads and memory of the search.
 
     Notes
     -----
     If several classes have the most votes, the first of them in `classes_` is predicted.
 
-    Each prediction loads every chunk of the fitted rows once. The classes are held in memory.
+    Each prediction reads every chunk of the fitted rows once. The classes are held in memory.
 
     {References}
 
@@ -437,6 +439,7 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
 
     @property
     def _class_list(self) -> list[NDArray[Any]]:
+        """The classes of each output."""
         found: Any = self.classes_
         return list(found) if self.outputs_2d_ else [found]
 

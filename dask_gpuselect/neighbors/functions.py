@@ -15,7 +15,7 @@ from dask_gpuselect.neighbors.steps import Answer, Search, check_k
 
 @public("X", "Q")
 def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
-    """Exact k nearest rows of each query by Euclidean distance, reading each chunk once.
+    """Find the exact k nearest rows of each query by Euclidean distance, reading each chunk once.
 
     Every distance is computed; there is no approximate index.
 
@@ -51,7 +51,7 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
 
     See Also
     --------
-    dask_gpuselect.neighbors.NearestNeighbors : the same search as a scikit-learn estimator.
+    dask_gpuselect.neighbors.NearestNeighbors : This search as a scikit-learn estimator.
 
     Notes
     -----
@@ -62,13 +62,13 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     or 1e-200 are ordered correctly too. All values are converted to float64, which rounds only
     integers above ``2**53``.
 
-    Loads: each chunk of `X` is loaded once, for any number of queries, and each chunk of `Q` once.
-    Distances and indices that are computed together share these loads.
+    Reads: each chunk of `X` is read once, for any number of queries, and each chunk of `Q` once.
+    Distances and indices that are computed together share these reads.
 
-    Memory of a worker: for each thread, one chunk and one tile of distances (queries by rows). A
-    tile has at most ``dask_gpuselect.distance-limit`` bytes (dask config; 64 MiB, or 512 MiB for
+    Memory: a worker holds, for each thread, one chunk and one tile of distances (queries by rows).
+    A tile has at most ``dask_gpuselect.distance-limit`` bytes (dask config; 64 MiB, or 512 MiB for
     CuPy chunks), and up to five more arrays of its size are needed. NumPy chunks need only 1 MiB
-    for this. In addition, the queries are held in one piece as float64, and each chunk reports 17
+    for this. In addition, the queries are held in one piece as float64, and each chunk returns 17
     bytes for each query and neighbour.
 
     Algorithm: for NumPy chunks, all distances are computed by differences. For other chunks, a
@@ -79,7 +79,7 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
     ----------
     G. Beliakov, "Parallel calculation of the median and order statistics on GPUs with application
     to robust regression", 2011, section VI. As in the paper, the k-th smallest distance is a
-    threshold, and only rows within it are looked at further.
+    threshold, and only rows within it are compared further.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def kneighbors(X: Any, Q: Any, k: int) -> tuple[Any, Any]:
 
 
 def as_rows(a: Any, name: str) -> Any:
-    """An array of real numbers of two dimensions; an error that names it if it is none."""
+    """Return a two-dimensional array of real numbers, or raise an error that names it."""
     if isinstance(a, DaskArray):
         a = entered(a, name, FILL_ROWS)
     else:
@@ -118,7 +118,7 @@ def as_rows(a: Any, name: str) -> Any:
 
 
 def as_k(k: Any, name: str = "k") -> int:
-    """A number of neighbours."""
+    """Return a number of neighbours as an int, or raise."""
     try:
         n = operator.index(k)
     except TypeError:
@@ -131,4 +131,7 @@ def as_k(k: Any, name: str = "k") -> int:
 def check_features(X: Any, Q: Any) -> None:
     """Raise unless the queries have as many features as the rows."""
     if Q.shape[1] != X.shape[1]:
-        raise ValueError(f"Q has {Q.shape[1]} features, but X has {X.shape[1]}")
+        raise ValueError(
+            f"Q has {Q.shape[1]} features, but X has {X.shape[1]}: pass queries with the features "
+            "of X"
+        )

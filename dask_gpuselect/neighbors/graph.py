@@ -36,14 +36,17 @@ from dask_gpuselect.quiet import quietly
 
 
 def answers(search: Search, wanted: Sequence[Answer], *known: NDArray[Any]) -> list[DaskArray]:
-    """Lazy arrays of a row for each query, made of its nearest rows and of what else is known."""
+    """Return lazy arrays with a row for each query, made of its nearest rows and known arrays."""
     needs = [_nearest(search), *(_held([array]) for array in known)]
     return [_answer(each, search, needs) for each in wanted]
 
 
 def _nearest(search: Search) -> DaskArray:
-    """One task, of all rows. The copy of the source is the same for any queries: those that are
-    computed together share the load."""
+    """Return one task that finds the nearest rows among all.
+
+    The copy of the source has the same name for any queries. So those that are computed together
+    share the load.
+    """
     x, q = search.X, search.Q
     x = x if isinstance(x, DaskArray) else _held(search.pieces)
     q = q if isinstance(q, DaskArray) else _held([q])
@@ -71,6 +74,7 @@ def _nearest(search: Search) -> DaskArray:
 
 
 def _answer(wanted: Answer, search: Search, needs: Sequence[DaskArray]) -> DaskArray:
+    """Return the lazy array of one answer."""
     shape = (search.Q.shape[0], *wanted.per_query)
     kind = search.kind_of(wanted)
     meta = _meta(kind, len(shape), wanted.dtype)
@@ -85,8 +89,10 @@ def _answer(wanted: Answer, search: Search, needs: Sequence[DaskArray]) -> DaskA
 
 
 def _held(pieces: Sequence[Any]) -> DaskArray:
-    """A plain array, in pieces of rows, as chunks. Its name follows from its content, which takes a
-    read."""
+    """Return a plain array, in pieces of rows, as a dask array.
+
+    Its name follows from its content, which is read for that.
+    """
     first = pieces[0]
     name = f"neighbors-data-{tokenize(*pieces)}"
     held = {(name, i, *(0,) * (first.ndim - 1)): piece for i, piece in enumerate(pieces)}
@@ -95,12 +101,12 @@ def _held(pieces: Sequence[Any]) -> DaskArray:
 
 
 def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
-    """What dask says that chunks are: of other kinds than NumPy's and CuPy's it takes none."""
+    """Return dask's meta of chunks; of kinds other than NumPy's and CuPy's dask takes none."""
     return meta_from_array(usual(like[:0]), ndim=ndim, dtype=dtype)
 
 
 def _query_rows(chunk: Any) -> KnownChunks:
-    """A chunk of queries on the host."""
+    """Copy a chunk of queries to the host, as float64."""
     host = to_host(chunk)
     check_finite(Q=host)
     return KnownChunks(host.astype(np.float64, copy=False), marks_of([chunk], ordered=True))
@@ -109,8 +115,10 @@ def _query_rows(chunk: Any) -> KnownChunks:
 def _nearest_of_chunk(
     chunk: Any, seen: KnownChunks, place: tuple[int, ...], *, k: int, limit: int, is_same: bool
 ) -> Nearest:
-    """The nearest rows in a chunk, of X; which has to be the chunk of queries at its place, where
-    the queries are X."""
+    """Find the nearest rows of all queries in a chunk of X.
+
+    With `is_same`, the queries are X, and the chunk must equal the chunk of queries at its place.
+    """
     queries: NDArray[np.float64] = seen.value
     if is_same and seen.marks[int(place[0])] != marks_of([chunk], ordered=True)[0]:
         raise changed(place)
@@ -119,12 +127,14 @@ def _nearest_of_chunk(
 
 
 def _finish(parts: list[Nearest], *, k: int) -> Nearest:
+    """Merge the nearest rows of all chunks."""
     found = Nearest.merge(parts, k)
     check_k(k, found.n_rows, len(found.index))
     return found
 
 
 def _finish_without_themselves(parts: list[Nearest], *, k: int) -> Nearest:
+    """Merge the nearest rows of all chunks, without each row itself."""
     found = Nearest.merge(parts, k)
     check_k_of_others(k - 1, found.n_rows)
     return found.without_themselves()

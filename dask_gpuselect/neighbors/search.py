@@ -1,4 +1,4 @@
-"""A search for nearest rows: lazily by a graph, of plain arrays at once."""
+"""A search for nearest rows: lazily by a graph, or eagerly for plain arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_gpuselect.neighbors.steps import Answer, Search, answer_in_kind, check
 
 
 def answers(search: Search, wanted: Sequence[Answer], *known: NDArray[Any]) -> list[Any]:
-    """Arrays of a row for each query, made of its nearest rows and of what else is known."""
+    """Return arrays with a row for each query, made of its nearest rows and known arrays."""
     if search.is_lazy:
         return graph.answers(search, wanted, *known)
     found = _nearest(search)
@@ -32,7 +32,7 @@ def answers(search: Search, wanted: Sequence[Answer], *known: NDArray[Any]) -> l
 
 
 def _nearest(search: Search) -> NearestRows:
-    """The nearest rows of plain arrays. Several threads share large NumPy ones."""
+    """Find the nearest rows of plain arrays. Several threads share large NumPy arrays."""
     pieces, k = search.pieces, search.n_wanted
     how = {"queries": search.Q, "k": k, "limit": search.tile_elements}
     parts = threads.each(partial(_nearest_of_piece, **how), pieces, len(pieces))
@@ -40,5 +40,6 @@ def _nearest(search: Search) -> NearestRows:
 
 
 def _nearest_of_piece(piece: Any, *, queries: Any, k: int, limit: int) -> NearestRows:
+    """Find the nearest rows among a piece of them."""
     check_finite(X=piece, Q=queries)
     return kernels.nearest_in_place(piece, queries, k, limit)

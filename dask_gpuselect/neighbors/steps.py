@@ -1,5 +1,4 @@
-"""What a search for nearest rows is made of, in a graph or without one: what is asked, what answers
-are made of, and the checks of rows."""
+"""Parts of a search for nearest rows, lazy or not: the search, its answers, and checks of rows."""
 
 from __future__ import annotations
 
@@ -16,31 +15,32 @@ from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
 
 DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
-"""Of one tile of distances, if the config value ``dask_gpuselect.distance-limit`` is None. A GPU
-takes milliseconds for a tile, however small: of 1e6 rows and 1,000 queries, tiles of 64 MiB took
+"""Bytes of one tile of distances, if the config value ``dask_gpuselect.distance-limit`` is None. A
+GPU takes milliseconds for a tile of any size: for 1e6 rows and 1,000 queries, tiles of 64 MiB took
 five times as long as those of 1 GiB."""
 
 
 def distance_limit(kind: Any) -> int:
-    """How many bytes a tile of distances may have; at least one distance."""
+    """Return how many bytes a tile of distances may have; at least one distance."""
     chosen = DISTANCE_LIMIT if gpu_of(kind) is None else DISTANCE_LIMIT_OF_GPUS
     return max(8, settings.n_bytes("distance-limit", chosen))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is made of the nearest rows.
+    """An answer that is made of the nearest rows.
 
     Parameters
     ----------
     function : callable
         ``Nearest, *known -> ndarray``.
     dtype : dtype
-        Of what it returns.
+        Dtype of its result.
     per_query : tuple of int
         The shape of the answer for each query.
     in_place : bool
-        Whether it takes any `NearestRows` and nothing else, and its answer is where these are.
+        True if `function` takes any `NearestRows` and nothing else, and its result is on their
+        device.
     """
 
     function: Callable[..., Any]
@@ -50,38 +50,44 @@ class Answer:
 
     @classmethod
     def distances(cls, k: int) -> Answer:
+        """Return the answer with distances."""
         return cls(_distances_of, np.dtype(np.float64), (k,), in_place=True)
 
     @classmethod
     def indices(cls, k: int) -> Answer:
+        """Return the answer with row numbers."""
         return cls(_indices_of, np.dtype(np.int64), (k,), in_place=True)
 
 
 def _distances_of(found: NearestRows) -> Any:
+    """Return the distances of the nearest rows."""
     return found.distances
 
 
 def _indices_of(found: NearestRows) -> Any:
+    """Return the numbers of the nearest rows."""
     return found.index
 
 
 def answer_in_kind(
     function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, found: Nearest, *known: Any
 ) -> Any:
-    """An answer of nearest rows on the host, of the kind of the rows' chunks."""
+    """Compute an answer on the host, and convert it to the kind of the rows' chunks."""
     return in_kind(np.ascontiguousarray(function(found, *known), dtype), kind)
 
 
 @dataclass(frozen=True)
 class Search:
-    """The nearest rows of some queries.
+    """A search for the nearest rows of some queries.
 
     Parameters
     ----------
     X, Q : arrays of `as_rows`
+        The rows, and the queries.
     k : int
+        Number of neighbours.
     leave_out : bool
-        Whether `Q` is `X`, and no row is its own neighbour.
+        True if `Q` is `X`, and no row is its own neighbour.
     """
 
     X: Any
@@ -95,21 +101,21 @@ class Search:
 
     @property
     def kind(self) -> Any:
-        """An array as the rows' chunks are."""
+        """An array of the kind of the rows' chunks."""
         return self.X._meta if isinstance(self.X, DaskArray) else self.X[:0, :]
 
     @property
     def tile_elements(self) -> int:
-        """How many distances are held at most."""
+        """Number of distances that are held at most."""
         return distance_limit(self.kind) // 8
 
     def kind_of(self, answer: Answer) -> Any:
-        """An array as an answer is: as the rows' chunks, but other kinds have no strings."""
+        """Return an array of the kind of an answer; strings are NumPy's always."""
         return self.kind if answer.dtype.kind in "biuf" else np.empty(0)
 
     @property
     def pieces(self) -> list[Any]:
-        """The rows, if they are plain, in views that threads share."""
+        """The rows of a plain array, in views that threads share."""
         n_queries = 0 if math.isnan(self.Q.shape[0]) else self.Q.shape[0]
         work = n_queries * math.prod(self.X.shape)
         n, n_threads = self.X.shape[0], threads.threads_for(self.X, work, "products")
@@ -118,7 +124,7 @@ class Search:
 
     @property
     def n_wanted(self) -> int:
-        """How many rows are looked for: with itself, where none is its own neighbour."""
+        """Number of rows to find: one more if a row is not its own neighbour."""
         return self.k + self.leave_out
 
 
@@ -126,7 +132,10 @@ class Search:
 
 
 def check_k(k: int, n: float, n_queries: float) -> None:
-    """Raise, in scikit-learn's words, if there are fewer rows; not if their number is unknown."""
+    """Raise, in scikit-learn's words, if there are fewer than k rows.
+
+    An unknown number of rows is not checked.
+    """
     if k > n:
         raise ValueError(
             f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, "
@@ -135,7 +144,7 @@ def check_k(k: int, n: float, n_queries: float) -> None:
 
 
 def check_k_of_others(k: int, n: float) -> None:
-    """Raise if there are too few rows, of which none is its own neighbour."""
+    """Raise if there are not more than k rows, because no row is its own neighbour."""
     if k >= n:
         raise ValueError(
             f"Expected n_neighbors < n_samples_fit, but n_neighbors = {k}, "
@@ -144,11 +153,11 @@ def check_k_of_others(k: int, n: float) -> None:
 
 
 def check_finite(place: tuple[int, ...] | None = None, **arrays: Any) -> None:
-    """Raise, in scikit-learn's words, for NaN and infinity, in arrays by their names."""
+    """Raise, in scikit-learn's words, for NaN and infinity in arrays, by their names."""
     floats = {name: a for name, a in arrays.items() if is_kind(a, "real floating")}
     with np.errstate(over="ignore", invalid="ignore"):
-        # One read without a mask: only a sum that is not finite is looked into. All are started
-        # before the first is waited for.
+        # One read without a mask: elements are searched only if the sum is not finite. All sums are
+        # started before the first one is awaited.
         sums = [namespace(a).sum(a) for a in floats.values()]
         for (name, a), total in zip(floats.items(), sums, strict=True):
             if not math.isfinite(float(total)):
@@ -156,6 +165,7 @@ def check_finite(place: tuple[int, ...] | None = None, **arrays: Any) -> None:
 
 
 def _check_finite(a: Any, name: str, where: str) -> None:
+    """Raise for NaN and infinity in an array."""
     xp = namespace(a)
     if bool(xp.all(xp.isfinite(a))):
         return

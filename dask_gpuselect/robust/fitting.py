@@ -341,7 +341,7 @@ def _guesses(
 
 
 def _proven(cuts: Cuts, h: int) -> tuple[FloatArray, int]:
-    """Ends that surely have the h-th residual of a fit between them, by the cuts of all chunks."""
+    """Prove two ends with the h-th residual of a fit between them, by the cuts of all chunks."""
     rank_of_h = np.array([h - 1])
     brackets = find_brackets(cuts, rank_of_h, rank_of_h)
     open_ends = np.where(brackets.wanted[[0, -1]], [-1.0, np.inf], np.nan)

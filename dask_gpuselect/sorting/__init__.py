@@ -1,4 +1,4 @@
-"""Sorted arrays, and bins that hold equal numbers of elements."""
+"""Sorted arrays, and bins with equal numbers of elements."""
 
 from dask_gpuselect.sorting.binning import digitize, quantile_bins
 from dask_gpuselect.sorting.functions import argsort, sort, sort_by

@@ -1,4 +1,4 @@
-"""Bins of equal numbers of elements, and which bin each element is in."""
+"""Bins with equal numbers of elements, and the bin of each element."""
 
 from __future__ import annotations
 
@@ -29,44 +29,47 @@ def quantile_bins(
     where: Any = None,
     nodata: Any = None,
 ) -> Any:
-    """Edges of bins that hold equal numbers of elements: exact quantiles.
+    """Return the edges of bins with equal numbers of elements: exact quantiles.
 
     Parameters
     ----------
     x : dask array, or array_like
-        As of `quantile`, of any shape; a dict or list of arrays too.
+        As for `quantile`, of any shape; a dict or list of arrays too.
     n_bins : int
         From 1 to 2**20.
     axis : None, int or tuple of ints, optional
         Axes along which bins are made; all of them by default. 0 makes bins for each column of a
         table.
     method : str, default "linear"
-        Of `quantile`. With "lower", "higher", "nearest" or "inverted_cdf" the edges are elements of
-        `x`, of its dtype.
+        As for `quantile`. With "lower", "higher", "nearest" or "inverted_cdf" the edges are
+        elements of `x`, of its dtype.
     where, nodata : optional
-        What takes part, and what is left out, as of `quantile`: ``where=da.isfinite(x)``.
+        Which elements take part, and which are left out, as for `quantile`:
+        ``where=da.isfinite(x)``.
 
     Returns
     -------
     dask array, or an array like `x`
-        ``(n_bins + 1,)``, and the axes that are left: the exact quantiles at
-        ``0, 1 / n_bins, ..., 1``, ascending, from the minimum to the maximum. NaN and NaT are left
-        out. Edges are equal where elements tie: no edges can tell those apart, and bins between
-        equal edges are empty.
+        The exact quantiles at ``0, 1 / n_bins, ..., 1``, ascending, from the minimum to the
+        maximum, of shape ``(n_bins + 1,)`` and the axes that are left. NaN and NaT are left out.
+        Edges are equal if elements tie: no edges can separate these, and bins between equal edges
+        are empty.
 
     Raises
     ------
     TypeError, ValueError, ChunksChangedError
-        As `quantile` does; at the call, a ValueError for fewer bins than one or more than 2**20,
-        and a TypeError for a number of bins that is no integer.
+        As `quantile` does. At the call, a ValueError for fewer bins than one or more than 2**20,
+        and a TypeError for a number of bins that is not an integer.
 
     See Also
     --------
-    digitize, quantile, sort
+    digitize : The bin of each element.
+    quantile : Quantiles, also weighted.
+    sort : Sorted arrays.
 
     Notes
     -----
-    Loads and memory: as of `nanquantile`.
+    Reads and memory: as for `nanquantile`.
 
     Examples
     --------
@@ -90,7 +93,7 @@ def quantile_bins(
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, not {n_bins}")
     check_most(n_bins, "n_bins", MOST_BINS)
-    each_of(x, "x")  # which refuses a list of lazy numbers by this name
+    each_of(x, "x")  # refuses a list of lazy numbers under this name
     return nanquantile(
         x, np.arange(n_bins + 1) / n_bins, axis, method=method, where=where, nodata=nodata
     )
@@ -99,42 +102,43 @@ def quantile_bins(
 @same_kind
 @public("x", "bins")
 def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
-    """Indices of the bins to which the elements belong, as `numpy.digitize`; bins may be lazy.
+    """Return the indices of the bins of the elements, as `numpy.digitize`; bins may be lazy.
 
     Parameters
     ----------
     x : dask array, or array_like
-        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
-        chunks, sizes known or not. Chunks are NumPy's or CuPy's.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64, of any shape and
+        chunks. Chunk sizes may be unknown. Chunks are NumPy or CuPy arrays.
     bins : dask array, or array_like
-        One-dimensional; ascending, as those of `quantile_bins` are, or descending. Neighbours may
-        be equal. All of them come to every task.
+        One-dimensional, and ascending, as those of `quantile_bins`, or descending. Neighbours may
+        be equal. Every task is sent all of them.
     right : bool, default False
-        Whether a bin has its right edge, and not the left.
+        Whether a bin includes its right edge instead of its left edge.
 
     Returns
     -------
     dask array, or an array like `x`
-        int64, of the shape and chunks of `x`: how many bins are ``<= x``, or ``< x`` if `right`;
-        if they descend, how many are ``> x``, or ``>= x``. Missing elements (NaN or NaT) are above
-        all bins, as NumPy has them.
+        int64, of the shape and chunks of `x`: the number of bins that are ``<= x``, or ``< x`` if
+        `right`. If bins descend, the number of bins that are ``> x``, or ``>= x``. Missing elements
+        (NaN or NaT) are above all bins, as in NumPy.
 
     Raises
     ------
     TypeError
         At the call, for data or bins that cannot be ordered or compared with each other.
     ValueError
-        For bins that are not one-dimensional, at the call; for some that are missing, or neither
-        ascend nor descend, at the call too, or while computing if they are lazy. While computing,
-        for dates that the finer unit of both does not reach.
+        At the call, for bins that are not one-dimensional, that have missing values, or that
+        neither ascend nor descend; for lazy bins the last two while computing. While computing, for
+        dates that the finer unit of data and bins cannot represent.
 
     See Also
     --------
-    quantile_bins, numpy.digitize
+    quantile_bins : Bins with equal numbers of elements.
+    numpy.digitize : The function for arrays in memory.
 
     Notes
     -----
-    Loads: one, beside those of the bins. Memory: of a task, the chunk, the answer and one more
+    Reads: each chunk of `x` is read once. Memory: a task holds the chunk, the answer and one more
     copy of the chunk.
 
     Integers are compared with float bins exactly, where NumPy rounds those above 2**53.
@@ -148,7 +152,7 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     """
     x, bins = as_array(x), as_array(bins)
     if bins.ndim != 1:
-        raise ValueError(f"bins must be one-dimensional, and these have {bins.ndim} dimensions")
+        raise ValueError(f"bins must be one-dimensional, not of shape {bins.shape}")
     for array in (x, bins):
         radix.check_kind(getattr(array, "_meta", array), "digitize")
     kernel.check_dtypes(x.dtype, bins.dtype)

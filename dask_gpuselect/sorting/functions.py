@@ -27,14 +27,14 @@ def sort(
 ) -> Any:
     """Sort a one-dimensional dask array, reading each chunk two or three times.
 
-    The chunks of the result have exactly the sizes that are asked for.
+    The chunks of the result have exactly the requested sizes.
 
     Parameters
     ----------
     x : dask array, or array_like
-        One-dimensional: of bool, integers, float16, float32 or float64, datetime64 or timedelta64;
-        of any chunks, sizes known or not. Chunks are NumPy's or CuPy's. A plain array is sorted at
-        once, in kind.
+        One-dimensional, of bool, integers, float16, float32 or float64, datetime64 or timedelta64,
+        of any chunks. Chunk sizes may be unknown. Chunks are NumPy or CuPy arrays. A plain array is
+        sorted eagerly, to an array of its kind.
     chunks : int, str, tuple, optional
         Chunks of the result, as in dask: ``1_000_000``, ``"128 MiB"``, ``(3, 4, 3)``. By default
         all have the same size except the last, and there are at most as many as `x` has. If the
@@ -58,47 +58,50 @@ def sort(
     ------
     TypeError
         At the call, for complex, object, string and masked data, for chunks that are neither
-        NumPy's nor CuPy's, and for what is no array.
+        NumPy's nor CuPy's, and for objects that are not arrays.
     ValueError
-        At the call, for more dimensions than one, chunks that do not fit, `chunks` where the size
-        is unknown, and a `split_every` below 2; while computing, for chunks that hold another
+        At the call, for more dimensions than one, chunks that do not fit, `chunks` if the size
+        is unknown, and a `split_every` below 2; while computing, for chunks that have another
         number of elements than the shape says.
     ChunksChangedError
-        While computing, if a chunk differs between two loads.
+        While computing, if a chunk differs between two reads.
     OSError
         While computing, if the directory cannot be written to, or has no room.
 
     See Also
     --------
-    argsort, sort_by, quantile_bins
-    dask_gpuselect.sorting.radix_sort.radix_sort : the distributed radix sort, for comparison.
+    argsort : The indices that sort an array.
+    sort_by : Several arrays in the order of one.
+    quantile_bins : Bins with equal numbers of elements.
+    dask_gpuselect.sorting.radix_sort.radix_sort : The distributed radix sort, for comparison.
 
     Notes
     -----
-    Loads: each chunk is read at most three times. Chunks in memory are read in place. The first one
-    or two loads find the splitters, the elements at the ranks where the chunks of the result begin,
-    by the cuts of `quantile`. Elements of one or two bytes take one load for this, because all
-    values are counted. The first load keeps elements, so that others may need no second: for M
-    chunks in the result, nearly all chunks of mixed data are read twice in all if M is less than
-    about ``sqrt(n) / 150``, and three times from about ``sqrt(n) / 64`` on. The last load divides
-    the elements of each chunk among the chunks of the result; elements that equal a splitter are
-    divided by count. Then NumPy's sort sorts each chunk of the result. It is 4 to 7 times as fast
-    for 64 bits if the processor has AVX2, and faster with AVX-512.
+    Reads: each chunk is read at most three times. Chunks in memory are read in place. The first one
+    or two reads find the splitters, the elements at the ranks where the chunks of the result begin,
+    by the cuts of `quantile`. Elements of one or two bytes take one read for this, because all
+    values are counted. Elements of the first read are cached, which may save the second: for M
+    chunks in the result of n elements, nearly all chunks are read twice in all if M is less than
+    about ``sqrt(n) / 150`` and chunks have similar distributions, and three times from about
+    ``sqrt(n) / 64`` on. The last read divides the elements of each chunk among the chunks of the
+    result; elements that equal a splitter are divided by count. Then NumPy's sort sorts each chunk
+    of the result. It is 4 to 7 times as fast for 64 bits if the processor has AVX2, and faster with
+    AVX-512.
 
-    Memory: of a task, the chunk and two copies of it, or the pieces of a chunk of the result and
-    two copies of these. Besides, all pieces together, which are as large as `x`: on disk, or in the
+    Memory: a task holds a chunk and two copies of it, or the pieces of a chunk of the result and
+    two copies of these. All pieces together, which are as large as `x`, are on disk or in the
     memory of the workers. For P chunks in, M out and n elements, the splitters take about
-    ``40 * sqrt(P * n * M)`` bytes in one place. With CuPy chunks their candidates wait on the
-    device, in room for about a hundredth of the elements. Pieces on disk lie in a file without a
-    name: its room is given back when the last piece has been taken, and when the process ends,
-    however it does. A directory that is kept in memory (``tmpfs``) saves nothing. Nor does a file
-    of a process of dask's scheduler of processes, where all results go through the first process,
-    and each task that hands on a piece is sent a whole chunk: use threads, or a cluster.
+    ``40 * sqrt(P * n * M)`` bytes in one task. With CuPy chunks their candidates wait on the
+    device, in room for about a hundredth of the elements. Pieces on disk are in a file without a
+    name: its space is freed when the last piece has been read, and when the process ends in any
+    way. A directory in memory (``tmpfs``) saves no memory. Nor do files with dask's scheduler of
+    processes, because there all results go through the first process, and each task that hands on a
+    piece is sent a whole chunk: use threads, or a cluster.
 
-    Tasks: P * M that hand on a piece, up to 65,536. Of more, pieces go through groups of about
-    ``sqrt(M)`` chunks of the result, in about ``2 * P * sqrt(M)`` tasks: 200,000 for 2,000 chunks
-    in and out, in 2 s and 150 MB at the call, and 2,100,000 for 10,000, in 25 s and 1.5 GB. There
-    all pieces are moved, and written to disk, twice, though each file is given back with its group.
+    Tasks: P * M tasks hand on a piece, up to 65,536. If there were more, pieces go through groups
+    of about ``sqrt(M)`` chunks of the result, in about ``2 * P * sqrt(M)`` tasks: 200,000 for 2,000
+    chunks in and out, in 2 s and 150 MB at the call, and 2,100,000 for 10,000, in 25 s and 1.5 GB.
+    All pieces are then moved, and written to disk, twice, and each file is freed with its group.
 
     The result does not depend on the chunks of `x`.
 
@@ -131,17 +134,23 @@ def sort(
 def argsort(
     x: Any, *, chunks: Chunks = None, spill: Spill = None, split_every: int | None = None
 ) -> Any:
-    """Indices that sort a one-dimensional dask array; equal elements keep their order.
+    """Return the indices that sort a one-dimensional dask array; equal elements keep their order.
 
     Parameters
     ----------
-    x, chunks, spill, split_every
+    x : dask array, or array_like
+        As for `sort`.
+    chunks : int, str, tuple, optional
+        As for `sort`.
+    spill : bool or path, optional
+        As for `sort`.
+    split_every : int, optional
         As for `sort`.
 
     Returns
     -------
     dask array, or an array like `x`
-        int64: what ``numpy.argsort(x, kind="stable")`` is.
+        int64, equal to ``numpy.argsort(x, kind="stable")``.
 
     Raises
     ------
@@ -150,14 +159,15 @@ def argsort(
 
     See Also
     --------
-    sort, sort_by
+    sort : The sorted array itself.
+    sort_by : Other arrays in this order.
 
     Notes
     -----
-    Loads and memory: as of `sort`, with 8 bytes an element more on disk and 16 in a task, which may
-    hold three copies of its pieces. Keys and places are sorted together, as words of 64 bits. To
-    take other arrays in this order, use `sort_by`, which moves them along: an index that is a dask
-    array takes all of one into memory.
+    Reads and memory: as for `sort`, with 8 bytes an element more on disk and 16 in a task, which
+    may hold three copies of its pieces. Keys and positions are sorted together, as words of 64
+    bits. To take other arrays in this order, use `sort_by`, which moves them together with the key:
+    indexing by a dask array loads all of an array into memory.
 
     Examples
     --------
@@ -189,36 +199,41 @@ def sort_by(
     key : dask array, or array_like
         As `x` of `sort`.
     *values : dask arrays, or array_like
-        Of any dtype, as long as the key along their first axis, and in as many chunks of the same
-        sizes; further axes have one chunk.
-    chunks, spill, split_every
-        As for `sort`; chunks are those of the first axis.
+        Of any dtype. Along their first axis they have the length and the chunks of the key, and one
+        chunk along other axes.
+    chunks : int, str, tuple, optional
+        As for `sort`, along the first axis.
+    spill : bool or path, optional
+        As for `sort`.
+    split_every : int, optional
+        As for `sort`.
 
     Returns
     -------
     tuple of dask arrays, or of arrays like `key`
-        The key, as `sort` gives it, and each of the values, taken in the order ``argsort(key)``.
-        Computed together, by ``dask.compute(*found)`` or ``da.store``, they share all work.
+        The sorted key, and each of the values in the order ``argsort(key)``. Compute them together,
+        by ``dask.compute(*found)`` or ``da.store``, so that they share all tasks.
 
     Raises
     ------
     TypeError, ValueError, ChunksChangedError, OSError
-        As `sort` does; a ValueError at the call for values of another length or other chunks; while
-        computing, where sizes were unknown.
+        As `sort` does; a ValueError for values of another length or other chunks, at the call, or
+        while computing if sizes are unknown.
 
     See Also
     --------
-    sort, argsort
+    sort : One array.
+    argsort : The indices that sort an array.
 
     Notes
     -----
-    Loads: two to three of the key, as of `sort`, and one of the others, in the last: what key and
-    values have in common, for instance the reading of a table, is done as often as the key is
-    loaded.
+    Reads: the key is read two or three times, as by `sort`, and the others once, with the last read
+    of the key. Tasks that key and values share, for example the reading of a table, run as often as
+    the key is read.
 
-    Memory: as of `sort`, with the values beside the key and 8 bytes an element more in a task,
-    which may hold three copies of its pieces. Where pieces go through groups of chunks, their
-    places go along, with 8 bytes an element more on disk.
+    Memory: as for `sort`, with the values in addition to the key and 8 bytes an element more in a
+    task, which may hold three copies of its pieces. If pieces go through groups of chunks, they
+    include positions, with 8 bytes an element more on disk.
 
     Examples
     --------
@@ -242,15 +257,14 @@ def sort_by(
 
 
 def _sorted_now(key: Any, dtype: np.dtype[Any], values: Sequence[Any]) -> tuple[Any, ...]:
-    """`sort_by` of plain arrays."""
+    """Sort plain arrays by a plain key, as `sort_by` does."""
     if any(is_dask_collection(value) for value in values):
-        raise TypeError("a lazy value needs a lazy key: make it one by da.from_array")
+        raise TypeError("values are lazy and the key is not: pass da.from_array(key)")
     given = [value if is_array(value) else np.asarray(value) for value in values]
     for value in given:
         if value.shape[:1] != key.shape:
             raise ValueError(
-                f"each of the values must have as many elements or rows as the key, "
-                f"{key.shape[0]}, and one is of shape {value.shape}"
+                f"values must have as many rows as the key, {key.shape[0]}, not shape {value.shape}"
             )
     keys = ordering.keys_of(key, dtype)
     order = ordering.stable_order(keys)
@@ -261,12 +275,12 @@ def _sorted_now(key: Any, dtype: np.dtype[Any], values: Sequence[Any]) -> tuple[
 
 
 def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
-    """What is sorted, and the dtype of the result."""
+    """Return the array to sort, and the dtype of the result, or raise if it cannot be sorted."""
     x = as_array(x)
     radix.check_kind(getattr(x, "_meta", x), name)
     if x.ndim != 1:
         raise ValueError(
-            f"{name} takes one-dimensional arrays, and this has {x.ndim} dimensions: ravel() it"
+            f"{name} takes one-dimensional arrays, not of shape {x.shape}: pass x.ravel()"
         )
     try:
         return x, result_dtype(x.dtype, METHODS["lower"], weak_q=True)
@@ -278,7 +292,7 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
 
 
 def _value(value: Any, key: DaskArray) -> DaskArray:
-    """A dask array that goes along with the key."""
+    """Return an array to reorder as a dask array, or raise if its chunks are not the key's."""
     value = as_array(value)
     if not isinstance(value, DaskArray):
         is_known = not math.isnan(key.size) and value.shape[:1] == key.shape
@@ -288,15 +302,16 @@ def _value(value: Any, key: DaskArray) -> DaskArray:
     if _goes_along(found.chunks, key.chunks):
         return found
     raise ValueError(
-        f"each of the values must have the chunks of the key, {key.chunks}, along its first axis, "
-        f"and one chunk along others, and one has {value.chunks}"
+        f"values must have the chunks of the key, {key.chunks[0]}, along their first axis, and one "
+        f"chunk along others, not {value.chunks}: type value.rechunk({{0: key.chunks[0]}})"
     )
 
 
 def _goes_along(chunks: tuple[Sizes, ...], of_key: tuple[Sizes, ...]) -> bool:
+    """Return whether an array has the key's chunks along its first axis, and one along others."""
     if not chunks or any(len(sizes) > 1 for sizes in chunks[1:]):
         return False
     (key,), own = of_key, chunks[0]
     if math.isnan(sum(own)) or math.isnan(sum(key)):
-        return len(own) == len(key)  # the sizes show while computing
+        return len(own) == len(key)  # the sizes are checked while computing
     return own == key

@@ -8,12 +8,12 @@
                                                │ a piece for each chunk of the result
                                              merged
 
-The splitters are the elements at the ranks where the chunks of the result begin, so that these have
-the sizes they are to have, whatever the data. What the second load has gathered about them also
-says how many elements of each chunk are before and up to each: a chunk is cut into its pieces, ties
-included, as soon as it is loaded for the third time. It is dealt out to them, not sorted: each
-chunk of the result is sorted once. Where there are many chunks, pieces go through groups of them,
-see `exchange.Stages`.
+The splitters are the elements at the ranks where the chunks of the result begin, so chunks have the
+requested sizes for any data. The second load gathers candidates for the splitters. They also say
+how many elements of each chunk are before and up to each splitter. So a chunk is cut into its
+pieces, ties included, as soon as it is loaded for the third time. Pieces are not sorted: each chunk
+of the result is sorted once. If there are many chunks, pieces go through groups of them, see
+`exchange.Stages`.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ PIECES_MERGED = 256  # by one task
 
 @dataclass(frozen=True)
 class SortPlan:
-    """How a sorted array is put together; deterministically tokenizable.
+    """How a sorted array is put together; tokenized deterministically.
 
     Parameters
     ----------
     label : str
-        For the names of the layers.
+        Prefix of the names of the layers.
     wanted : SortedChunks
-        Of the result.
+        The chunks of the result.
     stages : Stages
         How pieces get to the chunks of the result.
     has_places : bool
-        Whether the elements' places go along with them: if they are asked for, or tell in which
-        order pieces of batches are.
+        True if pieces include the positions of their elements: because these are the result, or
+        because they give the order of pieces of batches.
     wants_places : bool
-        Whether they are all that is asked for.
+        True if the positions alone are the result.
     spill : str, optional
         The directory where pieces wait, "" for dask's. Without one they wait in memory.
     split_every : int
-        Pieces that one task takes at most.
+        Number of pieces that one task takes at most.
     """
 
     label: str
@@ -106,7 +106,8 @@ class SortPlan:
         *,
         wants_places: bool = False,
     ) -> SortPlan:
-        # dask's config value is about reductions: pieces are joined by copying them.
+        # dask's config value is meant for reductions, and pieces are joined by copying them.
+        """Make the plan for a key and other arrays, and check the arguments."""
         every = PIECES_MERGED if split_every is None else parts_merged(split_every, PIECES_MERGED)
         if spill is None:
             spill = _is_worth_spilling(key, payload)
@@ -120,27 +121,29 @@ class SortPlan:
 
 
 def _sorted_chunks(x: DaskArray, chunks: Chunks) -> SortedChunks:
+    """Return the chunks of the result, or raise if they do not fit."""
     if math.isnan(x.size):
         if chunks is not None:
             raise ValueError(
-                "chunks of a sorted array of unknown size are as many as it has now: "
-                "x.compute_chunk_sizes() finds the size"
+                "chunks must not be given for an array of unknown size: type "
+                "x.compute_chunk_sizes() first, or leave out chunks"
             )
         return SortedChunks(x.npartitions)
     if chunks is None:
         chunks = max(1, -(-x.size // x.npartitions))
     if isinstance(chunks, int) and chunks < 1 and chunks != -1:
-        raise ValueError(f"chunks must be positive, or -1 for a single one, and {chunks} is not")
+        raise ValueError(f"chunks must be positive, or -1 for a single chunk, not {chunks}")
     (sizes,) = normalize_chunks(chunks, x.shape, dtype=x.dtype)
     return SortedChunks(len(sizes), tuple(map(int, sizes)))
 
 
 def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
+    """Return whether pieces should wait on disk if the user does not say."""
     arrays = (key, *payload)
     if all(Source.of(x).is_in_memory for x in arrays):
         return False
     limit = settings.n_bytes("spill-limit")
-    return not sum(x.nbytes for x in arrays) <= limit  # unknown sizes are not
+    return not sum(x.nbytes for x in arrays) <= limit  # True for unknown sizes
 
 
 # --- The table: what goes where -------------------------------------------------------------------
@@ -148,15 +151,15 @@ def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deal(Arrays):
-    """What goes where: all that tasks are told of the table of pieces.
+    """Where chunks are cut into pieces: all that tasks know of the table of pieces.
 
     Parameters
     ----------
     table : Table
         Where each chunk is cut, at the steps of the stages alone.
     groups : list of list of Division
-        For each group of chunks of the result how each batch of chunks is cut at those; none
-        without groups.
+        For each group of chunks of the result, where each batch of chunks is cut; empty without
+        groups.
     """
 
     table: Table
@@ -164,10 +167,10 @@ class Deal(Arrays):
 
 
 def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
-    """One object: where all chunks are cut, by two loads, or one that counts all values.
+    """Find where all chunks are cut, as one task, by two loads or one that counts all values.
 
-    There is a number for each chunk and each splitter. So they come together for some splitters at
-    a time, and what is known of these is added up for a batch of chunks at once.
+    There is a number for each chunk and each splitter. So the numbers are gathered for some
+    splitters at a time, and those of a batch of chunks are added up immediately.
     """
     label, question = plan.label, SplitterQuestion(plan.wanted)
     found = by_chunk(x, question, label)
@@ -198,14 +201,15 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
 
 @dataclass(frozen=True)
 class SharedSplitters:
-    """Splitters about which all chunks are asked in one place.
+    """Splitters whose numbers for all chunks are gathered by one task.
 
     Parameters
     ----------
     splitters : ndarray of int64
-        Their numbers: splitter 0 is where chunk 1 of the result begins.
+        The numbers of the splitters: chunk 1 of the result begins at splitter 0.
     groups : tuple of (int, int)
-        The groups that they divide, first and last, exclusive; none if they are between these.
+        The groups that they divide, first and last, exclusive; empty if they are the ends of
+        groups.
     """
 
     splitters: IntArray
@@ -213,10 +217,11 @@ class SharedSplitters:
 
 
 EDGES_WORK = 80
-"""Bytes that the task of some splitters holds for each of them and each chunk, about."""
+"""Approximate bytes that the task of some splitters holds for each of them and each chunk."""
 
 
 def _places_of(plan: SortPlan, n_in: int) -> list[SharedSplitters]:
+    """Divide the splitters among tasks, each of which fits `root-limit`."""
     steps, n_out = np.array(plan.stages.steps), plan.wanted.n_chunks
     places = [SharedSplitters(steps[1:-1] - 1)]
     if not plan.stages.n_batches:
@@ -238,8 +243,10 @@ def _make_deal(
     order: ChunkOrder | None,
     stages: Stages,
 ) -> Table | list[list[Division]]:
-    """Where each chunk is cut at some splitters; of those that divide groups, what that is for
-    every batch of chunks."""
+    """Return where each chunk is cut at some splitters.
+
+    For splitters that divide groups, return where every batch of chunks is cut.
+    """
     edges = Edges.merge(parts)
     edges = edges if order is None else edges.of_chunks(order.turns())
     table = Table.of(edges, splitters.some(some.splitters))
@@ -259,17 +266,20 @@ def _make_deal(
 
 
 def _joined_deals(parts: list[Any]) -> Deal:
+    """Join the table and the divisions of all groups."""
     table, *groups = parts
     return Deal(table, [*itertools.chain(*groups)])
 
 
 def _merge_gathered(parts: list[list[Gathered]]) -> list[Gathered]:
+    """Merge the partial results of several chunks."""
     return [Gathered.merge([*itertools.chain(*parts)])]
 
 
 def _find_splitters(
     parts: list[list[Gathered]], brackets: Brackets, question: SplitterQuestion, meta: Any
 ) -> Splitters:
+    """Select the splitters among all candidates."""
     whole = Gathered.whole([*itertools.chain(*parts)], meta)
     assert whole.tally is not None
     return question.look(brackets, whole.tally)
@@ -278,7 +288,7 @@ def _find_splitters(
 def _edges(
     chunks: list[Gathered], brackets: Brackets, splitters: Splitters, which: list[IntArray]
 ) -> list[Edges]:
-    """The edges of some chunks, at some of the splitters, at others, and so on."""
+    """Return the edges of some chunks, for each of several selections of splitters."""
     tallies = [chunk.tally for chunk in chunks if chunk.tally is not None]
     edges = Edges.merge([Edges.of_chunk(brackets, tally, splitters) for tally in tallies])
     return [edges.some(some) for some in which]
@@ -290,16 +300,18 @@ def _edges(
 def _split(
     chunk: Any, *values_deal_place: Any, dtype: np.dtype[Any], plan: SortPlan, file_name: str
 ) -> list[tuple[Any, ...] | None]:
-    """The pieces of a chunk, one for each chunk of the result: columns of sorted keys and of what
-    goes along with them. None for one without elements."""
+    """Cut a chunk into pieces, one for each chunk of the result.
+
+    A piece is a tuple of columns: the keys and the values beside them. It is None without elements.
+    """
     *values, deal, (place, *_) = values_deal_place
     table: Table = deal.table
     elements = ordering.words_of(chunk, dtype)
     for value in values:
         if len(value) != len(elements):
             raise ValueError(
-                f"chunk {place} of the key has {len(elements)} elements, "
-                f"and of a value {len(value)}"
+                f"chunk {place} of the key has {len(elements)} elements, and that of a value has "
+                f"{len(value)}: they must have the same chunks"
             )
     division = table.division(int(place), range(len(plan.stages.steps)))
     has_order = bool(values) or plan.has_places
@@ -309,7 +321,7 @@ def _split(
     if plan.has_places:
         columns.append(ordering.places(found, table.offsets[place]))
     n_pieces = len(plan.stages.steps) - 1
-    is_one = not plan.stages.n_batches  # else a group's room is given back with the group
+    is_one = not plan.stages.n_batches  # else the disk space of each group is freed with it
     names = [file_name] if is_one else [f"{file_name}-{g}" for g in range(n_pieces)]
     return _keep(columns, division.ends, plan, names)
 
@@ -323,7 +335,7 @@ def _regroup(
     plan: SortPlan,
     file_name: str,
 ) -> list[tuple[Any, ...] | None]:
-    """The pieces for each chunk of a group, of what a batch of chunks has sent to the group."""
+    """Cut the elements that a batch of chunks has sent to a group into pieces for its chunks."""
     first, stop = plan.stages.steps[group : group + 2]
     joined = _join_pieces(pieces)
     if joined is None:
@@ -347,7 +359,10 @@ def _in_pieces(
     *,
     has_order: bool,
 ) -> Dealt:
-    """Elements, or keys, as keys piece by piece, if they are what the loads before have counted."""
+    """Return elements as keys, piece by piece.
+
+    Raise if they are not those that the earlier loads have counted.
+    """
     marks = as_dtype(division.values, dtype)
     known = (division.below, division.upto)
     ends = division.ends if plan.spill is None else None
@@ -355,26 +370,27 @@ def _in_pieces(
     if len(values) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
         return found
     raise ChunksChangedError(
-        f"{name} held other elements on the last load than when it was counted. {ADVICE}"
+        f"{name} had other elements in the last read than when it was counted. {ADVICE}"
     )
 
 
 def _ordered(found: Dealt, values: Sequence[Any]) -> list[Any]:
+    """Return columns in the order of the pieces."""
     return list(values) if found.order is None else [_taken(v, found.order) for v in values]
 
 
 def _taken(rows: Any, order: Any) -> Any:
-    """Rows in an order, where they are: the keys may be on a device and the rows on the host."""
+    """Take rows in an order, on their device: keys may be on a device and rows on the host."""
     return rows[in_kind(order, rows)]
 
 
 def _keep(
     columns: Sequence[Any], ends: NDArray[np.int64], plan: SortPlan, names: Sequence[str]
 ) -> list[tuple[Any, ...] | None]:
-    """Columns in pieces until these are taken, None for those without elements. On disk, in files
-    of these names: one for all, or one for each piece.
+    """Store columns in pieces, in memory or on disk, until the pieces are read.
 
-    In memory they are copies, for a view would keep all of the column.
+    Pieces without elements are None. On disk there is one file for all pieces, or one for each, of
+    these names. In memory pieces are copies, because a view would keep the whole column.
     """
     stops = list(itertools.pairwise(ends.tolist()))
     directory = None if plan.spill is None else directory_of(plan.spill)
@@ -402,7 +418,7 @@ def _keep(
 def sorted_columns(
     plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray] = ()
 ) -> DaskArray:
-    """The chunks of the result, each a tuple of columns."""
+    """Return the chunks of the result, each a tuple of columns."""
     deal = _deal_of(key, plan)
     turn = {"after": (deal.name,), "after_layer": deal.name}
     sources = [private_copy(x, f"load 3 after {deal.name}", **turn) for x in (key, *payload)]
@@ -438,7 +454,7 @@ def sorted_columns(
 
 
 def _rows(x: DaskArray) -> DaskArray:
-    """Its chunks, one along all axes but the first, in a grid of one dimension."""
+    """Return the chunks of an array with one along all axes but the first, in a 1-D grid."""
     name = f"rows-{x.name}"
     keys = ((name, i) for i in range(x.numblocks[0]))
     layer = {key: Alias(key, (x.name, key[1], *[0] * (x.ndim - 1))) for key in keys}
@@ -449,7 +465,7 @@ def _rows(x: DaskArray) -> DaskArray:
 def _empties(
     plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray]
 ) -> list[Any]:
-    """The columns of a piece without elements."""
+    """Return the columns of a piece without elements."""
     keys = ordering.keys_of(key._meta, dtype)[:0].copy()
     places = [ordering.stable_order(keys)] if plan.has_places else []
     rows = (
@@ -459,7 +475,7 @@ def _empties(
 
 
 def _join_pieces(pieces: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None:
-    """Pieces one behind the other, column by column."""
+    """Concatenate pieces, column by column; None if there are none."""
     given = [piece for piece in pieces if piece is not None]
     if not given:
         return None
@@ -467,10 +483,11 @@ def _join_pieces(pieces: list[tuple[Any, ...] | None]) -> tuple[Any, ...] | None
 
 
 def _join_column(parts: Sequence[Any]) -> Any:
+    """Concatenate the parts of a column, some of which may be on disk."""
     if not any(isinstance(part, Spilled) for part in parts):
         return radix.joined(list(parts))
-    # Each is read to where it is to be: a list of all, and then the whole, would be twice as much.
-    dtype = np.result_type(*{part.dtype for part in parts})  # of strings, that of the longest
+    # Each part is read into its place: a list of all parts and their copy would take twice as much.
+    dtype = np.result_type(*{part.dtype for part in parts})  # for strings, that of the longest
     whole = np.empty((sum(part.shape[0] for part in parts), *parts[0].shape[1:]), dtype)
     stop = 0
     for part in parts:
@@ -486,13 +503,15 @@ def _join_column(parts: Sequence[Any]) -> Any:
 def _merge_pieces(
     pieces: list[tuple[Any, ...] | None], empties: list[Any], dtype: np.dtype[Any], plan: SortPlan
 ) -> tuple[Any, ...]:
-    """The columns of a chunk of the result: of elements, unless only places are wanted, and what
-    goes along with them."""
+    """Sort the pieces of a chunk of the result, and return its columns.
+
+    These are the elements and the values beside them, or the positions if only these are wanted.
+    """
     keys, *values = _join_pieces(pieces) or tuple(empties)
     if not values:
         ordering.sort(keys)
         return (ordering.elements_of(keys, dtype),)
-    if plan.stages.n_batches:  # which are of chunks from all over the array
+    if plan.stages.n_batches:  # then pieces come from chunks in any order
         by_place = ordering.stable_order(values[-1])
         order = by_place[ordering.stable_order(keys[by_place])]
     else:
@@ -507,7 +526,7 @@ def _merge_pieces(
 def column(
     merged: DaskArray, plan: SortPlan, i: int, like: DaskArray, dtype: np.dtype[Any]
 ) -> DaskArray:
-    """One of the columns as an array, of rows as of `like`."""
+    """Return one of the columns as an array, with rows like those of `like`."""
     name = f"{plan.label}-{tokenize(merged.name, i)}"
     n_chunks, further = plan.wanted.n_chunks, like.chunks[1:]
     layer = {}

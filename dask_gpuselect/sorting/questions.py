@@ -1,4 +1,4 @@
-"""What is asked of an array that is sorted: where the chunks of the result begin."""
+"""The question about the elements at which the chunks of a sorted array begin."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ MANY = 64
 
 @dataclass(frozen=True)
 class SplitterQuestion(Question):
-    """The elements at which the chunks of the sorted array begin.
+    """The elements at which the chunks of the sorted array begin, as a question.
 
     Parameters
     ----------
     wanted : SortedChunks
+        The chunks of the sorted array.
     """
 
     wanted: SortedChunks
@@ -30,7 +31,7 @@ class SplitterQuestion(Question):
 
     @property
     def has_guess(self) -> bool:
-        """Not by a sample: every chunk is asked what is below each of them."""
+        """Whether a sample can guess brackets. No: every chunk is cut at each splitter."""
         return False
 
     @property
@@ -43,9 +44,11 @@ class SplitterQuestion(Question):
 
     @property
     def keeps(self) -> bool:
-        """Not around so many splitters that all that would have to be kept is too much. Of n
-        elements drawn at random, of which a quarter is seen, it is about 7 / sqrt(n) around
-        each."""
+        """Whether the first load caches elements.
+
+        It does unless there are too many splitters. For n elements in random order, of which a
+        quarter has been read, it would cache about 7 / sqrt(n) of them around each splitter.
+        """
         sizes = self.wanted.sizes
         return sizes is None or MANY * self.wanted.n_chunks <= math.sqrt(sum(sizes))
 

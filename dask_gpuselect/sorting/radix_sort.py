@@ -1,4 +1,4 @@
-"""A distributed radix sort of a dask array, the baseline that selection is compared with.
+"""A distributed radix sort of a dask array, the baseline for comparisons with selection.
 
 ::
 
@@ -7,7 +7,7 @@
                                   │ a piece for each chunk
                                 placed ──> the same for the next digit ──> ... ──> elements
 
-Once a digit, from the least significant on.
+There is a pass for each digit, from the least significant one on.
 """
 
 from __future__ import annotations
@@ -32,60 +32,63 @@ from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.scans import Run, cut_positions, joined_runs
 
-MOST_BITS = 16  # of a digit: its histogram has 2**16 numbers, 512 KiB for each chunk
+MOST_BITS = 16  # bits of a digit: its histogram has 2**16 numbers, 512 KiB for each chunk
 
 
 def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     """Sort a dask array with the distributed radix sort of Spafford et al.
 
-    A baseline: `quantile` and `order_statistic` need no sorted data and are faster. It is of use
-    where the sorted array itself is wanted, and fits the memory of the cluster.
+    This is a baseline for comparisons: `quantile` and `order_statistic` need no sorted data and are
+    faster, and `sort` sorts arrays that are larger than memory.
 
     Parameters
     ----------
     x : dask array
-        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64; of any shape and
-        chunks, sizes known or not. Chunks are NumPy's or CuPy's.
+        Of bool, integers, float16, float32 or float64, datetime64 or timedelta64, of any shape and
+        chunks. Chunk sizes may be unknown. Chunks are NumPy or CuPy arrays.
     bits : int, default 16
-        The width of a digit, 1 to 16: the sort takes ``ceil(bits of an element / bits)`` passes.
+        The width of a digit, 1 to 16. The sort takes ``ceil(bits of an element / bits)`` passes.
 
     Returns
     -------
     dask array
-        One-dimensional, a chunk for each of `x` in C order, with as many elements. NaN and NaT come
-        last, zeros are positive, and the byte order is native.
+        One-dimensional. It has a chunk of the same size for each chunk of `x`, in C order. NaN and
+        NaT come last, zeros are positive, and the byte order is native.
 
     Raises
     ------
     TypeError
-        At the call, for what is no dask array, for complex, object and string data, and for chunks
-        that are neither NumPy's nor CuPy's; while computing, for masked ones.
-    ValueError, TypeError
-        At the call, for `bits` out of range, or no integer.
+        At the call, for objects that are not dask arrays, for complex, object and string data, for
+        chunks that are neither NumPy's nor CuPy's, and for `bits` that is not an integer; while
+        computing, for masked chunks.
+    ValueError
+        At the call, for `bits` out of range.
 
     See Also
     --------
-    dask_gpuselect.sorting.sorted_boxes.describe_sorted
+    sort : Sorts arrays that are larger than memory, reading each chunk two or three times.
+    dask_gpuselect.sorting.sorted_boxes.describe_sorted : Box plots of the sorted array.
 
     Notes
     -----
-    Algorithm 1 of [1]_, with its steps where they are done: 1 a histogram of each chunk, 2 to 6 in
-    `scans.cut_positions`, 7 the exchange of pieces and a local sort.
+    Algorithm 1 of [1]_: step 1 is a histogram of each chunk, steps 2 to 6 are
+    `scans.cut_positions`, and step 7 is the exchange of pieces and a local sort.
 
-    Loads: one of every chunk. Its keys, of the elements' size, then stay in memory.
+    Reads: each chunk is read once. Its keys, of the size of the elements, then stay in memory.
 
-    Memory of a worker: for each chunk that it works on, the chunk and its pieces, and 10 bytes an
-    element for the order of its digits. All chunks are there at once, and in an exchange twice,
-    besides `x` where that is held. The scan takes ``24 * 2**bits`` bytes a chunk in one task.
+    Memory: a worker holds, for each chunk that it works on, the chunk and its pieces, and 10 bytes
+    an element for the order of its digits. All chunks are in memory together, twice during an
+    exchange, in addition to `x` if that is in memory. The scan takes ``24 * 2**bits`` bytes a chunk
+    in one task.
 
-    Steps: for P chunks, P² tasks that hand on a piece in every pass, up to 256 chunks: for 16
-    chunks of 64-bit elements 1,024. From then on pieces go through groups of chunks, by about
+    Tasks: for P chunks, P² tasks hand on a piece in every pass, up to 256 chunks: for 16 chunks of
+    64-bit elements 1,024. For more chunks, pieces go through groups of chunks, by about
     ``2 * P**1.5`` tasks in every pass, and all keys are moved twice.
 
-    The weak spot of the method is that it moves data: in each pass nearly every key may go to
-    another chunk, and of sorted data as many as of any other (III.C.2 of [1]_). What is in order
-    already is noticed here, and nothing moves; neither does it in the pass of a digit that all keys
-    have in common. Data that is nearly sorted is moved in full.
+    The weakness of the method is that it moves data: in each pass nearly every key may go to
+    another chunk, even if the data are sorted (III.C.2 of [1]_). Here nothing is moved if the keys
+    are in order already, or in the pass of a digit that all keys have in common. Data that are
+    nearly sorted are moved completely.
 
     References
     ----------
@@ -100,10 +103,10 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     array([0, 1, 1, 2, 3])
     """
     if not isinstance(x, DaskArray):
-        raise TypeError(f"radix_sort needs a dask array, not {type(x).__name__}")
+        raise TypeError(f"x must be a dask array, not {type(x).__name__}: pass da.from_array(x)")
     bits = operator.index(bits)
     if not 1 <= bits <= MOST_BITS:
-        raise ValueError(f"bits must be from 1 to {MOST_BITS}, and {bits} is not")
+        raise ValueError(f"bits must be from 1 to {MOST_BITS}, not {bits}")
     x = entered(x)
     radix.check_kind(x._meta)
     dtype = result_dtype(x.dtype, METHODS["lower"], weak_q=True)
@@ -119,18 +122,19 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
 
 
 def _is_in_order(keys: DaskArray) -> DaskArray:
-    """One task: whether nothing has to be moved."""
+    """Return a task that finds out whether the keys are in order already."""
     runs = each_chunk(radix.run_of, f"radix-sort-runs-{tokenize(keys.name)}", [keys])
     name = f"radix-sort-ascends-{tokenize(runs.name)}"
     return reduced(runs, "radix-sort-runs-merge", joined_runs, _ascends, name)
 
 
 def _ascends(runs: list[Run]) -> bool:
+    """Return whether all keys ascend."""
     return joined_runs(runs).ascends
 
 
 def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> DaskArray:
-    """The keys in the order of a digit, those with equal ones as they were."""
+    """Sort the keys by a digit; equal digits keep their order."""
     token = tokenize(keys.name, shift, bits)
     stages = Stages.of(keys.npartitions, (1,) * keys.npartitions, in_order=True)
     counts = each_chunk(
@@ -152,16 +156,18 @@ def _one_pass(keys: DaskArray, in_order: DaskArray, shift: int, bits: int) -> Da
 
 
 def _histogram(keys: Any, in_order: bool, *, shift: int, bits: int) -> IntArray | None:
+    """Count the values of a digit in a chunk; None if all keys are in order."""
     return None if in_order else radix.count_digit(keys, shift, bits)[None]
 
 
 def _stack(counts: list[IntArray | None]) -> IntArray | None:
-    """The histograms of some chunks, a row each; None if nothing is to be moved."""
+    """Stack the histograms of some chunks, a row each; None if all keys are in order."""
     found = [rows for rows in counts if rows is not None]
     return np.concatenate(found) if found else None
 
 
 def _scan(counts: list[IntArray | None]) -> IntArray | None:
+    """Find where chunks are cut, from their histograms; None if all keys are in order."""
     table = _stack(counts)
     return None if table is None else cut_positions(table)
 
@@ -176,8 +182,10 @@ def _split(
     shift: int,
     bits: int,
 ) -> list[Any]:
-    """The pieces of a chunk, one for each group of chunks: in the order of the digit, or all of it
-    to its own and None to the others if nothing is to be moved."""
+    """Cut a chunk into pieces in the order of the digit, one for each group of chunks.
+
+    If all keys are in order, its own group gets the whole chunk, and the others None.
+    """
     own = 0
     for i, n in zip(place, grid, strict=True):
         own = own * n + int(i)
@@ -191,7 +199,7 @@ def _split(
 def _regroup(
     pieces: list[Any], batch: int, group: int, cuts: IntArray | None, grouping: Stages
 ) -> list[Any]:
-    """The pieces for each chunk of a group, of what a batch of chunks has sent to the group."""
+    """Cut the keys that a batch of chunks has sent to a group into pieces for its chunks."""
     first, stop = grouping.steps[group : group + 2]
     begin = grouping.batch(batch).start
     chunks = range(begin, begin + len(pieces))
@@ -206,21 +214,20 @@ def _regroup(
     ]
 
 
-# The exchange is dask's own: a task for each piece, which the scheduler moves to the worker that
-# needs it, as the simple shuffle of dask.dataframe does. None of dask's shuffles serves as it is:
+# The exchange has a task for each piece, which the scheduler moves to the worker that needs it, as
+# the simple shuffle of dask.dataframe does. Dask's own shuffles cannot be used:
 #
-# - dask.array.shuffle, slicing and rechunking (P2P or not) want each element's destination when the
-#   graph is built. Here it is known after the scan.
-# - The shuffles of dask.dataframe take it from a column of the data: one destination more for each
-#   key, in pandas' memory and not the GPU's. P2P, which spares the P² tasks, runs on distributed
-#   alone, and joins pieces as they arrive, while a digit's sort must keep the order of the ones
-#   before it.
-# - Its stages join what is meant for several chunks in the order in which it arrives; ours keep the
-#   order of the chunks. See `exchange.Stages`.
+# - dask.array.shuffle, slicing and rechunking (P2P or not) need each element's destination when the
+# graph is built. Here it is known after the scan. - The shuffles of dask.dataframe take the
+# destination from a column of the data: one number more for each key, in pandas' memory and not the
+# GPU's. P2P needs no P² tasks, but it runs only on distributed, and joins pieces as they arrive,
+# while the sort by a digit must keep the order. - The stages of dask.dataframe join pieces for
+# several chunks in the order of their arrival; ours keep the order of the chunks. See
+# `exchange.Stages`.
 def _exchange(
     pieces: DaskArray, cuts: DaskArray, stages: Stages, token: Hashable, shift: int, bits: int
 ) -> DaskArray:
-    """Each chunk takes its pieces from all chunks and puts them in order."""
+    """Move the pieces to their chunks, and put each chunk in order."""
     return exchanged(
         pieces,
         stages,
@@ -237,10 +244,11 @@ def _exchange(
 
 
 def _place(pieces: list[Any], shift: int, bits: int, are_ordered: bool) -> Any:  # noqa: FBT001
-    """The keys of all pieces of a chunk, in the order of the digit; equal ones stay in order.
+    """Return the keys of all pieces of a chunk, in the order of the digit.
 
-    Each piece is in that order by itself if `are_ordered`: it comes from one chunk, and not through
-    groups, where it is put together of those of several.
+    Keys with equal digits keep their order. With `are_ordered`, each piece is in that order
+    already, because it comes from one chunk. Otherwise pieces went through groups, and are made of
+    parts from several chunks.
     """
     given = [piece for piece in pieces if piece is not None]
     if len(given) < len(pieces):

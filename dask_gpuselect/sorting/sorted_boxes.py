@@ -5,7 +5,7 @@
     ordered ──> ends ──merge──> places ──> quartiles ──merge──> fences ──> searches ──merge──> box
                                                                                └────> fliers
 
-The searches are of the chunks in which the fences lie, as the ends of all chunks tell.
+The ends of all chunks show which chunks have the fences. Only these chunks are searched.
 """
 
 from __future__ import annotations
@@ -37,18 +37,22 @@ LINEAR = METHODS["linear"]
 
 @dataclass(frozen=True, eq=False)
 class SortedBox:
-    """The statistics of one box, each a dask array; `dask.compute` computes all at once.
+    """The statistics of one box, each a dask array; `dask.compute` computes them together.
 
     Parameters
     ----------
     n, n_nan : dask array of int64, without dimensions
-        Elements that are not NaN, and those that are.
+        Numbers of elements that are not NaN, and of those that are.
     q1, med, q3, iqr, whislo, whishi : dask array of float64, without dimensions
-        As of `Box`; NaN if all elements are.
+        As in `Box`; NaN if all elements are.
     n_low, n_high : dask array of int64, without dimensions
-        Fliers below and above the whiskers.
+        Numbers of fliers below and above the whiskers.
     fliers_low, fliers_high : dask array, one-dimensional
-        All of them, ascending: slices of the sorted array, of unknown size until computed.
+        All fliers, ascending: slices of the sorted array, of unknown size until computed.
+
+    See Also
+    --------
+    describe_sorted : Makes it.
     """
 
     n: DaskArray
@@ -66,38 +70,42 @@ class SortedBox:
 
 
 def describe_sorted(ordered: DaskArray, whis: float = 1.5) -> SortedBox:
-    """Quartiles, whiskers and fliers of an array that is sorted.
+    """Return quartiles, whiskers and fliers of a sorted array.
 
     Parameters
     ----------
     ordered : dask array
-        One-dimensional, of integers or floats, ascending with NaN last: of
-        `dask_gpuselect.radix_sort.radix_sort`. Best persisted: its chunks are held until the fences
-        are known.
+        One-dimensional, of integers or floats, ascending with NaN last, as
+        `dask_gpuselect.radix_sort.radix_sort` and `sort` return it. Persist it if possible: its
+        chunks stay in memory until the fences are known.
     whis : float, default 1.5
-        The whiskers end at the last elements within so many interquartile ranges from the box.
+        The whiskers end at the last elements within `whis` interquartile ranges from the box.
 
     Returns
     -------
     SortedBox
-        What `describe_boxplot` says of the data. Nothing is computed yet.
+        The statistics that `describe_boxplot` has for the data. Nothing is computed yet.
 
     Raises
     ------
     TypeError
-        For other data than real numbers.
+        For data that are not real numbers.
     ValueError
-        At the call, for more dimensions or a `whis` that is negative; while computing, if the ends
+        At the call, for more than one dimension or a negative `whis`; while computing, if the ends
         of the chunks do not ascend.
+
+    See Also
+    --------
+    describe_boxplot : Box plots of data that are not sorted.
 
     Notes
     -----
     The algorithm of section I.A of [1]_: the quartiles in constant time from their positions, the
-    fliers by a binary search for each fence (II.B). Of each chunk two elements are read, those at
-    the quartiles, and of the two chunks in which the fences lie one for each step of a search.
+    fliers by a binary search for each fence (II.B). The elements at the quartiles are read, and in
+    the two chunks that have the fences one element for each step of a search.
 
-    The paper takes the mean of two elements for every quartile between them; this is
-    ``numpy.quantile``'s linear interpolation, as `describe_boxplot` has it. The whiskers are
+    The paper takes the mean of two elements for every quartile between them. Here it is
+    ``numpy.quantile``'s linear interpolation, as in `describe_boxplot`. The whiskers are
     float64, as in ``Boxplot.to_dict()``.
 
     References
@@ -114,20 +122,24 @@ def describe_sorted(ordered: DaskArray, whis: float = 1.5) -> SortedBox:
     (1.25, 2.5, 3.75, array([90]))
     """
     if not isinstance(ordered, DaskArray):
-        raise TypeError(f"a sorted dask array is needed, not {type(ordered).__name__}")
+        raise TypeError(
+            f"ordered must be a sorted dask array, not {type(ordered).__name__}: pass "
+            "da.from_array(ordered)"
+        )
     if ordered.ndim != 1:
-        raise ValueError(f"a sorted array has one dimension, not {ordered.ndim}")
+        raise ValueError(f"ordered must be one-dimensional, not of shape {ordered.shape}")
     if not whis >= 0:
-        raise ValueError(f"whis must not be negative, and {whis} is")
+        raise ValueError(f"whis must be a number of at least 0, not {whis}")
     dtype = numpy_dtype(ordered)
     if dtype.kind in "bmM":
-        raise TypeError(f"a box plot needs numbers, not {dtype}")
-    result_dtype(dtype, LINEAR, weak_q=False)  # raises for others that are not
+        raise TypeError(f"box plots need integers or floats, not {dtype}")
+    result_dtype(dtype, LINEAR, weak_q=False)  # raises for other unsupported dtypes
     rule = Rule(float(whis), autorange=False, max_fliers=0, method=LINEAR.name)
     return _box_of(entered(ordered), rule)
 
 
 def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
+    """Build the graph of the statistics of a sorted array."""
     token = tokenize(ordered.name, rule)
     ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
     places = reduced(
@@ -166,7 +178,7 @@ REALS = ("q1", "med", "q3", "iqr", "whislo", "whishi")
 
 
 def _number(box: DaskArray, name: str, token: str) -> DaskArray:
-    """One statistic as an array."""
+    """Return one statistic as an array."""
     key = (f"sorted-{name}-{token}",)
     tasks = {key: Task(key, getitem, TaskRef((box.name,)), name)}
     dtype = np.int64 if name in COUNTS else np.float64
@@ -178,7 +190,7 @@ def _number(box: DaskArray, name: str, token: str) -> DaskArray:
 def _slice(
     part: Callable[[Any, Beyond], Any], name: str, ordered: DaskArray, beyond: DaskArray
 ) -> DaskArray:
-    """The parts of all chunks that are beyond a fence."""
+    """Return the elements of all chunks that are beyond a fence, as a dask array."""
     found = each_chunk(part, name, [ordered, beyond])
     unknown = ((np.nan,) * ordered.npartitions,)
     return DaskArray(found.dask, name, unknown, meta=ordered._meta)
@@ -189,8 +201,11 @@ def _slice(
 
 @dataclass(frozen=True)
 class Ends:
-    """A chunk's number of elements without NaN, that of NaN, and the first and the last of the
-    former; None if there are none."""
+    """The ends of a sorted chunk.
+
+    They are its numbers of elements that are not NaN and of NaN, and the first and the last element
+    that is not NaN; None if there is none.
+    """
 
     n: int
     n_nan: int
@@ -199,6 +214,7 @@ class Ends:
 
 
 def _ends(chunk: Any) -> Ends:
+    """Return the ends of a sorted chunk."""
     size = int(chunk.shape[0])
     n = size
     if size and _is_nan(_element(chunk, size - 1)):
@@ -209,27 +225,29 @@ def _ends(chunk: Any) -> Ends:
 
 
 def _element(chunk: Any, i: int) -> Any:
-    """One element, on the host."""
+    """Return one element, on the host."""
     return elements_at(chunk, np.array([i]))[0]
 
 
 def _is_nan(value: Any) -> bool:
+    """Return whether a value is NaN."""
     return bool(value != value)
 
 
 @dataclass(frozen=True)
 class SortedRanks:
-    """How many elements there are, what ranks are wanted, and where the chunks begin.
+    """Ranks of the neighbours of the quartiles, and the ranks at which the chunks begin.
 
     Parameters
     ----------
     n, n_nan : int
+        Numbers of elements that are not NaN, and of NaN.
     starts : ndarray of int64, shape (chunks + 1,)
         The rank of the first element of each chunk, and the number of all.
     lower, upper : ndarray of int64
         Ranks of the neighbours of each quartile.
     weight : ndarray of float64
-        Of the upper one.
+        Weight of the upper neighbour.
     """
 
     n: int
@@ -241,11 +259,12 @@ class SortedRanks:
 
 
 def _chain_ends(parts: list[Any]) -> list[Any]:
-    """One list of what chunks report, which merges have put into lists already."""
+    """Join the ends of chunks, some of which are in lists already, to one list."""
     return list(chain.from_iterable(part if isinstance(part, list) else [part] for part in parts))
 
 
 def _places(parts: list[Any], q: tuple[float, ...]) -> SortedRanks:
+    """Return the ranks of the neighbours of the quartiles, by the ends of all chunks."""
     ends: list[Ends] = _chain_ends(parts)
     _check_ascending(ends)
     starts = np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
@@ -256,14 +275,17 @@ def _places(parts: list[Any], q: tuple[float, ...]) -> SortedRanks:
 
 
 def _check_ascending(ends: list[Ends]) -> None:
+    """Raise unless the ends of the chunks ascend."""
     filled = [each for each in ends if each.n or each.n_nan]
     for one, other in pairwise(filled):
         if other.n and (one.n_nan or one.last > other.first):
-            raise ValueError("the array is not sorted: the ends of its chunks do not ascend")
+            raise ValueError(
+                "ordered is not sorted, because the ends of its chunks do not ascend: pass sort(x)"
+            )
 
 
 def _pick(chunk: Any, places: SortedRanks, block: tuple[int, ...]) -> dict[int, Any]:
-    """The elements of wanted ranks that are in a chunk."""
+    """Return the elements of wanted ranks that are in a chunk, by their ranks."""
     start, stop = places.starts[int(block[0]) :][:2].tolist()
     wanted = {*places.lower.tolist(), *places.upper.tolist()}
     here = sorted(rank for rank in wanted if start <= rank < stop)
@@ -274,12 +296,13 @@ def _pick(chunk: Any, places: SortedRanks, block: tuple[int, ...]) -> dict[int, 
 
 
 def _join_picked(parts: list[dict[int, Any]]) -> dict[int, Any]:
+    """Join the elements of several chunks."""
     return {rank: element for part in parts for rank, element in part.items()}
 
 
 @dataclass(frozen=True)
 class Quartiles:
-    """The quartiles, and the fences by them."""
+    """The quartiles, and the fences that follow from them."""
 
     q: NDArray[np.float64]
     low: float
@@ -287,6 +310,7 @@ class Quartiles:
 
 
 def _quartiles(parts: list[dict[int, Any]], places: SortedRanks, rule: Rule) -> Quartiles:
+    """Interpolate the quartiles."""
     if places.n == 0:
         nan = float("nan")
         return Quartiles(np.full(len(rule.q), nan), nan, nan)
@@ -304,8 +328,11 @@ def _quartiles(parts: list[dict[int, Any]], places: SortedRanks, rule: Rule) -> 
 
 @dataclass(frozen=True)
 class Beyond:
-    """How many elements are beyond each fence, and the nearest ones inside it, None if there are
-    none; of a chunk also where its fliers above begin and end."""
+    """Numbers of elements beyond the fences, and the nearest elements inside them.
+
+    The elements are None if there are none. For a single chunk, `n` is the number of its elements
+    that are not NaN.
+    """
 
     below: int
     above: int
@@ -315,6 +342,7 @@ class Beyond:
 
     @classmethod
     def joined(cls, parts: list[Beyond]) -> Beyond:
+        """Join the results of several chunks."""
         low = next((part.low for part in parts if part.low is not None), None)
         high = next((part.high for part in reversed(parts) if part.high is not None), None)
         below, above, n = (
@@ -324,7 +352,7 @@ class Beyond:
 
 
 def _beyond(chunk: Any, ends: Ends, quartiles: Quartiles) -> Beyond:
-    """What a search in a chunk finds. Where NaN is a fence, nothing is beyond or inside it."""
+    """Search the fences in a chunk. If a fence is NaN, nothing is beyond or inside it."""
     n = ends.n
     first = _first(chunk, ends, lambda value: value >= quartiles.low)
     behind = _first(chunk, ends, lambda value: value > quartiles.high)
@@ -340,7 +368,10 @@ def _beyond(chunk: Any, ends: Ends, quartiles: Quartiles) -> Beyond:
 
 
 def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
-    """The first element, as float64, of which something holds that holds of all after it."""
+    """Return the number of the first element, as float64, for which a condition holds.
+
+    It holds for all elements after it.
+    """
     if ends.n == 0 or holds(float(ends.first)):
         return 0
     if not holds(float(ends.last)):
@@ -349,6 +380,7 @@ def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
 
 
 def _statistics(parts: list[Beyond], places: SortedRanks, quartiles: Quartiles) -> dict[str, Any]:
+    """Return the statistics of a box by their names."""
     found = Beyond.joined(parts)
     q1, med, q3 = quartiles.q[:3].tolist()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -362,7 +394,7 @@ def _statistics(parts: list[Beyond], places: SortedRanks, quartiles: Quartiles) 
 
 
 def _whiskers(found: Beyond, q1: float, q3: float) -> tuple[float, float]:
-    """No whisker ends within the box: as in matplotlib, it is then the box's end."""
+    """Return the ends of the whiskers, none of which ends inside the box, as in matplotlib."""
     low = q1 if found.low is None else found.low.item()
     high = q3 if found.high is None else found.high.item()
     # A zero is positive, as those of describe_boxplot are.
@@ -370,8 +402,10 @@ def _whiskers(found: Beyond, q1: float, q3: float) -> tuple[float, float]:
 
 
 def _fliers_low(chunk: Any, beyond: Beyond) -> Any:
+    """Return the fliers of a chunk below the lower fence."""
     return chunk[: beyond.below]
 
 
 def _fliers_high(chunk: Any, beyond: Beyond) -> Any:
+    """Return the fliers of a chunk above the upper fence."""
     return chunk[beyond.n - beyond.above : beyond.n]
