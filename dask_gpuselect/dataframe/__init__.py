@@ -1,7 +1,7 @@
-"""Exact order statistics of dask.dataframe's collections: ``import dask_gpuselect.dataframe``.
+"""Exact order statistics of dask's Series and DataFrames: ``import dask_gpuselect.dataframe``.
 
-Series and DataFrames then have the accessor ``exact``. While `dask_gpuselect.enable` is in force,
-their own `quantile` and `median` are exact too.
+They then have the accessor ``exact``. While `dask_gpuselect.enable` is in force, their own
+`quantile` and `median` are exact too.
 """
 
 from dask_gpuselect.optional import needs

@@ -1,5 +1,4 @@
-"""The accessor ``exact`` of dask's Series and DataFrames, and their own methods while they are
-enabled."""
+"""The accessor ``exact`` of dask's Series and DataFrames, and replacements of their own methods."""
 
 from __future__ import annotations
 
@@ -52,14 +51,19 @@ class ExactSeries:
     Parameters
     ----------
     series : dask Series
-        Of numbers, bool, dates or time differences: NumPy's, nullable or pyarrow-backed. Partitions
-        of any number and length.
+        Of numbers, bool, dates or time differences: NumPy's, nullable or pyarrow-backed. It may
+        have any number of partitions of any length.
+
+    See Also
+    --------
+    ExactDataFrame : The accessor of a DataFrame.
+    dask_gpuselect.quantile : Quantiles of dask arrays.
 
     Notes
     -----
-    Loads: at most two of every partition, of this column alone where the source can read it alone.
-    Nothing is computed by a call. Memory: a partition and what is read of it for each thread, and
-    what `dask_gpuselect.quantile` says of chunks.
+    Reads: each partition is read at most twice, and this column alone if the source can read single
+    columns. A call computes nothing. Memory: for each thread, a partition and the part of it that
+    is used, and the memory of `dask_gpuselect.quantile` for chunks.
 
     Examples
     --------
@@ -79,7 +83,7 @@ class ExactSeries:
 
     @public()
     def quantile(self, q: Q = 0.5, interpolation: str = "linear", method: str | None = None) -> Any:
-        """Exact quantiles, as ``pandas.Series.quantile`` gives them.
+        """Return exact quantiles, as ``pandas.Series.quantile`` does.
 
         Parameters
         ----------
@@ -89,54 +93,54 @@ class ExactSeries:
             pandas' "linear", "lower", "higher", "midpoint" or "nearest", or another of the thirteen
             methods of ``numpy.quantile``.
         method : str, optional
-            The same by NumPy's word for it; it overrides `interpolation`.
+            NumPy's name of `interpolation`, which it overrides.
 
         Returns
         -------
         dask Scalar, or dask Series
-            For several q a Series with q as its index and the name of the column. Missing elements
+            For several q, a Series with q as its index and the name of the column. Missing elements
             are left out; without others the result is missing. "lower", "higher", "nearest",
             "inverted_cdf" and "closest_observation" keep the dtype of the column; the others
-            give float64, Float64 (Float32 of Float32), or double[pyarrow]. Dates stay dates.
+            give float64, Float64 (Float32 for Float32), or double[pyarrow]. Dates stay dates.
 
         Raises
         ------
         TypeError
             At the call, for strings, categories, objects, periods, decimals, complex and sparse
-            columns; for a bool column whose elements would be mixed; for a lazy q.
+            columns; for a bool column with a method that interpolates; for a lazy q.
         ValueError
-            At the call, for a q outside [0, 1], of two dimensions or more, or an unknown method.
+            At the call, for a q outside [0, 1] or of two dimensions or more, or an unknown method.
         ChunksChangedError
-            While computing, if a partition differs between two loads.
+            While computing, if a partition differs between two reads.
 
         See Also
         --------
-        dask_gpuselect.quantile
+        dask_gpuselect.quantile : Quantiles of dask arrays.
 
         Notes
         -----
-        Two loads of every partition, for any number of q.
+        Each partition is read at most twice, for any number of q.
 
-        pandas' dtypes depend on the data in places; here they do not. A whole quantile of an Int64
-        column stays a float, and a float32 column gives float64 with a NaN or without. What
-        lies between two dates is rounded to the nearest unit; pandas rounds it to 53 bits, and cuts
-        it. The median of dates is cut to a whole unit, as pandas does.
+        pandas' dtypes may depend on the data; here they do not. A quantile of an Int64 column that
+        is a whole number stays a float, and a float32 column gives float64 with or without NaN. A
+        quantile between two dates is rounded to the nearest unit; pandas rounds it to 53 bits, and
+        truncates it. The median of dates is truncated to a whole unit, as in pandas.
         """
         return _quantile(self._series, [Column.of(self._series._meta)], q, method or interpolation)
 
     @public()
     def median(self, skipna: bool = True) -> Any:
-        """Exact median, as ``pandas.Series.median`` gives it.
+        """Return the exact median, as ``pandas.Series.median`` does.
 
         Parameters
         ----------
         skipna : bool, default True
-            Whether missing elements are left out; otherwise one of them makes the result missing.
+            Whether missing elements are left out. Otherwise one of them makes the result missing.
 
         Returns
         -------
         dask Scalar
-            float16 and float32 keep their type, all other numbers give float64. Dates stay dates.
+            float16 and float32 keep their dtype, all other numbers give float64. Dates stay dates.
 
         Raises
         ------
@@ -145,13 +149,13 @@ class ExactSeries:
 
         Notes
         -----
-        Two loads of every partition.
+        Each partition is read at most twice.
         """
         return _median(self._series, [Column.of(self._series._meta)], skipna=skipna)
 
     @public()
     def describe(self, percentiles: Sequence[float] | None = None) -> Any:
-        """Count, mean, standard deviation, extremes and percentiles, as ``pandas.Series.describe``.
+        """Return count, mean, standard deviation, extremes and percentiles, as pandas' `describe`.
 
         Parameters
         ----------
@@ -162,36 +166,37 @@ class ExactSeries:
         -------
         dask Series
             Of float64, Float64 or double[pyarrow]. The standard deviation has n - 1 degrees of
-            freedom. It and the mean are those of exact arithmetic, rounded once.
+            freedom. The mean and the standard deviation are those of exact arithmetic, rounded
+            once.
 
         Raises
         ------
         TypeError
             At the call, for a column that is not of integers or floats.
         ValueError
-            At the call, for percentiles outside [0, 1] or twice the same.
+            At the call, for percentiles outside [0, 1] or repeated ones.
         ChunksChangedError
-            While computing, if a partition differs between two loads.
+            While computing, if a partition differs between two reads.
 
         Notes
         -----
-        Two loads of every partition, for all of it.
+        Each partition is read at most twice, for all statistics together.
         """
         return _describe(self._series, [Column.of(self._series._meta)], percentiles)
 
     @public()
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """Statistics of a box plot of this Series.
+        """Return statistics of a box plot of this Series.
 
         Parameters
         ----------
         **how
-            For `dask_gpuselect.describe_boxplot`, but no `axis`.
+            For `dask_gpuselect.describe_boxplot`, except `axis`.
 
         Returns
         -------
         Boxplot
-            Of one box, with the name of the column. Nullable integers are described as float64.
+            One box, with the name of the column. Nullable integers are described as float64.
 
         Raises
         ------
@@ -201,7 +206,7 @@ class ExactSeries:
 
         Notes
         -----
-        Two loads of every partition; a third where many elements lie about a fence.
+        Each partition is read at most twice; a third time if many elements lie near a fence.
         """
         return _describe_boxplot(self._series, [Column.of(self._series._meta)], how)
 
@@ -213,35 +218,36 @@ class ExactSeries:
         center: bool = False,
         closed: str | None = None,
     ) -> ExactSeriesRolling:
-        """Moving windows of rows, as ``pandas.Series.rolling`` has them.
+        """Return moving windows of rows, as ``pandas.Series.rolling``.
 
         Parameters
         ----------
         window : int
-            How many rows a window holds.
+            Number of rows of a window.
         min_periods : int, optional
-            How many of them must not be missing for an answer other than NaN; by default all.
+            Number of rows of a window that must not be missing; with fewer the answer is NaN. By
+            default all.
         center : bool, default False
-            Whether a window lies around its row, or ends with it.
+            Whether a window lies around its row instead of ending with it.
         closed : {"right", "left", "both", "neither"}, optional
-            Which ends a window holds.
+            The ends that a window includes.
 
         Returns
         -------
-        ExactRolling
+        ExactSeriesRolling
             With the methods `median`, `quantile`, `mad`, `iqr`, `min` and `max`.
 
         Raises
         ------
         TypeError
-            At the call, for a Series that is not of numbers, and a window that is no integer.
+            At the call, for a Series that is not of numbers, and a window that is not an integer.
         ValueError
             At the call, for a window below 1.
             While computing, by dask, for a partition with fewer rows than a window reaches.
 
         Notes
         -----
-        One load of every partition.
+        Each partition is read once.
         """
         return ExactSeriesRolling(self._series, window, min_periods, center, closed)
 
@@ -252,11 +258,17 @@ class ExactDataFrame:
     Parameters
     ----------
     frame : dask DataFrame
+        It may have any number of partitions of any length.
+
+    See Also
+    --------
+    ExactSeries : The accessor of a Series.
+    ExactFrameGroupBy : Groups of rows.
 
     Notes
     -----
-    Loads: at most two of every partition, for all columns that are asked of together, and of no
-    others where the source can leave columns out. Nothing is computed by a call.
+    Reads: each partition is read at most twice for all columns of a call, without other columns if
+    the source can read single columns. A call computes nothing.
 
     Examples
     --------
@@ -282,16 +294,16 @@ class ExactDataFrame:
         interpolation: str = "linear",
         method: str | None = None,
     ) -> Any:
-        """Exact quantiles of every column, as ``pandas.DataFrame.quantile`` gives them.
+        """Return exact quantiles of every column, as ``pandas.DataFrame.quantile`` does.
 
         Parameters
         ----------
         q : float or 1-D array_like of floats, default 0.5
             In [0, 1].
         axis : {0, "index"}
-            Of rows, ``df.quantile(q, axis=1)`` of dask's own is exact.
+            Quantiles of rows are dask's own, ``df.quantile(q, axis=1)``, which is exact.
         numeric_only : bool, default False
-            Whether to leave out what is neither a number nor bool.
+            Whether to leave out columns that are neither numbers nor bool.
         interpolation, method : str
             As for a Series.
 
@@ -304,11 +316,11 @@ class ExactDataFrame:
         Raises
         ------
         TypeError, ValueError, ChunksChangedError
-            As for a Series; for another axis.
+            As for a Series; a ValueError for another axis.
 
         Notes
         -----
-        Two loads of every partition, for all columns and q.
+        Each partition is read at most twice, for all columns and q.
         """
         _check_axis(axis)
         frame, columns = self._columns(numeric_only=numeric_only)
@@ -316,14 +328,14 @@ class ExactDataFrame:
 
     @public()
     def median(self, axis: int | str = 0, skipna: bool = True, numeric_only: bool = False) -> Any:
-        """Exact median of every column, as ``pandas.DataFrame.median`` gives it.
+        """Return the exact median of every column, as ``pandas.DataFrame.median`` does.
 
         Parameters
         ----------
         axis, numeric_only
-            As of `quantile`.
+            As for `quantile`.
         skipna : bool, default True
-            Whether missing elements are left out; otherwise one makes its column's median missing.
+            Whether missing elements are left out. Otherwise one makes its column's median missing.
 
         Returns
         -------
@@ -337,7 +349,7 @@ class ExactDataFrame:
 
         Notes
         -----
-        Two loads of every partition, for all columns.
+        Each partition is read at most twice, for all columns.
         """
         _check_axis(axis)
         frame, columns = self._columns(numeric_only=numeric_only)
@@ -345,7 +357,7 @@ class ExactDataFrame:
 
     @public()
     def describe(self, percentiles: Sequence[float] | None = None) -> Any:
-        """Count, mean, standard deviation, extremes and percentiles of each numeric column.
+        """Return count, mean, standard deviation, extremes and percentiles of each numeric column.
 
         The answer looks like that of ``pandas.DataFrame.describe``. Numeric columns are those of
         integers and floats.
@@ -358,30 +370,30 @@ class ExactDataFrame:
         Returns
         -------
         dask DataFrame
-            A column for each; see `ExactSeries.describe`. Dates are left out.
+            A column for each numeric one; see `ExactSeries.describe`. Dates are left out.
 
         Raises
         ------
         TypeError
-            At the call, if there is no such column.
+            At the call, if there is no numeric column.
         ValueError, ChunksChangedError
             As for a Series.
 
         Notes
         -----
-        Two loads of every partition, for all of it.
+        Each partition is read at most twice, for all statistics together.
         """
         frame, columns = self._numbers()
         return _describe(frame, columns, percentiles)
 
     @public()
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """Statistics of a box plot for each column of integers or floats.
+        """Return statistics of a box plot for each column of integers or floats.
 
         Parameters
         ----------
         **how
-            For `dask_gpuselect.describe_boxplot`, but no `axis`.
+            For `dask_gpuselect.describe_boxplot`, except `axis`.
 
         Returns
         -------
@@ -391,12 +403,12 @@ class ExactDataFrame:
         Raises
         ------
         TypeError, ValueError
-            As `dask_gpuselect.describe_boxplot` does, and if there is no such column.
+            As `dask_gpuselect.describe_boxplot` does, and a TypeError if there is no such column.
 
         Notes
         -----
-        Two loads of every partition for all columns; a third of a column of which many elements lie
-        about a fence.
+        Each partition is read at most twice for all columns. A column with many elements near a
+        fence is read a third time.
         """
         frame, columns = self._numbers()
         return _describe_boxplot(frame, columns, how)
@@ -407,9 +419,9 @@ class ExactDataFrame:
         Parameters
         ----------
         by : name of a column, lazy Series, or list of them
-            Of any dtype that pandas groups by. Of categories only those that are there make groups,
-            as with ``observed=True``. A Series that is no column of the frame needs a name of its
-            own, and the partitions of the frame.
+            Of any dtype that pandas groups by. Only categories that occur make groups, as with
+            ``observed=True``. A Series that is not a column of the frame needs a name of its own,
+            and the partitions of the frame.
         sort : bool, default True
             Whether groups ascend; otherwise they are in the order in which they appear.
         dropna : bool, default True
@@ -423,14 +435,14 @@ class ExactDataFrame:
         Raises
         ------
         KeyError, ValueError
-            For a key that is no column, or is there twice; for a Series without a name of its own.
+            For a key that is not a column, or is repeated; for a Series without a name of its own.
         TypeError
-            For a lazy key that is no Series, and for frames of cuDF.
+            For a lazy key that is not a Series, and for frames of cuDF.
 
         Notes
         -----
-        Reads every partition twice, whatever the number of groups: see `ExactFrameGroupBy`. Nothing
-        is shuffled, so groups may be larger than any partition.
+        Each partition is read at most twice, for any number of groups: see `ExactFrameGroupBy`.
+        Nothing is shuffled, so groups may be larger than any partition.
 
         Examples
         --------
@@ -448,20 +460,28 @@ class ExactDataFrame:
         return grouped(self._frame, by, sort, dropna)
 
     def _columns(self, *, numeric_only: bool) -> tuple[Any, list[Column]]:
+        """Return the frame of the columns to ask about, and these columns."""
         meta = _by_place(self._frame)
         if numeric_only:
             meta = meta.select_dtypes(["number", "bool"], exclude=["timedelta"])
         return self._only(meta)
 
     def _numbers(self) -> tuple[Any, list[Column]]:
+        """Return the frame of the columns of numbers, and these columns; raise without any."""
         meta = _by_place(self._frame).select_dtypes("number", exclude=["timedelta"])
         if not len(meta.columns):
-            raise TypeError("the frame has no column of numbers to describe")
+            raise TypeError(
+                "the frame has no column of integers or floats to describe: its "
+                "dtypes are "
+                f"{', '.join(sorted(set(map(str, self._frame._meta.dtypes))))}"
+            )
         return self._only(meta)
 
     def _only(self, meta: Any) -> tuple[Any, list[Column]]:
-        """The frame of some columns, told by their places, and these. Columns that share a name
-        cannot be told apart by dask: then all are read."""
+        """Return the frame of some columns, given by their places, and these columns.
+
+        dask cannot separate columns that share a name: then all columns are read.
+        """
         names, places = self._frame._meta.columns, list(meta.columns)
         frame = self._frame
         if names.is_unique:
@@ -471,31 +491,36 @@ class ExactDataFrame:
 
 
 def _by_place(frame: Any) -> Any:
-    """The meta of a frame with the places of its columns for names."""
+    """Return the meta of a frame with the places of its columns as names."""
     meta = frame._meta
     return meta.set_axis(range(len(meta.columns)), axis=1)
 
 
 def _check_axis(axis: int | str) -> None:
+    """Raise unless the axis is that of the rows."""
     if axis not in (0, "index"):
-        raise ValueError(f"axis must be 0, and not {axis!r}: dask's own quantile(axis=1) is exact")
+        raise ValueError(
+            f"axis must be 0, not {axis!r}: for rows, type df.quantile(q, axis=1), which is exact"
+        )
 
 
 # --- What is asked --------------------------------------------------------------------------------
 
 
 def _quantile(frame: Any, columns: list[Column], q: Any, method: str) -> Any:
+    """Ask for quantiles of some columns."""
     return _asked(frame, columns, q, check_method(method), skipna=True, label="quantile")
 
 
 def _median(frame: Any, columns: list[Column], *, skipna: bool) -> Any:
+    """Ask for the medians of some columns."""
     return _asked(frame, columns, 0.5, MEDIAN, skipna=bool(skipna), label="median")
 
 
 def _asked(
     frame: Any, columns: list[Column], q: Any, method: Method, *, skipna: bool, label: str
 ) -> Any:
-    """The quantiles of some columns, as pandas has them."""
+    """Ask for quantiles of some columns, in the form of pandas' answers."""
     given, is_scalar = probabilities(q)
     wanted = tuple(given.tolist())
     questions = [
@@ -520,10 +545,11 @@ def _asked(
 
 
 def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | None) -> Any:
+    """Ask for the description of some columns."""
     for column in columns:
         if column.dtype.kind not in "iuf":
-            raise TypeError(f"only numbers are described, and not {column.kind}")
-    # pandas checks the percentiles, puts them in order and names them.
+            raise TypeError(f"describe needs columns of integers or floats, not {column.kind}")
+    # pandas checks, sorts and names the percentiles.
     index = list(pd.Series([0.0, 1.0]).describe(percentiles=percentiles).index)
     asked = {0.25, 0.5, 0.75} if percentiles is None else set(map(float, percentiles))
     if len(index) > 5 + len(asked):  # pandas before 3 adds the median
@@ -538,8 +564,9 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
 
 
 def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:
+    """Ask for the boxes of some columns."""
     if "axis" in how:
-        raise TypeError("a box is of all elements of a column, and takes no axis")
+        raise TypeError("axis is not supported: a box describes all elements of a column")
     arrays = numbers_as_arrays(frame, columns)
     names = _names(frame, columns)
     given: Any = dict(zip(map(str, names), arrays, strict=True))
@@ -557,8 +584,7 @@ def _ask(
     counted: list[Column],
     label: str,
 ) -> list[Any]:
-    """The answers to a question about each column, and how much is missing in some, in shared
-    loads."""
+    """Ask a question about each column, and count the missing elements of some, in shared loads."""
     wanted: list[tuple[int | None, Callable[[Any], Any]]] = [
         (column.place, elements(column.dtype)) for column in columns
     ]
@@ -578,7 +604,7 @@ def _ask(
 
 
 def _names(frame: Any, columns: Sequence[Column]) -> Any:
-    """An index of the names of some columns; of a Series its own."""
+    """Return an index of the names of some columns; for a Series its own name."""
     if frame.ndim == 1:
         return pd.Index([frame.name])
     return frame._meta.columns[[column.place for column in columns]]
@@ -593,6 +619,7 @@ def _as_quantiles(
     is_scalar: bool,
     name: Hashable,
 ) -> Any:
+    """Return found quantiles in the form of pandas' answer."""
     values = found[: len(columns)]
     for place, n_missing in zip(counted, found[len(columns) :], strict=True):
         values[place] = None if n_missing else values[place]
@@ -609,6 +636,7 @@ def _as_quantiles(
 def _as_description(
     found: list[Described], columns: list[Column], names: Any, index: list[str]
 ) -> Any:
+    """Return found descriptions in the form of pandas' answer."""
     answers = []
     for column, (n, mean, std, values) in zip(columns, found, strict=True):
         rest = [None] * (len(index) - 3) if values is None else values.tolist()
@@ -619,6 +647,7 @@ def _as_description(
 
 
 def _framed(answers: list[Any], names: Any, index: Any, *, is_series: bool) -> Any:
+    """Return the answers about columns as a Series or a DataFrame."""
     if is_series:
         return answers[0].set_axis(index).rename(names[0])
     frame = pd.DataFrame(dict(enumerate(answers))).set_axis(index)
@@ -626,7 +655,7 @@ def _framed(answers: list[Any], names: Any, index: Any, *, is_series: bool) -> A
 
 
 def _empty(result: Any) -> Any:
-    """The meta of a result."""
+    """Return the meta of a result."""
     return result.iloc[:0] if isinstance(result, pd.Series | pd.DataFrame) else result
 
 
@@ -634,12 +663,15 @@ def _empty(result: Any) -> Any:
 
 
 def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours, but for rows, and for what is asked to be approximate."""
+    """Return the method that replaces dask's `quantile`.
+
+    dask's own answers for rows (``axis=1``), and if an approximate method is asked for.
+    """
 
     @wraps(original)
     def quantile(self: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) > len(_ORDER[self.ndim]):
-            return original(self, *args, **kwargs)  # which says so
+            return original(self, *args, **kwargs)  # which raises
         asked = dict(zip(_ORDER[self.ndim], args, strict=False)) | kwargs
         method = asked.pop("method", "default")
         if method in ("dask", "tdigest") or asked.get("axis", 0) not in (0, "index"):
@@ -649,18 +681,21 @@ def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return _exact(self).quantile(**asked)
         except TypeError as error:
-            original(self, *args, **kwargs)  # which may have an error of its own
+            original(self, *args, **kwargs)  # which may raise an error of its own
             raise approximate_instead(error, 'method="dask"') from error
 
     return quantile
 
 
 _ORDER = {1: ("q", "method"), 2: ("q", "axis", "numeric_only", "method")}
-"""Arguments of dask's own, by the dimensions of the collection."""
+"""Positional arguments of dask's own methods, by the dimensions of the collection."""
 
 
 def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours, which dask's own refuses to find, but for rows."""
+    """Return the method that replaces dask's `median`, which raises for columns.
+
+    dask's own answers for rows (``axis=1``).
+    """
 
     @wraps(original)
     def median(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -673,7 +708,10 @@ def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _routed_describe(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours of numbers; dask's own for other columns, with a warning where it is approximate."""
+    """Return the method that replaces dask's `describe` for columns of numbers.
+
+    dask's own answers for other columns, with a warning if it is approximate.
+    """
 
     @wraps(original)
     def describe(
@@ -699,8 +737,8 @@ def _routed_describe(original: Callable[..., Any]) -> Callable[..., Any]:
             return _exact(self).describe(percentiles)
         if len(numbers.columns) or len(dates.columns):
             warnings.warn(
-                "dask describes this, and its percentiles are approximate: x.exact.describe() has "
-                "those of columns of numbers",
+                "dask computes describe() of this collection, and its percentiles are approximate: "
+                "type x.exact.describe() for exact ones of the columns of numbers",
                 stacklevel=2,
             )
         return own()
@@ -709,6 +747,7 @@ def _routed_describe(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _exact(collection: Any) -> Any:
+    """Return the accessor of a Series or a DataFrame."""
     return (ExactDataFrame if collection.ndim == 2 else ExactSeries)(collection)
 
 

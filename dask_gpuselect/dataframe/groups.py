@@ -41,22 +41,27 @@ Of = Callable[[Any], Any]
 class ExactFrameGroupBy:
     """The groups of the rows of a dask DataFrame, made by ``df.exact.groupby(keys)``.
 
-    ``groups["v"]`` and ``groups[["v", "w"]]`` name the columns that are asked about, as in pandas.
-    By default these are all but the keys.
+    ``groups["v"]`` and ``groups[["v", "w"]]`` select columns, as in pandas. By default all columns
+    except the keys are selected.
+
+    See Also
+    --------
+    ExactDataFrame.groupby : Makes it.
+    dask_gpuselect.groups.groupby : Groups of dask arrays.
 
     Notes
     -----
-    Loads: two of every partition for all columns and quantiles, and for the names of the groups; of
-    the keys and the columns that are asked about alone, where the source can read these alone. No
-    row moves to another partition, and a group may be larger than any. Nothing is computed by a
-    call.
+    Reads: each partition is read at most twice for all columns and quantiles, and for the names of
+    the groups. Only the keys and the selected columns are read if the source can read single
+    columns. No row moves to another partition, and a group may be larger than any partition. A call
+    computes nothing.
 
-    Memory: a partition for each thread, and a copy of its columns. Of each group that has n rows in
-    a partition come about sqrt(n) pivots, and as many candidates, for each column, and the group's
-    key: of groups of which a partition has a row or two, all rows. Where such reports might exceed
-    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), if each partition were of dask's
-    ``array.chunk-size``, up to 64 tasks look at them, each at the groups of some keys. What they
-    find comes to one place: the keys, two numbers and a few sizes for each group, column and q.
+    Memory: for each thread, a partition and a copy of its columns. A group that has n rows in a
+    partition returns about sqrt(n) pivots and as many candidates for each column, and its key; all
+    rows if it has one or two. If these partial results might exceed ``dask_gpuselect.root-limit``
+    (dask config; 1 GiB), assuming partitions of dask's ``array.chunk-size``, up to 64 tasks share
+    them, each for the groups of some keys. One task gathers the results: the keys, two numbers and
+    a few sizes for each group, column and q.
     """
 
     def __init__(
@@ -72,8 +77,8 @@ class ExactFrameGroupBy:
             found: ExactFrameGroupBy = self[name]
             return found
         raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}, and the frame no such "
-            "column to choose"
+            f"{type(self).__name__!r} object has no attribute {name!r}, and the frame has no such "
+            "column"
         )
 
     def __dir__(self) -> list[str]:
@@ -83,11 +88,13 @@ class ExactFrameGroupBy:
 
     @public()
     def __getitem__(self, columns: Any) -> ExactFrameGroupBy:
-        """The same groups, of one column or of several in a list."""
+        """Select one column, or several in a list."""
         if self._columns is not None:
-            raise IndexError(f"the columns are chosen already: {self._columns!r}")
+            raise IndexError(
+                f"columns are selected already, {self._columns!r}: select all of them in one list"
+            )
         chosen = ExactFrameGroupBy(self._frame, self._keys, self._order, columns)
-        chosen._by_pandas()  # which raises for a column that is not there
+        chosen._by_pandas()  # raises for a column that does not exist
         return chosen
 
     @public()
@@ -98,7 +105,7 @@ class ExactFrameGroupBy:
         numeric_only: bool = False,
         method: str | None = None,
     ) -> Any:
-        """Exact quantiles of every group, as pandas' ``groupby(...).quantile`` gives them.
+        """Return exact quantiles of every group, as pandas' ``groupby(...).quantile`` does.
 
         Parameters
         ----------
@@ -110,33 +117,33 @@ class ExactFrameGroupBy:
         numeric_only : bool, default False
             Whether to leave out columns that are neither numbers nor bool.
         method : str, optional
-            The same as `interpolation` by NumPy's word for it; it overrides `interpolation`.
+            NumPy's name of `interpolation`, which it overrides.
 
         Returns
         -------
         dask Series or DataFrame
-            A Series for one column that is chosen by its name, else a DataFrame; of one partition.
-            Its index is that of the groups, for several q with q as a further level. Dtypes are
-            those of pandas' groups. Missing elements are left out; without others the answer is
-            missing.
+            A Series for one column that is selected by its name, else a DataFrame; of one
+            partition. Its index is that of the groups, for several q with q as a further level.
+            Dtypes are those of pandas' groups. Missing elements are left out; without others the
+            answer is missing.
 
         Raises
         ------
         TypeError
             At the call, for columns of strings, categories, objects and others without quantiles,
-            and where pandas has none of groups: of bool and float16.
+            and for bool and float16, which pandas does not support in groups.
         ValueError
             At the call, for a q outside [0, 1], or an unknown method.
         ChunksChangedError
-            While computing, if a partition differs between two loads.
+            While computing, if a partition differs between two reads.
 
         Notes
         -----
-        Two loads of every partition, for all columns and q.
+        Each partition is read at most twice, for all columns and q.
 
-        Numbers are those of ``numpy.quantile`` of the group, which pandas' may miss by the last
-        bits: it selects integers as float64. uint64 elements stay uint64 where pandas makes int64
-        of them.
+        Answers are those of ``numpy.quantile`` of the group. pandas' answers may differ in the last
+        bits, because it selects integers as float64. uint64 elements stay uint64, where pandas
+        converts them to int64.
         """
         chosen = check_method(method or interpolation)
         given, is_scalar = probabilities(q)
@@ -144,7 +151,7 @@ class ExactFrameGroupBy:
 
         def by_pandas(groups: Any) -> Any:
             if any(self._frame._meta[name].dtype == np.bool_ for name in self._chosen):
-                raise TypeError("bool has no quantiles")  # pandas 3 says so, and 2.2 warns
+                raise TypeError("bool has no quantiles")  # as pandas 3; pandas 2.2 warns
             how = {"numeric_only": True} if numeric_only else {}
             return groups.quantile(0.5 if is_scalar else [0.5], interpolation=word, **how)
 
@@ -153,7 +160,7 @@ class ExactFrameGroupBy:
 
     @public()
     def median(self, numeric_only: bool = False) -> Any:
-        """Exact median of every group, as pandas' ``groupby(...).median`` gives it.
+        """Return the exact median of every group, as pandas' ``groupby(...).median`` does.
 
         Parameters
         ----------
@@ -163,16 +170,16 @@ class ExactFrameGroupBy:
         Returns
         -------
         dask Series or DataFrame
-            As of `quantile`, for one q. float16 and float32 keep their type.
+            As for `quantile`, for one q. float16 and float32 keep their dtype.
 
         Raises
         ------
         TypeError, ChunksChangedError
-            As `quantile` does; bool and float16 have medians.
+            As `quantile` does, but bool and float16 have medians.
 
         Notes
         -----
-        Two loads of every partition, for all columns.
+        Each partition is read at most twice, for all columns.
         """
 
         def by_pandas(groups: Any) -> Any:
@@ -182,7 +189,9 @@ class ExactFrameGroupBy:
 
     @public()
     def count(self) -> Any:
-        """How many elements of every group are not missing, as pandas' ``groupby(...).count``.
+        """Count the elements of every group that are not missing.
+
+        The answer is that of pandas' ``groupby(...).count``.
 
         Returns
         -------
@@ -191,7 +200,7 @@ class ExactFrameGroupBy:
 
         Notes
         -----
-        One load of every partition.
+        Each partition is read once.
         """
         expected = self._by_pandas(lambda groups: groups.count())
         places, frame = self._answered(expected)
@@ -200,17 +209,18 @@ class ExactFrameGroupBy:
 
     @public()
     def agg(self, func: Any) -> Any:
-        """Several of these statistics of every group, as pandas' ``groupby(...).agg`` gives them.
+        """Return several statistics of every group, as pandas' ``groupby(...).agg`` does.
 
         Parameters
         ----------
         func : str, list of str, or dict of them by column
-            "median", "quantile" (the median by pandas' other name) and "count".
+            "median", "quantile" (which is the median, as in pandas) and "count".
 
         Returns
         -------
         dask Series or DataFrame
-            As pandas has it: for a list a column for each, of a DataFrame a level more of columns.
+            As in pandas: a list gives a column for each statistic, and one more level of columns
+            for a DataFrame.
 
         Raises
         ------
@@ -219,7 +229,7 @@ class ExactFrameGroupBy:
 
         Notes
         -----
-        Loads: those of each statistic, one after the other.
+        Reads: those of each statistic, one after the other.
         """
         is_one = self._columns is not None and not isinstance(self._columns, list)
         if not isinstance(func, dict):
@@ -228,7 +238,9 @@ class ExactFrameGroupBy:
                 return getattr(self, func)()
             func = {name: func for name in self._chosen}
         elif is_one:
-            raise TypeError("a dict is by columns, and one is chosen already: pass a list")
+            raise TypeError(
+                "func must be a str or a list of str for one selected column, not a dict"
+            )
         several = {name: [each] if isinstance(each, str) else each for name, each in func.items()}
         pairs = [(name, word) for name, words in several.items() for word in words]
         _check_aggregated([word for _, word in pairs])
@@ -244,34 +256,36 @@ class ExactFrameGroupBy:
         return dd.map_partitions(_side_by_side, *found, **how)
 
     def _of(self, column: Hashable) -> ExactFrameGroupBy:
-        """The same groups, of one column whether others are chosen or not."""
+        """Select one column, whether others are selected or not."""
         return ExactFrameGroupBy(self._frame, self._keys, self._order, column)
 
     @public()
     def describe(self) -> Any:
-        """Count, mean, standard deviation, extremes and quartiles of every group.
+        """Return count, mean, standard deviation, extremes and quartiles of every group.
 
         Returns
         -------
         dask DataFrame
-            As pandas' ``groupby(...).describe`` of columns of numbers: others are left out unless
-            they are chosen. The mean is that of exact arithmetic, rounded once.
+            As pandas' ``groupby(...).describe`` for columns of numbers. Others are left out unless
+            they are selected. The mean is that of exact arithmetic, rounded once.
 
         Raises
         ------
         TypeError, ValueError
-            As of `describe_boxplot`, of which these numbers are.
+            As `describe_boxplot` does.
 
         Notes
         -----
-        Loads: those of `describe_boxplot` for each column, and one.
+        Reads: those of `describe_boxplot` for each column, and one more.
         """
         names = self._chosen
         if self._columns is None:
             numbers = set(self._frame._meta.select_dtypes("number", exclude=["timedelta"]).columns)
             names = [name for name in names if name in numbers]
         if not names:
-            raise TypeError("there is no column of numbers to describe")
+            raise TypeError(
+                "there is no column of integers or floats to describe: select one, as groups['v']"
+            )
         chosen = self._columns if self._columns is not None else names
         alone = ExactFrameGroupBy(self._frame, self._keys, self._order, chosen)
         meta = alone._by_pandas(lambda groups: groups.describe()).iloc[:0]
@@ -282,12 +296,12 @@ class ExactFrameGroupBy:
 
     @public("where", "weights")
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """A box for each group of one column, which the group labels.
+        """Return a box for each group of one column, labelled with the group.
 
         Parameters
         ----------
         **how
-            For `dask_gpuselect.describe_boxplot`, but no `axis`.
+            For `dask_gpuselect.describe_boxplot`, except `axis`.
 
         Returns
         -------
@@ -297,20 +311,24 @@ class ExactFrameGroupBy:
         Raises
         ------
         TypeError, ValueError
-            As `dask_gpuselect.describe_boxplot` does; for several columns; for groups in the order
-            in which they appear, and of missing keys. While computing, for keys that are floats
-            with fractions.
+            As `dask_gpuselect.describe_boxplot` does; for several columns; for ``sort=False`` or
+            ``dropna=False``. While computing, for keys that are floats with fractions.
 
         Notes
         -----
-        Two loads of every partition; one before of the keys alone, and one more of them if they are
-        strings, categories or nullable; one after if many elements lie about a fence.
+        Each partition is read twice. The keys alone are read once before, and once more if they are
+        strings, categories or nullable. All are read once more if many elements lie near a fence.
         """
         names = self._chosen
         if len(names) != 1:
-            raise TypeError(f'name one column, as groups["{names[0]}"], and not {len(names)}')
+            raise TypeError(
+                "describe_boxplot needs one selected column, not "
+                f'{len(names)}: type groups["{names[0]}"]'
+            )
         if not (self._order.sort and self._order.dropna):
-            raise ValueError("boxes are of sorted groups, without missing keys")
+            raise ValueError(
+                "describe_boxplot needs groupby(..., sort=True, dropna=True), the defaults"
+            )
         needed = list(dict.fromkeys([*self._keys, *names]))
         frame = self._frame[needed]
         metas = [frame._meta[name] for name in self._keys]
@@ -318,7 +336,7 @@ class ExactFrameGroupBy:
         place = needed.index(names[0])
         column = Column.of(frame._meta[names[0]], place)
         if column.dtype.kind not in "iuf":
-            raise TypeError(f"a box plot needs numbers, not {column.kind}")
+            raise TypeError(f"box plots need integers or floats, not {column.kind}")
         wanted = [
             (needed.index(key), take) for key, (take, _) in zip(self._keys, taken, strict=True)
         ]
@@ -336,13 +354,17 @@ class ExactFrameGroupBy:
         *,
         is_scalar: bool,
     ) -> Any:
+        """Ask for quantiles of the selected columns, in the form of pandas' answer."""
         if not numeric_only:
             for name in self._chosen:
-                Column.of(self._frame._meta[name])  # raises for what has no quantiles
+                Column.of(self._frame._meta[name])  # raises for dtypes without quantiles
         expected = self._by_pandas(by_pandas)
         places, frame = self._answered(expected)
         if not places:
-            raise TypeError("there is no column of numbers to ask about")
+            raise TypeError(
+                "there is no column of numbers: select others, as groups['v'], or pass "
+                "numeric_only=False"
+            )
         columns = [Column.of(frame._meta.iloc[:, place], place) for place in places]
         dtypes = [_as_numbers(column) for column in columns]
         questions = [ColumnQuantiles.of(q, method, dtype, skips_missing=True) for dtype in dtypes]
@@ -356,13 +378,13 @@ class ExactFrameGroupBy:
 
     @property
     def _chosen(self) -> list[Hashable]:
-        """The columns that are asked about."""
+        """The selected columns."""
         if self._columns is None:
             return [name for name in self._frame.columns if name not in self._keys]
         return self._columns if isinstance(self._columns, list) else [self._columns]
 
     def _by_pandas(self, ask: Of = lambda groups: None) -> Any:
-        """What pandas answers about a few typical rows: names, dtypes and levels, or its error."""
+        """Return pandas' answer for a few typical rows: names, dtypes, levels, or its error."""
         groups = meta_nonempty(self._frame._meta).groupby(
             list(self._keys), sort=self._order.sort, dropna=self._order.dropna, observed=True
         )
@@ -370,16 +392,16 @@ class ExactFrameGroupBy:
         try:
             return ask(groups)
         except (TypeError, NotImplementedError) as error:
-            raise TypeError(f"pandas does not answer this of these groups: {error!r}") from error
+            raise TypeError(f"pandas does not support this for these groups: {error!r}") from error
 
     def _answered(self, expected: Any) -> tuple[list[int], Any]:
-        """The places of the columns of an answer in the frame of these and the keys; the frame."""
+        """Return the places of the answered columns in a frame with the keys, and that frame."""
         names = list(expected.columns) if expected.ndim == 2 else [self._columns]
         needed = list(dict.fromkeys([*self._keys, *names]))
         return [needed.index(name) for name in names], self._frame[needed]
 
     def _table(self, frame: Any, columns: Sequence[tuple[int, Of]]) -> DaskArray:
-        """The keys and some columns, which are loaded together."""
+        """Return the keys and some columns, which are loaded together."""
         places = range(len(self._keys))
         arrays = columns_as_arrays(frame, [(None, keyed(places, self._order)), *columns])
         return table(arrays[0], [as_accompanied(array) for array in arrays[1:]])
@@ -387,16 +409,17 @@ class ExactFrameGroupBy:
     def _lazily(
         self, answer: DaskArray, values: Callable[..., Any], expected: Any, frame: Any, label: str
     ) -> Any:
+        """Return a lazy answer in the form of pandas'."""
         made = partial(_as_pandas, values=values, keys=self._keys, meta=expected.iloc[:0])
         return lazily([answer], made, expected.iloc[:0], frame, f"group-{label}")
 
 
 AGGREGATED = ("median", "quantile", "count")
-"""What `ExactFrameGroupBy.agg` takes."""
+"""Statistics that `ExactFrameGroupBy.agg` supports."""
 
 
 def _described(counts: Any, *boxes: Boxplot, meta: Any) -> Any:
-    """What pandas describes of groups, by a Series about them and their boxes."""
+    """Return pandas' description of groups, by the counts of groups and their boxes."""
     columns = []
     for each in boxes:
         box = each.to_dict()
@@ -411,21 +434,22 @@ def _described(counts: Any, *boxes: Boxplot, meta: Any) -> Any:
 
 
 def _check_aggregated(words: Sequence[Any]) -> None:
+    """Raise unless `agg` supports all of some statistics."""
     for word in words:
         if word not in AGGREGATED:
             raise TypeError(
-                f"agg takes {', '.join(map(repr, AGGREGATED))}, and not {word!r}: dask's own "
-                "df.groupby(keys).agg is exact for sums, means and extremes"
+                f"agg supports {', '.join(map(repr, AGGREGATED))}, not {word!r}: type "
+                "df.groupby(keys).agg, dask's own, which is exact for sums, means and extremes"
             )
 
 
 def _side_by_side(*found: Any, columns: Any) -> Any:
-    """Answers about the same groups as columns of one frame."""
+    """Return answers about the same groups as columns of one frame."""
     return pd.concat(found, axis=1).set_axis(columns, axis=1)
 
 
 def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
-    """The groups of a frame's rows, all arguments checked."""
+    """Check the arguments of `groupby`, and return the groups of a frame's rows."""
     check_known(sort, "sort")
     check_known(dropna, "dropna")
     keys = list(by) if isinstance(by, list) else [by]
@@ -433,40 +457,52 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
         if isinstance(key, dd.Series):
             frame, keys[i] = _with_key(frame, key)
         else:
-            check_known(key, "by", "name a column, or pass a lazy Series of the frame")
+            check_known(
+                key,
+                "by",
+                "pass the name of a column, or a Series; df.assign(key=...) adds a column",
+            )
     names = list(frame.columns)
     if len(set(names)) < len(names):
-        raise ValueError("the names of the columns must be distinct")
+        raise ValueError(
+            f"names of columns must be distinct, not {names}: rename columns first, "
+            "df.rename(columns=...)"
+        )
     if is_cudf(frame._meta):
-        raise TypeError("groups of cuDF's frames are not supported")
+        raise TypeError(
+            "groups of cuDF's frames are not supported: type df.to_backend('pandas') first"
+        )
     for key in keys:
         if not isinstance(key, Hashable) or key not in names:
-            raise KeyError(f"no column is called {key!r}: groups are told by the names of columns")
+            raise KeyError(
+                f"no column is called {key!r}: by must be the name of a column, {names}, or a "
+                "Series"
+            )
     if not keys or len(set(keys)) < len(keys):
-        raise ValueError(f"keys must be distinct columns, at least one, and not {keys}")
+        raise ValueError(f"by must be at least one column, and distinct ones, not {keys}")
     return ExactFrameGroupBy(frame, keys, KeyOrder(bool(sort), bool(dropna)))
 
 
 def _with_key(frame: Any, key: Any) -> tuple[Any, Hashable]:
-    """A frame that has a lazy Series as a column, and what this is called there."""
+    """Return a frame that has a lazy Series as a column, and the name of that column."""
     name = key.name
     if name in frame.columns and frame[name]._name == key._name:
         return frame, name
     if not isinstance(name, str) or name in frame.columns:
         raise ValueError(
-            f"a key that is no column needs a name of its own, and not {name!r}: "
-            'by.rename("key") gives it one'
+            f"by is a Series that is not a column of the frame, and needs a name of its own, not "
+            f'{name!r}: pass by.rename("key")'
         )
     return frame.assign(**{name: key}), name
 
 
 def _as_numbers(column: Column) -> np.dtype[Any]:
-    """The dtype that elements of a column are looked at in: bool as integers, as pandas has it."""
+    """Return the dtype in which a column is compared: bool as integers, as in pandas."""
     return np.dtype(np.uint8) if column.dtype.kind == "b" else column.dtype
 
 
 def _without_loss(expected: Any, columns: Sequence[Column], method: Method) -> Any:
-    """What pandas is expected to answer, but for uint64, which it makes int64 whatever it loses."""
+    """Return pandas' expected answer, but uint64 where pandas converts it to int64."""
     if not method.discrete:
         return expected
     wide = [i for i, column in enumerate(columns) if column.kind == np.dtype(np.uint64)]
@@ -481,7 +517,7 @@ def _without_loss(expected: Any, columns: Sequence[Column], method: Method) -> A
 def _as_pandas(
     found: list[Named], values: Callable[..., Any], keys: tuple[Hashable, ...], meta: Any
 ) -> Any:
-    """The Series or DataFrame that is answered, of the dtypes of its meta."""
+    """Return the Series or DataFrame of an answer, with the dtypes of its meta."""
     (named,) = found
     index = named.names.index.set_names(list(keys))
     answers, index = values(named.value, index)
@@ -493,6 +529,7 @@ def _as_pandas(
 
 
 def _counts(found: Sequence[Any], index: Any) -> tuple[list[Any], Any]:
+    """Return the counts of each column as Series, and their index."""
     return [pd.Series(counts) for counts in found], index
 
 
@@ -503,7 +540,7 @@ def _quantiles(
     q: tuple[float, ...] | None,
     is_chosen: bool,
 ) -> tuple[list[Any], Any]:
-    """The answers about each column, group after group, and their index."""
+    """Return the answers about each column, group after group, and their index."""
     answers = []
     for column, masked in zip(columns, found, strict=True):
         values = masked.data.T.reshape(-1)
@@ -516,7 +553,7 @@ def _quantiles(
 
 
 def _with_level(index: Any, q: tuple[float, ...]) -> Any:
-    """An index with each of some q for each of its entries, as pandas makes it."""
+    """Return an index with each q for each of its entries, as pandas makes it."""
     place, level = pd.Index(q, dtype=np.float64).factorize()
     n = len(index)
     is_several = isinstance(index, pd.MultiIndex)

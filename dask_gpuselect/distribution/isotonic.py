@@ -170,7 +170,11 @@ def _least_absolute(y: Array, weights: Array | None) -> Array:
 
 
 def _is_left(votes: Array, weights: Array, behind: Array, is_head: Array) -> Array:
-    """Of each element, whether the last least sum of its segment's votes is at it or behind it."""
+    """Return for each element whether a division of its segment puts it on the left.
+
+    The division is behind the last element at which the partial sums of the segment's votes are
+    least.
+    """
     xp = namespace(votes)
     segment = xp.cumsum(is_head) - 1
     heads = xp.flatnonzero(is_head)

@@ -134,11 +134,11 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
         return ask_each([asking], label)[0]
     question = asking.question
     if isinstance(asking.array, Grouped):
-        raise ValueError("a strategy selects among all elements: it takes no groups")
+        raise ValueError("strategy= is not supported for groups: leave it out")
     if not asking.is_whole:
-        raise ValueError("a strategy selects among all elements: leave out axis, or strategy")
+        raise ValueError("strategy= is not supported along an axis: leave out axis or strategy")
     if not isinstance(question, ElementQuestion):
-        raise TypeError("a strategy finds elements, and these are not all that is asked")
+        raise TypeError("strategy= is not supported for this function: leave it out")
     if asking.is_lazy:
         return ask_rounds(asking.array, question, strategy, label, asking.form)
     dtype = numpy_dtype(asking.array)

@@ -138,7 +138,7 @@ def _check_shape(array: Any, x: Any, name: str) -> None:
         for size, other in pairs
     ):
         raise ValueError(
-            f"{name} has shape {shape}, which does not broadcast to {wanted}, that of the data"
+            f"{name} has shape {shape}, which does not broadcast to the shape of the data, {wanted}"
         )
 
 
@@ -157,8 +157,8 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
     if not isinstance(array, DaskArray):
         if any(math.isnan(size) for chunks in wanted for size in chunks):
             raise ValueError(
-                f"the data have chunks of unknown sizes, and {name} is no dask array: "
-                "x.compute_chunk_sizes() finds them"
+                f"{name} is not a dask array, and the data have chunks of unknown sizes: type "
+                f"x.compute_chunk_sizes() first, or pass {name} as a dask array with these chunks"
             )
         return entered(from_array(usual(array), chunks=wanted), name)
     found = entered(_rechunked(array, wanted, name), name)
@@ -232,9 +232,9 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
         is_unknown = [any(map(math.isnan, sizes)) for sizes in (own, others)]
         if any(is_unknown) and not (all(is_unknown) and len(own) == len(others)):
             raise ValueError(
-                f"along axis {axis} the data have {_told(others)} and {name} has {_told(own)}: "
-                "sizes that are not known cannot be matched; compute_chunk_sizes() finds them, "
-                "and to_dask_array(lengths=True) those of a column"
+                f"along axis {axis} the data have {_told(others)} and {name} has {_told(own)}, "
+                "which cannot be matched: type compute_chunk_sizes() on both arrays first, or "
+                "to_dask_array(lengths=True) on a column"
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
     # A peer-to-peer shuffle takes NumPy chunks alone.
@@ -288,7 +288,10 @@ def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any
     # A chunk of one element where an array of unknown size has it is no array of size 1.
     begin = len(shape) - len(found)
     if any(own != shape[begin + i] and i not in stretched for i, own in enumerate(found)):
-        raise ValueError(f"a chunk of {name} has shape {found}, and that of the data {shape}")
+        raise ValueError(
+            f"a chunk of {name} has shape {found}, and that of the data has shape "
+            f"{shape}: they must have the same chunks"
+        )
     return namespace(array).broadcast_to(array, shape)
 
 

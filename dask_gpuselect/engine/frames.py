@@ -83,10 +83,10 @@ class Column:
             For strings, categories, objects, periods, decimals, complex and sparse numbers.
         """
         if (dtype := _elements(meta.dtype)) is None:
-            name = f"column {meta.name!r} has" if meta.name is not None else "this one has"
+            name = "this column" if meta.name is None else f"column {meta.name!r}"
             raise TypeError(
-                f"quantiles need a column of numbers or dates, and {name} dtype {meta.dtype}: "
-                "of a DataFrame leave it out, for example by numeric_only=True"
+                f"cannot compute quantiles of {name} (dtype {meta.dtype}): it must have numbers or "
+                "dates; for a DataFrame pass numeric_only=True"
             )
         is_masked = dtype.kind in "biu" and not isinstance(meta.dtype, np.dtype)
         return cls(place, meta.dtype, dtype, is_masked or is_cudf(meta))
@@ -251,7 +251,7 @@ def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
     wanted = []
     for column in columns:
         if column.dtype.kind not in "iuf":
-            raise TypeError(f"a box plot needs numbers, not {column.kind}")
+            raise TypeError(f"box plots need integers or floats, not {column.kind}")
         is_masked = column.leaves_out and column.dtype.kind in "iu"
         dtype = np.dtype(np.float64) if is_masked else column.dtype
         wanted.append((column.place, elements(dtype)))
@@ -305,8 +305,8 @@ def _labels_in(column: Any, categories: Any, as_objects: bool) -> NDArray[Any]:
         codes = categories.get_indexer(column)
     if (codes[column.notna()] < 0).any():
         raise TypeError(
-            "a partition has other categories than its column says: "
-            "type by.cat.as_unknown(), or by.cat.as_known()"
+            "a partition has other categories than the meta of its column: type "
+            "by.cat.as_unknown() or by.cat.as_known() first"
         )
     return np.ma.MaskedArray(codes, codes < 0)
 

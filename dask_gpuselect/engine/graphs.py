@@ -497,8 +497,8 @@ def split_every(given: Any, default: int) -> int:
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes) or not known or min(known) < (1 if given is None else 2):
         raise ValueError(
-            "split_every must be at least 2, an integer or a dict of them by axis, "
-            f"and {value!r} is not"
+            "split_every must be an integer of at least 2, or a dict of such integers by axis, "
+            f"not {value!r}"
         )
     return max(2, math.prod(known))
 

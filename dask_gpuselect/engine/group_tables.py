@@ -61,7 +61,7 @@ ROWS_OF_EACH = 64
 
 NO_NAME = np.uint64(0x9E3779B97F4A7C15)  # the hash of rows that are in no group
 
-ADVICE = "give the key one dtype, by df.astype({key: ...})"
+ADVICE = "convert it to one dtype first, df.astype({key: ...})"
 
 
 class Names(Protocol):
@@ -255,7 +255,7 @@ class Class(Named):
         names: Any = type(given[0]).union(given)
         places = [names.places(report.names) for report in reports]
         if any((each < 0).any() for each in places):
-            raise TypeError(f"keys have another dtype in some partitions than in others: {ADVICE}")
+            raise TypeError(f"a key has different dtypes in different partitions: {ADVICE}")
         first = np.zeros(len(names), np.int64)
         for chunk in reversed(range(len(reports))):
             first[places[chunk]] = (chunk << 32) + reports[chunk].at.astype(np.int64)
@@ -461,7 +461,7 @@ def _together(parts: Sequence[Class]) -> Named:
     order = np.argsort(first)
     keyed: Keyed = type(parts[0].names).joined([part.names for part in parts], order)
     if len(keyed.names) < len(order):
-        raise TypeError(f"keys that differ within partitions are equal in all of them: {ADVICE}")
+        raise TypeError(f"the same key has different dtypes in different partitions: {ADVICE}")
     source = np.empty(len(order), np.int64)
     source[keyed.codes] = order
     columns = zip(*(part.value for part in parts), strict=True)

@@ -163,7 +163,7 @@ def with_halos(
     """
     if any(np.isnan(size) for sizes in x.chunks for size in sizes):
         raise ValueError(
-            "windows reach into the chunks around, and the sizes of these chunks are unknown: "
+            "windows need chunks of known sizes, and those of x are unknown: type "
             "x.compute_chunk_sizes() first"
         )
     token = tokenize(x.name, reaches, function, dtype, fill)

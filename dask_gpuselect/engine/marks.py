@@ -111,7 +111,7 @@ def check_same(known: Marks, found: Marks, place_of: Callable[[int], Sequence[in
 
 def changed(place: Sequence[int]) -> ChunksChangedError:
     return ChunksChangedError(
-        f"chunk {tuple(map(int, place))} held other elements on a later load than on an earlier "
+        f"chunk {tuple(map(int, place))} had other elements in a later read than in an earlier "
         f"one. {ADVICE}"
     )
 

@@ -518,9 +518,10 @@ def plan_lanes(
         if plan is not None:
             return plan
     raise ValueError(
-        f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
-        f"for columns of {n_chunks} chunks and {format_bytes(lanes.column_bytes)}"
-        f"{_told(question.advice)}"
+        f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too small for "
+        f"columns of {n_chunks} chunks with {format_bytes(lanes.column_bytes)} in all: increase "
+        "it, for example by dask.config.set({'dask_gpuselect.column-limit': "
+        f"'{format_bytes(lanes.column_bytes)}'}}){_told(question.advice)}"
     )
 
 

@@ -91,7 +91,9 @@ class Question(ABC):
     @property
     def lanes(self) -> LaneQuestion:
         """What is asked of every lane, where some axes are reduced."""
-        raise TypeError(f"{type(self).__name__} is about all elements")
+        raise TypeError(
+            f"{type(self).__name__} does not define `lanes`: it is not supported along an axis"
+        )
 
     @abstractmethod
     def bracket(self, cuts: Cuts) -> Brackets:
@@ -121,11 +123,11 @@ class Question(ABC):
     def ranges(self, cuts: Cuts) -> Ranges:
         """These ranges, as the cuts of all chunks prove them at some of their pivots. Pivots whose
         cells are outside of them would change nothing that matters."""
-        raise TypeError(f"{type(self).__name__} may need any pivot")
+        raise TypeError(f"{type(self).__name__} does not define `ranges`")
 
     def stretch(self, i: int, n: int) -> Question:
         """What is asked of the i-th of `n` stretches of neighbouring ranks, if it `divides`."""
-        raise TypeError(f"{type(self).__name__} is about few ranks")
+        raise TypeError(f"{type(self).__name__} does not define `stretch`")
 
     divides: ClassVar[bool] = False
     """Whether ranges are those of ranks, which `stretch` divides."""
@@ -138,7 +140,7 @@ class Question(ABC):
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         """Which of the candidates at some brackets matter, by the cuts of all chunks at some of
         these candidates and at the ends of the brackets."""
-        raise TypeError(f"{type(self).__name__} may need any candidate")
+        raise TypeError(f"{type(self).__name__} does not define `narrower`")
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
         """What to gather in the only read of data in memory.
@@ -150,7 +152,7 @@ class Question(ABC):
         rate : float
             The share of all elements that it has.
         """
-        raise TypeError(f"{type(self).__name__} has no guess")
+        raise TypeError(f"{type(self).__name__} does not define `guess`")
 
     def guess_there(self, size: int) -> BoxGuess | None:
         """How a device may find what `guess` gives, by a sorted sample of so many; None if only

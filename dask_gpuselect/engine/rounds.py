@@ -304,7 +304,7 @@ def _settled(progress: Progress) -> Progress:
 
 
 def _changed() -> ChunksChangedError:
-    return ChunksChangedError(f"counts differ between two loads. {ADVICE}")
+    return ChunksChangedError(f"the chunks have changed between two reads: counts differ. {ADVICE}")
 
 
 # --- What is left: gathered, or found by the default engine --------------------------------------

@@ -110,10 +110,10 @@ class Written:
 
 def _told_elsewhere() -> str:
     return (
-        "the plan 'scratch' writes chunks to files of one process, and its tasks run in several: "
+        "the plan 'scratch' writes chunks to files of one process, but its tasks run in several: "
         "create the client of dask.distributed before you call the function, or name the "
         "scheduler by dask.config.set(scheduler=...) around the call; or set "
-        "dask_gpuselect.scratch-directory to False, and chunks are read several times instead"
+        "dask_gpuselect.scratch-directory to False, so that chunks are read several times instead"
     )
 
 
@@ -134,9 +134,9 @@ def _explained(error: OSError, where: str) -> OSError:
     """The error of a disk that takes no more, with what can be done."""
     told = (
         f"{error.strerror or error}: columns of chunks larger than dask_gpuselect.column-limit "
-        f"wait on disk in {where}. Set dask_gpuselect.scratch-directory to a directory with more "
-        "room, or dask_gpuselect.scratch-limit to the bytes that may be taken there (0 writes "
-        "nothing, and chunks are read several times)"
+        f"are written to {where}. Set dask_gpuselect.scratch-directory to a directory with more "
+        "room, or dask_gpuselect.scratch-limit to the bytes that may be written there (with 0, "
+        "nothing is written, and chunks are read several times)"
     )
     return OSError(error.errno or errno.EIO, told)
 

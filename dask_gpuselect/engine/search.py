@@ -95,7 +95,9 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
             break
         else:
             return Selected(n_valid, n_missing, found, trace)
-    raise ChunksChangedError("the array has been changed while it was searched")
+    raise ChunksChangedError(
+        "the array was changed by another thread while it was searched: pass a copy, a.copy()"
+    )
 
 
 def pairs_of(first: IntArray, last: IntArray) -> list[tuple[int, int]]:

@@ -53,11 +53,10 @@ def n_bytes(name: str, chosen: str | int | None = None) -> int:
     found = _bytes(value)
     if found is None:
         raise ValueError(
-            f"{OURS}{name} must be a number of bytes, or a string such as '500 MB', "
-            f"and is {value!r}"
+            f"{OURS}{name} must be a number of bytes, or a string such as '500 MB', not {value!r}"
         )
     if found < 0:
-        raise ValueError(f"{OURS}{name} must not be negative, and is {value!r}")
+        raise ValueError(f"{OURS}{name} must be 0 or more bytes, not {value!r}")
     return found
 
 
@@ -81,7 +80,7 @@ def directory(name: str) -> str | None:
         return "" if value else None
     if isinstance(value, str | os.PathLike) and os.fspath(value):
         return str(os.fspath(value))
-    raise ValueError(f"{OURS}{name} must be True, False or a directory, and is {value!r}")
+    raise ValueError(f"{OURS}{name} must be True, False or a directory, not {value!r}")
 
 
 def number(name: str, chosen: int) -> int:
@@ -104,7 +103,7 @@ def n_workers() -> int:
 def _number(name: str, value: Any) -> int:
     found = integer(value)
     if found is None or found < 1:
-        raise ValueError(f"{name} must be 1 or more, and is {value!r}")
+        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
     return found
 
 

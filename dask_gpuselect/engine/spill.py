@@ -125,8 +125,8 @@ class SpillFile:
         # A child would move the place at which its parent reads.
         if os.getpid() != self._process:
             raise RuntimeError(
-                "a temporary file belongs to the process that made it, and this one was forked "
-                "from it: compute anew"
+                "a temporary file belongs to the process that made it, and this process was forked "
+                "from that one: compute again in this process"
             )
 
     def _noted(self, error: OSError) -> OSError:
@@ -148,7 +148,10 @@ class SpillFile:
 
     def _found(self, n: int) -> int:
         if not n:
-            raise OSError(f"a temporary file in {self._directory} has lost its end")
+            raise OSError(
+                f"a temporary file in {self._directory} is shorter than what was "
+                "written to it: compute again"
+            )
         return n
 
     def read_runs_into(self, array: NDArray[Any], offsets: Iterable[int], n: int) -> None:

@@ -123,7 +123,7 @@ def by_types(choose: Kernel) -> Kernel:
 
     @wraps(choose)
     def stub(*arguments: Any) -> Any:
-        raise NotImplementedError("compiled only")
+        raise NotImplementedError(f"{choose.__name__} can only be called by compiled kernels")
 
     def tell() -> object:
         from numba.extending import overload

@@ -23,7 +23,10 @@ def key_bits(dtype: np.dtype[Any]) -> int:
 def check_kind(array: Any, name: str = "radix_sort") -> None:
     """Raise for arrays whose bits cannot be had: the array API has no views of another dtype."""
     if not (isinstance(array, np.ndarray) or is_cupy(array)):
-        raise TypeError(f"{name} needs chunks of NumPy or CuPy, not of {type(array).__module__}")
+        raise TypeError(
+            f"{name} needs chunks of NumPy or CuPy, not of {type(array).__module__}: "
+            "pass x.map_blocks(numpy.asarray)"
+        )
 
 
 def keys_of(chunk: Any, dtype: np.dtype[Any]) -> Array:

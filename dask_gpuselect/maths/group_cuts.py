@@ -400,8 +400,8 @@ def find_group_brackets(
     together = GroupBrackets.merge(found)
     if len(together.wanted) > np.iinfo(np.int32).max:
         raise ValueError(
-            f"{n_groups} groups have {len(together.ends)} ends of brackets, which are too many to "
-            "number: ask for fewer quantiles at once"
+            f"{n_groups} groups have {len(together.ends)} ends of brackets, more than fit int32: "
+            "ask for fewer quantiles in one call"
         )
     return together
 
@@ -456,7 +456,8 @@ def found_in_groups(
     found = located(inside, equal, brackets)
     if found is None or inside[brackets.wanted].sum() != len(candidates):
         raise ChunksChangedError(
-            f"the wanted ranks left the brackets that the first load proved. {ADVICE}"
+            "the data have changed since the first read: wanted ranks are outside their brackets. "
+            f"{ADVICE}"
         )
     both = np.concatenate([candidates, brackets.ends])  # a negative place counts from the end
     return lanes_at(found, lambda places: both[places], brackets)

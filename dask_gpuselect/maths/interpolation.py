@@ -143,8 +143,9 @@ def result_dtype(
         return native
     if dtype.kind == "b" and not method.averages:
         raise TypeError(
-            f"{method.name} would interpolate between elements, but bools are never interpolated: "
-            'use method="lower" or "inverted_cdf", or convert the data to integers'
+            f"method={method.name!r} would interpolate between elements, which bool does not "
+            "support: "
+            'pass method="lower" or "inverted_cdf", or x.astype("int8")'
         )
     if dtype.kind == "f" and (weak_q or method.averages):
         return native

@@ -86,8 +86,8 @@ def distinct(labels: Labels) -> Labels:
 
 
 FRACTIONS = (
-    "the labels are floats with fractions: groups must say which of them are wanted; "
-    "numpy.digitize makes bins of them"
+    "the labels are floats with fractions: pass groups=, the labels that are wanted, or bins of "
+    "them, numpy.digitize(by, edges)"
 )
 
 
@@ -100,8 +100,8 @@ def _distinct_objects(labels: Labels) -> Labels:
     except TypeError:
         kinds = sorted({type(label).__name__ for label in every})
         raise TypeError(
-            f"the labels are objects that have no order, of the types {', '.join(kinds)}: make "
-            "them of one type, or groups must say which of them are wanted"
+            f"the labels are objects without an order, of the types {', '.join(kinds)}: convert "
+            "them to one type, or pass groups=, the labels that are wanted"
         ) from None
 
 

@@ -354,7 +354,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     n_valid, n_missing = check_lanes_unchanged([tally], brackets)
     holds = (tally.below <= brackets.lower) & (brackets.upper < tally.upto)
     if not holds[n_valid > 0].all():
-        raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
+        raise ChunksChangedError(f"a 1-D slice has other elements than in the first read. {ADVICE}")
     places = brackets.lower - tally.n_before, brackets.upper - tally.n_before
     last = np.maximum(tally.n_inside - 1, 0)
     found = _select(tally, np.stack([np.clip(place, 0, last) for place in places], axis=-1))
@@ -387,8 +387,8 @@ def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, I
         if not np.array_equal(first, now):
             lane = np.flatnonzero(first != now)[0]
             raise ChunksChangedError(
-                f"a lane held {first[lane]} {kind} elements on the first load and {now[lane]} on a "
-                f"later one. {ADVICE}"
+                f"a 1-D slice had {first[lane]} {kind} elements in the first read and {now[lane]} "
+                f"in a later one. {ADVICE}"
             )
     return found
 

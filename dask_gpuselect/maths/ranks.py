@@ -264,7 +264,7 @@ def ranks(n: int | NDArray[np.int64], q: ArrayLike, method: str | Method) -> Ran
     counts = np.asarray(n, dtype=np.int64)
     shares = np.asarray(q, dtype=np.float64)
     if not np.all((counts >= 1) & (counts <= MAX_COUNT)):
-        raise ValueError(f"n must be from 1 to 2**53, got {n}")
+        raise ValueError(f"n must be from 1 to 2**53, not {n}")
     if not np.all((shares >= 0) & (shares <= 1)):
         raise ValueError("Quantiles must be in the range [0, 1]")
 

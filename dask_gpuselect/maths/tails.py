@@ -111,7 +111,9 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
     """
     n_valid, n_missing = tails.n_valid, tails.n_missing
     if (n_valid + n_missing > sizes.n).any():
-        raise ChunksChangedError(f"a lane has more than its {sizes.n} elements. {ADVICE}")
+        raise ChunksChangedError(
+            f"a 1-D slice has more elements than its size, {sizes.n}. {ADVICE}"
+        )
     if not tails.kept.size:  # no elements, or no lanes
         n_questions = len(ranks(np.ones(1, np.int64))[0])
         none = np.zeros((len(n_valid), n_questions), tails.kept.dtype)

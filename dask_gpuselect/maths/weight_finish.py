@@ -374,5 +374,6 @@ def _interleaved(cells: list[int], ends: list[int]) -> list[int]:
 
 def _left() -> ChunksChangedError:
     return ChunksChangedError(
-        f"the wanted weights left the brackets that the first load proved. {ADVICE}"
+        "the data have changed since the first read: wanted weights are outside their brackets. "
+        f"{ADVICE}"
     )

@@ -550,8 +550,8 @@ def distances_of_ranks(
         if least <= found.min() and found.max() <= nearest[is_outer].min(initial=np.inf):
             return found
     raise ChunksChangedError(
-        "the middle distances from the median left the brackets that the first load proved. "
-        f"{ADVICE}"
+        "the data have changed since the first read: the middle distances from the median are "
+        f"outside their brackets. {ADVICE}"
     )
 
 

@@ -76,8 +76,11 @@ def strategy_of(strategy: Strategy | str) -> Strategy:
     """
     if isinstance(strategy, str):
         if strategy not in STRATEGIES:
-            raise ValueError(f"no strategy {strategy!r}: there are {', '.join(STRATEGIES)}")
+            raise ValueError(f"unknown strategy {strategy!r}: choose from {', '.join(STRATEGIES)}")
         return STRATEGIES[strategy]()
     if not all(hasattr(strategy, name) for name in ("opening", "rounds", "search", "sorts")):
-        raise TypeError(f"a strategy, or the name of one, is wanted, not {type(strategy).__name__}")
+        raise TypeError(
+            "strategy must be a Strategy or its name, such as 'kelley', not "
+            f"{type(strategy).__name__}"
+        )
     return strategy

@@ -156,7 +156,7 @@ def percentile_filter(
     array([4, 4, 9, 9, 9])
     """
     if not -100 <= percentile <= 100:
-        raise RuntimeError(f"percentile must be from -100 to 100, and is {percentile}")
+        raise RuntimeError(f"percentile must be from -100 to 100, not {percentile}")
     share = float(percentile + 100.0 if percentile < 0 else percentile)
     about = size, footprint, mode, cval, origin, axes, nan
     return _filtered("percentile-filter", x, share, *about)
@@ -232,7 +232,7 @@ def _filtered(
     if message := no_quantiles_of(source):
         raise TypeError(message)
     if not x.ndim:
-        raise ValueError("an array of no dimension has no windows")
+        raise ValueError("x has no dimensions: pass an array of at least one")
     if nan not in ("propagate", "omit"):
         raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
     own = reduced_axes(axes, x.ndim)
@@ -262,7 +262,7 @@ def _reaches(
 ) -> tuple[Halo, ...]:
     """Find how far windows reach along each axis of an array."""
     if marks is None and size is None:
-        raise RuntimeError("no footprint or filter size provided")
+        raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")
     if marks is not None and marks.ndim != len(axes):
         raise RuntimeError(
             f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(axes)}): pass axes="
@@ -278,7 +278,10 @@ def _reaches(
             raise ValueError(f"mode must be one of {', '.join(MODES)}, not {how!r}")
         before = n // 2 + shift
         if not 0 <= before < n:
-            raise ValueError(f"invalid origin {shift} for a window of {n}")
+            raise ValueError(
+                f"invalid origin {shift}: it must be from {-(n // 2)} to "
+                f"{(n - 1) // 2} for a window of {n}"
+            )
         found[axis] = Halo(before, n - 1 - before, 1, MODES[how])
     return tuple(found)
 
@@ -288,5 +291,7 @@ def _each(value: Any, axes: Sequence[int], name: str) -> Sequence[Any]:
     if isinstance(value, str) or np.ndim(value) == 0:
         return [value] * len(axes)
     if len(value) != len(axes):
-        raise RuntimeError(f"{name} must be one, or one for each of {len(axes)} axes, not {value}")
+        raise RuntimeError(
+            f"{name} must be one value, or one for each of {len(axes)} axes, not {value}"
+        )
     return list(value)

@@ -143,7 +143,9 @@ def rolling(
     reaches = _reaches(window, axis, ndim, center, boundary, closed, step)
     n = frame_of(reaches).n
     if min_periods is not None and not 0 <= min_periods <= n:
-        raise ValueError(f"min_periods must be from 0 to {n}, the window, not {min_periods}")
+        raise ValueError(
+            f"min_periods must be from 0 to {n}, the size of the window, not {min_periods}"
+        )
     return Rolling(x, reaches, min_periods, where, nodata)
 
 
@@ -328,7 +330,9 @@ def _reaches(
         after = (size - 1) // 2 if is_centred else 0
         reach = Halo(size - 1 - after + earlier, after + later, every, boundary)
         if reach.size < 1:
-            raise ValueError('a window of 1 that is closed at "neither" end holds nothing')
+            raise ValueError(
+                'window must be at least 2 with closed="neither": a window of 1 would be empty'
+            )
         found[own] = reach
     return tuple(found)
 
@@ -337,18 +341,24 @@ def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tupl
     """Return the axes that windows reach along, and how far."""
     if isinstance(window, Mapping):
         if axis is not None:
-            raise ValueError("a dict of windows says the axes itself: leave out axis")
+            raise ValueError(
+                "axis must not be given with a dict of windows, whose keys are the axes: leave out "
+                "axis"
+            )
         axis, window = tuple(window), tuple(window.values())
     sizes = tuple(window) if isinstance(window, Sequence) else (window,)
     if axis is None:
         if not isinstance(window, Sequence) and ndim != 1:
             raise ValueError(
-                f"the array has {ndim} dimensions: pass axis=, or a window for each axis, {{0: 5}}"
+                f"x has {ndim} dimensions: pass axis=, or a dict of windows by axis, such as {{0: "
+                "5}"
             )
         axis = tuple(range(ndim - len(sizes), ndim))
     given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     if len(sizes) != len(given):
-        raise ValueError(f"window has {len(sizes)} sizes, and axis {len(given)} axes")
+        raise ValueError(
+            f"window has {len(sizes)} sizes, and axis {len(given)} axes: pass a size for each axis"
+        )
     reduced_axes(given, ndim)  # raises for what are no axes
     for size in sizes:
         _check_positive(size, "window")
@@ -359,7 +369,10 @@ def _each(value: Any, axes: Sequence[int], name: str) -> tuple[Any, ...]:
     """Return a value for each axis."""
     several = tuple(value) if isinstance(value, Sequence) else (value,) * len(axes)
     if len(several) != len(axes):
-        raise ValueError(f"{name} has {len(several)} values, and windows reach along {len(axes)}")
+        raise ValueError(
+            f"{name} has {len(several)} values, and windows have {len(axes)} axes: "
+            "pass one value, or one for each axis"
+        )
     if name == "step":
         for each in several:
             _check_positive(each, name)

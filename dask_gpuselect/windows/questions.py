@@ -158,7 +158,10 @@ class RankOf(Quantiles):
 
     def __post_init__(self) -> None:
         if isinstance(self.rank, int) and not -self.size <= self.rank < self.size:
-            raise RuntimeError(f"rank not within filter footprint size: {self.rank}, {self.size}")
+            raise RuntimeError(
+                "rank not within filter footprint size: it must be from "
+                f"{-self.size} to {self.size - 1}, not {self.rank}"
+            )
 
     def wanted_of_lanes(self, n: IntArray) -> Ranks:
         n = np.asarray(n, np.int64)

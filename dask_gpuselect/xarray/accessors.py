@@ -1,4 +1,4 @@
-"""The accessors of DataArrays and Datasets, `exact`."""
+"""The accessors `exact` of DataArrays and Datasets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dask_gpuselect.xarray.windows import ExactRolling
 
 
 class _LabelledAccessor(Reductions):
-    """What the accessors of DataArrays and Datasets have in common."""
+    """Base of the accessors of DataArrays and Datasets."""
 
     _obj: Any
 
@@ -40,12 +40,12 @@ class _LabelledAccessor(Reductions):
         return f"<exact order statistics of a {kind} ({of})>"
 
     def groupby(self, group: Any = None, **groupers: Any) -> ExactGroupBy:
-        """Groups of elements, as of xarray's own `groupby`.
+        """Divide the elements into groups, as xarray's own `groupby`.
 
         Parameters
         ----------
         group : str, DataArray, sequence or mapping, optional
-            As of xarray's `groupby`: "time.month", a coordinate, or labels of one or more
+            As for xarray's `groupby`: "time.month", a coordinate, or labels of one or more
             dimensions. They may be lazy, in chunks of their own, if a `UniqueGrouper` has their
             `labels` or a `BinGrouper` its edges.
         **groupers
@@ -54,38 +54,44 @@ class _LabelledAccessor(Reductions):
         Returns
         -------
         ExactGroupBy
+            The groups, with methods for quantiles of each.
         """
         return self._grouped("groupby", group, **groupers)
 
     def groupby_bins(self, group: Any, bins: Any, **how: Any) -> ExactGroupBy:
-        """Groups by bins of labels, as of xarray's own `groupby_bins`.
+        """Divide the elements into groups by bins of labels, as xarray's own `groupby_bins`.
 
         Parameters
         ----------
         group : str or DataArray
+            The labels.
         bins : int, sequence or IntervalIndex
+            The number of bins, or their edges.
         **how
             Other arguments of xarray's `groupby_bins`.
 
         Returns
         -------
         ExactGroupBy
+            The groups, with methods for quantiles of each.
         """
         check_known(bins, "bins")
         return self._grouped("groupby_bins", group, bins, **how)
 
     def resample(self, indexer: Any = None, **how: Any) -> ExactGroupBy:
-        """Groups by periods of time, as of xarray's own `resample`: ``resample(time="MS")``.
+        """Divide the elements into periods of time, as in xarray: ``resample(time="MS")``.
 
         Parameters
         ----------
         indexer : mapping, optional
+            The dimension with its frequency.
         **how
             The dimension with its frequency, and other arguments of xarray's `resample`.
 
         Returns
         -------
         ExactGroupBy
+            The groups, with methods for quantiles of each.
         """
         return ExactGroupBy(self._obj, groups_of(self._obj.resample(indexer, **how)))
 
@@ -100,18 +106,18 @@ class _LabelledAccessor(Reductions):
         nodata: Any = None,
         **windows: int,
     ) -> ExactRolling:
-        """Moving windows, as of xarray's own `rolling`: ``rolling(time=31, center=True)``.
+        """Return moving windows, as xarray's own `rolling`: ``rolling(time=31, center=True)``.
 
         Parameters
         ----------
         dim : mapping, optional
             The size of the window along each dimension.
         min_periods : int, optional
-            How many elements a window needs that are not NaN; by default all.
+            Number of elements that are not NaN that a window needs; by default its size.
         center : bool or mapping, default False
-            Whether labels are those in the middle of windows.
+            Whether the label of a window is that of its middle instead of its end.
         boundary, where, nodata
-            As of `dask_gpuselect.windows.rolling`. A `where` that is a DataArray is broadcast by
+            As for `dask_gpuselect.windows.rolling`. A `where` that is a DataArray is broadcast by
             the names of its dimensions.
         **windows : int
             The size of the window along each dimension, by its name.
@@ -119,6 +125,7 @@ class _LabelledAccessor(Reductions):
         Returns
         -------
         ExactRolling
+            The windows, with methods for quantiles of each.
         """
         check_known(dim, "dim")
         for name, value in {"min_periods": min_periods, "center": center, **windows}.items():
@@ -127,39 +134,41 @@ class _LabelledAccessor(Reductions):
         return ExactRolling(found, boundary=boundary, where=where, nodata=nodata)
 
     def groupby_dayofyear(self, dim: str = "time", *, window: int = 1) -> ExactGroupBy:
-        """Groups by the day of the year, with the days around it: the base of climatologies.
+        """Group by the day of the year, with the days around it: the base of climatologies.
 
         Parameters
         ----------
-        dim : str
+        dim : str, default "time"
             The dimension of time, whose coordinate has dates of any calendar, ascending. A day may
-            have several steps, as of 6-hourly data.
-        window : int
-            How many consecutive days to take around each occurrence of a day, itself included, with
-            all of their steps. Of an even number one more is before it than behind it.
+            have several steps, as in 6-hourly data.
+        window : int, default 1
+            Number of consecutive days to take around each occurrence of a day, itself included,
+            with all of their steps. If `window` is even, it has one more day before the day than
+            after it.
 
         Returns
         -------
         ExactGroupBy
-            Of overlapping groups, along the dimension "dayofyear".
+            Overlapping groups along the dimension "dayofyear".
 
         Raises
         ------
         TypeError
-            For a coordinate without dates, and a window that is no integer.
+            For a coordinate without dates, and a window that is not an integer.
         ValueError
-            For dates that do not ascend, and for a window below 1, or so long that it meets the
+            For dates that do not ascend, and for a window below 1, or so long that it overlaps the
             window of another year.
 
         Notes
         -----
-        A window is of days as they follow each other, and so goes on over the ends of years. At
-        the ends of the dates it has fewer of them, and where days are missing it reaches further.
+        A window has days that follow each other, also over the ends of years. At the ends of the
+        dates it has fewer days, and where days are missing it reaches further.
 
-        Days are counted from 1 as by ``dt.dayofyear``. In leap years of the standard calendars the
-        29th of February is day 60, and each day after it has a number more than in other years.
-        Day 366 has the windows of leap years alone: a quarter of the elements of other days.
-        Nothing is interpolated. Without that day, the groups are those of xclim's `percentile_doy`.
+        Days are counted from 1 as by ``dt.dayofyear``. In leap years of the standard calendars, the
+        29th of February is day 60, and the number of each day after it is one more than in other
+        years. Day 366 has the windows of leap years alone: a quarter of the elements of other days.
+        Nothing is interpolated. Except for day 366, the groups are those of xclim's
+        `percentile_doy`.
 
         Examples
         --------
@@ -178,6 +187,7 @@ class _LabelledAccessor(Reductions):
         return ExactGroupBy(self._obj, groups_of_days(self._obj, dim, window))
 
     def _grouped(self, name: str, /, *args: Any, **how: Any) -> ExactGroupBy:
+        """Group by a method of xarray, without loading lazy labels."""
         method = getattr(self._obj, name)
         if inspect.signature(method).parameters["eagerly_compute_group"].default is True:
             how.setdefault("eagerly_compute_group", False)  # xarray before 2025.5 loads labels
@@ -190,7 +200,12 @@ class ExactDataArray(_LabelledAccessor):
     Parameters
     ----------
     array : DataArray
-        Of any chunks, NumPy or CuPy, or in memory.
+        Of NumPy or CuPy chunks of any sizes, or in memory.
+
+    See Also
+    --------
+    ExactDataset : The accessor of a Dataset.
+    dask_gpuselect.quantile : Quantiles of dask arrays.
 
     Examples
     --------
@@ -207,43 +222,46 @@ class ExactDataArray(_LabelledAccessor):
         self._obj = array
 
     def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
+        """Reduce the array along dimensions by one of two functions."""
         asked, skipna = _skipna(how)
         return answered(self._obj, pair.of(self._obj.dtype, skipna), dim, asked, *q)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> Plan:
-        """Tell how quantiles along dimensions would be computed: `dask_gpuselect.explain`.
+        """Return the plan for quantiles along dimensions: see `dask_gpuselect.explain`.
 
         Parameters
         ----------
         q : float or array_like of floats, default 0.5
+            In [0, 1].
         dim : hashable, iterable of hashable or ..., optional
-            To reduce; all by default.
+            Dimensions to reduce; all of them by default.
         **how
             For `dask_gpuselect.explain`: `where`, `weights` and `nodata`.
 
         Returns
         -------
         Plan
+            Its reads and its memory.
         """
         axes = tuple(map(self._obj.dims.index, reduced_dims(dim, self._obj.dims)))
         how |= companions_of(self._obj, how)
         return explain(self._obj.data, q, axes, **how)
 
     def describe_boxplot(self, dim: Dims = None, **how: Any) -> Boxplot:
-        """Statistics of a box plot for each lane along some dimensions.
+        """Return statistics of a box plot for each 1-D slice along some dimensions.
 
         Parameters
         ----------
         dim : hashable, iterable of hashable or ..., optional
-            To reduce; all by default.
+            Dimensions to reduce; all of them by default.
         **how
             For `dask_gpuselect.describe_boxplot`. A `where` and `weights` that are DataArrays have
-            the same labels as the data, and are broadcast by the names of their dimensions.
+            the labels of the data, and are broadcast by the names of their dimensions.
 
         Returns
         -------
         Boxplot
-            Lazy if the array is. Labels are those of a coordinate, where one dimension is left.
+            Lazy if the array is. If one dimension is left, its coordinate has the labels.
 
         Raises
         ------
@@ -265,14 +283,21 @@ class ExactDataset(_LabelledAccessor):
     Parameters
     ----------
     dataset : Dataset
+        Its variables may be lazy or in memory.
+
+    See Also
+    --------
+    ExactDataArray : The accessor of a DataArray.
     """
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._obj = dataset
 
     def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.Dataset:
-        """Of each numeric variable, along those of the dimensions that it has. As in xarray, those
-        without these dimensions are kept."""
+        """Reduce each numeric variable along those of the dimensions that it has.
+
+        As in xarray, variables without these dimensions are kept.
+        """
         asked, skipna = _skipna(how)
         dims = reduced_dims(dim, tuple(self._obj.dims))
         method = how.get("method", "linear")
@@ -287,12 +312,12 @@ class ExactDataset(_LabelledAccessor):
         return xr.Dataset(found, attrs=attrs)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> dict[Hashable, Plan]:
-        """Tell how quantiles of each lazy numeric variable would be computed.
+        """Return the plans for quantiles of each lazy numeric variable.
 
         Parameters
         ----------
         q, dim, **how
-            As of a DataArray's `explain`.
+            As for `ExactDataArray.explain`.
 
         Returns
         -------
@@ -309,24 +334,27 @@ class ExactDataset(_LabelledAccessor):
         }
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
-        """Statistics of a box plot for each numeric variable, of all its elements.
+        """Return statistics of a box plot for each numeric variable, of all its elements.
 
-        The variables share the reads of what they have in common.
+        The variables share the reads of chunks that they have in common.
 
         Parameters
         ----------
         **how
-            For `dask_gpuselect.describe_boxplot`, but no `axis`: of lanes, describe the variables
-            one by one. A `where` and `weights` that are DataArrays go with each variable by the
-            names of their dimensions, all of which it must have.
+            For `dask_gpuselect.describe_boxplot`, except `axis`. For boxes along dimensions,
+            describe each variable by itself. A `where` and `weights` that are DataArrays are
+            broadcast by the names of their dimensions, all of which each variable must have.
 
         Returns
         -------
         Boxplot
-            With the names of the variables.
+            Labelled with the names of the variables.
         """
         if "axis" in how or "dim" in how:
-            raise TypeError("all elements of each variable: for lanes, describe them one by one")
+            raise TypeError(
+                "boxes of a Dataset are of all elements of each variable: for boxes "
+                "along dimensions, type ds[name].exact.describe_boxplot(dim)"
+            )
         arrays = {
             str(name): array
             for name, array in self._obj.data_vars.items()
@@ -339,7 +367,7 @@ class ExactDataset(_LabelledAccessor):
 
 
 def _skipna(how: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None]:
-    """The other arguments, and `skipna`."""
+    """Separate `skipna` from the other arguments."""
     asked = dict(how)
     skipna = asked.pop("skipna", None)
     check_known(skipna, "skipna")
@@ -347,7 +375,7 @@ def _skipna(how: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None]:
 
 
 def _is_known(array: xr.DataArray, name: Hashable) -> bool:
-    """Whether there is a coordinate of that name, and it is not lazy."""
+    """Return whether there is a coordinate of that name, and it is not lazy."""
     return name in array.coords and not is_dask_collection(array.coords[name])
 
 

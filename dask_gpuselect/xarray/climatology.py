@@ -1,4 +1,4 @@
-"""Groups by the day of the year, with the steps around each of its occurrences."""
+"""Groups by the day of the year, with the days around each of its occurrences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_gpuselect.xarray.groups import LabelledGroups
 
 
 def groups_of_days(obj: Any, dim: Hashable, window: int) -> LabelledGroups:
-    """The groups of `exact.groupby_dayofyear`, which see."""
+    """Return the groups of `exact.groupby_dayofyear`."""
     check_known(dim, "dim")
     check_known(window, "window")
     size = operator.index(window)
@@ -29,7 +29,10 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> LabelledGroups:
     for number in numbers:
         at = np.flatnonzero(days == number)
         if len(at) > 1 and np.diff(at).min() < size:
-            raise ValueError(f"windows of {window} steps around the same day of two years overlap")
+            raise ValueError(
+                f"window must be smaller than {window}: windows around the same day of two years "
+                "overlap"
+            )
         near = (at[:, None] + around).ravel()
         near = near[(near >= 0) & (near < n)]
         steps = [np.arange(first[day], first[day + 1]) for day in near]
@@ -53,16 +56,23 @@ NAME = "dayofyear"
 
 
 def _days(times: xr.DataArray) -> tuple[IntArray, IntArray]:
-    """The day of the year of each day that has steps, and the place of its first step; behind all,
-    the number of steps."""
+    """Return the day of the year of each day that has steps, and the place of its first step.
+
+    Behind the last place is the number of steps.
+    """
     steps: Any = times.to_index() if times.ndim == 1 else None
     if not hasattr(steps, "year"):
-        raise TypeError(f"{times.name!r} must be a dimension whose coordinate has dates")
-    # pandas and cftime call it by two names; older xarray asks pandas by the one that is going.
+        raise TypeError(
+            f"{times.name!r} must be a dimension whose coordinate has dates: pass "
+            "dim=, the name of the dimension of time"
+        )
+    # pandas and cftime have different names for it, and older xarray uses the deprecated one.
     days = steps.day_of_year if hasattr(steps, "day_of_year") else steps.dayofyear
     days, years = np.asarray(days), np.asarray(steps.year)
     if not steps.is_monotonic_increasing:
-        raise ValueError(f"{times.name!r} must ascend: sort the data by it")
+        raise ValueError(
+            f"{times.name!r} must ascend: sort the data first, a.sortby({times.name!r})"
+        )
     is_new = np.ones(len(days), np.bool_)
     is_new[1:] = (np.diff(days) != 0) | (np.diff(years) != 0)
     first = np.flatnonzero(is_new)

@@ -1,7 +1,7 @@
 """Quantiles and box plots of groups: ``a.exact.groupby("time.month")``.
 
-xarray says which element is in which group, and what the groups are called. The elements are asked
-by `dask_gpuselect.groups.groupby`, and are not loaded before that.
+xarray finds the group of each element, and the names of the groups. `dask_gpuselect.groups.groupby`
+computes the answers. No elements are loaded before that.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from dask_gpuselect.xarray.reductions import (
     reduced_dims,
 )
 
-# --- Groups, of whatever origin -------------------------------------------------------------------
+# --- Groups ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledGroups:
-    """Which elements of an object are in which group, and what the groups are called.
+    """The groups of the elements of an object, and the names of the groups.
 
     Parameters
     ----------
     by : DataArray of int64, or dict of ndarray of int64
-        The number of the group of each element, lazy or not; or, for each number, the places of the
-        group's elements along the one dimension.
+        The number of the group of each element, lazy or not; or, for each number, the indices of
+        the group's elements along the one dimension.
     dims : tuple of hashable
         The dimensions of the labels.
     numbers : sequence or ndarray of int
-        Of the groups that are asked.
+        The numbers of the groups that are wanted.
     name : hashable
-        The dimension of the groups in an answer as it is found.
+        The dimension of the groups in an answer before it is finished.
     named : callable
-        From an answer with that dimension to one with the groups' coordinates.
+        Replaces that dimension in an answer by the groups' coordinates.
     places : dict
-        Of dimensions of the finished answer, the dimensions in whose place they stand.
+        For dimensions of the finished answer, the dimensions that they replace.
     labels : sequence, ndarray or Index
-        What the groups are called.
+        The names of the groups.
     """
 
     by: xr.DataArray | Mapping[int, Any]
@@ -61,7 +61,7 @@ class LabelledGroups:
     labels: Any
 
     def laid_along(self, array: xr.DataArray) -> Any:
-        """What `groups.groupby` takes as `by`, for an array that has all dimensions."""
+        """Return the argument `by` of `groups.groupby`, for an array that has all dimensions."""
         if not isinstance(self.by, xr.DataArray):
             return self.by
         codes = self.by.transpose(*(dim for dim in array.dims if dim in self.dims))
@@ -69,15 +69,18 @@ class LabelledGroups:
         return codes.data if array.ndim == 1 else codes.data[index]
 
     def expanded(self, array: xr.DataArray) -> xr.DataArray:
-        """The array with the dimensions of the labels, along which it repeats itself."""
+        """Repeat an array along the dimensions of the labels that it lacks."""
         missing = [dim for dim in self.dims if dim not in array.dims]
         if missing and isinstance(self.by, xr.DataArray):
             array = array.expand_dims({dim: self.by.sizes[dim] for dim in missing})
         return array
 
     def ordered(self, array: xr.DataArray, dims: Sequence[Hashable]) -> xr.DataArray:
-        """A finished answer with its dimensions where xarray puts them: those of the groups in the
-        place of what they are made of, or behind all others; that of q behind these."""
+        """Return a finished answer with its dimensions in xarray's order.
+
+        The dimensions of the groups are in the place of those that they replace, or behind all
+        others. The dimension of q is the last one.
+        """
 
         def place(dim: Hashable) -> int:
             dim = self.places.get(dim, dim)
@@ -87,7 +90,7 @@ class LabelledGroups:
 
 
 def groups_of(grouped: Any) -> LabelledGroups:
-    """The groups of xarray's ``a.groupby(...)``, `groupby_bins` or `resample`."""
+    """Return the groups of xarray's ``a.groupby(...)``, `groupby_bins` or `resample`."""
     encoded, groupers = grouped.encoded, grouped.groupers
     codes: xr.DataArray = encoded.codes
     n, n_there = len(encoded.full_index), encoded.unique_coord.size
@@ -122,33 +125,33 @@ def groups_of(grouped: Any) -> LabelledGroups:
 
 
 def grouped_object(grouped: Any) -> Any:
-    """The object that xarray's ``a.groupby(...)`` groups, as it was given: no public name tells it.
+    """Return the object that xarray's ``a.groupby(...)`` groups, which no public name gives.
 
     Raises
     ------
     TypeError
-        If this version of xarray calls it otherwise.
+        If this version of xarray has another name for it.
     """
     try:
         return grouped._original_obj
     except AttributeError:
         raise TypeError(
-            f"{type(grouped).__name__} of xarray {xr.__version__} does not tell what it groups: "
-            "call a.exact.groupby(...), or disable()"
+            f"{type(grouped).__name__} of xarray {xr.__version__} is not supported while enable() "
+            "is in force: type a.exact.groupby(...) instead, or dask_gpuselect.disable()"
         ) from None
 
 
 RESAMPLED = "__resample_dim__"
-"""What xarray calls the groups of `resample`, before they have the name of the dimension."""
+"""The name that xarray has for the groups of `resample` before they have that of the dimension."""
 
 
 def all_dims(dim: Any, obj: Any, groups: LabelledGroups) -> list[Hashable]:
-    """The dimensions that are reduced: those of the groups by default, and all of them for ``...``.
+    """Return the dimensions to reduce: those of the groups by default, and all of them for ``...``.
 
     Raises
     ------
     ValueError
-        For dimensions that are not there.
+        For dimensions that do not exist.
     """
     check_known(dim, "dim")
     known = tuple(dict.fromkeys([*obj.dims, *groups.dims]))
@@ -161,7 +164,7 @@ def all_dims(dim: Any, obj: Any, groups: LabelledGroups) -> list[Hashable]:
 
 
 Pair = tuple[Callable[..., Any], Callable[..., Any]]
-"""A function of all elements, and the one that leaves NaN out."""
+"""A function of all elements, and one that leaves NaN out."""
 
 
 MEDIAN: Pair = (GroupBy.median, GroupBy.nanmedian)
@@ -174,21 +177,23 @@ BOXES: Pair = (GroupBy.describe_boxplot, GroupBy.describe_boxplot)
 
 @dataclass(frozen=True)
 class _Asked:
-    """What groups are asked.
+    """A statistic that is asked of groups, with its arguments.
 
     Parameters
     ----------
     methods : pair of callables
-        Of groups.
+        Methods of `GroupBy`.
     how : mapping
         Arguments.
     keeps_attrs : bool
+        True if attributes are kept.
     skipna : bool, optional
-        To leave NaN out. By default of floating-point elements.
+        True if NaN are left out. By default they are left out of floating-point data.
     q : ndarray, optional
+        The shares of quantiles.
     carried : pair of callables, optional
-        What variables of a dataset are asked that lack the dimensions of the groups. Without it
-        they are no part of the answer.
+        Functions for variables of a dataset that lack the dimensions of the groups. Without them,
+        these variables are not in the answer.
     """
 
     methods: Pair
@@ -199,16 +204,18 @@ class _Asked:
     carried: Pair | None = None
 
     def _of_dtype(self, pair: Pair, dtype: np.dtype[Any]) -> Callable[..., Any]:
+        """Return the function of a pair for elements of a dtype."""
         return pair[dtype.kind == "f" if self.skipna is None else self.skipna]
 
     @property
     def shares(self) -> list[Any]:
+        """The argument q, if there is one."""
         return [] if self.q is None else [self.q]
 
     def of_array(
         self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
     ) -> xr.DataArray:
-        """The answer with all groups along one dimension."""
+        """Return the answer with all groups along one dimension."""
         array = groups.expanded(array)
         found = self.asked(array, groups, dims)
         first = min(map(array.dims.index, dims))
@@ -230,7 +237,7 @@ class _Asked:
         return result.assign_coords(quantile=("quantile", self.q) if self.q.ndim else self.q)
 
     def asked(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
-        """What the groups of an array that has all dimensions answer."""
+        """Return the answer for the groups of an array that has all dimensions."""
         axes = tuple(sorted(map(array.dims.index, dims)))
         grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
         how = {**self.how, **companions_of(array, self.how)}
@@ -239,7 +246,7 @@ class _Asked:
     def of_variable(
         self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
     ) -> xr.DataArray:
-        """The same of a variable of a dataset, which may lack dimensions."""
+        """Return the answer for a variable of a dataset, which may lack dimensions."""
         own = [dim for dim in dims if dim in array.dims]
         if not set(groups.dims).isdisjoint(own):
             return self.of_array(array, groups, [*dict.fromkeys([*groups.dims, *own])])
@@ -250,7 +257,7 @@ class _Asked:
         return array.expand_dims({groups.name: len(groups.numbers)})
 
     def takes(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> bool:
-        """Whether a variable of a dataset is part of the answer."""
+        """Return whether a variable of a dataset is part of the answer."""
         function, method = self.methods[0].__name__, self.how.get("method", "linear")
         has_answer = is_answered(function, array.dtype, method)
         if set(groups.dims).isdisjoint(array.dims):
@@ -259,7 +266,7 @@ class _Asked:
         return has_answer
 
     def of(self, obj: Any, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
-        """The answer about a DataArray or a Dataset."""
+        """Return the answer for a DataArray or a Dataset."""
         if isinstance(obj, xr.DataArray):
             found = groups.named(self.of_array(obj, groups, dims))
             return groups.ordered(found, groups.expanded(obj).dims)
@@ -283,26 +290,27 @@ class _Asked:
 class ExactGroupBy:
     """The groups of a DataArray or a Dataset, made by ``a.exact.groupby("time.month")``.
 
-    Answers have the names, dimensions, coordinates and attributes that those of xarray's own
-    `groupby` have for data in memory. NaN is left out of floating-point data unless `skipna` is
+    Answers have the names, dimensions, coordinates and attributes of those that xarray's own
+    `groupby` has for data in memory. NaN are left out of floating-point data unless `skipna` is
     False. Bins, periods and combinations without elements are NaN.
 
-    Of a Dataset, each numeric variable is answered. As in xarray, `median` and `quantile` repeat
+    For a Dataset, each numeric variable is answered. As in xarray, `median` and `quantile` repeat
     variables that lack the dimensions of the groups, once for each group.
 
     Parameters
     ----------
     obj : DataArray or Dataset
-    groups : Groups
-        Which elements are in which.
+        The grouped object.
+    groups : LabelledGroups
+        The group of each element.
 
     See Also
     --------
-    dask_gpuselect.groups.groupby : the same of dask arrays
+    dask_gpuselect.groups.groupby : Groups of dask arrays.
 
     Notes
     -----
-    Loads and memory: those of `dask_gpuselect.groups.groupby`. Chunks need not match groups.
+    Reads and memory: as for `dask_gpuselect.groups.groupby`. Chunks need not match groups.
 
     Examples
     --------
@@ -335,24 +343,24 @@ class ExactGroupBy:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """The median of each group.
+        """Return the median of each group.
 
         Parameters
         ----------
         dim : str, iterable of hashable or ..., optional
-            To reduce: the dimensions of the groups by default, others besides them, or ``...`` for
+            Dimensions to reduce: those of the groups by default, others in addition, or ``...`` for
             all.
         skipna : bool, optional
-            To leave NaN out. By default of floating-point data.
+            Whether NaN are left out. By default they are left out of floating-point data.
         keep_attrs : bool, optional
-            True, unless xarray's options say otherwise.
+            Whether attributes are kept: by default as xarray's options say, and otherwise True.
         **how
-            For `dask_gpuselect.median`: `where`, a DataArray too, and `nodata`.
+            For `dask_gpuselect.median`: `where`, which may be a DataArray, and `nodata`.
 
         Returns
         -------
         DataArray or Dataset
-            Lazy if the data, their labels or companions are.
+            Lazy if the data, their labels, a mask or weights are.
         """
         carried = (quantiles.median, quantiles.nanmedian)
         asked = _Asked(MEDIAN, how, keeps(keep_attrs), skipna, carried=carried)
@@ -367,22 +375,24 @@ class ExactGroupBy:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """Quantiles of each group; the last dimension is "quantile".
+        """Return quantiles of each group; the last dimension is "quantile".
 
         Parameters
         ----------
         q : float or 1-D array_like of floats
+            In [0, 1].
         dim, skipna
-            As of `median`.
+            As for `median`.
         keep_attrs : bool, optional
-            By default as xarray's options say, and otherwise as its version does.
+            Whether attributes are kept: by default as xarray's options say, and otherwise as its
+            version does.
         **how
             For `dask_gpuselect.quantile`: `method`, `where`, `weights` and `nodata`.
 
         Returns
         -------
         DataArray or Dataset
-            As of `median`.
+            As for `median`.
         """
         check_known(q, "q")
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
@@ -398,9 +408,10 @@ class ExactGroupBy:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """The median absolute deviation of each group: `dask_gpuselect.robust.mad`.
+        """Return the median absolute deviation of each group: see `dask_gpuselect.robust.mad`.
 
-        It takes the arguments of `median`."""
+        It takes the arguments of `median`, and `scale`.
+        """
         return self._of(_Asked(MAD, how, keeps(keep_attrs), skipna), dim)
 
     def iqr(
@@ -411,33 +422,34 @@ class ExactGroupBy:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        """The interquartile range of each group: `dask_gpuselect.robust.iqr`.
+        """Return the interquartile range of each group: see `dask_gpuselect.robust.iqr`.
 
-        It takes the arguments of `median`."""
+        It takes the arguments of `median`, and `scale`.
+        """
         return self._of(_Asked(IQR, how, keeps(keep_attrs), skipna), dim)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
-        """The number of elements of each group that are not NaN.
+        """Return the number of elements of each group that are not NaN.
 
-        It takes the arguments of `median`. As in xarray, bins and periods without elements are
-        NaN."""
+        It takes the arguments of `median`. As in xarray, bins and periods without elements are NaN.
+        """
         return self._of(_Asked(COUNT, how, keeps(keep_attrs)), dim)
 
     def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
-        """Statistics of a box plot for each group that has elements.
+        """Return statistics of a box plot for each group that has elements.
 
         Parameters
         ----------
         dim : str, iterable of hashable or ..., optional
-            To reduce, as of `median`.
+            Dimensions to reduce, as for `median`.
         **how
             For `dask_gpuselect.describe_boxplot`.
 
         Returns
         -------
         Boxplot
-            The groups stand where the first reduced dimension stood. The boxes have the labels of
-            their groups.
+            The groups replace the first reduced dimension. The boxes have the labels of their
+            groups.
 
         Raises
         ------
@@ -445,19 +457,23 @@ class ExactGroupBy:
             For a Dataset.
         """
         if isinstance(self._obj, xr.Dataset):
-            raise TypeError("groups of a Dataset have no box plots: describe its variables")
+            raise TypeError(
+                "groups of a Dataset have no box plots: type "
+                "ds[name].exact.groupby(...).describe_boxplot() for each variable"
+            )
         dims = self._dims(dim)
         array = self._groups.expanded(self._obj)
         found: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
         return found.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
     def _of(self, asked: _Asked, dim: Any) -> Any:
+        """Ask for a statistic along dimensions."""
         return asked.of(self._obj, self._groups, self._dims(dim))
 
     def _dims(self, dim: Any) -> list[Hashable]:
-        """The dimensions to reduce, which have to be those of the groups at least."""
+        """Return the dimensions to reduce, which include those of the groups, or raise."""
         dims = all_dims(dim, self._obj, self._groups)
         kept = [str(each) for each in self._groups.dims if each not in dims]
         if kept:
-            raise ValueError(f"dim must have the dimensions of the groups, and lacks {kept}")
+            raise ValueError(f"dim must include the dimensions of the groups, and lacks {kept}")
         return dims

@@ -1,5 +1,4 @@
-"""What is asked of DataArrays and Datasets along dimensions, with the names and coordinates of the
-answers."""
+"""Statistics of DataArrays and Datasets along dimensions, with names and coordinates."""
 
 from __future__ import annotations
 
@@ -22,33 +21,35 @@ Dims = Hashable | Iterable[Hashable] | None
 
 @dataclass(frozen=True)
 class Pair:
-    """A function of all elements, and the one that leaves NaN out."""
+    """A function of all elements, and one that leaves NaN out."""
 
     every: Callable[..., Any]
     valid: Callable[..., Any]
 
     def of(self, dtype: np.dtype[Any], skipna: bool | None) -> Callable[..., Any]:
-        """The one to ask about elements of a dtype: by default floats skip NaN, as in xarray."""
+        """Return the function for elements of a dtype: by default floats skip NaN, as in xarray."""
         return self.valid if (dtype.kind == "f" if skipna is None else skipna) else self.every
 
 
 KINDS = {"mad": "biuf", "iqr": "iuf", "describe_boxplot": "iuf"}
-"""Of the elements that a function is asked about in a Dataset, if not `NUMBERS`."""
+"""Kinds of dtypes that a function supports in a Dataset, if not `NUMBERS`."""
 
 NUMBERS = "biufm"
-"""To xarray, bool and time differences are numbers, and dates are none."""
+"""Kinds of numbers for xarray, which counts bool and time differences as numbers, but not dates."""
 
 
 def is_answered(function: str, dtype: np.dtype[Any], method: str = "linear") -> bool:
-    """Whether a variable of a Dataset has a part in an answer, of groups or not: by the name of the
-    function or method that is asked. A DataArray is asked whatever it is."""
+    """Return whether a variable of a Dataset is part of an answer, of groups or not.
+
+    `function` is the name of a function or method. A DataArray is answered whatever its dtype is.
+    """
     if function.endswith(("quantile", "percentile")) and dtype.kind == "b":
         return check_method(method).discrete
     return dtype.kind in KINDS.get(function, NUMBERS)
 
 
 def _reducing(pair: Pair) -> Callable[..., Any]:
-    """The method that answers for a DataArray, or for each numeric variable of a Dataset."""
+    """Return the method for a DataArray, or for each numeric variable of a Dataset."""
 
     def method(self: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, how)
@@ -57,7 +58,7 @@ def _reducing(pair: Pair) -> Callable[..., Any]:
 
 
 def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
-    """The same for a function of q, whose answers have a coordinate "quantile"."""
+    """Return the method for a function of q; its answers have a coordinate "quantile"."""
 
     def method(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, how, q, scale)
@@ -66,37 +67,38 @@ def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
 
 
 def _told(method: Any, pair: Pair, more: str) -> Callable[..., Any]:
+    """Give a method of the accessors its name and its docstring."""
     name = pair.every.__name__
     method.__name__, method.__qualname__ = name, f"exact.{name}"
-    method.__doc__ = f"""`dask_gpuselect.{name}` along dimensions: ``exact.{name}({more}dim=None)``.
+    called = f"``exact.{name}({more}dim=None)``"
+    method.__doc__ = f"""Compute `dask_gpuselect.{name}` along dimensions: {called}.
 
     Parameters
     ----------
     {"q : float or 1-D array_like of floats" if more else "..."}
     dim : hashable, iterable of hashable or ..., optional
-        To reduce; all by default.
+        Dimensions to reduce; all of them by default.
     skipna : bool, optional
-        Whether NaN and NaT are left out; otherwise one of them makes the answer missing. By default
-        as in xarray: of floating-point data.
+        Whether NaN and NaT are left out. Otherwise one of them makes the answer missing. By default
+        they are left out of floating-point data, as in xarray.
     where, weights : DataArray or array, optional
-        A DataArray has the same labels as the data, and is broadcast by the names of its
-        dimensions.
+        A DataArray has the labels of the data, and is broadcast by the names of its dimensions.
     keep_attrs : bool, optional
-        As of xarray's own functions: by default as its options say, and otherwise True.
+        Whether attributes are kept: by default as xarray's options say, and otherwise True.
     **how
-        For `dask_gpuselect.{name}`: `nodata` and `fill_value`, for instance. The attributes
-        ``_FillValue`` and ``missing_value`` are not looked at.
+        Other arguments of `dask_gpuselect.{name}`. The attributes ``_FillValue`` and
+        ``missing_value`` are not used.
 
     Returns
     -------
     DataArray or Dataset
-        Lazy if the data or one of their companions are.
+        Lazy if the data, a mask or weights are.
     """.replace("    ...\n", "")
     return method  # type: ignore[no-any-return]
 
 
 def _skipping(method: Any) -> Callable[..., Any]:
-    """The method that leaves NaN out of data of any dtype, unless `skipna` is False."""
+    """Return the method that leaves NaN out of data of any dtype, unless `skipna` is False."""
 
     def skipping(self: Any, *args: Any, **how: Any) -> Any:
         return method(self, *args, **{"skipna": True, **how})
@@ -108,7 +110,7 @@ def _skipping(method: Any) -> Callable[..., Any]:
 
 
 class Reductions:
-    """What DataArrays and Datasets have in common."""
+    """Methods that the accessors of DataArrays and Datasets share."""
 
     median = _reducing(Pair(quantiles.median, quantiles.nanmedian))
     quantile = _reducing_by_q(Pair(quantiles.quantile, quantiles.nanquantile))
@@ -130,12 +132,15 @@ def answered(
     q: Any = None,
     scale: int = 1,
 ) -> xr.DataArray:
-    """What a function of arrays answers, with the dimensions and coordinates that are left."""
+    """Apply a function of arrays along dimensions; keep the other dimensions and coordinates."""
     asked = dict(how)
     keeps_attrs = asked.pop("keep_attrs", None)
-    if not asked.keys().isdisjoint({"axis", "keepdims"}):
-        raise TypeError("a DataArray is reduced along dim, and keeps none of those")
-    check_known(q, "q")  # before NumPy looks at it
+    if unexpected := sorted(asked.keys() & {"axis", "keepdims"}):
+        raise TypeError(
+            f"{unexpected[0]} is not supported for xarray objects: pass dim=, the names of the "
+            "dimensions to reduce"
+        )
+    check_known(q, "q")  # before NumPy would compute it
     if np.ndim(q) > 1:
         raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
     dims = reduced_dims(dim, array.dims)
@@ -159,7 +164,7 @@ def answered(
 
 
 def companions_of(array: xr.DataArray, how: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that are DataArrays, as arrays that go with the data."""
+    """Return the arguments that are DataArrays as arrays with the axes of the data."""
     ways = {"where": _expanded, "weights": _whole}
     return {
         name: lay(_aligned(how[name], array, name), array)
@@ -169,28 +174,32 @@ def companions_of(array: xr.DataArray, how: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _aligned(companion: xr.DataArray, array: xr.DataArray, name: str) -> xr.DataArray:
-    """A companion with its dimensions in the order of the data's."""
+    """Return a mask or weights with dimensions in the order of the data's, or raise."""
     unknown = [dim for dim in companion.dims if dim not in array.dims]
     if unknown:
-        raise ValueError(f"{name} has dimensions {unknown}, which the data lack: {array.dims}")
+        raise ValueError(
+            f"{name} has dimensions {unknown}, and the data have {array.dims}: pass {name} without "
+            "them"
+        )
     _, companion = xr.align(array, companion, join="exact", copy=False)
     return companion.transpose(*(dim for dim in array.dims if dim in companion.dims))
 
 
 def _expanded(companion: xr.DataArray, array: xr.DataArray) -> Any:
-    """The data of a companion, of size 1 along the dimensions that it lacks."""
+    """Return the data of a mask, of size 1 along the dimensions that it lacks."""
     index = tuple(slice(None) if dim in companion.dims else None for dim in array.dims)
     return companion.data[index]
 
 
 def _whole(companion: xr.DataArray, array: xr.DataArray) -> Any:
-    """The data of a companion in the shape of the array; they stay small until they are read."""
+    """Return the data of weights in the shape of the array; they stay small until they are read."""
     if is_dask_collection(array.data) and not is_dask_collection(companion.data):
         companion = companion.chunk()
     return companion.broadcast_like(array).transpose(*array.dims).data
 
 
 def reduced_dims(dim: Dims, known: tuple[Hashable, ...]) -> list[Hashable]:
+    """Return the dimensions to reduce as a list, or raise if one does not exist."""
     check_known(dim, "dim")
     dims: list[Hashable]
     if dim is None or dim is ...:
@@ -206,7 +215,7 @@ def reduced_dims(dim: Dims, known: tuple[Hashable, ...]) -> list[Hashable]:
 
 
 def keeps(keep_attrs: bool | None) -> bool:
-    """Whether attributes are kept: by default as xarray's options say, and otherwise they are."""
+    """Return whether attributes are kept: by default as xarray's options say, otherwise True."""
     check_known(keep_attrs, "keep_attrs")
     if keep_attrs is not None:
         return keep_attrs
@@ -214,5 +223,5 @@ def keeps(keep_attrs: bool | None) -> bool:
 
 
 def keeps_attrs_by_default() -> bool:
-    """Whether xarray's functions keep attributes, by its options and the default of its version."""
+    """Return whether xarray keeps attributes, by its options and its version's default."""
     return bool(xr.apply_ufunc(np.negative, xr.DataArray(0, attrs={"kept": True})).attrs)

@@ -1,5 +1,7 @@
-"""xarray's own methods that lead to ours while `dask_gpuselect.enable` is in force: quantiles with
-weights and of groups."""
+"""Methods of xarray that call this package while `dask_gpuselect.enable` is in force.
+
+They are weighted quantiles, and medians and quantiles of groups.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ except ImportError:  # before 2025.4
 
 
 def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours for lazy arrays, whose chunked dimensions xarray's own does not take."""
+    """Return the method that replaces ``a.weighted(w).quantile``.
+
+    It calls this package for lazy arrays, because xarray's own does not support chunked dimensions.
+    """
 
     @wraps(original)
     def quantile(
@@ -54,7 +59,7 @@ def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
         how: dict[str, Any] = {"method": "linear", "where": weights != 0}
         skips = array.dtype.kind == "f" and skipna is not False
         if array.dtype.kind == "f" and not skips:
-            # To xarray a NaN of weight 0 is one, too.
+            # For xarray, a NaN of weight 0 makes the answer NaN too.
             how["where"] = how["where"] | array.isnull()
             weights = weights.where(array.notnull(), 1)
         function = quantiles.nanquantile if skips else quantiles.quantile
@@ -79,13 +84,16 @@ OURS = {
     "quantile": {"q", "dim", "skipna", "keep_attrs", "method"},
 }
 TAKEN = {"median": {*"biufSU"}, "quantile": {*"iuf"}}
-"""Kinds of variables. Of a dataset, xarray leaves strings out of medians, and raises for quantiles
-of bool, which ours leaves out."""
+"""Kinds of dtypes for which the answers equal xarray's. For a dataset, xarray leaves strings out of
+medians, and raises for quantiles of bool, which this package leaves out."""
 
 
 def _routed_groups(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours for groups of lazy data, which dask has no median of, and flox only of chunks that match
-    the groups."""
+    """Return the method that replaces one of xarray's groups.
+
+    It calls this package for lazy data. dask has no median of groups, and flox only if chunks match
+    the groups.
+    """
     name = original.__name__
 
     @wraps(original)
@@ -109,7 +117,7 @@ def _routed_groups(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _home(kind: type, name: str) -> type:
-    """The class that has a method which others inherit."""
+    """Return the class that defines a method that others inherit."""
     return next(each for each in kind.__mro__ if name in vars(each))
 
 

@@ -1,6 +1,6 @@
 """Moving windows of DataArrays and Datasets: ``a.exact.rolling(time=31)``.
 
-xarray says which dimensions windows lie along; `dask_gpuselect.windows.rolling` is asked.
+xarray finds the dimensions of the windows; `dask_gpuselect.windows.rolling` computes the answers.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ except ImportError:  # before 2025.4
 class ExactRolling:
     """Exact statistics of moving windows, as of xarray's ``a.rolling(...)``.
 
-    NaN are left out. A window with fewer than `min_periods` other elements, by default its size,
-    is answered by NaN. Labels of a window are those of its last element, or of that in its middle.
-    Of a Dataset, numeric variables are answered; those without these dimensions are kept.
+    NaN are left out. The answer for a window with fewer than `min_periods` other elements, by
+    default its size, is NaN. The label of a window is that of its last element, or of its middle.
+    For a Dataset, numeric variables are answered; those without these dimensions are kept.
 
     Parameters
     ----------
     windows : DataArrayRolling or DatasetRolling
-        What xarray's `rolling` gives.
+        The result of xarray's `rolling`.
     **how
         For `dask_gpuselect.windows.rolling`: `boundary`, `where` and `nodata`.
     """
@@ -50,11 +50,11 @@ class ExactRolling:
         return f"<exact statistics of moving windows of {sizes}>"
 
     def median(self, *, keep_attrs: bool | None = None) -> Any:
-        """The median of each window."""
+        """Return the median of each window."""
         return self._answered("median", Rolling.nanmedian, keep_attrs)
 
     def quantile(self, q: Any, *, method: str = "linear", keep_attrs: bool | None = None) -> Any:
-        """Quantiles of each window; of several a dimension "quantile" comes first."""
+        """Return quantiles of each window; for several q, a dimension "quantile" comes first."""
         check_known(q, "q")
         if np.ndim(q) > 1:
             raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
@@ -67,23 +67,23 @@ class ExactRolling:
         return found.assign_coords(quantile=("quantile", shares) if shares.ndim else shares)
 
     def mad(self, *, scale: float | str = "normal", keep_attrs: bool | None = None) -> Any:
-        """The median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
+        """Return the median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
         return self._answered("mad", lambda windows: windows.nanmad(scale=scale), keep_attrs)
 
     def iqr(self, *, method: str = "linear", keep_attrs: bool | None = None) -> Any:
-        """The interquartile range of each window."""
+        """Return the interquartile range of each window."""
         return self._answered("iqr", lambda windows: windows.naniqr(method=method), keep_attrs)
 
     def min(self, *, keep_attrs: bool | None = None) -> Any:
-        """The least element of each window."""
+        """Return the minimum of each window."""
         return self._answered("min", Rolling.nanmin, keep_attrs)
 
     def max(self, *, keep_attrs: bool | None = None) -> Any:
-        """The largest element of each window."""
+        """Return the maximum of each window."""
         return self._answered("max", Rolling.nanmax, keep_attrs)
 
     def count(self, *, keep_attrs: bool | None = None) -> Any:
-        """The number of elements of each window that are not NaN; int64."""
+        """Return the number of elements of each window that are not NaN, as int64."""
         return self._answered("count", Rolling.count, keep_attrs)
 
     def _answered(
@@ -93,6 +93,7 @@ class ExactRolling:
         keep_attrs: bool | None,
         method: str = "linear",
     ) -> Any:
+        """Ask for a statistic of a DataArray, or of the variables of a Dataset."""
         obj = self._windows.obj
         if isinstance(obj, xr.DataArray):
             return self._of_array(obj, ask, keep_attrs)
@@ -109,6 +110,7 @@ class ExactRolling:
     def _of_array(
         self, array: xr.DataArray, ask: Callable[[Rolling], Any], keep_attrs: bool | None
     ) -> xr.DataArray:
+        """Ask for a statistic of a DataArray."""
         about = zip(self._windows.dim, self._windows.window, self._windows.center, strict=True)
         own = {array.dims.index(dim): (n, mid) for dim, n, mid in about if dim in array.dims}
         sizes = {axis: int(n) for axis, (n, _) in own.items()}
@@ -130,7 +132,7 @@ class ExactRolling:
 
 
 def _routed(name: str) -> Callable[[Any], Any]:
-    """Replace a method of xarray's windows by ours, for lazy arrays of numbers."""
+    """Return a function that replaces a method of xarray's windows, for lazy arrays of numbers."""
 
     def routed(original: Callable[..., Any] | None) -> Callable[..., Any]:
         ours = getattr(ExactRolling, name)

@@ -114,7 +114,10 @@ def _gather_cells(
     return gathered.candidates.on_host()
 
 
-CHANGED = "the chunk changed while it was read: another thread writes to it"
+CHANGED = (
+    "the chunk changed while it was read, because another thread writes to it: pass a copy, "
+    "a.copy()"
+)
 
 
 def brackets_of_cells(pivots: NDArray[Any], cells: IntArray) -> Brackets:

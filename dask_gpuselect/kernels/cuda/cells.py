@@ -130,7 +130,10 @@ def _gather_cell(pivots: NDArray[Any], j: int, values: Elements, size: int) -> A
     wanted[1 if j else 0] = True
     found = tally_on_device(values, Brackets(ends, wanted), size)
     if found is None:
-        raise RuntimeError("the chunk changed while it was read: another thread writes to it")
+        raise RuntimeError(
+            "the chunk changed while it was read, because another thread writes to it: pass a "
+            "copy, a.copy()"
+        )
     return found.candidates.elements
 
 

@@ -268,7 +268,9 @@ def _on_host(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     if tally.candidates.ndim == 2:
         n_inside, room = tally.n_inside.reshape(-1, 1), tally.candidates.shape[1]
         if (n_inside > room).any():
-            raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
+            raise ChunksChangedError(
+                f"a 1-D slice has other elements than in the first read. {ADVICE}"
+            )
         tally = replace(tally, candidates=tally.candidates[np.arange(room) < n_inside])
     return lane_cuts.order_statistics(tally, brackets)
 

@@ -35,8 +35,8 @@ def advised(kernel: Callable[P, T]) -> Callable[P, T]:
         except cupy.cuda.memory.OutOfMemoryError as error:
             cupy.get_default_memory_pool().free_all_blocks()
             raise MemoryError(
-                f"{error}. Make the chunks smaller (x.rechunk), or let fewer threads share a GPU: "
-                "each holds a chunk and scratch of at most two."
+                f"{error}. Use smaller chunks (x.rechunk), or fewer threads for a GPU: each holds "
+                "a chunk and scratch of at most two chunks."
             ) from error
 
     return wrapped
@@ -133,8 +133,8 @@ def sizes_of(dtype: np.dtype[Any], device: int) -> Sizes:
     if sizes is None:
         raise RuntimeError(
             f"the CUDA device has {shared >> 10} KiB of shared memory a block, less than the "
-            "kernels need: compute capability 7.0 or later. Move the chunks to the host "
-            "(x.map_blocks(cupy.asnumpy))."
+            "kernels need: use a device of compute capability 7.0 or later, or move the chunks to "
+            "the host, x.map_blocks(cupy.asnumpy)"
         )
     return sizes
 

@@ -100,7 +100,7 @@ def as_weights(weights: Array) -> Array:
             raise ValueError(NEGATIVE)
         most = int(xp.max(weights))
         if most >= 2**63:
-            raise ValueError(f"Weights must be below 2**63, and one is {most}.")
+            raise ValueError(f"Weights must be below 2**63, not {most}: pass weights.astype(float)")
         if most > WHOLE:
             return as_type(weights, "int64")
     return weights if numpy_dtype(weights) == np.float64 else as_type(weights, "float64")
