@@ -344,9 +344,7 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
     for leaf in _leaves(value):
         check_no_unit(leaf, name)
         if isinstance(leaf, np.ma.MaskedArray):  # NumPy takes what is under the mask
-            raise TypeError(
-                f"{name} must not be masked: pass its unmasked values, {name}.compressed()"
-            )
+            raise TypeError(f"{name} is masked: pass its unmasked values, {name}.compressed()")
         if is_dask_collection(leaf):
             raise TypeError(
                 f"{name} must be known when the graph is built: {instead.format(name=name)}"
@@ -407,7 +405,9 @@ def as_array(a: Any) -> Any:
         return a
     found = as_numpy(a)  # of NumPy's scalars and subclasses too
     if not isinstance(a, np.ndarray) and found.ndim == 0 and found.dtype.kind in "OSU":
-        raise TypeError(f"expected an array of real numbers, not {type_name(a)}")
+        raise TypeError(
+            f"functions of dask_gpuselect need an array of real numbers, not {type_name(a)}"
+        )
     return found
 
 

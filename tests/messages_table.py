@@ -1,7 +1,8 @@
-"""A table of the messages of the package: `python -m tests.messages_table` prints each error and warning.
+"""A table of the messages of the package.
 
-A row has the file and line, the exception, and the text. Read it after changing messages: each should say
-what was given, what is allowed and what to type, in a sentence that begins with its subject.
+`python -m tests.messages_table` prints the file, the line, the exception and the text of each error
+and warning. Read it after changing messages. Each should say what was given, what is allowed and
+what to type, in a sentence that begins with its subject.
 """
 
 from __future__ import annotations

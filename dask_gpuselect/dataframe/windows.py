@@ -40,7 +40,7 @@ class ExactSeriesRolling:
     ) -> None:
         kind = Column.of(series._meta).dtype
         if kind.kind not in "biuf":
-            raise TypeError(f"rolling windows need a Series of numbers, not of dtype {kind}")
+            raise TypeError(f"rolling windows need a Series of numbers, not of {kind}")
         self._series = series
         self._dtype = kind if kind == np.float32 else np.dtype(np.float64)
         least = window if min_periods is None else min_periods

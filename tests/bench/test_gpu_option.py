@@ -60,9 +60,9 @@ def test_with_a_device_all_runs(run: Run) -> None:
 
 
 def test_a_device_is_demanded(run: Run) -> None:
-    done = run(PASSES, "--gpu", problem="no CUDA device can be seen")
+    done = run(PASSES, "--gpu", problem="no CUDA device is visible")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    assert done.stderr.str().strip() == "ERROR: --gpu: no CUDA device can be seen"
+    assert done.stderr.str().strip() == "ERROR: --gpu: no CUDA device is visible"
     done.stdout.no_fnmatch_line("*passed*")
 
 

@@ -194,7 +194,7 @@ def test_numeric_only_leaves_strings_out() -> None:
     x = dd.from_pandas(df, npartitions=4, sort=False)
     expected = df.quantile(0.3, numeric_only=True)
     assert_series_equal(x.exact.quantile(0.3, numeric_only=True).compute(), expected)
-    with pytest.raises(TypeError, match=r"column 's' has dtype"):
+    with pytest.raises(TypeError, match=r"column 's' \\(dtype"):
         x.exact.quantile(0.3)
     with pytest.raises(TypeError, match="numeric_only=True"):
         x.exact.median()
@@ -254,7 +254,7 @@ def test_box_plots_have_the_names_of_columns_and_count_what_is_missing() -> None
         assert (boxes[name].n, boxes[name].n_nan) == (len(own), df[name].isna().sum())
     (box,) = dd.from_pandas(df["b"], npartitions=2, sort=False).exact.describe_boxplot().compute()
     assert (box.label, box.q1) == ("b", df["b"].quantile(0.25))
-    with pytest.raises(TypeError, match="no axis"):
+    with pytest.raises(TypeError, match="axis is not supported"):
         dd.from_pandas(df["b"], npartitions=2, sort=False).exact.describe_boxplot(axis=0)
 
 
@@ -356,14 +356,14 @@ def test_without_elements_answers_are_missing(kind: str) -> None:
 def test_columns_without_quantiles_are_refused_at_the_call(s: pd.Series) -> None:
     x = dd.from_pandas(s, npartitions=2).exact
     for ask in (x.quantile, x.median, x.describe, x.describe_boxplot):
-        with pytest.raises(TypeError, match=r"numbers or dates, and this one has dtype"):
+        with pytest.raises(TypeError, match=r"this column .*it must have numbers or dates"):
             ask()
 
 
 def test_bad_arguments_are_told_at_the_call() -> None:
     df = dd.from_pandas(whole()[["a"]], npartitions=2, sort=False)
     x = df["a"].exact
-    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
         x.quantile(1.5)
     with pytest.raises(ValueError, match="nonsense"):
         x.quantile(0.5, interpolation="nonsense")
@@ -373,7 +373,7 @@ def test_bad_arguments_are_told_at_the_call() -> None:
         df.exact.quantile(0.5, axis=1)
     with pytest.raises(ValueError, match="percentiles"):
         x.describe([0.5, 2])
-    with pytest.raises(TypeError, match="numbers"):
+    with pytest.raises(TypeError, match="integers or floats, not bool"):
         (df["a"] > 0).exact.describe()
     with pytest.raises(TypeError, match="no column of numbers"):
         dd.from_pandas(pd.DataFrame({"s": ["a"]}), npartitions=1).exact.describe()
@@ -435,7 +435,7 @@ def test_other_descriptions_are_dasks() -> None:
     with enable():
         for ask in (x.describe, x["d"].describe, lambda: x.describe(include="all")):
             with pytest.warns(
-                UserWarning, match=r"its percentiles are approximate: x\.exact\.desc"
+                UserWarning, match=r"its percentiles are approximate: type x\.exact\.desc"
             ):
                 ask()
         x["a"].describe(percentiles_method="dask")
@@ -537,5 +537,5 @@ def test_boxes_of_a_column_by_the_public_function() -> None:
     assert (box.label, box.n, box.med) == ("v", 3, 2)
     (unnamed,) = describe_boxplot(lazy.rename(None).astype("Int64")).compute()
     assert (unnamed.label, unnamed.n) == (None, 3)
-    with pytest.raises(TypeError, match="need a column of numbers"):
+    with pytest.raises(TypeError, match="it must have numbers or dates"):
         describe_boxplot(lazy.astype("str"))

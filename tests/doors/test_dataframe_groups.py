@@ -418,10 +418,10 @@ def test_what_has_no_quantiles_is_refused_at_the_call() -> None:
     x, _ = frames(df.assign(h=df["v"].astype("f2")))
     groups = x.exact.groupby("k")
     for ask in (groups.median, groups.quantile, groups["s"].median, groups[["v", "s"]].quantile):
-        with pytest.raises(TypeError, match=r"column 's' has dtype string.*numeric_only=True"):
+        with pytest.raises(TypeError, match=r"column 's' \(dtype string\).*numeric_only=True"):
             ask()
     for name in ("b", "h"):
-        with pytest.raises(TypeError, match="pandas does not answer this of these groups"):
+        with pytest.raises(TypeError, match="pandas does not support this for these groups"):
             groups[name].quantile()
     with pytest.raises(TypeError, match="no column of numbers"):
         groups[["s"]].median(numeric_only=True)
@@ -433,18 +433,18 @@ def test_bad_arguments_are_told_at_the_call() -> None:
         with pytest.raises(KeyError, match="no column is called"):
             x.exact.groupby(by)
     for by in ([], ["k", "k"]):
-        with pytest.raises(ValueError, match="distinct columns"):
+        with pytest.raises(ValueError, match="at least one column, and distinct ones"):
             x.exact.groupby(by)
-    with pytest.raises(TypeError, match=r"by must be known .*name a column"):
+    with pytest.raises(TypeError, match=r"by must be known .*pass the name of a column"):
         x.exact.groupby(x["k"].values)
-    with pytest.raises(ValueError, match=r"not 'k': by.rename\(\"key\"\) gives it one"):
+    with pytest.raises(ValueError, match=r"not 'k': pass by.rename\(\"key\"\)"):
         x.exact.groupby(x["k"].isna())
     groups = x.exact.groupby("k")
     with pytest.raises(KeyError, match="nothing"):
         groups["nothing"]
-    with pytest.raises(IndexError, match="chosen already"):
+    with pytest.raises(IndexError, match="selected already.*in one list"):
         groups["v"]["v"]
-    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
         groups["v"].quantile(1.5)
     with pytest.raises(ValueError, match="nonsense"):
         groups["v"].quantile(0.5, interpolation="nonsense")
@@ -488,7 +488,7 @@ def test_columns_are_attributes() -> None:
     assert_series_equal(groups.v.median().compute(), df.groupby("k").v.median())
     assert "v" in dir(groups)
     assert "v" not in dir(groups.v)
-    with pytest.raises(AttributeError, match="'mean', and the frame no such column"):
+    with pytest.raises(AttributeError, match="'mean', and the frame has no such column"):
         groups.mean()  # noqa: B018
 
 
@@ -526,10 +526,10 @@ def test_aggregates_are_those_of_pandas(columns: Any, func: Any) -> None:
 def test_aggregates_that_are_not_there() -> None:
     x, _ = typed()
     with pytest.raises(
-        TypeError, match="'median', 'quantile', 'count', and not 'mean': dask's own"
+        TypeError, match="'median', 'quantile', 'count', not 'mean': type .*dask's own"
     ):
         x.exact.groupby("k")["v"].agg(["median", "mean"])
-    with pytest.raises(TypeError, match="a dict is by columns"):
+    with pytest.raises(TypeError, match="func must be a str or a list of str"):
         x.exact.groupby("k")["v"].agg({"v": "median"})
 
 
@@ -557,11 +557,11 @@ def test_boxes_of_groups(keys: Any, column: str) -> None:
         alone = describe_boxplot(own.dropna().to_numpy(dtype="f8"), whis=0.5)[0]
         for name in ("n", "q1", "med", "q3", "mean", "whislo", "whishi", "n_low", "fliers"):
             np.testing.assert_array_equal(getattr(box, name), getattr(alone, name))
-    with pytest.raises(TypeError, match=r'name one column, as groups\["c"\], and not 4'):
+    with pytest.raises(TypeError, match=r'one selected column, not 4: type groups\["c"\]'):
         x.exact.groupby("k").describe_boxplot()
-    with pytest.raises(TypeError, match="need a column of numbers .*category"):
+    with pytest.raises(TypeError, match="column .* .dtype category.: it must have numbers"):
         x.exact.groupby("k")["c"].describe_boxplot()
-    with pytest.raises(ValueError, match="sorted groups, without missing keys"):
+    with pytest.raises(ValueError, match="sort=True, dropna=True"):
         x.exact.groupby("k", sort=False)["v"].describe_boxplot()
 
 

@@ -59,7 +59,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         exact.rolling(0)
     with pytest.raises(ValueError, match="q must be a scalar"):
         exact.rolling(3).quantile([0.5])
-    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
         exact.rolling(3).quantile(8)
     dates = pd.Series(INDEX, name="d")
     with pytest.raises(TypeError, match="need a Series of numbers, not of datetime64"):

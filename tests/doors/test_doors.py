@@ -341,14 +341,14 @@ def test_units_are_refused(name: str, key: str) -> None:
     given = call.data[key] if key in call.data else call.known[key]
     numbers = np.array([1.0, 2.0]) if given is None or isinstance(given, str) else plain(given)
     quantities = {
-        "Quantity in m": with_unit(numbers),
-        "Noted in s": noted(numbers),
-        "Wrapped in second": Wrapped(np.asarray(numbers)),
+        "Quantity with unit m": with_unit(numbers),
+        "Noted with unit s": noted(numbers),
+        "Wrapped with unit second": Wrapped(np.asarray(numbers)),
     }
     for kind, quantity in quantities.items():
         for value in (quantity, [quantity, quantity]):
             what = told(call, key, value)
-            assert what.startswith(f"{key} is a {kind}, and the answer would have none"), what
+            assert what.startswith(f"{key} is a {kind}, which the answer would lose"), what
             assert "a.value" in what or "a.magnitude" in what
 
 
@@ -360,7 +360,9 @@ def test_masks_are_refused(name: str, key: str) -> None:
     """Of what is no data; NumPy would take what is under the mask."""
     call = CALLS[name]
     for value in (np.ma.masked, np.ma.masked_array([0.2, 0.8], [False, True]), [np.ma.masked, 0.5]):
-        assert told(call, key, value) == f"{key} is masked: pass what is not, {key}.compressed()"
+        assert told(call, key, value) == (
+            f"{key} is masked: pass its unmasked values, {key}.compressed()"
+        )
 
 
 def test_units_of_chunks_are_refused() -> None:
@@ -368,7 +370,7 @@ def test_units_of_chunks_are_refused() -> None:
     x = da.from_array(with_unit(a), chunks=2, asarray=False)
     assert isinstance(x._meta, Quantity)
     with pytest.raises(
-        TypeError, match=r"^a is a Quantity in m, .* pass its numbers, a.value, and "
+        TypeError, match=r"^a is a Quantity with unit m, .* pass its numbers, a.value, and "
     ):
         median(x)
     with pytest.raises(TypeError, match="is a Quantity in m"):

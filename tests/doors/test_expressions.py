@@ -232,7 +232,7 @@ def test_mixed_inputs_are_refused_with_a_way_out() -> None:
         sort_by(value, key)
     with pytest.raises(TypeError, match="from_graph"):
         describe_boxplot([key, value])
-    with pytest.raises(TypeError, match="make both by the same package"):
+    with pytest.raises(TypeError, match="use arrays of one package"):
         LeastTrimmedSquares().fit(key[:, None], value)
     if da is not dask.array:
         made = da.core.from_graph(value.dask, value._meta, value.chunks, [], value.name)

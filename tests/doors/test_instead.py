@@ -211,7 +211,7 @@ def test_other_dtypes_are_told_how_to_convert(a: Any, code: str) -> None:
 
 def test_lists_of_unequal_arrays() -> None:
     unequal = [np.ones(3), np.full(4, 2.0)]
-    with pytest.raises(ValueError, match=r"shapes \(3,\) and \(4,\), .*: pass a dict of them"):
+    with pytest.raises(ValueError, match=r"shapes, \(3,\) and \(4,\), .*: pass a dict of arrays"):
         median(unequal)
     assert median(dict(enumerate(unequal))) == {0: 1, 1: 2}
     lazy = [da.from_array(each) for each in unequal]

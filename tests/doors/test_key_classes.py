@@ -186,7 +186,9 @@ def test_dtypes_that_pandas_does_not_compare_are_told(limit: str) -> None:
     groups = x.exact.groupby("k")["v"]
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         for answer in (groups.median(), groups.count()):
-            with pytest.raises(TypeError, match=r"another dtype in some partitions.*df\.astype"):
+            with pytest.raises(
+                TypeError, match=r"different dtypes in different partitions.*df\.astype"
+            ):
                 answer.compute(scheduler="sync")
 
 

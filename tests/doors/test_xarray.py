@@ -236,7 +236,7 @@ def test_masks_of_other_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="where has dimensions"):
         array.exact.median(where=xr.DataArray([True], dims="z"))
     for how in ({"axis": 0}, {"keepdims": True}):
-        with pytest.raises(TypeError, match="reduced along dim"):
+        with pytest.raises(TypeError, match="pass dim=, the names of the dimensions"):
             array.exact.median(**how)
 
 

@@ -233,7 +233,7 @@ def test_a_disk_that_takes_nothing_costs_loads_alone(
 def test_the_disk_is_a_directory(value: Any) -> None:
     with (
         dask.config.set({"dask_gpuselect.keep-spill": value}),
-        pytest.raises(ValueError, match="keep-spill must be True, False or a directory, and is "),
+        pytest.raises(ValueError, match="keep-spill must be True, False or a directory, not "),
     ):
         median(source().lazy(N))
 

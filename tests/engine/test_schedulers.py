@@ -108,7 +108,7 @@ def test_a_changed_chunk_is_named_by_another_process(
     backend: Backend, cluster: Client, tmp_path: Path
 ) -> None:
     x = backend.mapped(changing(lambda values, load: values / load, directory=tmp_path))
-    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) held .* `.persist\(\)` the array"):
+    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had .* `.persist\(\)` the array"):
         cluster.compute(median(x)).result(timeout=60)
 
 

@@ -59,8 +59,8 @@ class Fault:
     mended_by_retries: bool = False
 
 
-ON_DISK = r"wait(s)? on disk in |has lost its end"
-CHANGED = r"chunk \(\d+,.*\)|one of the chunks|the array has been changed"
+ON_DISK = r"wait(s)? on disk in |are written to |is shorter than what"
+CHANGED = r"chunk \(\d+,.*\)|one of the chunks|the array was changed"
 
 FAULTS: dict[str, Fault] = {
     # The store.

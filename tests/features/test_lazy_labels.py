@@ -160,7 +160,7 @@ def test_slabs_where_a_column_is_too_large() -> None:
     weights = da.ones(4000, chunks=500)
     x = da.zeros(4000, chunks=500)
     with dask.config.set({LIMIT: "20 kB", "dask_gpuselect.scratch-directory": False}):
-        with pytest.raises(ValueError, match=r"too little for columns .*; groups= \(the labels"):
+        with pytest.raises(ValueError, match=r"too small for columns .*; groups= \(the labels"):
             groupby(da.zeros((4000, 2), chunks=(500, 1)), by, 0).median()
         assert groupby(x, by).quantile(0.5, weights=weights).compute().tolist() == [0]
         assert groupby(x, by, groups=[0]).quantile(0.5, weights=weights).compute() == 0

@@ -138,7 +138,7 @@ def test_lazy_nodata_is_refused() -> None:
     [
         (np.ones((20, 6, 14), bool), ValueError, "where has shape .* does not broadcast"),
         (np.ones((1, *SHAPE), bool), ValueError, "where has shape .* does not broadcast"),
-        (np.ones(SHAPE, int), TypeError, "where must be of bool"),
+        (np.ones(SHAPE, int), TypeError, "where must have dtype bool"),
         (np.ma.array(mask(), mask=True), TypeError, "masked"),
     ],
 )
@@ -265,7 +265,7 @@ def test_all_is_left_out(backend: Backend, name: str, axis: Any) -> None:
 def test_all_integers_are_left_out(dtype: str, axis: Any) -> None:
     a = data().astype(dtype)
     for x in (a, da.from_array(a, chunks=5)):
-        with pytest.raises(IndexError, match="every element is left out"):
+        with pytest.raises(IndexError, match="all elements are left out"):
             computed(quantile(x, 0.5, axis, method="lower", where=False))
 
 

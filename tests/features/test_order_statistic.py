@@ -140,10 +140,12 @@ def unknown(x: NDArray[Any]) -> da.Array:
 @every_strategy
 def test_k_of_an_array_of_unknown_size(strategy: str | None) -> None:
     x = unknown(normal(100))
-    with pytest.raises(ValueError, match="a negative k .* take part is unknown: x.compute_c"):
+    with pytest.raises(
+        ValueError, match="k must not be negative, not -1, .*: if .* type x.compute_c"
+    ):
         order_statistic(x, [3, -1], strategy=strategy)
     beyond = order_statistic(x, [3, 100], strategy=strategy)
-    with pytest.raises(IndexError, match="k is 100, and there are 100 elements"):
+    with pytest.raises(IndexError, match="k=100 is out of range: there are 100 elements"):
         beyond.compute()
     assert order_statistic(x, 99, strategy=strategy).compute() == normal(100).max()
 
@@ -160,16 +162,14 @@ def test_strategies_that_are_none(ask: Callable[[Any, Any], Any]) -> None:
             ask(a, "quick")
         for wrong in (3, Radix, object()):
             if wrong is not Radix:
-                with pytest.raises(
-                    TypeError, match="a strategy, or the name of one, is wanted, not "
-                ):
+                with pytest.raises(TypeError, match="strategy must be a Strategy or its name"):
                     ask(a, wrong)
 
 
 def test_a_strategy_along_an_axis() -> None:
     for a in both((4, 5)):
         with pytest.raises(
-            ValueError, match="a strategy selects among all elements: leave out axis"
+            ValueError, match="strategy= is not supported along an axis: leave out axis"
         ):
             quantile(a, 0.5, axis=0, strategy="kelley")
 

@@ -485,12 +485,12 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "collinear": (
         lambda E: E().fit(da.concatenate([dx, dx[:, :1] + 3], axis=1).rechunk((20, 4)), dy),
         ValueError,
-        "the columns of X and the intercept are collinear: of 5, only 4 are linearly independent",
+        "the columns of X and the intercept are collinear: only 4 of 5 are linearly independent",
     ),
     "collinear, plain": (
         lambda E: E(fit_intercept=False).fit(np.column_stack([x_, 2 * x_[:, 0]]), y_),
         ValueError,
-        "the columns of X are collinear: of 4, only 3",
+        "the columns of X are collinear: only 3 of 4",
     ),
     "constant column": (
         lambda E: E().fit(np.column_stack([x_, np.ones(100)]), y_),
@@ -521,7 +521,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "columns in chunks": (
         lambda E: E().fit(dx.rechunk((20, 2)), dy),
         ValueError,
-        r"X has 2 chunks along the features, and needs one: x.rechunk\(\{1: -1\}\)",
+        r"X has 2 chunks along the features, and must have one: pass X.rechunk\(\{1: -1\}\)",
     ),
     "other rows in chunks": (
         lambda E: E().fit(dx, dy.rechunk(25)),
@@ -536,17 +536,17 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     ),
     "one dimension": (lambda E: E().fit(dx[:, 0], dy), ValueError, "X must be two-dimensional"),
     "table of y": (lambda E: E().fit(dx, dx), ValueError, "y must be one-dimensional"),
-    "complex": (lambda E: E().fit(dx + 1j, dy), TypeError, "X must be of real numbers"),
-    "objects": (lambda E: E().fit(dx, dy.astype(object)), TypeError, "y must be of real numbers"),
+    "complex": (lambda E: E().fit(dx + 1j, dy), TypeError, "X must have real numbers"),
+    "objects": (lambda E: E().fit(dx, dy.astype(object)), TypeError, "y must have real numbers"),
     "lazy y alone": (lambda E: E().fit(x_, dy), TypeError, "y is lazy and X is not"),
-    "coverage": (lambda E: E(coverage=0.4).fit(dx, dy), ValueError, r"in \[0.5, 1\], and is 0.4"),
-    "a word": (lambda E: E(coverage="all").fit(dx, dy), ValueError, r"\[0.5, 1\], and is 'all'"),
-    "a list": (lambda E: E(coverage=[0.5]).fit(dx, dy), ValueError, r"\[0.5, 1\], and is \[0.5\]"),
-    "a complex tolerance": (lambda E: E(tol=1j).fit(dx, dy), ValueError, r"tol .* and is 1j"),
+    "coverage": (lambda E: E(coverage=0.4).fit(dx, dy), ValueError, r"in \[0.5, 1\], not 0.4"),
+    "a word": (lambda E: E(coverage="all").fit(dx, dy), ValueError, r"\[0.5, 1\], not 'all'"),
+    "a list": (lambda E: E(coverage=[0.5]).fit(dx, dy), ValueError, r"\[0.5, 1\], not \[0.5\]"),
+    "a complex tolerance": (lambda E: E(tol=1j).fit(dx, dy), ValueError, r"tol .* not 1j"),
     "starts": (lambda E: E(n_starts=0).fit(dx, dy), ValueError, "n_starts must be an integer"),
     "best": (lambda E: E(n_best=1.5).fit(dx, dy), ValueError, "n_best must be an integer"),
     "steps": (lambda E: E(max_iter=-1).fit(dx, dy), ValueError, "max_iter must be an integer"),
-    "tolerance": (lambda E: E(tol=1.0).fit(dx, dy), ValueError, "tol must be in"),
+    "tolerance": (lambda E: E(tol=1.0).fit(dx, dy), ValueError, "tol must be a number in"),
 }
 
 
@@ -594,7 +594,7 @@ def test_a_chunk_that_changes(small_samples: None, is_known: bool) -> None:
         message = r"chunk \(2,.*\) of [Xy] has shape \(499,.*\), but its array says \(500,.*\)"
     else:
         X._chunks, y._chunks = ((np.nan,) * 6, X.chunks[1]), ((np.nan,) * 6,)
-        error, message = ChunksChangedError, "chunk 2 of X has 499 rows, and 500 were expected"
+        error, message = ChunksChangedError, "chunk 2 of X has 499 rows, and had 500 before"
     with pytest.raises(error, match=message):
         LeastTrimmedSquares(**FEW).fit(X, y)
 

@@ -72,14 +72,14 @@ def test_nothing_is_held_behind() -> None:
 def test_a_chunk_that_changes_is_caught(tmp_path: Path) -> None:
     """By the load that deals it out, or before by the second, if there is one: whether the chunk
     was kept is up to dask's order, which is up to names."""
-    either = "(other elements on the last load|.* on the second)"
-    for limit, when in ((1 << 30, either), (0, ".* on the second")):
+    either = "(other elements in the last read|.* in the second)"
+    for limit, when in ((1 << 30, either), (0, ".* in the second")):
         directory = tmp_path / str(limit)
         directory.mkdir()
         x = changing(lambda values, load: values / load, directory=directory, chunk=50, n_chunks=60)
         x._chunks = ((1000,) * 60,)
         with (
             dask.config.set({"dask_gpuselect.keep-limit": limit}),
-            pytest.raises(ChunksChangedError, match=rf"chunk \(50,\) held {when}"),
+            pytest.raises(ChunksChangedError, match=rf"chunk \(50,\) had {when}"),
         ):
             sort(x, chunks=30_000).compute(scheduler="sync")

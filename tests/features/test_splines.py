@@ -553,9 +553,9 @@ def test_clear_errors_of_options() -> None:
         quadratic([1, 1], [2, 2])
     with pytest.raises(ValueError, match="True, False or 'constant', not 'periodic'"):
         quadratic([0, 1], [0, 1], extrapolate="periodic")
-    with pytest.raises(ValueError, match="slopes must not be against"):
+    with pytest.raises(ValueError, match="slopes must be 0 or have the sign"):
         MonotoneRationalSpline([0, 1], [0, 1], [1, -1])
-    with pytest.raises(ValueError, match="slopes must not be against"):
+    with pytest.raises(ValueError, match="slopes must be 0 or have the sign"):
         MonotoneRationalSpline([0, 1], [1, 0], [1, 0])
     spline = quadratic([0, 1], [0, 1])
     with pytest.raises(ValueError, match="0, 1 or 2, not 3"):

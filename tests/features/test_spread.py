@@ -353,7 +353,7 @@ def test_errors() -> None:
     for q in (0.5, (0.1,), (0.75, 0.25), (0.1, 0.2, 0.3), (0.1, np.nan)):
         with pytest.raises(ValueError, match="two ascending"):
             iqr(x, q=q)
-    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
         iqr(x, q=(25, 75))
     with pytest.raises(TypeError, match="q must be known"):
         iqr(x, q=da.ones(2))

@@ -505,7 +505,7 @@ def test_a_chunk_of_another_dtype_than_declared(backend: Backend, n: int) -> Non
 
 
 def test_chunks_that_are_no_arrays() -> None:
-    with pytest.raises(TypeError, match="chunks of type list are not supported"):
+    with pytest.raises(TypeError, match="is of type list, which is not supported"):
         kernels.cuts([1.0, 2.0], np.dtype(np.float64), 1)
     with pytest.raises(TypeError, match="masked arrays are not supported"):
         kernels.cuts(np.ma.masked_array([1.0], [True]), np.dtype(np.float64), 1)

@@ -270,7 +270,7 @@ def test_dates(kernel: Kernel, dtype: str) -> None:
         (np.nan, "Weights included NaN, inf or were all zero."),
         (np.inf, "Weights included NaN, inf or were all zero."),
         (np.int64(-1), "Weights must be non-negative."),
-        (np.uint64(2**63), r"Weights must be below 2\*\*63, and one is 9223372036854775808"),
+        (np.uint64(2**63), r"Weights must be below 2\*\*63, not 9223372036854775808"),
     ],
 )
 def test_weights_that_are_none(kernel: Kernel, weight: Any, message: str) -> None:

@@ -120,14 +120,16 @@ def test_no_more_are_inside_than_is_said(
 def test_other_elements_are_noticed() -> None:
     rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
     brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
-    with pytest.raises(ChunksChangedError, match="a lane has other elements than on the first"):
+    with pytest.raises(
+        ChunksChangedError, match="a 1-D slice has other elements than in the first"
+    ):
         order_statistics(tally_of_sorted(SortedLanes.of_rows(rows * 0 + 5e9), brackets), brackets)
 
 
 def test_another_number_is_noticed() -> None:
     rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
     brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
-    message = "a lane held 200 valid elements on the first load and 199 on a later one"
+    message = "a 1-D slice had 200 valid elements in the first read and 199 in a later one"
     with pytest.raises(ChunksChangedError, match=message):
         narrow([cuts_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets, 5)], brackets)
     with pytest.raises(ChunksChangedError, match=message):

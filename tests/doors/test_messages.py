@@ -1,0 +1,286 @@
+"""Messages of errors: they say what was given, what is allowed, and what to type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import dask_gpuselect.dataframe  # noqa: F401 -- df.exact
+import dask_gpuselect.xarray  # noqa: F401 -- a.exact
+from dask_gpuselect import (
+    describe_boxplot,
+    digitize,
+    enable,
+    explain,
+    median,
+    order_statistic,
+    quantile,
+    sort,
+    sort_by,
+    to_gpu,
+    warm,
+)
+from dask_gpuselect.engine.asking import Asking, ask
+from dask_gpuselect.engine.expressions import as_source
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import iqr
+from dask_gpuselect.robust.questions import DeviationQuestion
+from dask_gpuselect.strategies import Kelley
+from dask_gpuselect.windows import rolling
+from tests.messages_table import Message, table
+
+X = da.arange(12, chunks=4).astype(float)
+A = xr.DataArray(X, dims="time", coords={"time": np.arange(12)})
+DF = dd.from_pandas(pd.DataFrame({"s": list("abc"), "v": [1.0, 2.0, 3.0]}), npartitions=2)
+
+
+class Mistake(NamedTuple):
+    """A call that raises, the class of its error, and words that its message must have."""
+
+    call: Callable[[], Any]
+    error: type[Exception]
+    words: tuple[str, ...]
+
+
+def two_dtypes() -> Any:
+    """Ask for groups whose key is a bool in one partition, and an integer in another."""
+    parts = [pd.DataFrame({"k": k, "v": [1.0, 2.0]}) for k in ([True, False], [1, 5])]
+    frame = dd.from_map(lambda i: parts[i], range(2), meta=parts[0].iloc[:0])
+    return frame.exact.groupby("k")["v"].median().compute(scheduler="sync")
+
+
+def deviations() -> Asking:
+    """Return the question of `mad`, which takes no strategy: no public function passes one on."""
+    return Asking(as_source(X), DeviationQuestion.of(X.dtype, 1.0, skips_missing=False), (0,))
+
+
+MISTAKES: dict[str, Mistake] = {
+    "axis of a DataArray": Mistake(
+        lambda: A.exact.median(axis=0), TypeError, ("axis is not supported", "pass dim=")
+    ),
+    "keepdims of a DataArray": Mistake(
+        lambda: A.exact.quantile(0.5, keepdims=True),
+        TypeError,
+        ("keepdims is not supported", "pass dim="),
+    ),
+    "a lazy key": Mistake(
+        lambda: DF.exact.groupby(DF["v"].values),
+        TypeError,
+        ("by must be known", "name of a column", "df.assign(key=...)"),
+    ),
+    "a column of strings": Mistake(
+        lambda: DF.exact.quantile(0.5),
+        TypeError,
+        ("quantiles of column 's'", "dtype str", "pass numeric_only=True"),
+    ),
+    "a strategy for groups": Mistake(
+        lambda: groupby(X, [0, 1] * 6, 0).quantile(0.5, strategy="kelley"),
+        TypeError,
+        ("methods of groups take no strategy", "leave out"),
+    ),
+    "a strategy for another statistic": Mistake(
+        lambda: ask(deviations(), "mad", Kelley()),
+        TypeError,
+        ("strategy= is not supported for this function", "leave it out"),
+    ),
+    "a strategy along an axis": Mistake(
+        lambda: quantile(X.reshape(3, 4), 0.5, axis=0, strategy="kelley"),
+        ValueError,
+        ("strategy= is not supported along an axis", "leave out axis or strategy"),
+    ),
+    "a strategy with weights": Mistake(
+        lambda: quantile(X, 0.5, weights=np.ones(12), strategy="kelley"),
+        ValueError,
+        ("strategy= does not support weights", "leave out strategy or weights"),
+    ),
+    "an unknown strategy": Mistake(
+        lambda: order_statistic(X, 1, strategy="sorted"),
+        ValueError,
+        ("unknown strategy 'sorted'", "choose from kelley"),
+    ),
+    "a percentage": Mistake(
+        lambda: quantile(X, 25), ValueError, ("q must be in [0, 1], not 25", "pass 0.25 for 25 %")
+    ),
+    "a masked q": Mistake(
+        lambda: quantile(X, np.ma.array([0.5])),
+        TypeError,
+        ("q is masked", "pass its unmasked values, q.compressed()"),
+    ),
+    "a lazy q": Mistake(
+        lambda: quantile(X, X.mean() / 12),
+        TypeError,
+        ("q must be known", "compute it first, q.compute()"),
+    ),
+    "a DataArray": Mistake(
+        lambda: median(A), TypeError, ("must be a dask array, not a DataArray", "x.data of xarray")
+    ),
+    "an array that is not lazy": Mistake(
+        lambda: explain(np.ones(3)),  # type: ignore[arg-type]
+        TypeError,
+        ("not a ndarray", "pass da.from_array(a)"),
+    ),
+    "a mask of numbers": Mistake(
+        lambda: median(X, where=np.ones(12)),
+        TypeError,
+        ("where must have dtype bool, not float64", "pass where.astype(bool)"),
+    ),
+    "weights of another shape": Mistake(
+        lambda: quantile(X.reshape(3, 4), 0.5, weights=np.ones(4)),
+        TypeError,
+        ("a has shape (3, 4)", "weights (4,)", "pass axis="),
+    ),
+    "integers that are all left out": Mistake(
+        lambda: quantile(X.astype(int), 0.5, method="lower", where=False).compute(),
+        IndexError,
+        ("all elements are left out", "int64 has no NaN", "pass fill_value="),
+    ),
+    "two words for a method": Mistake(
+        lambda: replaced_percentile(method="lower", interpolation="higher"),
+        TypeError,
+        ("method='lower'", "interpolation='higher'", "pass method alone"),
+    ),
+    "labels along no axis": Mistake(
+        lambda: groupby(X.reshape(3, 4), [0, 1, 1]),
+        ValueError,
+        ("by is one-dimensional", "shape (3, 4)", "pass axis="),
+    ),
+    "labels of another kind": Mistake(
+        lambda: groupby(X, [0, 1] * 6, 0, groups=["a"]),
+        TypeError,
+        ("groups must be numbers", "not strings", "groups=[0]"),
+    ),
+    "keys of two dtypes": Mistake(
+        two_dtypes, TypeError, ("dtypes in different partitions", "df.astype({key: ...})")
+    ),
+    "labels of boxes": Mistake(
+        lambda: describe_boxplot(X, labels=["a", "b"]),
+        ValueError,
+        ("labels has 2 labels", "there are 1 boxes"),
+    ),
+    "boxes of dates": Mistake(
+        lambda: describe_boxplot(X.astype("M8[s]")),
+        TypeError,
+        ("box plots need integers or floats", "not datetime64[s]"),
+    ),
+    "chunks of an unknown size": Mistake(
+        lambda: sort(X[X > 3], chunks=2),
+        ValueError,
+        ("chunks must not be given", "x.compute_chunk_sizes()", "leave out chunks"),
+    ),
+    "values in other chunks": Mistake(
+        lambda: sort_by(X, X.rechunk(6)),
+        ValueError,
+        ("the chunks of the key, (4, 4, 4)", "not ((6, 6),)", "rechunk({0: key.chunks[0]})"),
+    ),
+    "two dimensions": Mistake(
+        lambda: sort(X.reshape(3, 4)), ValueError, ("not of shape (3, 4)", "pass x.ravel()")
+    ),
+    "bins in no order": Mistake(
+        lambda: digitize(X, [1.0, 3.0, 2.0]), ValueError, ("bins must ascend or descend", "sort")
+    ),
+    "bins of dates": Mistake(
+        lambda: digitize(X, np.array(["2025-01-01"], "M8[D]")),
+        TypeError,
+        ("x of dtype float64", "datetime64[D]", "bins.astype(x.dtype)"),
+    ),
+    "quantiles in no order": Mistake(
+        lambda: iqr(X, q=(0.75, 0.25)),
+        ValueError,
+        ("two ascending numbers", "such as (0.25, 0.75)", "not (0.75, 0.25)"),
+    ),
+    "windows of two dimensions": Mistake(
+        lambda: rolling(X.reshape(3, 4), 3),
+        ValueError,
+        ("x has 2 dimensions", "pass axis=", "{0: 5}"),
+    ),
+    "windows of unknown chunks": Mistake(
+        lambda: rolling(X[X > 3], 3).median(),
+        ValueError,
+        ("chunks of known sizes", "type x.compute_chunk_sizes() first"),
+    ),
+    "an array in memory to move": Mistake(
+        lambda: to_gpu(np.ones(3)),  # type: ignore[arg-type]
+        TypeError,
+        ("not ndarray", "type cupy.asarray(x)"),
+    ),
+    "an unknown subject": Mistake(
+        lambda: warm(["f8"], ["sums"]), ValueError, ("'quantiles'", "'sums' is none of them")
+    ),
+    "a setting that is too small": Mistake(
+        lambda: too_small_columns(),
+        ValueError,
+        ("column-limit is 8 B", "columns of 3 chunks", "increase it", "dask.config.set("),
+    ),
+    "a setting that is no size": Mistake(
+        lambda: unknown_size(),
+        ValueError,
+        ("column-limit must be a number of bytes", "such as '500 MB'", "not 'much'"),
+    ),
+    "a rank that no element has": Mistake(
+        lambda: order_statistic(X, 12), IndexError, ("k=12 is out of range", "12 elements")
+    ),
+}
+
+
+def replaced_percentile(**how: Any) -> Any:
+    """Call dask's function while it is replaced."""
+    with enable():
+        return da.percentile(X, 50, **how)
+
+
+def too_small_columns() -> Any:
+    """Ask for boxes of columns of chunks that no plan can divide far enough."""
+    limits = {"dask_gpuselect.column-limit": 8, "dask_gpuselect.scratch-directory": False}
+    with dask.config.set(limits):
+        return groupby(da.zeros((12, 2), chunks=(4, 1)), da.zeros(12, int, chunks=4), 0).median()
+
+
+def unknown_size() -> Any:
+    """Ask for medians along an axis while a setting is no size."""
+    with dask.config.set({"dask_gpuselect.column-limit": "much"}):
+        return median(da.zeros((12, 2), chunks=(4, 1)), axis=0)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_messages(name: str) -> None:
+    mistake = MISTAKES[name]
+    with pytest.raises(mistake.error) as caught:
+        mistake.call()
+    message = str(caught.value)
+    for words in mistake.words:
+        assert words in message, message
+
+
+# --- Every message --------------------------------------------------------------------------------
+
+MESSAGES = [row for row in table() if " " in row.text]
+RIDDLE = re.compile(r"^(what|of|that|those|these|none|where(?! must)|if|how)\b", re.IGNORECASE)
+ENGINE = re.compile(r"\b(lane|companion|load|report|at once|one place)s?\b")
+
+
+def told(row: Message) -> str:
+    """Return the text of a message without the code in it."""
+    return re.sub(r"\{.*?\}|`.*?`", "{}", row.text)
+
+
+def test_the_table_has_all_messages() -> None:
+    assert len(MESSAGES) > 250
+    assert {"ValueError", "TypeError", "RuntimeWarning"} <= {row.exception for row in MESSAGES}
+
+
+def test_messages_begin_with_their_subject() -> None:
+    assert [row for row in MESSAGES if RIDDLE.match(told(row))] == []
+
+
+def test_messages_have_the_words_of_numpy_and_dask() -> None:
+    """The words of the engine are for its code: a user reads chunks, masks, weights, 1-D slices."""
+    assert [row for row in MESSAGES if ENGINE.search(told(row))] == []
