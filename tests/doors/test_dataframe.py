@@ -194,7 +194,7 @@ def test_numeric_only_leaves_strings_out() -> None:
     x = dd.from_pandas(df, npartitions=4, sort=False)
     expected = df.quantile(0.3, numeric_only=True)
     assert_series_equal(x.exact.quantile(0.3, numeric_only=True).compute(), expected)
-    with pytest.raises(TypeError, match=r"column 's' \\(dtype"):
+    with pytest.raises(TypeError, match=r"column 's' \(dtype"):
         x.exact.quantile(0.3)
     with pytest.raises(TypeError, match="numeric_only=True"):
         x.exact.median()
@@ -375,7 +375,7 @@ def test_bad_arguments_are_told_at_the_call() -> None:
         x.describe([0.5, 2])
     with pytest.raises(TypeError, match="integers or floats, not bool"):
         (df["a"] > 0).exact.describe()
-    with pytest.raises(TypeError, match="no column of numbers"):
+    with pytest.raises(TypeError, match="no column of integers or floats"):
         dd.from_pandas(pd.DataFrame({"s": ["a"]}), npartitions=1).exact.describe()
 
 

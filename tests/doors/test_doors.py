@@ -373,9 +373,9 @@ def test_units_of_chunks_are_refused() -> None:
         TypeError, match=r"^a is a Quantity with unit m, .* pass its numbers, a.value, and "
     ):
         median(x)
-    with pytest.raises(TypeError, match="is a Quantity in m"):
+    with pytest.raises(TypeError, match="is a Quantity with unit m"):
         sort(x[0])
-    with pytest.raises(TypeError, match="is a Quantity in m"):
+    with pytest.raises(TypeError, match="is a Quantity with unit m"):
         kneighbors(x, a, 1)
     unsaid = da.from_array(a, chunks=(2, 3)).map_blocks(
         with_unit, dtype="f8", meta=np.empty((0, 0))
@@ -396,7 +396,7 @@ def test_units_of_chunks_are_refused() -> None:
         quantile(unsaid, 0.5, strategy="kelley"),
         kneighbors(unsaid, a, 1)[0],
     ):
-        with pytest.raises(TypeError, match="is a Quantity in m"):
+        with pytest.raises(TypeError, match="is a Quantity with unit m"):
             dask.compute(lazy)
 
 
@@ -409,5 +409,5 @@ def test_what_has_no_unit_is_no_quantity() -> None:
         unit = property(lambda self: None)
 
     assert median(np.arange(5.0).view(Unitless)) == 2.0
-    with pytest.raises(TypeError, match="a is a Quantity in m"):
+    with pytest.raises(TypeError, match="a is a Quantity with unit m"):
         median(xr.DataArray(with_unit(np.arange(5.0))))

@@ -87,7 +87,7 @@ OF_WEIGHTS: list[Wrong] = [
     ({"weights": np.ones(5)}, TypeError, "Axis must be specified when shapes of a and weights"),
     ({"weights": np.ones(5), "axis": 0}, ValueError, "Shape of weights must be consistent with sh"),
     ({"weights": np.ones(5), "axis": "time"}, TypeError, "axis must be None, an integer .* 'time'"),
-    ({"weights": np.ones((4, 5), complex)}, TypeError, "weights must be real .* of complex128"),
+    ({"weights": np.ones((4, 5), complex)}, TypeError, "weights must be real .* dtype complex128"),
 ]  # fmt: skip
 OF_ALL: list[Wrong] = [
     *(
@@ -126,7 +126,7 @@ def test_wrong_arguments(
 
 
 def test_q_in_percent() -> None:
-    with pytest.raises(ValueError, match="and 99.5 does not: pass 0.995 for 99.5 %"):
+    with pytest.raises(ValueError, match="not 99.5: pass 0.995 for 99.5 %"):
         dask_gpuselect.quantile(da.ones(5), [0.5, 99.5])
     for q in (1.5, 101, np.nan):  # no percentage, or more likely a mistake of another kind
         with pytest.raises(ValueError, match=r"does not$"):
@@ -249,7 +249,7 @@ def test_dates_are_not_added_up(backend: Backend, dtype: str) -> None:
         with pytest.raises(TypeError, match=sums):
             dask_gpuselect.quantile(a, 0.5, weights=np.ones(a.shape))
         for function in (spread.mad, spread.iqr):
-            with pytest.raises(TypeError, match=f"needs numbers, not {named}"):
+            with pytest.raises(TypeError, match=f"need (numbers|integers or floats), not {named}"):
                 function(a)
 
 

@@ -549,7 +549,7 @@ def test_what_is_no_array() -> None:
     masked = np.ma.masked_equal([1, 2], 2)
     with pytest.raises(TypeError, match="masked arrays are not supported"):
         to_gpu(da.from_array(masked, chunks=2))
-    for chunk, message in ((masked, "masked arrays"), ([1, 2], "chunks of type list are not")):
+    for chunk, message in ((masked, "masked arrays"), ([1, 2], "is of type list, which is not")):
         lying = da.ones(2, chunks=2).map_blocks(lambda _, c=chunk: c, meta=np.empty(0))
         with pytest.raises(TypeError, match=message):
             moved(lying)

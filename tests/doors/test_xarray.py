@@ -144,7 +144,7 @@ def test_bad_dimensions() -> None:
     with pytest.raises(ValueError, match="not found"):
         cube().exact.describe_boxplot(["time", "nowhere"])
     for how in ({"dim": "time"}, {"axis": 0}):
-        with pytest.raises(TypeError, match="one by one"):
+        with pytest.raises(TypeError, match="boxes along dimensions, type ds"):
             cube().to_dataset().exact.describe_boxplot(**how)
 
 
