@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 Sort = Callable[[Any], Any]
 """From an array to its elements in ascending order."""
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
+Side = Literal["left", "right"]
+Counter = Callable[[int, Side], int]
+"""From the number of a value and a side to how many elements are below it, or up to it."""
 Survey = tuple[int, NDArray[Any], NDArray[Any]]
 """How many elements an interval holds, and the least and the largest of them: arrays of one element
 each, or empty."""
@@ -58,8 +61,14 @@ class Candidates(Protocol):
     def counts(self, values: NDArray[Any]) -> Counts:
         """How many elements are below, and up to, each of some values, ascending and distinct."""
 
+    def counter(self, values: NDArray[Any]) -> Counter:
+        """Make a function that counts the elements below the i-th of some values, or up to it."""
+
     def inside(self, low: Any, high: Any) -> Candidates | None:
         """Those in (low, high), or None where it is no faster to select among them."""
+
+    def distances(self, centre: Any) -> Candidates:
+        """Compute the distances from a floating-point number, in its dtype, on the same device."""
 
     def ordered(self, by: Sort = ...) -> OrderedCandidates:
         """The candidates sorted, by the fastest sort there is unless another is given."""
@@ -68,7 +77,7 @@ class Candidates(Protocol):
 class OrderedCandidates(Candidates, Protocol):
     """Elements that ascend."""
 
-    def places(self, values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
+    def places(self, values: NDArray[Any], side: Side) -> NDArray[np.int64]:
         """How many elements are below, or up to, each value; as `numpy.searchsorted`."""
 
 
@@ -119,9 +128,21 @@ class HostCandidates:
         ordered = self.ordered()
         return ordered.places(values, "left"), ordered.places(values, "right")
 
+    def counter(self, values: NDArray[Any]) -> Counter:
+        def count(i: int, side: Side) -> int:
+            elements, value = self.elements, values[i]
+            is_before = elements < value if side == "left" else elements <= value
+            return int(np.count_nonzero(is_before))
+
+        return count
+
     def inside(self, low: Any, high: Any) -> HostCandidates:
         elements = self.elements
         return HostCandidates(elements.compress((elements > low) & (elements < high)))
+
+    def distances(self, centre: Any) -> HostCandidates:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return HostCandidates(np.abs(self.elements.astype(centre.dtype) - centre))
 
     def ordered(self, by: Sort = np.sort) -> OrderedHostCandidates:
         return OrderedHostCandidates(by(self.elements))
@@ -138,7 +159,7 @@ class OrderedHostCandidates(HostCandidates):
     def ordered(self, by: Sort = np.sort) -> OrderedHostCandidates:
         return self
 
-    def places(self, values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
+    def places(self, values: NDArray[Any], side: Side) -> NDArray[np.int64]:
         return np.asarray(self.elements.searchsorted(values, side))
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import Counts, Kept, Sort, Survey
+from dask_gpuselect.maths.candidates import Counter, Counts, Kept, Side, Sort, Survey
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys, to_keys
 
@@ -121,8 +122,16 @@ class DeviceCandidates:
         below, upto = zip(*parts, strict=True)
         return np.concatenate(below), np.concatenate(upto)
 
+    def counter(self, values: NDArray[Any]) -> Counter:
+        distinct, place = np.unique(values, return_inverse=True)
+        counts = dict(zip(("left", "right"), self.counts(distinct), strict=True))
+        return lambda i, side: int(counts[side][place[i]])
+
     def inside(self, low: Any, high: Any) -> None:
         """None: selecting reads all elements so few times that parting them would not pay."""
+
+    def distances(self, centre: Any) -> DeviceCandidates:
+        return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
 
     def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
         return OrderedDeviceCandidates(by(self.elements))
@@ -137,7 +146,7 @@ class OrderedDeviceCandidates(DeviceCandidates):
     def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
         return self
 
-    def places(self, values: NDArray[Any], side: Literal["left", "right"]) -> IntArray:
+    def places(self, values: NDArray[Any], side: Side) -> IntArray:
         return reference.places_of(self.elements, values, side)
 
 

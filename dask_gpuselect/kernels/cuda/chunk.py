@@ -126,6 +126,33 @@ _widened = cupy.ElementwiseKernel(
 )
 
 
+_distance = cupy.ElementwiseKernel(
+    "T x, T centre",
+    "T y",
+    "y = isfinite(centre) ? distance(x, centre) : T(0)",
+    "dask_gpuselect_distance",
+    preamble="""
+    __device__ float distance(float a, float b) {
+        float difference;
+        asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
+        return __uint_as_float(__float_as_uint(difference) & 0x7fffffffu);
+    }
+    __device__ double distance(double a, double b) { return fabs(a - b); }
+    """,
+)
+
+
+def distances_from(values: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
+    """Compute the distances of elements from a number, or from an array that broadcasts, in a
+    floating dtype; 0 where that is not finite. CuPy itself takes denormal float32 for zeros."""
+    centre = cupy.asarray(centre, dtype)
+    if dtype.itemsize == 2:
+        distances = cupy.abs(values.astype(dtype, copy=False) - centre)
+        return cupy.where(cupy.isfinite(centre), distances, dtype.type(0))
+    wide = as_float64(values) if dtype.itemsize == 8 else values.astype(dtype, copy=False)
+    return _distance(wide, centre)
+
+
 def as_float64(values: Array) -> Array:
     """Elements as float64: CuPy takes denormal float32 for zeros."""
     return _widened(values) if values.dtype == np.float32 else values.astype(np.float64, copy=False)

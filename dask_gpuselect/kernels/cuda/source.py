@@ -25,7 +25,9 @@ FARTHEST_TOP = 400  # the farthest power of two, or as a negative one, that wide
 # Of float32, so that what is added to an element to cut it is a float32, and its last bit too.
 LEAST_TOP, MOST_TOP = -81, 126
 PLACE_THREADS = 128
+TABLE_BITS = 11  # of the steps from the first of many ends to the last
 MARK_THREADS = 256
+BLANK_THREADS = 256
 REPORT_THREADS = 256
 PASSED = 2048  # bytes of a record that a kernel takes as an argument
 MEASURE_THREADS = 512
@@ -142,6 +144,8 @@ FILES = {
     "moments": "moments.cu",
     "sum": "moments.cu",
     "place": "placing.cu",
+    "blank": "masks.cu",
+    "reach": "weighed_lanes.cu",
     "mark": "fingerprints.cu",
     "tabulate": "value_counts.cu",
     "extent": "measures.cu",
@@ -303,6 +307,56 @@ def deal_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
 def deal_counts_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
     """Bytes for a block of `deal_counts`: marks and counts."""
     return room * key_size(dtype) + 4 * (2 * n_marks + 2)
+
+
+REACH_LANES = np.dtype(
+    [
+        *((name, "i8") for name in ("n_lanes", "n_inner", "n", "outer", "row", "inner")),
+        *((f"weights_{name}", "i8") for name in ("outer", "row", "inner")),
+        ("n_targets", "i8"),
+        ("slack", "f8"),
+    ]
+)
+REACH_TARGET = np.dtype([("share", "f8"), ("is_passed", "i8")])
+WEIGHTS_ARE = {"of lanes": 0, "of rows": 1, "apart": 2}  # as in ``weighed_lanes.cu``
+REACH_ROOM = 56 << 10  # bytes of a block, so that several share a multiprocessor
+
+
+class ReachKernel(NamedTuple):
+    """How `reach_lanes` is made and started."""
+
+    threads: int
+    lanes: int  # of a block at the same time
+    shared: int  # bytes
+    weights: str  # of `WEIGHTS_ARE`
+
+
+def reach_kernel(
+    dtype: np.dtype[Any], n: int, shared: int, *, are_shared: bool
+) -> ReachKernel | None:
+    """Choose the kernel for lanes of n weighted elements; None if a block has no room for one lane.
+
+    Parameters
+    ----------
+    shared : int
+        Bytes of shared memory that a block can have.
+    are_shared : bool
+        Whether all lanes have the same weights.
+    """
+    kinds = ("of rows", "apart") if are_shared else ("of lanes",)
+    for most, least, threads in ((REACH_ROOM, 8, 256), (shared - STATIC, 1, 1024)):
+        for kind in kinds:
+            lanes = threads
+            while lanes >= least:
+                pitch = lanes + (lanes > 1)
+                held = {"of lanes": n * pitch, "of rows": n, "apart": 0}[kind]
+                sums = 3 * lanes * (1 + min(threads // lanes, threads // 32))
+                own = 8 * (held + sums * (lanes < threads)) + key_size(dtype) * n * pitch
+                if own <= most:
+                    own = -(-own // 1024) * 1024  # not a preparation for every number
+                    return ReachKernel(threads, lanes, min(own, shared), kind)
+                lanes //= 2
+    return None
 
 
 def select_memory(n_ranks: int) -> int:

@@ -32,8 +32,6 @@ from dask_gpuselect.maths.moments import Moments
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
-# Bytes that take so long to read that fewer spans at a time are worth several reads.
-LARGE = 1 << 26
 
 Span = tuple[int, int]
 """The first and the last segment of a run that is counted; see `_spans`."""
@@ -74,8 +72,7 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
     """Counts at the ends, and candidates on the device; None if these are more than `most`."""
     ends, wanted = brackets.ends, brackets.wanted
     parts: list[Tally] = []
-    stops = _stops(brackets, values.nbytes)
-    for start, stop in pairwise([0, *stops]):
+    for start, stop in pairwise([*range(0, max(len(ends), 1), source.MOST_ENDS), len(ends)]):
         # The last end of the group before is counted again: it is where the first cell begins.
         first = max(start - 1, 0)
         cells = wanted[first : stop + 1].copy()
@@ -99,29 +96,13 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
     )
 
 
-def _stops(brackets: Brackets, n_bytes: int) -> list[int]:
-    """Where groups of ends stop, each of which is counted in one read of so many bytes.
-
-    More spans than there is a kernel for take a read for as many as there is: of 2^30 float32 on an
-    H200, 198 ends took 210 ms as one span of everything.
-    """
-    n = len(brackets.ends)
-    span = np.cumsum(~brackets.wanted[:-1]) if n else np.empty(0, np.int64)  # of each end
-    is_one = n_bytes < LARGE or not n or span[-1] - span[0] < source.SPANS[-1]
-    stops = [0]
-    while stops[-1] < n:
-        stop = min(stops[-1] + source.MOST_ENDS, n)
-        if not is_one:  # one span is that of the end before
-            last = span[stops[-1]] + source.SPANS[-1] - 1
-            stop = min(int(np.searchsorted(span, last)), stop)
-        stops.append(stop)
-    return stops[1:] or [0]
-
-
 def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     spans, layout, sheet = _sheet_of(brackets)
     told = on_device(sheet)
-    candidates = start_tally(values, layout, told, _kinds(brackets, spans), most)
+    kinds = _kinds(brackets, spans)
+    n_ends = len(brackets.ends)
+    is_placed = kinds == "any" and spans == [(0, 2 * n_ends)] and n_ends > 1
+    candidates = start_tally(values, layout, told, kinds, most, is_placed=is_placed)
     return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_kept(values))
 
 
@@ -195,9 +176,12 @@ def start_tally(
     kinds: str,
     most: int,
     pieces: int | None = None,
+    *,
+    is_placed: bool = False,
 ) -> Array:
     """Start the kernel; returns the memory for candidates. It sums as well where it is told into
-    how many pieces to cut elements, by `cut_for`: behind the sheet there is room for that."""
+    how many pieces to cut elements, by `cut_for`: behind the sheet there is room for that. If
+    `is_placed`, the cell of each element is found by a table: for one span of everything."""
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
@@ -205,13 +189,13 @@ def start_tally(
     numbers = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     found = (at["below"], candidates, np.uint64(most))
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
-    name: str = "tally"
+    name: str = "tally_placed" if is_placed else "tally"
     into: tuple[Any, ...] = ()
     if pieces is not None:
         name, sums = "gather_and_sum", told.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
         made = (("PIECES", pieces), *made)
-    memory = source.tally_memory(dtype, layout.n_ends)
+    memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
     for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *places, *numbers, *found, *into)
         launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=made)
