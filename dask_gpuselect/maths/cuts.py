@@ -31,33 +31,34 @@ ADVICE = "The source is not reproducible: `.persist()` the array first."
 
 
 class ChunksChangedError(RuntimeError):
-    """Raised if a chunk differs between two loads, so that there is no exact answer.
+    """Raised if a chunk differs between two reads, so that there is no exact answer.
 
-    Raised while computing, and names the chunk by its place in the grid. The source is not
-    reproducible (an unseeded random function, a file that is being written). ``x.persist()`` or
-    ``x.to_zarr(...)`` fixes the data.
+    It is raised while computing, and names the chunk by its place in the grid. The source is not
+    reproducible: for example an unseeded random function, or a file that is being written. Type
+    ``x.persist()`` or ``x.to_zarr(...)`` to fix the data.
 
     Notes
     -----
-    An answer that is returned is exact for one version of every chunk, and never made of two.
-    Functions keep this in one of two ways.
+    An answer that is returned is exact for one version of every chunk, never for a mixture of two.
+    Functions ensure this in one of two ways.
 
-    Where one load alone proves the answer, its counts do: quantiles and order statistics of all
-    elements, `quantile_bins`, `ecdf`, and what `sort`, `argsort` and `sort_by` return. Counts of
-    two loads are compared. A change that cannot alter the answer need not alter any count, and then
-    is no error.
+    If the counts of a single read prove the answer, they are compared with those of the other read.
+    This is so for quantiles and order statistics of all elements, `quantile_bins`, `ecdf`, and the
+    results of `sort`, `argsort` and `sort_by`. A change that cannot alter the answer may leave all
+    counts as they are, and then is no error.
 
-    Where several loads have a part in the answer, each of them is compared with the one before by
-    a fingerprint of every chunk, 64 bits that all its bits have a part in. Any change of an element
-    is then an error, also one that would not alter the answer. It stays unnoticed with a chance of
-    2**-64. Data that dask holds in memory is not compared where it is read in place.
+    If the answer depends on several reads, each one is compared with the one before by a 64-bit
+    fingerprint of every chunk, a hash of all its bits. Any change of an element is then an error,
+    even one that would not alter the answer. It stays unnoticed with a probability of 2**-64. Data
+    that dask has in memory is not compared where it is read in place.
 
-    Whether the order of elements counts depends on the question. It does in quantiles and box plots
-    along an axis in several passes, `mad` along an axis, robust fits and their `support_`, and a
-    search for neighbours among the rows themselves. It does not in questions about all elements and
-    about groups of them: `describe_boxplot`, `mad` with a third load, strategies, and groups of the
-    rows of a DataFrame. There a chunk may have its elements in another order at each load, as
-    partitions have after a shuffle on disk. Each element keeps its own mask, weight and label.
+    The question decides whether the order of the elements matters. It matters for quantiles and box
+    plots along an axis in several passes, `mad` along an axis, robust fits and their `support_`,
+    and a search for neighbours among the rows themselves. It does not matter for questions about
+    all elements and about groups of them: `describe_boxplot`, `mad` with a third read, strategies,
+    and groups of the rows of a DataFrame. There a chunk may have its elements in another order at
+    each read, as partitions have after a shuffle on disk. Each element must keep its own mask,
+    weight and label.
     """
 
 
