@@ -623,7 +623,7 @@ class BoxReport:
         return self.below is not None and self.above is not None
 
     def fliers(self, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the fliers of each side, at most `most` of each; the report must be complete."""
+        """Return the fliers of each side, at most `most` of each; everything must be known."""
         assert self.below is not None
         assert self.above is not None
         return self.low[: min(self.below, most)], self.high[: min(self.above, most)]

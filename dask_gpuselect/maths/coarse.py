@@ -72,7 +72,7 @@ class CoarseCuts(Cuts):
     Parameters
     ----------
     below, upto
-        As of `Cuts`, but upper bounds.
+        Upper bounds of the numbers that `Cuts` has.
     least : ndarray of int64, shape (P,)
         Lower bound of the number of valid elements of the part that are <= the pivot.
     """

@@ -46,7 +46,7 @@ def find_brackets(
     Parameters
     ----------
     cuts : Cuts
-        Of all chunks.
+        Cuts of all chunks.
     first, last : ndarray of int64, shape (n_q,)
         Ranks, 0-based, ``0 <= first <= last < n``. ``last - first`` is 0 or 1: the two neighbours
         of a quantile.

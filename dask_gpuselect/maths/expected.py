@@ -113,8 +113,8 @@ class Expected(Arrays):
         """
         if tally is None:
             raise ChunksChangedError(
-                f"chunk {chunk} holds more elements between the brackets' ends on the second load "
-                f"than on the first. {ADVICE}"
+                f"chunk {chunk} holds more elements inside the brackets on the second read than on "
+                f"the first. {ADVICE}"
             )
         for kind, first, second in (
             ("valid", int(self.n_valid[i]), tally.n_valid),
@@ -122,7 +122,7 @@ class Expected(Arrays):
         ):
             if first != second:
                 raise ChunksChangedError(
-                    f"chunk {chunk} held {first} {kind} elements on the first load and {second} on "
+                    f"chunk {chunk} held {first} {kind} elements on the first read and {second} on "
                     f"the second. {ADVICE}"
                 )
         least, most, is_pivot = self.least[i], self.most[i], self.is_pivot[i]
@@ -135,7 +135,7 @@ class Expected(Arrays):
                 end = int(differs.argmax())
                 raise ChunksChangedError(
                     f"chunk {chunk} held {at_least[end]} to {at_most[end]} elements {where} "
-                    f"{brackets.ends[self.checked[end]]!s} on the first load and {found[end]} on "
+                    f"{brackets.ends[self.checked[end]]!s} on the first read and {found[end]} on "
                     f"the second. {ADVICE}"
                 )
         return tally

@@ -49,7 +49,7 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
     if not (is_gathered and is_held(brackets, tally, ranks).all()):
         raise ChunksChangedError(
-            f"the wanted ranks left the brackets that the first load proved. {ADVICE}"
+            f"a wanted rank lies outside the bracket that the first read proved. {ADVICE}"
         )
     held = inside * brackets.wanted
     before = held.cumsum() - held  # candidates before each cell

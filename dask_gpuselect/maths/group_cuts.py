@@ -43,7 +43,7 @@ SortedInGroups = Callable[[NDArray[Any], NDArray[np.int32], int], NDArray[Any]]
 Arguments are the elements, the group number of each, and the number of groups.
 """
 
-# Runs of up to so many elements report all of them as pivots: fewer pivots would save little.
+# Runs of up to so many elements have all of them as pivots: fewer pivots would save little.
 FEW = 4
 
 # Number of pivots from which brackets are found together: 250 MB of scratch.
@@ -407,8 +407,8 @@ def find_group_brackets(
     together = GroupBrackets.merge(found)
     if len(together.wanted) > np.iinfo(np.int32).max:
         raise ValueError(
-            f"{n_groups} groups have {len(together.ends)} ends of brackets, which are too many to "
-            "number: ask for fewer quantiles at once"
+            f"{n_groups} groups have {len(together.ends)} ends of brackets, too many for int32: "
+            "ask for fewer quantiles in one call"
         )
     return together
 
@@ -464,7 +464,7 @@ def found_in_groups(
     found = located(inside, equal, brackets)
     if found is None or inside[brackets.wanted].sum() != len(candidates):
         raise ChunksChangedError(
-            f"the wanted ranks left the brackets that the first load proved. {ADVICE}"
+            f"a wanted rank lies outside the bracket that the first read proved. {ADVICE}"
         )
     both = np.concatenate([candidates, brackets.ends])  # negative places index the ends
     return lanes_at(found, lambda places: both[places], brackets)

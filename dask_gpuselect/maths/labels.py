@@ -87,8 +87,8 @@ def distinct(labels: Labels) -> Labels:
 
 
 FRACTIONS = (
-    "the labels are floats with fractions: groups must say which of them are wanted; "
-    "numpy.digitize makes bins of them"
+    "the labels are floats with fractions: pass the wanted ones as groups=..., or make bins by "
+    "numpy.digitize"
 )
 
 
@@ -101,8 +101,8 @@ def _distinct_objects(labels: Labels) -> Labels:
     except TypeError:
         kinds = sorted({type(label).__name__ for label in every})
         raise TypeError(
-            f"the labels are objects that have no order, of the types {', '.join(kinds)}: make "
-            "them of one type, or groups must say which of them are wanted"
+            f"the labels are objects without an order, of the types {', '.join(kinds)}: convert "
+            "them to one type, or pass the wanted ones as groups=..."
         ) from None
 
 

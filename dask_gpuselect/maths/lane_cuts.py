@@ -1,10 +1,11 @@
 """Cuts of many lanes at once, and the brackets that they prove.
 
-A part of the data reports order statistics of every lane at even ranks. Those of all parts bracket
-every order statistic of the lane. Only the number of elements that are surely before and behind a
-pivot matters, not where the pivots of a part lie among those of others. It is enough to know that
-the order statistic of rank t lies between `low` and `high`. So several parts together take the same
-form, and can be reduced to few ranks again (a mergeable summary, Agarwal et al. 2012, section 3).
+The cuts of a part of the data are order statistics of every lane at even ranks. Those of all parts
+bracket every order statistic of the lane. Only the number of elements that are surely before and
+behind a pivot matters, not where the pivots of a part lie among those of others. It is enough to
+know that the order statistic of rank t lies between `low` and `high`. So several parts together
+take the same form, and can be reduced to few ranks again (a mergeable summary, Agarwal et al. 2012,
+section 3).
 
 All tables are on the host, or all on one device whose arrays NumPy's functions accept. They have
 lanes along their first axis and questions along the second: in later passes each question has its
@@ -370,7 +371,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     n_valid, n_missing = check_lanes_unchanged([tally], brackets)
     holds = (tally.below <= brackets.lower) & (brackets.upper < tally.upto)
     if not holds[n_valid > 0].all():
-        raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
+        raise ChunksChangedError(f"a lane has other elements than on the first read. {ADVICE}")
     places = brackets.lower - tally.n_before, brackets.upper - tally.n_before
     last = np.maximum(tally.n_inside - 1, 0)
     found = _select(tally, np.stack([np.clip(place, 0, last) for place in places], axis=-1))
@@ -402,7 +403,7 @@ def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, I
         if not np.array_equal(first, now):
             lane = np.flatnonzero(first != now)[0]
             raise ChunksChangedError(
-                f"a lane held {first[lane]} {kind} elements on the first load and {now[lane]} on a "
+                f"a lane held {first[lane]} {kind} elements on the first read and {now[lane]} on a "
                 f"later one. {ADVICE}"
             )
     return found

@@ -1,9 +1,9 @@
 """Weighted quantiles of many lanes in parts: cuts of each part, and the brackets that they prove.
 
-Each part reports pivots at even steps by count and by weight, with bounds of the weights before and
-up to them. Those of all parts bracket every quantile, and the last load adds up everything outside
-of the brackets exactly. The bounds are whole numbers of a unit that each lane has; no decision
-depends on rounded sums.
+The cuts of a part are pivots at even steps by count and by weight, with bounds of the weights
+before and up to them. Those of all parts bracket every quantile, and the last load adds up
+everything outside of the brackets exactly. The bounds are whole numbers of a unit that each lane
+has; no decision depends on rounded sums.
 
 All tables are on the host and have lanes along their first axis, questions along the second.
 """
@@ -138,7 +138,7 @@ class WeightTally(Arrays):
         Sum of the weights of all elements, and of their squares. The latter is computed only for
         the estimator of type 7.
     n_valid, n_missing, n_idle : ndarray of int64, shape (n_lanes,)
-        As of `SortedLanes`.
+        As in `SortedLanes`.
     """
 
     below: ExactSums
@@ -229,7 +229,7 @@ class _United:
     Parameters
     ----------
     pivots, below, upto, n_upto, n_below : ndarray, shape (n_rows, k)
-        As of `WeightCuts`, with a row for each lane and bracket.
+        As in `WeightCuts`, with a row for each lane and bracket.
     n : ndarray of int64, shape (n_rows,)
         Number of pivots that are elements: they come first.
     """

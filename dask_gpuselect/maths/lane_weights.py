@@ -195,7 +195,7 @@ class Items:
         is_first = below.is_zero | ~first.minus(below).is_met
         is_last = (self.weight - upto).is_zero | last.minus(upto).is_met
         if not (is_first & is_last)[self.n > 0].all():
-            raise ChunksChangedError(f"a lane has other elements than on the first load. {ADVICE}")
+            raise ChunksChangedError(f"a lane has other elements than on the first read. {ADVICE}")
 
     def _averages(self, q: float, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Compute the answers of the estimator of type 7: averages over windows."""

@@ -64,7 +64,7 @@ class SortedChunks:
             return np.array([i * n // self.n_chunks for i in range(1, self.n_chunks)], np.int64)
         if sum(self.sizes) != n:
             raise ValueError(
-                f"the array's shape says {sum(self.sizes)} elements, and its chunks hold {n}"
+                f"the array has {sum(self.sizes)} elements by its shape, but its chunks have {n}"
             )
         return np.cumsum(self.sizes[:-1], dtype=np.int64)
 
@@ -207,7 +207,7 @@ class Table(Arrays):
         wanted = splitters.starts - edges.left.sum(axis=0)
         if ((wanted < 0) | (wanted > ties.sum(axis=0))).any():
             raise ChunksChangedError(
-                f"the chunks do not have the elements that the second load counted. {ADVICE}"
+                f"the chunks do not have the elements that the second read counted. {ADVICE}"
             )
         prior = np.cumsum(ties, axis=0) - ties
         cuts = edges.left + np.clip(wanted - prior, 0, ties)

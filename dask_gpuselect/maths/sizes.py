@@ -127,7 +127,7 @@ class Narrowing:
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
     """Return whether one task may prove brackets with all pivots of all chunks.
 
-    Parameters are as of `plan_narrowing`.
+    Parameters are as in `plan_narrowing`.
     """
     return PIVOT_WORK * n_chunks * pivot_count(size, share) <= limit
 
@@ -270,7 +270,7 @@ class GroupNarrowing:
     rounds : int
         Number of times that candidates are narrowed where they wait.
     gathered, work, waiting : int
-        As of `Narrowing`.
+        As in `Narrowing`.
     """
 
     n_roots: int
@@ -464,7 +464,7 @@ def plan_one_pass(
 ) -> Passes | None:
     """Plan one pass at as few ranks as cost least, if there is ample room.
 
-    Parameters are as of `plan_passes`. The plan is the same for any few questions, so that those
+    Parameters are as in `plan_passes`. The plan is the same for any few questions, so that those
     about one array share their cuts.
     """
     n = sum(sizes)

@@ -44,7 +44,7 @@ class WeightedBoxBrackets(WeightedBrackets):
     Parameters
     ----------
     spared : Spared
-        As of `BoxBrackets`.
+        As in `BoxBrackets`.
     """
 
     spared: Spared

@@ -73,7 +73,7 @@ class WeightEnvelope:
     least, most : int
         Bounds of the weight of all elements, in these units.
     square : float
-        Sum of the squares of all weights, as of `WeightedCuts`.
+        Sum of the squares of all weights, as in `WeightedCuts`.
     squares : tuple of Fraction
         Bounds of that sum.
     n_cells : int

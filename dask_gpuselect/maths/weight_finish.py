@@ -68,7 +68,7 @@ class FirstReached:
     Parameters
     ----------
     value : element
-        Of the dtype of the chunks.
+        Element, in the dtype of the chunks.
     segment : int
         Number of its segment: even for a cell, odd for an end. See `maths.finish`.
     place : int
@@ -381,5 +381,5 @@ def _interleaved(cells: list[int], ends: list[int]) -> list[int]:
 
 def _left() -> ChunksChangedError:
     return ChunksChangedError(
-        f"the wanted weights left the brackets that the first load proved. {ADVICE}"
+        f"a wanted weight lies outside the bracket that the first read proved. {ADVICE}"
     )

@@ -101,7 +101,9 @@ def shares_inside(
             cell = int(np.searchsorted(starts[1:], need))
             is_inside = need <= stops[cell]
             if is_inside and not brackets.wanted[cell]:
-                raise ChunksChangedError(f"the guessed brackets do not hold. {ADVICE}")
+                raise ChunksChangedError(
+                    f"a wanted weight lies outside its guessed bracket. {ADVICE}"
+                )
             gathered = before[cell] + min(need, stops[cell]) - starts[cell]
             if not brackets.wanted[cell]:
                 gathered = before[cell]

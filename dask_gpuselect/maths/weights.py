@@ -138,7 +138,7 @@ class CoarseWeightedCuts(WeightedCuts):
     Parameters
     ----------
     below, upto, weight_below, weight_upto
-        As of `WeightedCuts`, but upper bounds.
+        Upper bounds of the sums that `WeightedCuts` has.
     least, least_weight : ndarray of int64, shape (P,)
         Lower bounds of the number and the weight of the part's valid elements that are <= the
         pivot.

@@ -6,11 +6,16 @@ strategy knows neither dask nor CuPy nor any element, and reads like the descrip
 
 ::
 
-    cutting_plane.py  Kelley roots.py          Bisection, BrentRoot minima.py         GoldenSection,
-    BrentMinimize digits.py         Radix buckets.py        Bucket random_pivots.py  Randomized,
-    Quickselect sorting.py        SortAndChoose, BitonicMerge known.py          a bracket, and how
-    counts narrow it probes.py         what can be measured in one read, and the reports spaces.py
-    scales on which distances are measured
+    cutting_plane.py  Kelley
+    roots.py          Bisection, BrentRoot
+    minima.py         GoldenSection, BrentMinimize
+    digits.py         Radix
+    buckets.py        Bucket
+    random_pivots.py  Randomized, Quickselect
+    sorting.py        SortAndChoose, BitonicMerge
+    known.py          a bracket, and how counts narrow it
+    probes.py         what can be measured in one read, and the reports
+    spaces.py         scales on which distances are measured
 """
 
 from __future__ import annotations
@@ -79,8 +84,11 @@ def strategy_of(strategy: Strategy | str) -> Strategy:
     """
     if isinstance(strategy, str):
         if strategy not in STRATEGIES:
-            raise ValueError(f"no strategy {strategy!r}: there are {', '.join(STRATEGIES)}")
+            raise ValueError(f"unknown strategy {strategy!r}: use one of {', '.join(STRATEGIES)}")
         return STRATEGIES[strategy]()
     if not all(hasattr(strategy, name) for name in ("opening", "rounds", "search", "sorts")):
-        raise TypeError(f"a strategy, or the name of one, is wanted, not {type(strategy).__name__}")
+        raise TypeError(
+            "strategy must be a Strategy or one of the names in STRATEGIES, not "
+            f"{type(strategy).__name__}"
+        )
     return strategy

@@ -55,7 +55,7 @@ class Bucket:
 
     def __post_init__(self) -> None:
         if self.n_buckets < 2:
-            raise ValueError(f"at least 2 buckets are needed, not {self.n_buckets}")
+            raise ValueError(f"n_buckets must be at least 2, not {self.n_buckets}")
 
     @property
     def rounds(self) -> int:

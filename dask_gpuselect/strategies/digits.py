@@ -44,7 +44,7 @@ class Radix:
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 11:
-            raise ValueError(f"a digit has 1 to 11 bits, not {self.bits}")
+            raise ValueError(f"bits must be from 1 to 11, not {self.bits}")
 
     @property
     def opening(self) -> None:

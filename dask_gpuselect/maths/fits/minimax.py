@@ -19,7 +19,7 @@ def minimax(design: Array, target: Array) -> FloatArray:
     Parameters
     ----------
     design : array, shape (n, p)
-        Of NumPy or CuPy.
+        Array of NumPy or CuPy.
     target : array, shape (n,)
 
     Returns
