@@ -8,7 +8,7 @@ it hands on K pivots, each bracket gets wider by about one in K of all elements,
 The weight of weighted elements is bounded in the same way. Half of the pivots are spaced evenly by
 their number and half by their weight, so a bracket gets wider by about two in K of all weight.
 
-The candidates of the second load are narrowed by the same tree, where they are: each part of the
+The candidates of the second load are narrowed by the same tree, where they are: each branch of the
 tree has exact counts at every one of its candidates.
 
 A few large groups of elements have as many pivots as all elements have. Each of these groups is
@@ -67,14 +67,14 @@ CutsOf = TypeVar("CutsOf", bound=HasPivots)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseCuts(Cuts):
-    """Cuts of parts of several chunks, each part as one chunk whose counts are known as bounds.
+    """Cuts of sets of chunks, each set as one chunk whose counts are known as bounds.
 
     Parameters
     ----------
     below, upto
         Upper bounds of the numbers that `Cuts` has.
     least : ndarray of int64, shape (P,)
-        Lower bound of the number of valid elements of the part that are <= the pivot.
+        Lower bound of the number of valid elements of the set that are <= the pivot.
     """
 
     least: IntArray
@@ -175,7 +175,7 @@ def _few_at_a_time(
 
 
 def batches(parts: Sequence[CutsOf], room: int) -> Iterator[list[CutsOf]]:
-    """Yield batches of parts with at most `room` pivots together, but at least two parts each."""
+    """Yield batches of parts with at most `room` pivots together, or of two parts."""
     batch: list[CutsOf] = []
     held = 0
     for part in parts:
@@ -370,6 +370,6 @@ def _ends_of_both(brackets: Brackets, found: Brackets) -> NDArray[Any]:
 def cells_of(brackets: Brackets, ends: NDArray[Any]) -> IntArray:
     """Find for each cell between some ends the cell of the brackets that it is in.
 
-    `ends` has all ends of the brackets, or leaves out some beside what matters.
+    `ends` has all ends of the brackets, except some that do not matter.
     """
     return np.append(np.int64(0), brackets.ends.searchsorted(ends, side="right"))

@@ -482,7 +482,7 @@ def _firsts(cuts: Cuts) -> IntArray:
 
 
 def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
-    """Shift a column of the cuts by one pivot, to the later one in the same chunk.
+    """Return for each pivot what a column has at the previous pivot of the same chunk.
 
     The first pivot of a chunk gets `at_first`.
     """
@@ -493,7 +493,7 @@ def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
 
 
 def _next(cuts: Cuts, column: IntArray, at_last: IntArray) -> IntArray:
-    """Shift a column of the cuts by one pivot, to the earlier one in the same chunk.
+    """Return for each pivot what a column has at the next pivot of the same chunk.
 
     The last pivot of a chunk gets the chunk's `at_last`.
     """

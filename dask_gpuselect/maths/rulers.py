@@ -278,7 +278,7 @@ def _enough(
 
 
 def _shifts(brackets: Brackets, tally: Tally, inside: Cuts) -> tuple[IntArray, FloatArray]:
-    """Compute for each pivot among the candidates how many other elements are before it.
+    """Count for each pivot among the candidates the elements before it that are no candidates.
 
     Also return the distances of the pivots' cells. They are unknown for cells that begin at the end
     of a bracket.

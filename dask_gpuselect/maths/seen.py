@@ -72,7 +72,7 @@ class Guess:
     doubt : float
         Share of all elements that is inside each bracket because the guess may be wrong.
     n_apart : int
-        Number of brackets that do not overlap; each holds that share more.
+        Number of brackets that do not overlap; each one holds the share `doubt` in addition.
     ruler : Ruler or None
         Ruler for chunks that cache what is inside the brackets. None if they are measured at
         pivots.

@@ -131,7 +131,7 @@ class WeightedCuts(Cuts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseWeightedCuts(WeightedCuts):
-    """Cuts of parts of several chunks, each part as one chunk whose sums are known as bounds.
+    """Cuts of sets of chunks, each set as one chunk whose sums are known as bounds.
 
     See `maths.coarse`.
 
@@ -140,10 +140,10 @@ class CoarseWeightedCuts(WeightedCuts):
     below, upto, weight_below, weight_upto
         Upper bounds of the sums that `WeightedCuts` has.
     least, least_weight : ndarray of int64, shape (P,)
-        Lower bounds of the number and the weight of the part's valid elements that are <= the
+        Lower bounds of the number and the weight of the set's valid elements that are <= the
         pivot.
     weight_at_most : ndarray of int64, shape (B,)
-        Upper bound of the weight of all valid elements of each part; `weight` is the lower bound.
+        Upper bound of the weight of all valid elements of each set; `weight` is the lower bound.
     """
 
     least: IntArray
@@ -204,8 +204,8 @@ class WeightedTally(Tally):
     weight : ExactSums, shape (1,)
         Weight of all valid elements.
     weights : array of float64 or int64, shape (C,)
-        Weights of the candidates, in their order, and in the same memory. Merged and finished
-        tallies have both on the host.
+        Weights of the candidates, in their order, on the host or the device as they are. Merged
+        and finished tallies have both on the host.
     n_idle : int
         Number of elements of weight 0 that are not left out.
     square : ExactSums, shape (1,)
