@@ -47,26 +47,26 @@ def with_nan(values: Floats) -> Floats:
 CHANGES: dict[str, tuple[Change, str]] = {
     "fewer elements": (
         second(lambda values: values[2:]),
-        r"chunk \(3,\) held \d+00 valid elements on the first load and \d+98 on the second",
+        r"chunk \(3,\) held \d+00 valid elements on the first read and \d+98 on the second",
     ),
     "more elements": (
         second(lambda values: np.append(values, 0.5)),
-        r"chunk \(3,\) held \d+00 valid elements on the first load and \d+01 on the second"
-        r"|chunk \(3,\) holds more elements between the brackets' ends on the second load",
+        r"chunk \(3,\) held \d+00 valid elements on the first read and \d+01 on the second"
+        r"|chunk \(3,\) holds more elements inside the brackets on the second read",
     ),
     "other content": (
         second(lambda values: values / 2),
         # Which of the two is noticed first depends on the pivots.
-        r"chunk \(3,\) held \d+ to \d+ elements (below|up to) 0\.\d+ on the first load and \d+ on"
-        r"|chunk \(3,\) holds more elements between the brackets' ends on the second load",
+        r"chunk \(3,\) held \d+ to \d+ elements (below|up to) 0\.\d+ on the first read and \d+ on"
+        r"|chunk \(3,\) holds more elements inside the brackets on the second read",
     ),
     "all in the bracket": (
         second(lambda values: np.full_like(values, 0.5)),
-        r"chunk \(3,\) holds more elements between the brackets' ends on the second load",
+        r"chunk \(3,\) holds more elements inside the brackets on the second read",
     ),
     "now nan": (
         second(with_nan),
-        r"chunk \(3,\) held \d+00 valid elements on the first load and \d+95 on the second",
+        r"chunk \(3,\) held \d+00 valid elements on the first read and \d+95 on the second",
     ),
     "more nan": (
         second(lambda values: np.append(values, np.nan)),

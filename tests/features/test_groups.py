@@ -226,7 +226,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "objects without an order": (
         lambda: groupby(A, np.array([1, "a"] * 3, object), 0),
         TypeError,
-        "no order, of the types int, str: make",
+        "without an order, of the types int, str: convert",
     ),
     "objects with fractions": (
         lambda: groupby(A, np.array([1, 0.5] * 3, object), 0),

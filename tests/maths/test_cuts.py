@@ -175,5 +175,5 @@ def test_a_rank_outside_its_bracket_is_an_error() -> None:
     tally = reference.tally(np.arange(100.0), brackets, 100)
     assert tally is not None
     assert order_statistics(brackets, tally, np.array([15])).tolist() == [15.0]
-    with pytest.raises(ChunksChangedError, match="left the brackets"):
+    with pytest.raises(ChunksChangedError, match="outside the bracket"):
         order_statistics(brackets, tally, np.array([15, 50]))

@@ -127,7 +127,7 @@ def test_other_elements_are_noticed() -> None:
 def test_another_number_is_noticed() -> None:
     rows = np.sort(mixed_lanes(200, "f8")[:5], axis=1)
     brackets = find_lane_brackets([cuts_of_sorted(SortedLanes.of_rows(rows), None, 5)], ranks)
-    message = "a lane held 200 valid elements on the first load and 199 on a later one"
+    message = "a lane held 200 valid elements on the first read and 199 on a later one"
     with pytest.raises(ChunksChangedError, match=message):
         narrow([cuts_of_sorted(SortedLanes.of_rows(rows[:, 1:]), brackets, 5)], brackets)
     with pytest.raises(ChunksChangedError, match=message):

@@ -205,7 +205,7 @@ def test_changed_lanes_are_noticed() -> None:
         lane_weight_cuts.answers(tally_of_sorted(SortedLanes.weighed(x, w), brackets), brackets)
     x[2, 0] = np.nan
     changed = SortedLanes.weighed(x, w)
-    with pytest.raises(ChunksChangedError, match="100 valid elements on the first load and 99"):
+    with pytest.raises(ChunksChangedError, match="100 valid elements on the first read and 99"):
         lane_weight_cuts.answers(tally_of_sorted(changed, brackets), brackets)
     with pytest.raises(ChunksChangedError, match="100 valid"):
         narrowed([cuts_of_sorted(changed, brackets, 10)], brackets, wanted)

@@ -332,7 +332,7 @@ def test_elements_near_machine_zero_are_cut_by_keys(scale: float) -> None:
 
 def test_digits_and_buckets() -> None:
     for bits in (0, 12):
-        with pytest.raises(ValueError, match=f"a digit has 1 to 11 bits, not {bits}"):
+        with pytest.raises(ValueError, match=f"bits must be from 1 to 11, not {bits}"):
             Radix(bits)
-    with pytest.raises(ValueError, match="at least 2 buckets are needed, not 1"):
+    with pytest.raises(ValueError, match="n_buckets must be at least 2, not 1"):
         Bucket(1)

@@ -88,11 +88,11 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
         brackets = find_share_brackets(cuts, (q,), with_next=False)
         heavier = np.where(values < 0, 5 * weights, weights)
         tally = tally_of([(values, heavier)], brackets)
-        with pytest.raises(ChunksChangedError, match="the wanted weights left the brackets"):
+        with pytest.raises(ChunksChangedError, match="a wanted weight lies outside the bracket"):
             shares(InOrder.of(brackets, tally), (q,), with_next=False)
         windows = find_window_brackets(cuts, (q,))
         tally = tally_of([(values, heavier)], windows)
-        with pytest.raises(ChunksChangedError, match="the wanted weights left the brackets"):
+        with pytest.raises(ChunksChangedError, match="a wanted weight lies outside the bracket"):
             window_means(InOrder.of(windows, tally), (q,), FLOAT)
 
 
@@ -103,7 +103,7 @@ def test_a_window_that_is_not_summed_is_noticed() -> None:
     assert windows.summed.any()
     unsummed = WeightedBrackets(windows.ends, windows.wanted, np.zeros_like(windows.summed))
     tally = tally_of([(values, weights)], unsummed)
-    with pytest.raises(ChunksChangedError, match="left the brackets"):
+    with pytest.raises(ChunksChangedError, match="outside the bracket"):
         window_means(InOrder.of(unsummed, tally), (0.1,), FLOAT)
 
 
