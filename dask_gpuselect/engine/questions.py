@@ -49,7 +49,7 @@ class Question(ABC):
     """True if a sample can also guess the brackets for chunks of a dask array."""
 
     wants_sums: ClassVar[bool] = False
-    """True if `finish` needs exact sums of the elements that `summed` selects. They cost no load."""
+    """True if `finish` needs exact sums of the elements that `summed` selects: no load more."""
 
     weighs: ClassVar[bool] = False
     """True if the elements are weighted: cuts and tallies then measure weights."""
@@ -99,7 +99,7 @@ class Question(ABC):
 
     @property
     def keeps(self) -> bool:
-        """True if a tally at the brackets of `keep` has all that the second load asks of a chunk."""
+        """True if a tally at the brackets of `keep` has all that the second load needs."""
         return self.sums_all or not self.wants_sums
 
     def brackets_by(self, report: Any) -> Brackets:
@@ -129,7 +129,7 @@ class Question(ABC):
         raise TypeError(f"{type(self).__name__} may need any pivot")
 
     def stretch(self, i: int, n: int) -> Question:
-        """Return the question about stretch `i` of `n` runs of neighbouring ranks, if it `divides`."""
+        """Return the question about the `i`-th of `n` runs of ranks, if it `divides`."""
         raise TypeError(f"{type(self).__name__} is about few ranks")
 
     divides: ClassVar[bool] = False
@@ -190,7 +190,7 @@ class Question(ABC):
         """
 
     def first_ranks(self, n: int) -> IntArray:
-        """Return the ranks that `look` needs first among `n` elements: a device may select these."""
+        """Return the ranks that `look` needs first among `n` elements: devices may select them."""
         return np.empty(0, np.int64)
 
     @property
@@ -472,7 +472,7 @@ class LaneQuestion(ABC):
     """True if the answer depends on the positions of elements in a chunk."""
 
     by_order: ClassVar[bool] = True
-    """True if the elements at the ranks of `order`, and a further load, give the answer."""
+    """True if the elements at the ranks of `order` answer it, possibly with a further load."""
 
     composes_groups: ClassVar[bool] = False
     """True if `composed_of_groups` answers by other questions about groups of all elements."""
