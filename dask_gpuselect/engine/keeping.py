@@ -101,7 +101,7 @@ class Keeping:
 
     @classmethod
     def of(cls, reads: Reads, n_groups: Sequence[int]) -> Keeping:
-        """Make a `Keeping` with dask's configured limits and the largest of these numbers of groups."""
+        """Make a `Keeping` with dask's configured limits and the largest number of groups."""
         return cls(reads, limits(), next(iter(reads.annotations), {}), max(n_groups))
 
     @property
