@@ -141,7 +141,7 @@ class Grouping:
         return tuple(count * (int(n) // codes.size) for count in counts.tolist())
 
     def places(self, labels: IntArray) -> list[IntArray]:
-        """Return, for each group, the positions of its elements, given the labels of all elements."""
+        """Return, for each group, the positions of its elements, given all elements' labels."""
         if self.windows is None and self.n_groups < np.iinfo(np.uint16).max:
             labels = labels.astype(np.uint16)  # sorted by counting; and -1 comes last
         elif self.windows is not None and self.are_whole(labels):
