@@ -51,7 +51,7 @@ class Form:
 
 @dataclass(frozen=True)
 class AnswerAxes:
-    """Which axes an answer has, and in what order.
+    """The axes of an answer, and their order.
 
     Parameters
     ----------

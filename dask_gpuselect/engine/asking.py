@@ -82,7 +82,7 @@ class Asking:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the question is about all elements."""
+        """True if the question is about all elements."""
         return len(self.axes) == int(self.array.ndim)
 
     @property

@@ -119,7 +119,7 @@ class Board:
 
     @property
     def _is_done(self) -> bool:
-        """Whether the guess is final."""
+        """True if the guess is final."""
         return min(self._n_chunks, MOST_SEEN) < max(self._next, len(self._seen) + 1)
 
     def drop_ruler(self, ruler: Ruler) -> None:
@@ -253,7 +253,7 @@ Held = Hold | Aside
 
 @dataclass(frozen=True)
 class Limits:
-    """How many bytes may be cached, and where.
+    """Limits of what may be cached, in memory and on disk.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Kept(Arrays):
-    """What the first load has cached of a chunk.
+    """The cached part of a chunk: its tally at guessed brackets, from the first load.
 
     Parameters
     ----------

@@ -194,7 +194,7 @@ def _itself(chunk: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class SmallCompanion:
-    """All chunks of a companion that is smaller than a chunk of the data.
+    """A companion that is smaller than a chunk of the data, with all of its chunks.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def _stretched(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _differs(values: Any, nodata: NDArray[Any]) -> Any:
-    """Return a mask of the elements that equal none of some values; NaN and NaT equal NaN and NaT."""
+    """Return a mask of the elements that equal none of some values, NaN and NaT included."""
     every: Any = None
     # The array API compares arrays with Python numbers; NumPy dates need NumPy scalars.
     for value in nodata if isinstance(values.dtype, np.dtype) else nodata.tolist():

@@ -25,7 +25,7 @@ PAIRS = 1 << 16
 
 @dataclass(frozen=True)
 class Stages:
-    """How pieces get from the chunks of one array to those of another.
+    """The stages by which pieces get from the chunks of one array to those of another.
 
     Each piece has a task of its own, or goes through groups of output chunks, so that there are
     fewer tasks. Deterministically tokenizable.

@@ -407,7 +407,7 @@ class KeyNames:
 
 @dataclass(frozen=True)
 class KeyOrder:
-    """How keys make groups: ascending or in order of appearance, with or without missing keys."""
+    """The order of groups of keys, ascending or by appearance, and whether keys may be missing."""
 
     sort: bool
     dropna: bool

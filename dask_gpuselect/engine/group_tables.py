@@ -234,7 +234,7 @@ class OfClass(Named):
 
 @dataclass(frozen=True, eq=False)
 class Class(Named):
-    """What is known of the groups of one class.
+    """The groups of one class, with something about each of them.
 
     Parameters
     ----------

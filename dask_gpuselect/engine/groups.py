@@ -80,7 +80,7 @@ class Grouping:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether the groups are unknown until labels are read."""
+        """True if the groups are unknown until labels are read."""
         return math.isnan(self.n_groups)
 
     @property

@@ -23,12 +23,12 @@ from dask_gpuselect.quiet import quietly
 
 Places = NDArray[np.int64]
 Cut = tuple[int, int] | tuple[int, ...]
-"""What is taken of a chunk along an axis: a (start, stop) range, or some indices."""
+"""A selection along an axis of a chunk: a (start, stop) range, or several indices and a final -1."""
 
 
 @dataclass(frozen=True)
 class Halo:
-    """How far windows reach along an axis, from the element that each stands for.
+    """The reach of windows along an axis, from the element that each stands for.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Halo:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one chunk of answers needs along an axis.
+    """The elements that one chunk of answers needs along an axis.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ LEAST_ROOM = 1 << 12  # elements
 
 @dataclass(frozen=True)
 class Keeping:
-    """How the chunks of some arrays are loaded together, and cached.
+    """A plan to load the chunks of some arrays together, and to cache parts of them.
 
     Parameters
     ----------

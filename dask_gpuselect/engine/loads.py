@@ -92,7 +92,7 @@ class ArrayQuestion:
 
     @property
     def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
-        """What distinguishes this from other questions that are asked together."""
+        """The fields that distinguish this from other questions that are asked together."""
         return self.x.name, self.question, self.form.shape, self.form.dtype
 
 

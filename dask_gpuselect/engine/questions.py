@@ -90,7 +90,7 @@ class Question(ABC):
 
     @property
     def lanes(self) -> LaneQuestion:
-        """The same question about every lane, for reductions along some axes."""
+        """The corresponding question about every lane, for reductions along some axes."""
         raise TypeError(f"{type(self).__name__} is about all elements")
 
     @abstractmethod
