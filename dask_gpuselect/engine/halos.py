@@ -23,7 +23,7 @@ from dask_gpuselect.quiet import quietly
 
 Places = NDArray[np.int64]
 Cut = tuple[int, int] | tuple[int, ...]
-"""A selection along an axis of a chunk: a (start, stop) range, or several indices and a final -1."""
+"""A selection along an axis of a chunk: a (start, stop) range, or indices and a final -1."""
 
 
 @dataclass(frozen=True)
