@@ -149,7 +149,7 @@ def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
     Conditions that are cheap to check come first.
     """
     are_few = "chunks are few", lambda: reads.arrays[0].npartitions < FEW_CHUNKS
-    are_not = "too much would be kept", lambda: not all(each.keeps for each in questions)
+    are_not = "too much would be cached", lambda: not all(each.keeps for each in questions)
     return _first_why(reads, dict([are_few, are_not]))
 
 
@@ -187,7 +187,7 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
         "chunks are made on a device": lambda: any(
             each.is_on_device and not each.is_staged for each in reads.arrays
         ),
-        "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
+        "the arrays have different chunks": lambda: any(y.numblocks != x.numblocks for y in others),
         # A task that answers for a group may have to read its chunks, which would then come from
         # the disks of several workers.
         "chunks come from a shuffle": lambda: bool(reads.of_shuffles),

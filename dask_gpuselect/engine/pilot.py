@@ -193,7 +193,7 @@ def _narrowed(
             return brackets, None
         if guess is None:
             break
-        assert isinstance(tally, WeightedTally)  # so far
+        assert isinstance(tally, WeightedTally)  # no other question has `guess_inside` yet
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
         narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))

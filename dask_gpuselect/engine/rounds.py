@@ -310,7 +310,7 @@ def _settled(progress: Progress) -> Progress:
 
 
 def _changed() -> ChunksChangedError:
-    return ChunksChangedError(f"counts differ between two loads. {ADVICE}")
+    return ChunksChangedError(f"counts differ between two reads. {ADVICE}")
 
 
 # --- What is left: gathered, or found by the default engine --------------------------------------

@@ -19,7 +19,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 OURS = "dask_gpuselect."
-CHUNK = "128 MiB"  # as dask has it
+CHUNK = "128 MiB"  # dask's default
 
 
 def _read_defaults() -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from dask_gpuselect.engine.source import (
     with_tasks_apart,
 )
 
-# The modules that make barriers. Where none is imported, no graph has any.
+# The modules that make barriers. If none is imported, no graph has any.
 HOMES = ("distributed.shuffle", "dask.dataframe.shuffle")
 
 

@@ -125,7 +125,7 @@ class SpillFile:
         return Spilled(self, offset, tuple(array.shape), host.dtype, namespace(array).asarray)
 
     def _check_process(self) -> None:
-        # A child would move the place at which its parent reads.
+        # Parent and child share the file's position, which the child would move.
         if os.getpid() != self._process:
             raise RuntimeError(
                 "a temporary file belongs to the process that made it, and this process was forked "
