@@ -239,8 +239,8 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
         if any(is_unknown) and not (all(is_unknown) and len(own) == len(others)):
             raise ValueError(
                 f"along axis {axis}, the data have {_told(others)} and {name} has {_told(own)}, "
-                "which cannot be aligned: call compute_chunk_sizes() first, or "
-                "to_dask_array(lengths=True) for a column"
+                "which cannot be aligned: compute_chunk_sizes() finds the sizes, "
+                "and to_dask_array(lengths=True) those of a column"
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
     # A peer-to-peer shuffle supports only NumPy chunks.

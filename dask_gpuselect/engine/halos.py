@@ -162,7 +162,7 @@ def with_halos(
     """
     if any(np.isnan(size) for sizes in x.chunks for size in sizes):
         raise ValueError(
-            "windows reach into neighbouring chunks, but chunk sizes are unknown: "
+            "windows reach into neighbouring chunks, whose sizes must be known: "
             "call x.compute_chunk_sizes() first"
         )
     token = tokenize(x.name, reaches, function, dtype, fill)

@@ -334,7 +334,7 @@ class Source(DaskArray):
 
     @property
     def companion_bytes(self) -> int:
-        """The bytes of the companions of an element."""
+        """Return the bytes of what goes with an element."""
         is_masked = isinstance(self._meta, np.ma.MaskedArray)
         return self.made_by.companion_bytes if self.made_by.does == "pack" else int(is_masked)
 
