@@ -84,9 +84,9 @@ class Column:
             For strings, categories, objects, periods, decimals, complex and sparse numbers.
         """
         if (dtype := _elements(meta.dtype)) is None:
-            name = f"column {meta.name!r}" if meta.name is not None else "this column"
+            name = f"column {meta.name!r} has" if meta.name is not None else "this one has"
             raise TypeError(
-                f"quantiles need a column of numbers or dates, but {name} has dtype {meta.dtype}: "
+                f"quantiles need a column of numbers or dates, and {name} dtype {meta.dtype}: "
                 "leave it out, for a DataFrame by numeric_only=True"
             )
         is_masked = dtype.kind in "biu" and not isinstance(meta.dtype, np.dtype)
