@@ -273,7 +273,7 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Kept(Arrays):
-    """The cached part of a chunk: its tally at guessed brackets, from the first load.
+    """Cached tally of a chunk at guessed brackets, from the first load.
 
     Parameters
     ----------

@@ -407,7 +407,7 @@ class KeyNames:
 
 @dataclass(frozen=True)
 class KeyOrder:
-    """The order of groups of keys, ascending or by appearance, and whether keys may be missing."""
+    """Order of groups of keys, ascending or by appearance, and whether missing keys are dropped."""
 
     sort: bool
     dropna: bool

@@ -323,7 +323,7 @@ def in_one_place(
     place: tuple[int, ...] = (),
     **arguments: Any,
 ) -> DaskArray:
-    """Apply ``function(blocks, **arguments)`` to all blocks of an array, in C order, in a task."""
+    """Apply ``function(blocks, **arguments)`` to all blocks of an array in one task, in C order."""
     given = List(*map(TaskRef, flatten(grid.__dask_keys__())))
     return _finished(Finish(function, name, arguments, place), grid.dask, {grid.name}, given)
 

@@ -117,7 +117,7 @@ class GroupedElements(GroupsOfAll):
         *,
         edges: tuple[int, ...] | None,
     ) -> Any:
-        """Compute the cuts of the runs in some chunks: with `edges`, a list of one a range."""
+        """Compute the cuts of the runs in some chunks, split by `edges` if given."""
         names, codes_of = self.names_in(chunks)
         share = pivot_share(self.of_group.n_answers)
         found = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
@@ -142,7 +142,7 @@ class GroupedElements(GroupsOfAll):
         *,
         edges: tuple[int, ...] | None,
     ) -> Any:
-        """Compute the tally of some chunks: with `edges`, a list of one a range."""
+        """Compute the tally of some chunks, split by `edges` if given."""
         found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), known.value)
         return found if edges is None else found.among(known.value, edges)
 

@@ -45,7 +45,7 @@ LEAST_OF_GROUP = 1 << 12
 
 @dataclass(frozen=True, eq=False)
 class KeptGroups(Arrays):
-    """The cached part of a part of the data: its tally at guessed brackets of groups.
+    """Cached tally of a part of the data, at guessed brackets of its groups.
 
     Parameters
     ----------

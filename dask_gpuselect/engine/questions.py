@@ -77,7 +77,7 @@ class Question(ABC):
         return 1
 
     counts_values: ClassVar[bool] = True
-    """True if counts of every value answer it, for dtypes of few values; see `brackets_by`."""
+    """True if counts of every value answer the question, for small dtypes; see `brackets_by`."""
 
     @property
     def share(self) -> int:
@@ -122,9 +122,10 @@ class Question(ABC):
         return 0
 
     def ranges(self, cuts: Cuts) -> Ranges:
-        """Return these ranges, proven by the cuts of all chunks at some of their pivots.
+        """Return the ranges of values that contain all pivots that `bracket` needs; see `n_ranges`.
 
-        Pivots whose cells lie outside of the ranges cannot change the brackets.
+        They are proven by the cuts of all chunks at some of their pivots. Pivots whose cells lie
+        outside of the ranges cannot change the brackets.
         """
         raise TypeError(f"{type(self).__name__} may need any pivot")
 
@@ -430,7 +431,7 @@ class LaneQuestion(ABC):
         return None
 
     counts_values: ClassVar[bool] = False
-    """True if counts of every value answer it, for dtypes of few values; see `counted`."""
+    """True if counts of every value answer the question, for small dtypes; see `counted`."""
 
     @property
     def lanes_counted(self) -> float:
@@ -456,23 +457,23 @@ class LaneQuestion(ABC):
 
     @property
     def keeps(self) -> bool:
-        """True if the first of these loads may cache what the second would need."""
+        """True if the first of its own two loads may cache what the second would need."""
         return False
 
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
-        """Return the bytes that these loads gather in one task, from parts of these sizes."""
+        """Return the bytes that its own two loads gather in one task, from parts of these sizes."""
         raise NotImplementedError
 
     @property
     def most_roots(self) -> int:
-        """Most tasks among which the aggregation of these loads can be divided."""
+        """Most tasks among which the aggregation of its own two loads can be divided."""
         return 1
 
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
 
     by_order: ClassVar[bool] = True
-    """True if the elements at the ranks of `order` answer it, possibly with a further load."""
+    """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
 
     composes_groups: ClassVar[bool] = False
     """True if `composed_of_groups` answers by other questions about groups of all elements."""
@@ -504,7 +505,7 @@ class LaneQuestion(ABC):
         return shape.restore(self.finished(found), block)
 
     def tails(self, n: int) -> Tails | None:
-        """Return how the tails of lanes of `n` elements answer it; None if they do not."""
+        """Return how the tails of lanes of `n` elements give the answer; None if they do not."""
         return None
 
     @property
@@ -523,7 +524,7 @@ class LaneQuestion(ABC):
         return 1
 
     def elements_of_each(self, n: int) -> int:
-        """Return the number of elements of such a lane, if the original lane has `n`."""
+        """Return the elements in each of `lanes_of_each` lanes, if the original lane has `n`."""
         return n
 
     def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
@@ -594,7 +595,7 @@ class FurtherLoad(ABC):
     """A load of every lane that follows once its order statistics are known."""
 
     name: ClassVar[str]
-    """Part of the names of its layers."""
+    """Part of the names of the load's layers."""
 
     merge_every: ClassVar[int]
     """Number of partial results that one task merges."""

@@ -132,7 +132,7 @@ def each_if_needed(
     annotations: Mapping[str, Any] | None = None,
     wants: Callable[..., bool] | None = None,
 ) -> DaskArray:
-    """Apply a function that may or may not read the chunk to each chunk, as an array of objects.
+    """Apply a function to each chunk, which it may or may not read; return an array of objects.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ class Unread:
 
 
 class Reading:
-    """Makes the chunks of one place one after the other.
+    """The state of making the chunks of one place one after the other.
 
     A result that several of them need is made once, and dropped when all of them are made.
 
