@@ -1,8 +1,8 @@
 """Pack an array with its companions: masks, weights and labels that are aligned with the data.
 
 They become one array, whose chunks are `Accompanied`. So a load reads the data and the companions
-by one private copy of all their graphs, and work that they share, such as ``x`` in ``where=(x !=
-0)``, is done once. Companions are rechunked to the data, never the data to companions.
+by one private copy of all their graphs, and work that they share is done once, such as ``x`` in
+``where=(x != 0)``. Companions are rechunked to the data, never the data to companions.
 """
 
 from __future__ import annotations

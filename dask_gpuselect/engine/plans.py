@@ -7,9 +7,9 @@ For all elements there are four plans:
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
 - *held*: all chunks are CuPy arrays in the memory of one device. One task reads them in place, as
   if they were one array;
-- *bracket*: two loads, with a bracket between them. What the first load caches may spare chunks the
-  second one: see `keeping`. If there are so many chunks that their cuts exceed `root-limit` in one
-  task, the cuts are narrowed on the way there.
+- *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
+  enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
+  `root-limit` in one task, the cuts are narrowed on the way there.
 
 Along some axes there are seven:
 
