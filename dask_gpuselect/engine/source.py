@@ -9,8 +9,8 @@ Four things are not copied, because a copy could only cost:
 
 - data that are in memory already: data nodes and futures (persisted arrays, NumPy arrays);
 - results of reductions that are not larger, as a whole, than one chunk: ``x.mean()`` in
-  ``median(x - x.mean())``, or a median of ours in ``median(abs(x - median(x)))``. They are computed once and
-  shared, with all that they depend on;
+  ``median(x - x.mean())``, or a median of ours in ``median(abs(x - median(x)))``. They are
+  computed once and shared, with all that they depend on;
 - dask's shuffles, which write to disk what the tasks behind them read: see `shuffles`;
 - what only these need.
 
