@@ -36,12 +36,12 @@ WORTH_MOVING = 1 << 16
 LARGE = 1 << 26
 
 Span = tuple[int, int]
-"""The first and the last segment of a run that is counted; see `_spans`."""
+"""The first and the last segment of a run that is counted as one; see `_spans`."""
 
 
 @advised
 def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends and candidates; see `reference.selection.tally`.
+    """Count elements at the ends and gather candidates; see `reference.selection.tally`.
 
     `values` are as for `cuts`. Reads the chunk once for every 1,024 ends. Scratch on the device:
     `most` elements.
@@ -54,14 +54,13 @@ def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
 
 @advised
 def tally_in_place(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends, and candidates that stay on the device. Scratch: `most` elements."""
+    """Count elements at the ends; candidates stay on the device. Scratch: `most` elements."""
     return tally_on_device(values, brackets, most)
 
 
 @advised
 def merged(parts: Sequence[Tally]) -> Tally:
-    """The tally of all parts together, with its candidates on the current device if they are
-    many."""
+    """Merge the tallies of all parts; the candidates are on the current device if they are many."""
     if sum(len(part.candidates) for part in parts) < WORTH_MOVING:
         return Tally.merge(parts)
     nothing = HostCandidates(np.empty(0, parts[0].candidates.dtype))
@@ -71,7 +70,7 @@ def merged(parts: Sequence[Tally]) -> Tally:
 
 
 def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends, and candidates on the device; None if these are more than `most`."""
+    """Count elements at the ends, with candidates on the device; None if more than `most`."""
     ends, wanted = brackets.ends, brackets.wanted
     parts: list[Tally] = []
     stops = _stops(brackets, values.nbytes)
@@ -100,10 +99,11 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
 
 
 def _stops(brackets: Brackets, n_bytes: int) -> list[int]:
-    """Where groups of ends stop, each of which is counted in one read of so many bytes.
+    """Return where groups of ends stop, each of which is counted in one read.
 
-    More spans than there is a kernel for take a read for as many as there is: of 2^30 float32 on an
-    H200, 198 ends took 210 ms as one span of everything.
+    If there are more spans than one kernel takes, large arrays are read once for as many as it
+    takes: 198 ends of 2^30 float32 took 210 ms on an H200 as one span of everything. `n_bytes` is
+    the size of the array.
     """
     n = len(brackets.ends)
     span = np.cumsum(~brackets.wanted[:-1]) if n else np.empty(0, np.int64)  # of each end
@@ -129,11 +129,10 @@ def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
 def tally_and_sums(
     values: Elements, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
 ) -> tuple[Tally | None, Moments]:
-    """Counts at the ends, candidates that stay on the device, and exact sums; see
-    `reference.sampling.tally_and_sums`.
+    """Count elements at the ends, with candidates on the device, and sum the array exactly.
 
-    The elements of the ranks are selected without waiting for the counts, which are to prove them.
-    Reads the chunk once. Scratch: `most` elements.
+    See `reference.sampling.tally_and_sums`. The elements of the ranks are selected without waiting
+    for the counts, which must then prove them. Reads the chunk once. Scratch: `most` elements.
     """
     if len(brackets.ends) > source.MOST_ENDS:
         sums = Moments.merge([moments(part, brackets.ends) for part in parts_of(values)])
@@ -160,8 +159,10 @@ def summed_tally(
     n: int,
     n_ranks: int,
 ) -> tuple[Tally | None, Moments]:
-    """The tally of n elements, with the elements of so many ranks, and their sums, from what
-    kernels wrote on a sheet and behind it."""
+    """Read the tally of n elements, with those of the wanted ranks, and the sums.
+
+    `found` holds a sheet on which kernels wrote, and the sums behind it.
+    """
     size = layout.dtype.itemsize
     sums = moments_of(found[size:].view(np.int64), n)
     sheet = found[:size].view(layout.dtype)[0]
@@ -174,7 +175,7 @@ def summed_tally(
 
 
 def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
-    """The spans of brackets, and a sheet that tells a kernel of them."""
+    """Make the spans of brackets, and a sheet that describes them to a kernel."""
     ends = brackets.ends
     spans = _spans(brackets)
     layout = layout_of(ends.dtype, len(spans), len(ends))
@@ -196,8 +197,10 @@ def start_tally(
     most: int,
     pieces: int | None = None,
 ) -> Array:
-    """Start the kernel; returns the memory for candidates. It sums as well where it is told into
-    how many pieces to cut elements, by `cut_for`: behind the sheet there is room for that."""
+    """Start the kernel, and return the memory for candidates.
+
+    With `pieces`, from `cut_for`, it also sums the elements; the sums need room behind the sheet.
+    """
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
@@ -219,7 +222,7 @@ def start_tally(
 
 
 def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) -> None:
-    """Start the selection of the elements of the ranks on a sheet, when its tally is there."""
+    """Start the selection of the elements of the ranks on a sheet, after its tally."""
     at = layout.places(told)
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
     numbers = (np.int32(layout.n_spans), np.uint64(candidates.size))
@@ -229,8 +232,7 @@ def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) 
 
 
 def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tally | None:
-    """The tally of so many elements from what the kernel wrote on its sheet; None if the candidates
-    found no room."""
+    """Read a tally of `size` elements from a sheet; None if the candidates had no room."""
     n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
     if n_found > candidates.size:
         return None
@@ -245,7 +247,9 @@ def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tal
 
 
 def _spans(brackets: Brackets) -> list[Span]:
-    """Runs of segments that are counted each: wanted cells and ends. All of them if they are many.
+    """Return runs of segments, wanted cells and ends, that are counted as one each.
+
+    If there are many, one run has all segments.
 
     Segment 2j is cell j, and segment 2j + 1 is end j.
     """
@@ -259,7 +263,7 @@ def _spans(brackets: Brackets) -> list[Span]:
 
 
 def _kinds(brackets: Brackets, spans: list[Span]) -> str:
-    """Which of the kernels can tell the segments of these spans apart."""
+    """Return the kind of the kernel that can tell the segments of these spans apart."""
     if not brackets.wanted.any() and len(spans) == len(brackets.ends):
         return "ends"
     is_simple = all(last - first <= 1 + first % 2 for first, last in spans)
@@ -267,8 +271,10 @@ def _kinds(brackets: Brackets, spans: list[Span]) -> str:
 
 
 class Layout(NamedTuple):
-    """Where a sheet has what: all that a kernel is told, and what it finds. In one piece of memory,
-    for one copy there and one back."""
+    """Layout of a sheet, which holds the input of a kernel and its results.
+
+    It is one piece of memory, so that one copy goes to the device and one comes back.
+    """
 
     dtype: np.dtype[Any]
     n_spans: int
@@ -306,7 +312,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
 
 
 def blank_sheet(layout: Layout, spans: list[Span]) -> Any:
-    """A record of the layout, with all spans open."""
+    """Make a record of the layout, with spans that hold all elements."""
     sheet = np.zeros((), layout.dtype)
     dtype = sheet["bounds"].dtype
     least, most = _extremes(dtype)
@@ -324,5 +330,5 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 def _before(value: Any, dtype: np.dtype[Any]) -> Any:
-    """The next smaller number of a dtype."""
+    """Return the next smaller number of a dtype."""
     return np.nextafter(dtype.type(value), dtype.type(-np.inf)) if dtype.kind == "f" else value - 1

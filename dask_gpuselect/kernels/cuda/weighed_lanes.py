@@ -1,7 +1,7 @@
-"""Lanes of CuPy chunks whose elements weigh: sorted on the device, with running sums as floats.
+"""Weighted lanes of CuPy chunks: sorted on the device, with running sums of weights as floats.
 
-These sums tell nearly every answer, and exactly where weights are integers. Lanes of which they
-cannot tell it are looked at on the host.
+These sums decide nearly every answer, and are exact if the weights are integers. Lanes for which
+they cannot decide are handled on the host.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ WHOLE = 2.0**53  # integers up to here are numbers of float64
 def answer_lanes(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: Any
 ) -> Array | None:
-    """The answers ``(n_answers, n_lanes)`` on the chunks' device; None where the host answers: by
-    the estimator of type 7, about dates and integers of eight bytes, and where weights are larger
-    than 2**53 or nearly as large, or small, as float64 can be."""
+    """Answer a question for every lane, ``(n_answers, n_lanes)``, on the device.
+
+    None where the host answers: by the estimator of type 7, about dates and integers of eight
+    bytes, and if weights are integers beyond 2**53 or close to the largest or least float64.
+    """
     wanted, kind = question.wanted, _sorted_as(dtype)
     if wanted.method == lane_weights.TYPE_7 or kind is None:
         return None
@@ -55,7 +57,7 @@ def answer_lanes(
 
 
 def _sorted_as(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """The floats as which elements of a dtype are sorted."""
+    """Return the floating dtype in which elements are sorted; None if the host handles them."""
     if dtype.kind == "f":
         return np.dtype(f"f{max(dtype.itemsize, 4)}")
     if dtype.kind in "iub" and dtype.itemsize <= 4:
@@ -64,7 +66,7 @@ def _sorted_as(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 def _arrays(chunk: Accompanied, kind: np.dtype[Any]) -> tuple[Array, Array]:
-    """The elements of a chunk as floats, and what they weigh: nothing, where they are left out."""
+    """Return the elements of a chunk as floats, and their weights, 0 for masked elements."""
     weights = chunk.weights
     assert weights is not None
     if chunk.keeps is not None:
@@ -75,7 +77,7 @@ def _arrays(chunk: Accompanied, kind: np.dtype[Any]) -> tuple[Array, Array]:
 
 
 def _tiles(tables: Sequence[Sequence[Array]], n: int) -> Iterator[tuple[Array, Array]]:
-    """Elements and weights of some lanes, of the next, and so on, each as a table."""
+    """Yield elements and weights of consecutive lanes, each as a table."""
     flat = [[each.reshape(-1, each.shape[-1]) for each in pair] for pair in tables]
     n_lanes, step = len(flat[0][0]), max(TILE // max(n, 1), 1)
     for start in range(0, max(n_lanes, 1), step):
@@ -87,7 +89,11 @@ def _tiles(tables: Sequence[Sequence[Array]], n: int) -> Iterator[tuple[Array, A
 
 
 def _pick(values: Array, weights: Array, wanted: lane_weights.WantedQuantiles) -> Lanes | None:
-    """What answers of each lane, on the device; None if weights are of unusual sizes."""
+    """Find the elements that answer for each lane, on the device; None for unusual weights.
+
+    These are weights close to the largest or least float64, and lanes in which nothing has a
+    weight.
+    """
     n = values.shape[1]
     largest = float(weights.max()) if weights.size else 0.0
     if not n or not 1e-290 < largest < 1e290 / n:
@@ -133,13 +139,13 @@ def _pick(values: Array, weights: Array, wanted: lane_weights.WantedQuantiles) -
 
 
 def _at(table: Array, place: Array) -> Array:
-    """An element of each row, the last at places beyond it."""
+    """Return an element of each row: the last one for places beyond it."""
     place = cupy.minimum(place, table.shape[1] - 1)
     return cupy.take_along_axis(table, place[:, None], axis=1)[:, 0]
 
 
 def _order(values: Array) -> Array:
-    """How to bring each row of floats in order: by radix sorts of all rows together."""
+    """Return the places that sort each row of floats, by radix sorts of all rows together."""
     n_rows, n = values.shape
     word = np.dtype(f"u{values.dtype.itemsize}")
     bits, top = values.view(word).ravel(), word.type(1 << (8 * word.itemsize - 1))
