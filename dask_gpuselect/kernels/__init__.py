@@ -554,7 +554,7 @@ def group_elements(
     n_groups: int,
     ranks: RanksOfLanes,
 ) -> Lanes:
-    """Find the elements of some ranks in every group of all chunks; a lane is a group."""
+    """Find the elements of some ranks in every group of all chunks, one lane per group."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
     found = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
     return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
@@ -588,7 +588,7 @@ def window_lanes(
 
 @one_way
 def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
-    """Find the wanted elements of all groups from their tallies, as if each group were a lane."""
+    """Find the wanted elements of all groups from their tallies, one lane per group."""
     sort = backend_for(brackets.ends).groups.sorted_in_groups
     return group_cuts_.found_in_groups(tallies, brackets, sort)
 

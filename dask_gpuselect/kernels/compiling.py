@@ -268,8 +268,8 @@ def _jit(kernel: Kernel, signature: tuple[Any, ...]) -> tuple[Kernel, str | None
         # It may not have been cached, but it is compiled.
         found.disable_compile()
         return cast(Kernel, found), found.stats.cache_path
-    # Otherwise two processes that compiled a kernel for two dtypes at the same time have written to
-    # one file, and this one holds the other's.
+    # The cache failed, or it holds a kernel for another dtype: two processes that compile a kernel
+    # for two dtypes at the same time may write to one file.
     return cast(Kernel, njit(signature, nogil=True)(kernel)), None
 
 
@@ -352,7 +352,7 @@ _ways = _Ways()
 
 
 def one_way(function: AnyKernel) -> AnyKernel:
-    """Decorate a function: within a call, all kernels are compiled ones, or NumPy's for all steps.
+    """Decorate a function so that the kernels of one call are all compiled, or all by NumPy.
 
     If steps were mixed, one might get elements from another in a form that it does not take.
     """

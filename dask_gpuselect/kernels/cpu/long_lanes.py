@@ -18,7 +18,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 
 SAMPLED = 64  # elements of a sample of a lane; half as many for a short one
 FEW_LEFT = 48  # elements up to which insertion sort finishes
-MOST_LOOKED_AT = 3  # lengths of a lane: 1.1 to 1.5 as a rule, 2.2 in 140,000 lanes
+MOST_LOOKED_AT = 3  # reads of a lane at most: mostly 1.1 to 1.5, and 2.2 in 140,000 lanes
 SEED = secrets.randbits(62)  # seed of the places of samples; no answer depends on it
 
 

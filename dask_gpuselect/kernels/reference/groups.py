@@ -111,7 +111,7 @@ def _places_of_ends(
 
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
-    """Find the elements of some ranks in every group of all chunks; a lane is a group."""
+    """Find the elements of some ranks in every group of all chunks, one lane per group."""
     ordered, n_valid, n_missing = in_groups(parts, n_groups)
     return elements_of_sorted(ordered, n_valid, n_missing, ranks)
 
@@ -169,7 +169,7 @@ def elements_of_places(
     n_valid: IntArray,
     n_missing: IntArray,
 ) -> Lanes:
-    """Take the lower and upper elements of every group; a lane is a group."""
+    """Take the lower and upper elements of every group, one lane per group."""
     lower, upper = map(elements_at, places)
     return Lanes(lower.T, upper.T, n_valid, n_missing)
 
