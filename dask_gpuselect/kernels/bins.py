@@ -22,15 +22,15 @@ def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
     kinds = {elements.kind, edges.kind}
     is_wide = max(elements.itemsize, edges.itemsize) > 8
     if is_wide or not (kinds <= set("biuf") or kinds in ({"M"}, {"m"})):
-        raise TypeError(f"elements of {elements} have no bins with edges of {edges}")
+        raise TypeError(f"cannot compare elements of {elements} with edges of {edges}")
 
 
 def check_edges(edges: NDArray[Any]) -> None:
     """Raise a ValueError if edges are missing, or neither ascend nor descend."""
     if (edges != edges).any():  # noqa: PLR0124 - NaN and NaT
-        raise ValueError("the edges of bins must not be missing (NaN or NaT)")
+        raise ValueError("edges must not be missing: drop NaN and NaT")
     if not ((edges[1:] >= edges[:-1]).all() or (edges[1:] <= edges[:-1]).all()):
-        raise ValueError("the edges of bins must ascend, or descend")
+        raise ValueError("edges must ascend, or descend: sort them")
 
 
 @quiet()
@@ -73,8 +73,8 @@ def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         is_same = False
     if not is_same:
         raise ValueError(
-            f"dates of {dates.dtype} are compared as {dtype}, and some are beyond that: "
-            "give elements and edges in one unit"
+            f"dates of {dates.dtype} are compared as {dtype}, and some are out of its range: "
+            "convert elements and edges to one unit with astype"
         )
     return found
 

@@ -36,7 +36,7 @@ def advised(kernel: Callable[P, T]) -> Callable[P, T]:
             cupy.get_default_memory_pool().free_all_blocks()
             raise MemoryError(
                 f"{error}. Make the chunks smaller (x.rechunk), or let fewer threads share a GPU: "
-                "each holds a chunk and scratch of at most two."
+                "each needs memory for a chunk and scratch of at most two."
             ) from error
 
     return wrapped
