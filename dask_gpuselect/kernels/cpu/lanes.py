@@ -20,12 +20,10 @@ from dask_gpuselect.kernels.companions import Accompanied, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.reference.at_once import (
-    answer_group_lanes,
-    answer_only_lane,
-    box_lanes,
-    lanes_last,
-)
+from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
+from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
+from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
+from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
@@ -39,20 +37,6 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
-
-__all__ = [
-    "answer_group_lanes",
-    "answer_lanes",
-    "answer_only_lane",
-    "answers_and_ends",
-    "box_lanes",
-    "deviations",
-    "lane_ends",
-    "lanes",
-    "parts_of",
-    "sorted_lanes",
-    "tiles",
-]
 
 Part = Any
 """An array of lanes ``(*lanes, n)``, with masks and weights if it has some."""

@@ -25,12 +25,10 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.kernels.companions import with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
-from dask_gpuselect.kernels.reference.at_once import (
-    answer_group_lanes,
-    answer_only_lane,
-    box_lanes,
-    lanes_last,
-)
+from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
+from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
+from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
+from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.moments import moments_of_rows
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
@@ -38,19 +36,6 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join,
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
-
-__all__ = [
-    "answer_group_lanes",
-    "answer_lanes",
-    "answer_only_lane",
-    "answers_and_ends",
-    "box_lanes",
-    "deviations",
-    "lane_ends",
-    "lanes",
-    "parts_of",
-    "sorted_lanes",
-]
 
 TILE = 1 << 22  # elements that are handled together, each as about fifteen float64
 
