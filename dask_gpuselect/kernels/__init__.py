@@ -1,6 +1,7 @@
 """Functions of one chunk: they pass a chunk of any kind to the kernels for that kind.
 
-See `registry.backend_for`.
+The kind of an array is its library, such as NumPy or CuPy. A result "in kind" is an array of the
+same library, on the same device, as the chunk. See `registry.backend_for`.
 """
 
 from __future__ import annotations
@@ -613,7 +614,7 @@ def _in_groups(
     return parts, n_nat if dtype.kind in "mM" else None
 
 
-# --- Lanes in passes, whose reports are on the host or a device -----------------------------------
+# --- Lanes in parts, with partial results on the host or a device ---------------------------------
 
 
 @one_way

@@ -288,7 +288,7 @@ def jit_when_called(kernel: Kernel) -> Kernel:
     return call
 
 
-# --- One way for each call ------------------------------------------------------------------------
+# --- NumPy or kernels for a whole call ------------------------------------------------------------
 
 
 class _Way:

@@ -1,7 +1,8 @@
 """Protocols of a backend: the functions that the kernels for one kind of chunk offer.
 
 A backend is a folder with one module for each protocol, and a `backend.py` that lists them. The
-docstrings of `kernels.reference` define the functions. Tests hold the other backends to them.
+docstrings of `kernels.reference` define the functions. Tests hold the other backends to them. A
+result "in kind" is an array of the same library, on the same device, as the chunk.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def _stacked(rows: Sequence[Row], places: IntArray, like: NDArray[Any]) -> NDArr
     return table
 
 
-# --- What is missing ------------------------------------------------------------------------------
+# --- Missing elements -----------------------------------------------------------------------------
 
 
 def _without_missing(table: NDArray[Any]) -> tuple[NDArray[Any], IntArray | None]:

@@ -42,7 +42,7 @@ FEW = 32
 NumPy sorts the places."""
 
 
-# --- Sorted with their weights --------------------------------------------------------------------
+# --- Sorting lanes with their weights -------------------------------------------------------------
 
 
 @until_compiled(SortedLanes.weighed)
@@ -152,7 +152,7 @@ def _by_keys(keys: Any, values: Any, weights: Any, n_valid: Any, ordered: Any, o
                 ordered[i, j], own[i, j] = values[i, 0], 0
 
 
-# --- What answers ---------------------------------------------------------------------------------
+# --- Quantiles ------------------------------------------------------------------------------------
 
 
 @until_compiled(lane_weights.pick)

@@ -55,7 +55,7 @@ NEAR_THREADS = 256
 WINDOWS_THREADS = 128
 NEAR_ROOM = 2048  # capacity for the nearest rows of a query, which a block orders together
 LONG_THREADS = 512  # threads for lanes too long for shared memory
-MOST_LEFT, FEWEST_LEFT = 4096, 128  # elements of these lanes that fit in shared memory
+MOST_LEFT, FEWEST_LEFT = 4096, 128  # largest and least room for elements of these lanes
 # Bytes of the keys of lanes side by side from which on the lanes are read several times rather than
 # sorted: medians of 8,000 float32 take 3.2 reads sorted and 4.1 this way, of 20,000 5.7 and 3.9.
 LONG_SIDE_BY_SIDE = 48_000
