@@ -1,8 +1,8 @@
-"""Lanes of CuPy chunks. Of those with masks, what is left out is NaN, in a copy of each chunk.
+"""Lanes of CuPy chunks. For lanes with masks, a copy of each chunk has NaN for masked elements.
 
-Integers of up to four bytes are floats there, which hold all of them; those of eight are looked at
-on the host, and so are lanes with companions that are taken in parts, and box plots of lanes whose
-elements weigh. Lanes without companions are in `plain_lanes`, those that weigh in `weighed_lanes`.
+In the copy, integers of up to four bytes are floats, which represent all of them. On the host are
+handled: integers of eight bytes, lanes with masks or weights that are read in parts, and box plots
+of weighted lanes. Lanes without companions are in `plain_lanes`, weighted ones in `weighed_lanes`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 def _answer_masked(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Array:
-    """The answers for every lane, on the chunks' device; see `reference.lanes.answer_lanes`.
+    """Answer a question for every masked lane, on the device; see `reference.lanes.answer_lanes`.
 
     Scratch: a copy of every chunk, of four bytes an element or more.
     """
@@ -71,8 +71,10 @@ def _masked_answers_and_ends(
     bounds_of: BoundsOf,
     most: int,
 ) -> tuple[NDArray[np.float64], LaneEnds]:
-    """The answers for every lane, and what is beyond bounds that they make, both on the host; see
-    `reference.lanes.answers_and_ends`."""
+    """Answer a question for every masked lane, and collect elements beyond bounds from the answers.
+
+    Both results are on the host; see `reference.lanes.answers_and_ends`.
+    """
     wide = _floating(chunks, dtype)
     if wide is None:
         return host.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
@@ -94,10 +96,10 @@ def _answer_masked_groups(
     question: LaneOrder,
     places: Callable[[], Sequence[IntArray]],
 ) -> Array | None:
-    """The answers for every group of every lane; see `reference.lanes.answer_group_lanes`.
+    """Answer a question for every group of every masked lane, on the device.
 
-    Scratch: a copy of every chunk, of four bytes an element or more. None as well where NaN that
-    take part have to be told from what is left out.
+    See `reference.lanes.answer_group_lanes`. Scratch: a copy of every chunk, of four bytes an
+    element or more. None also where unmasked NaN have to be told from masked elements.
     """
     wide = _floating(chunks, dtype)
     if wide is None:
@@ -133,8 +135,10 @@ def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _floating(chunks: Sequence[Accompanied], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """A floating dtype that holds all numbers of some chunks; None if there is none, and where the
-    host answers."""
+    """Return a floating dtype that represents all elements of some chunks.
+
+    None if there is none, and where the host answers.
+    """
     if chunks[0].weights is not None or not sum(chunk.size for chunk in chunks):
         return None
     if dtype.kind == "f":
@@ -213,12 +217,12 @@ def _answers(
 
 
 def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> Array:
-    """How many are true in each lane, of all parts together."""
+    """Count the true elements in each lane, of all parts together."""
     return sum(cupy.count_nonzero(mask, axis=axes) for mask in masks).ravel()
 
 
 def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
-    """Ends that were found among floats."""
+    """Convert ends that were found among floats to integers."""
     least, most = extremes_of(dtype)
     infinite = {np.inf: most, -np.inf: least}
 
@@ -245,8 +249,10 @@ def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
 
 @dataclass(frozen=True)
 class _AmongFloats:
-    """A question about lanes, asked of floats: NaN is what is left out, and nothing is told, but
-    noted whether lanes have no valid element."""
+    """A question about lanes, asked of floats in which NaN are masked elements.
+
+    It does not warn, but notes whether lanes have no valid element.
+    """
 
     question: LaneOrder
     wide: np.dtype[Any]
@@ -281,5 +287,5 @@ class _AmongFloats:
         return self.question.lane_values(found)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Note it: that is told with what is left out."""
+        """Note whether lanes have no valid element; the caller warns, since it knows the masks."""
         self.noted.append(is_all_missing)

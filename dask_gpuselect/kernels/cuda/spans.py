@@ -34,12 +34,12 @@ from dask_gpuselect.maths.moments import Moments
 WORTH_MOVING = 1 << 16
 
 Span = tuple[int, int]
-"""The first and the last segment of a run that is counted; see `_spans`."""
+"""The first and the last segment of a run that is counted as one; see `_spans`."""
 
 
 @advised
 def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends and candidates; see `reference.selection.tally`.
+    """Count elements at the ends and gather candidates; see `reference.selection.tally`.
 
     `values` are as for `cuts`. Reads the chunk once for every 1,024 ends. Scratch on the device:
     `most` elements.
@@ -52,14 +52,13 @@ def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
 
 @advised
 def tally_in_place(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends, and candidates that stay on the device. Scratch: `most` elements."""
+    """Count elements at the ends; candidates stay on the device. Scratch: `most` elements."""
     return tally_on_device(values, brackets, most)
 
 
 @advised
 def merged(parts: Sequence[Tally]) -> Tally:
-    """The tally of all parts together, with its candidates on the current device if they are
-    many."""
+    """Merge the tallies of all parts; the candidates are on the current device if they are many."""
     if sum(len(part.candidates) for part in parts) < WORTH_MOVING:
         return Tally.merge(parts)
     nothing = HostCandidates(np.empty(0, parts[0].candidates.dtype))
@@ -69,7 +68,7 @@ def merged(parts: Sequence[Tally]) -> Tally:
 
 
 def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends, and candidates on the device; None if these are more than `most`."""
+    """Count elements at the ends, with candidates on the device; None if more than `most`."""
     ends, wanted = brackets.ends, brackets.wanted
     parts: list[Tally] = []
     for start, stop in pairwise([*range(0, max(len(ends), 1), source.MOST_ENDS), len(ends)]):
@@ -110,11 +109,10 @@ def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
 def tally_and_sums(
     values: Elements, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
 ) -> tuple[Tally | None, Moments]:
-    """Counts at the ends, candidates that stay on the device, and exact sums; see
-    `reference.sampling.tally_and_sums`.
+    """Count elements at the ends, with candidates on the device, and sum the array exactly.
 
-    The elements of the ranks are selected without waiting for the counts, which are to prove them.
-    Reads the chunk once. Scratch: `most` elements.
+    See `reference.sampling.tally_and_sums`. The elements of the ranks are selected without waiting
+    for the counts, which must then prove them. Reads the chunk once. Scratch: `most` elements.
     """
     if len(brackets.ends) > source.MOST_ENDS:
         sums = Moments.merge([moments(part, brackets.ends) for part in parts_of(values)])
@@ -141,8 +139,10 @@ def summed_tally(
     n: int,
     n_ranks: int,
 ) -> tuple[Tally | None, Moments]:
-    """The tally of n elements, with the elements of so many ranks, and their sums, from what
-    kernels wrote on a sheet and behind it."""
+    """Read the tally of n elements, with those of the wanted ranks, and the sums.
+
+    `found` holds a sheet on which kernels wrote, and the sums behind it.
+    """
     size = layout.dtype.itemsize
     sums = moments_of(found[size:].view(np.int64), n)
     sheet = found[:size].view(layout.dtype)[0]
@@ -155,7 +155,7 @@ def summed_tally(
 
 
 def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
-    """The spans of brackets, and a sheet that tells a kernel of them."""
+    """Make the spans of brackets, and a sheet that describes them to a kernel."""
     ends = brackets.ends
     spans = _spans(brackets)
     layout = layout_of(ends.dtype, len(spans), len(ends))
@@ -179,9 +179,11 @@ def start_tally(
     *,
     is_placed: bool = False,
 ) -> Array:
-    """Start the kernel; returns the memory for candidates. It sums as well where it is told into
-    how many pieces to cut elements, by `cut_for`: behind the sheet there is room for that. If
-    `is_placed`, the cell of each element is found by a table: for one span of everything."""
+    """Start the kernel, and return the memory for candidates.
+
+    With `pieces`, from `cut_for`, it also sums the elements; the sums need room behind the sheet.
+    With `is_placed`, for one span of everything, a table finds the cell of each element.
+    """
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
@@ -203,7 +205,7 @@ def start_tally(
 
 
 def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) -> None:
-    """Start the selection of the elements of the ranks on a sheet, when its tally is there."""
+    """Start the selection of the elements of the ranks on a sheet, after its tally."""
     at = layout.places(told)
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
     numbers = (np.int32(layout.n_spans), np.uint64(candidates.size))
@@ -213,8 +215,7 @@ def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) 
 
 
 def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tally | None:
-    """The tally of so many elements from what the kernel wrote on its sheet; None if the candidates
-    found no room."""
+    """Read a tally of `size` elements from a sheet; None if the candidates had no room."""
     n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
     if n_found > candidates.size:
         return None
@@ -229,7 +230,9 @@ def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tal
 
 
 def _spans(brackets: Brackets) -> list[Span]:
-    """Runs of segments that are counted each: wanted cells and ends. All of them if they are many.
+    """Return runs of segments, wanted cells and ends, that are counted as one each.
+
+    If there are many, one run has all segments.
 
     Segment 2j is cell j, and segment 2j + 1 is end j.
     """
@@ -243,7 +246,7 @@ def _spans(brackets: Brackets) -> list[Span]:
 
 
 def _kinds(brackets: Brackets, spans: list[Span]) -> str:
-    """Which of the kernels can tell the segments of these spans apart."""
+    """Return the kind of the kernel that can tell the segments of these spans apart."""
     if not brackets.wanted.any() and len(spans) == len(brackets.ends):
         return "ends"
     is_simple = all(last - first <= 1 + first % 2 for first, last in spans)
@@ -251,8 +254,10 @@ def _kinds(brackets: Brackets, spans: list[Span]) -> str:
 
 
 class Layout(NamedTuple):
-    """Where a sheet has what: all that a kernel is told, and what it finds. In one piece of memory,
-    for one copy there and one back."""
+    """Layout of a sheet, which holds the input of a kernel and its results.
+
+    It is one piece of memory, so that one copy goes to the device and one comes back.
+    """
 
     dtype: np.dtype[Any]
     n_spans: int
@@ -290,7 +295,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
 
 
 def blank_sheet(layout: Layout, spans: list[Span]) -> Any:
-    """A record of the layout, with all spans open."""
+    """Make a record of the layout, with spans that hold all elements."""
     sheet = np.zeros((), layout.dtype)
     dtype = sheet["bounds"].dtype
     least, most = _extremes(dtype)
@@ -308,5 +313,5 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 def _before(value: Any, dtype: np.dtype[Any]) -> Any:
-    """The next smaller number of a dtype."""
+    """Return the next smaller number of a dtype."""
     return np.nextafter(dtype.type(value), dtype.type(-np.inf)) if dtype.kind == "f" else value - 1
