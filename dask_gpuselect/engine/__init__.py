@@ -1,1 +1,1 @@
-"""How a question about a dask array is answered: plans, loads, graphs, and what is read."""
+"""The engine: plans, loads and graphs that answer a question about a dask array."""

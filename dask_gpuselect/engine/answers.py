@@ -1,4 +1,4 @@
-"""The shape and the kind of an answer."""
+"""Shapes, axes and array kinds of answers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from dask_gpuselect.engine.source import DaskArray
 
 @dataclass(frozen=True)
 class Form:
-    """What an answer about all elements is: an array of a shape and a kind, or any object.
+    """The form of an answer about all elements: an array of a given shape and kind, or any object.
 
     Parameters
     ----------
     shape : tuple of int
+        Shape of the answer.
     dtype : dtype or None
-        None for an object, of shape ().
+        Dtype of the answer. None if it is an object; its shape is then ().
     kind : array
-        Of whose kind the answer is.
+        Array whose kind (NumPy, CuPy, ...) the answer has.
     """
 
     shape: tuple[int, ...]
@@ -31,16 +32,16 @@ class Form:
     kind: Any
 
     def made(self, answer: Any) -> Any:
-        """The answer, found on the host, in this form."""
+        """Convert an answer found on the host to this form."""
         return answer if self.dtype is None else in_kind(answer.reshape(self.shape), self.kind)
 
     @property
     def place(self) -> tuple[int, ...]:
-        """What is behind the name in the key of the task that makes it."""
+        """The indices that follow the name in the key of the task that makes the answer."""
         return (0,) * len(self.shape)
 
     def lazy(self, made: DaskArray) -> DaskArray:
-        """The array of one chunk that the task at this place of an array of objects makes."""
+        """Wrap the result of a task, one object, as a dask array of one chunk in this form."""
         if self.dtype is None:
             return made
         meta = fitted(meta_from_array(self.kind, ndim=len(self.shape), dtype=self.dtype))
@@ -50,20 +51,23 @@ class Form:
 
 @dataclass(frozen=True)
 class AnswerAxes:
-    """Which axes an answer has.
+    """The axes of an answer, and their order.
 
     Parameters
     ----------
-    ndim, axes
-        The dimensions of the data, and those of them that are reduced.
-    keepdims, is_scalar
-        Whether the reduced axes stay, with size 1; whether the axis of the answers is left out.
-    n_groups
-        Of how many groups there are answers: their axis stands where the first reduced one stood.
-        None if all elements of a lane are one.
-    is_one_lane
-        Whether the first axis of the data, which is not reduced, is there to make one lane of all
-        elements: no answer has it.
+    ndim : int
+        Number of dimensions of the data.
+    axes : tuple of int
+        Reduced axes of the data, ascending.
+    keepdims : bool
+        True if the reduced axes stay, with size 1.
+    is_scalar : bool
+        True if the answer has no axis for several answers (such as one for each q).
+    n_groups : float, optional
+        Number of groups, whose axis replaces the first reduced one. None if lanes have no groups.
+    is_one_lane : bool
+        True if the data got a first axis of size 1, which is not reduced, so that all elements form
+        one lane. No answer has that axis.
     """
 
     ndim: int
@@ -75,8 +79,11 @@ class AnswerAxes:
 
     @property
     def labels(self) -> tuple[int, ...]:
-        """For each axis of the answer, the one of the data that it is, or from `ndim` on a number
-        of its own: `ndim` for the axis of the answers."""
+        """The label of each axis of the answer: its axis of the data, or a number from `ndim` on.
+
+        `ndim` is the axis of the answers, and ``ndim + 1 + axis`` stands for a reduced axis that is
+        kept, or for the axis of groups.
+        """
         labels = [] if self.is_scalar else [self.ndim]
         for axis in range(self.ndim):
             if axis not in self.axes:
@@ -92,46 +99,47 @@ class AnswerAxes:
 
     @property
     def group_axis(self) -> int:
-        """Of the answer."""
+        """The position of the axis of groups in the answer."""
         assert self._group_label is not None
         return self.labels.index(self._group_label)
 
     @property
     def of_one_group(self) -> AnswerAxes:
-        """The axes of the answer about one group, before those of all are put together: all there
-        are."""
+        """The axes of the answer about one group, before groups are stacked: all axes are kept."""
         return replace(self, keepdims=True, n_groups=None, is_one_lane=False)
 
     @property
     def of_rows(self) -> AnswerAxes:
-        """The axes of the answer about all groups of all elements, each of them a row of a
-        table."""
+        """The axes of an answer about groups of all elements that are the rows of a table."""
         return AnswerAxes(2, (1,), keepdims=False, is_scalar=self.is_scalar)
 
     def new_axes(self, n_answers: int) -> dict[int, Any]:
-        """The sizes of the axes that are not the data's."""
+        """Return the sizes of the answer's axes that are not axes of the data, by their labels."""
         sizes: dict[int, Any] = {self.ndim: n_answers}
         if self._group_label is not None:
             sizes[self._group_label] = self.n_groups or 0
         return {label: sizes.get(label, 1) for label in self.labels if label >= self.ndim}
 
     def chunks(self, x: DaskArray, n_answers: int) -> tuple[tuple[int, ...], ...]:
-        """Of the answer about the chunks of `x`."""
+        """Return the chunks of the answer about the dask array `x`."""
         new = self.new_axes(n_answers)
         return tuple((new[label],) if label in new else x.chunks[label] for label in self.labels)
 
     def place(self, block: tuple[int, ...]) -> tuple[int, ...]:
-        """Of the answer's block, in its grid, by that of the data's block."""
+        """Return the place of the answer's block for the place of a block of the data."""
         return tuple(block[label] if label < self.ndim else 0 for label in self.labels)
 
     def restore(self, answer: np.ndarray[Any, Any], block: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The answers ``(n_answers, n_lanes)`` for a block of that shape, with these axes."""
+        """Reshape answers ``(n_answers, n_lanes)`` for a block of that shape to these axes."""
         answer = namespace(answer).reshape(answer, (answer.shape[0], *self.kept(block)))
         return answer[0, ...] if self.is_scalar else answer
 
     def restore_groups(self, answer: Any, block: tuple[int, ...]) -> Any:
-        """The answers ``(n_answers, n_groups, n_lanes)`` for a block of that shape, with these axes
-        but the reduced ones."""
+        """Reshape answers ``(n_answers, n_groups, n_lanes)`` for a block to these axes.
+
+        The reduced axes of the block are dropped. The axis of groups stands in place of the first
+        of them.
+        """
         before = self.axes[0]  # axes before it are not reduced
         kept = tuple(size for axis, size in enumerate(block) if axis not in self.axes)
         sizes = answer.shape[:2]
@@ -143,7 +151,7 @@ class AnswerAxes:
         return answer[0, ...] if self.is_scalar else answer
 
     def kept(self, block: tuple[int, ...]) -> tuple[int, ...]:
-        """The sizes that are left of a block of that shape."""
+        """Return the sizes of the axes that remain of a block of that shape."""
         return tuple(
             1 if axis in self.axes else size
             for axis, size in enumerate(block)

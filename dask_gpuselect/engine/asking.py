@@ -1,5 +1,7 @@
-"""How a question is answered: lazily or at once, of all elements or of lanes, by the engine or by a
-strategy. This is decided here, and nowhere else."""
+"""Decide how to answer a question: lazily or eagerly, globally or by lane, with a strategy or not.
+
+No other module makes this decision.
+"""
 
 from __future__ import annotations
 
@@ -41,26 +43,27 @@ from dask_gpuselect.strategies import Strategy
 
 @dataclass(frozen=True)
 class Asking:
-    """An array, a question about it, and what the answer is.
+    """An array, a question about it, and the form of the answer.
 
     Parameters
     ----------
     array : dask array, or another array
-        What `arguments.as_array` gives; or `Grouped`, until `by_group` has been asked.
+        The result of `arguments.as_array`; or `Grouped`, before `by_group` is applied.
     question : Question
-        Or, of groups, a question about lanes alone.
+        What is asked. For groups this may be a `LaneQuestion` alone, which is its own `lanes`.
     axes : tuple of int
-        The reduced ones, ascending.
+        Reduced axes, ascending.
     dtype : dtype or None
-        Of the answer; None if it is an object, or, along some axes, an array of objects.
+        Dtype of the answer. None if it is an object or, along some axes, an array of objects.
     keepdims, is_scalar : bool
-        Whether the reduced axes stay, with size 1; whether the axis of the answers is left out.
+        True if the reduced axes stay, with size 1; true if the answer has no axis for several
+        answers.
     grouping : Grouping, optional
-        Of the lanes, if each of their groups is asked for itself.
+        Groups of the lanes, if the question is asked of each group.
     is_one_lane : bool
-        As of `AnswerAxes`.
+        As for `AnswerAxes`.
     slots : OfSlots, optional
-        What is asked of the groups of all elements, where they are taken one by one.
+        The question about several slots, if each group of all elements is a slot of its own.
     """
 
     array: Any
@@ -79,7 +82,7 @@ class Asking:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is about all elements."""
+        """True if the question is about all elements."""
         return len(self.axes) == int(self.array.ndim)
 
     @property
@@ -90,18 +93,18 @@ class Asking:
 
     @property
     def lanes(self) -> LaneQuestion:
-        """What is asked of every lane."""
+        """The question about every lane, or about every group of every lane."""
         lanes: LaneQuestion = self.question.lanes
         if self.grouping is None:
             return lanes
-        # The labels are loaded with the data: no task has to carry them.
+        # The labels are loaded with the data, so no task needs a copy of them.
         grouping = replace(self.grouping, codes=None, names=None)
         whole = GroupedElements if are_stretches(lanes, grouping) else GroupsOfAll
         return (whole if self.is_one_lane else GroupedLanes)(lanes, grouping)
 
     @property
     def shape_of_lanes(self) -> tuple[float, ...]:
-        """Of what is answered, without the axis of the answers."""
+        """The shape of the answer without the axis for several answers."""
         shape = replace(self.shape, is_scalar=True)
         sizes = [self.array.shape[i] if i < self.array.ndim else 1 for i in shape.labels]
         if self.grouping is not None:
@@ -110,7 +113,7 @@ class Asking:
 
     @property
     def form(self) -> Form:
-        """Of an answer about all elements."""
+        """The form of an answer about all elements."""
         new = self.shape.new_axes(self.question.n_answers)
         sizes = tuple(new[label] for label in self.shape.labels)
         kind = self.array._meta if self.is_lazy else values_of(self.array)
@@ -120,15 +123,15 @@ class Asking:
 
 
 def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
-    """The answer: lazily for a dask array, for another at once and in kind.
+    """Answer a question: lazily for a dask array, eagerly and in kind for any other array.
 
     Parameters
     ----------
     asking : Asking
     label : str
-        For the names of the layers.
+        Prefix of the names of the layers.
     strategy : Strategy, optional
-        What finds the elements, instead of the engine.
+        Method that selects the elements, instead of the engine.
     """
     if strategy is None:
         return ask_each([asking], label)[0]
@@ -147,9 +150,9 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
 
 
 def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
-    """The answers about several arrays: lazily if one of them is a dask array, else at once.
+    """Answer questions about several arrays: lazily if any of them is a dask array, else eagerly.
 
-    Those about all elements share the loads of what the arrays have in common.
+    Questions about all elements share the loads of whatever the arrays have in common.
     """
     askings = [by_group(each) for each in askings]
     if not any(each.is_lazy for each in askings):
@@ -167,7 +170,7 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
 
 
 def _whole(asking: Asking, answer: DaskArray) -> DaskArray:
-    """The answer about all elements, by that of their loads."""
+    """Return the final answer about all elements, joining the answers of slots if there are any."""
     slots, grouping = asking.slots, asking.grouping
     if slots is None or grouping is None:
         return answer
@@ -175,7 +178,7 @@ def _whole(asking: Asking, answer: DaskArray) -> DaskArray:
 
 
 def by_group(asking: Asking) -> Asking:
-    """The same of an array with the labels of its groups as its companion, if it is `Grouped`."""
+    """Replace a `Grouped` array by one that is packed with its labels; return others unchanged."""
     if not isinstance(asking.array, Grouped):
         return asking
     array, grouping = asking.array.array, asking.array.grouping
@@ -198,21 +201,25 @@ def by_group(asking: Asking) -> Asking:
 
 
 def are_stretches(question: LaneQuestion, grouping: Grouping) -> bool:
-    """Whether groups of all elements, of which this is asked, are stretches of ranks in the order
-    of labels, whatever these are."""
+    """Return whether groups of all elements can be answered as stretches of ranks.
+
+    A stretch is the run of ranks of one group in the order of (label, element). This needs no
+    knowledge of the labels, but groups that are given by labels rather than by windows, and a
+    question that order statistics or composed questions answer.
+    """
     is_known = question.by_order or question.composes_groups
     return is_known and grouping.windows is None
 
 
 def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
-    """The answer of one load: lazily for a dask array, for another at once."""
+    """Answer a question that takes one load: lazily for a dask array, eagerly for other arrays."""
     if isinstance(a, DaskArray):
         return question.lazily(loads.ask_once(a, question, label))
     return answer_once_now(a, numpy_dtype(a), question)
 
 
 def plan(asking: Asking) -> Plan:
-    """How a question about a dask array would be answered."""
+    """Return the plan for a question about a dask array."""
     asked = by_group(asking)
     return replace(_plan(asking, asked), shuffle=shuffles.told(asked.array))
 
@@ -237,18 +244,18 @@ def mapped(
     *,
     drop_axis: int | None = None,
 ) -> Any:
-    """A function of each block of an answer: lazily of a lazy answer, else at once and in kind.
+    """Apply a function to each block of an answer: lazily if it is lazy, else eagerly and in kind.
 
     Parameters
     ----------
     function : callable
-        Of a block. Deterministically tokenizable.
+        Takes a block. Deterministically tokenizable.
     name : str
-        Of the new layer.
+        Prefix of the name of the new layer.
     dtype : dtype
-        Of the result.
+        Dtype of the result.
     drop_axis : int, optional
-        An axis that the function reduces.
+        Axis that the function reduces.
     """
     if not isinstance(answer, DaskArray):
         found = function(answer)
@@ -266,7 +273,7 @@ def mapped(
 
 
 def unfolded(answer: Any, shape: tuple[int, ...], name: str) -> Any:
-    """An answer whose first axis, of one chunk, has become axes of a shape."""
+    """Reshape the first axis of an answer, which has one chunk, to axes of the given shape."""
     function = partial(_unfolded, shape=shape)
     if not isinstance(answer, DaskArray):
         return function(answer)
@@ -328,8 +335,10 @@ def _answer_slots_now(asking: Asking, slots: OfSlots) -> Any:
 
 
 def _answer_only_lane(asking: Asking) -> Any:
-    """The answer about all elements of an array in memory that its kernels find at once; None if
-    they do not."""
+    """Answer a question about all elements of an array in memory with a one-lane kernel.
+
+    Return None if the kernels have none for this array and question.
+    """
     question = asking.question
     is_any = math.prod(asking.array.shape) > 0
     if not (is_any and isinstance(question, LaneQuestion) and question.by_order):

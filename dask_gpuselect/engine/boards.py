@@ -1,10 +1,11 @@
-"""What the tasks of one process tell each other, so that a load keeps what another would want.
+"""Boards on which tasks of one process share cuts, so that the first load can cache candidates.
 
-A load's tasks put the cuts of their chunks on a board, and the next ones read there what to keep:
-see `maths.seen`. A board lives in one process, and as long as any report of its load does. So
-nobody waits for anything, and no answer depends on it: who finds an empty board keeps nothing.
+The tasks of a load post the cuts of their chunks on a board. Later tasks read from it a guess of
+the brackets, and cache the elements inside: see `maths.seen`. A board lives in one process, as long
+as any partial result of its load does. No task waits for a board, and no answer depends on it: a
+task that finds an empty board caches nothing.
 
-What is kept in a process is bounded, whatever boards there are.
+The bytes that a process caches are bounded, summed over all boards.
 """
 
 from __future__ import annotations
@@ -34,33 +35,33 @@ from dask_gpuselect.maths.seen import MOST_SEEN, Guess, Seen
 
 logger = logging.getLogger("dask_gpuselect")
 
-# Pivots of a chunk on a board, and of all chunks that a guess looks at.
+# Most pivots of a chunk on a board, and of all chunks in a guess.
 PIVOTS, ALL_PIVOTS = 1 << 9, 1 << 15
-# So many chunks may guess alone. Where all did as long as there was no guess, images with more and
-# less cloud kept a tenth of everything for nothing, in half as much time again.
+# Number of chunks that may guess alone. When every chunk did so until there was a common guess,
+# images with varying cloud cover cached a tenth of all elements in vain and took 1.5× the time.
 MOST_ALONE = 8
 
-WORKER_SHARE = 10  # of the memory of a worker of `distributed` one part in so many is for this
+WORKER_SHARE = 10  # a worker of `distributed` caches at most 1 / WORKER_SHARE of its memory
 
 
 NO_GUESS = Guess(None, 1.0, 1.0)
 
 
 class Board:
-    """The cuts of some chunks, and what they let expect.
+    """The cuts of some chunks of an array, and the guess of the brackets that follows from them.
 
     Parameters
     ----------
     keep : callable
-        From the cuts of all chunks to what their second load might gather.
+        Function from the cuts of all chunks to the brackets that their second load would gather.
     n_chunks : int
-        Of the array.
+        Number of chunks of the array.
     share : int
         As for `sizes.pivot_count`.
     first : int
-        After so many chunks there is a first guess.
+        Number of chunks after which the first guess is made.
     has_ruler : bool
-        Whether chunks that keep what is inside a guess can be measured by a ruler.
+        True if chunks that cache the elements inside a guess can be measured by a ruler.
     """
 
     def __init__(
@@ -82,10 +83,10 @@ class Board:
         self._is_guessing = False
         self._are_alike = True
         self.guess = NO_GUESS
-        """What to keep, by the chunks told so far."""
+        """The current guess of the brackets, from the chunks posted so far."""
 
     def put(self, chunk: int, cuts: Cuts) -> Guess:
-        """Tell the cuts of a chunk, by its number, and see what to keep."""
+        """Post the cuts of a chunk, by its number, and return the current guess."""
         with self._lock:
             if self._is_done or chunk in self._seen:
                 return self.guess
@@ -100,14 +101,17 @@ class Board:
             self._is_guessing = False
             self._next = guess.next_after(len(seen))
             self._are_alike &= not guess.is_far
-            if self.guess.ruler is None and before.ruler is not None:  # it was dropped meanwhile
+            if self.guess.ruler is None and before.ruler is not None:  # dropped in the meantime
                 guess = replace(guess, ruler=None)
             self.guess = guess = guess.or_before(self.guess)
         return guess
 
     def guess_for(self, cuts: Cuts) -> Guess:
-        """What to keep of a chunk with these cuts: before there is a guess of all, one of its own,
-        until chunks have shown that they differ."""
+        """Return the guess for a chunk with these cuts.
+
+        Before there is a common guess, this is a guess by the chunk alone, until chunks turn out to
+        differ.
+        """
         is_alone = self.guess is NO_GUESS and len(self._seen) <= MOST_ALONE
         if not is_alone or not self._are_alike:
             return self.guess
@@ -115,11 +119,11 @@ class Board:
 
     @property
     def _is_done(self) -> bool:
-        """Whether there will be no other guess."""
+        """True if the guess is final."""
         return min(self._n_chunks, MOST_SEEN) < max(self._next, len(self._seen) + 1)
 
     def drop_ruler(self, ruler: Ruler) -> None:
-        """Measure chunks by pivots again, for a ruler was too coarse for one."""
+        """Stop measuring chunks by a ruler that was too coarse for one of them."""
         with self._lock:
             if self.guess.ruler is ruler:
                 self.guess = replace(self.guess, ruler=None)
@@ -144,8 +148,10 @@ _boards_lock = forks.lock()
 
 
 def board(name: str, *how: Any) -> Board:
-    """The board of that name in this process, which lives as long as somebody holds it; made of
-    the parameters of `Board` if there is none."""
+    """Return the board of that name in this process, or make one from the parameters of `Board`.
+
+    The board lives as long as somebody refers to it.
+    """
     with _boards_lock:
         found = _boards.get(name)
         if found is None:
@@ -157,13 +163,13 @@ def board(name: str, *how: Any) -> Board:
 
 
 class Room:
-    """Bytes of a process that are taken by what it keeps."""
+    """The number of bytes that a process uses for what it caches."""
 
     def __init__(self) -> None:
         self._lock = forks.lock()
         self._taken = 0
-        # Who gives back may be the garbage collector, at any time, in a thread that holds any lock:
-        # it must not wait for one, which a fork may hold that waits for the other.
+        # The garbage collector may call `give_back` at any time, in a thread that holds any lock.
+        # So `give_back` takes no lock: two locks in different orders could deadlock around a fork.
         self._returned: deque[int] = deque()
 
     @property
@@ -174,7 +180,7 @@ class Room:
             return self._taken
 
     def take(self, n: int, limit: float) -> bool:
-        """Take so many bytes, if no more than the limit are taken then."""
+        """Reserve `n` bytes if the total stays within the limit, and return whether it did."""
         with self._lock:
             fits = self.taken + n <= limit
             self._taken += n if fits else 0
@@ -185,11 +191,11 @@ class Room:
 
 
 room = Room()
-"""Of this process."""
+"""The `Room` of this process."""
 
 
 class Hold:
-    """Bytes that are taken as long as this lives, in whatever process."""
+    """A reservation of bytes that lasts as long as this object, in whatever process it is."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -197,7 +203,7 @@ class Hold:
 
     @classmethod
     def of(cls, n: int, limit: float) -> Hold | None:
-        """So many bytes, if there is room."""
+        """Reserve `n` bytes; return None if there is no room."""
         return cls(n) if room.take(n, limit) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -205,21 +211,21 @@ class Hold:
 
 
 def _held(n: int) -> Hold:
-    """What comes from another process is here, whether there is room or not."""
+    """Reserve the bytes of an object that came from another process, even beyond the limit."""
     room.take(n, np.inf)
     return Hold(n)
 
 
 @dataclass(frozen=True, eq=False)
 class Aside:
-    """Candidates that are not in their tally: they wait on disk or, where they have come from
-    another process, in memory.
+    """Candidates that are stored apart from their tally: on disk, or in memory after unpickling.
 
     Parameters
     ----------
     columns : tuple of Spilled or of ndarray
+        The columns of the candidates.
     hold : Hold, optional
-        Of those in memory.
+        Reservation for those in memory.
     """
 
     columns: tuple[Spilled, ...] | tuple[NDArray[Any], ...]
@@ -230,7 +236,7 @@ class Aside:
 
     @property
     def nbytes(self) -> int:
-        """In memory."""
+        """The bytes of the columns in memory."""
         return sum(each.nbytes for each in self.columns if not isinstance(each, Spilled))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -238,7 +244,7 @@ class Aside:
 
 
 def _brought(*columns: NDArray[Any]) -> Aside:
-    """What was on disk in another process, and is in memory here."""
+    """Make an `Aside` of columns that were on disk in another process and are in memory here."""
     return Aside(columns, _held(sum(column.nbytes for column in columns)))
 
 
@@ -247,40 +253,40 @@ Held = Hold | Aside
 
 @dataclass(frozen=True)
 class Limits:
-    """How much may be kept, and where.
+    """Limits of what may be cached, in memory and on disk.
 
     Parameters
     ----------
     n_bytes : int
-        In the memory of a process.
+        Bytes in the memory of a process.
     spill : str or None
-        The directory where more than that may wait, "" for dask's; None if it is not kept.
+        Directory for what exceeds that, "" for dask's. None if nothing is cached on disk.
     """
 
     n_bytes: int
     spill: str | None
 
     def of_process(self) -> float:
-        """Bytes of this process that may be taken."""
+        """Return the number of bytes that this process may cache in memory."""
         return min(self.n_bytes, worker_memory() / WORKER_SHARE)
 
 
 @dataclass(frozen=True, eq=False)
 class Kept(Arrays):
-    """What the first load has kept of a chunk.
+    """Cached tally of a chunk at guessed brackets, from the first load.
 
     Parameters
     ----------
     brackets : Brackets
-        Those that were guessed.
+        Brackets that were guessed.
     tally : Tally
-        Of the chunk, at these; without candidates if they wait on disk.
+        Tally of the chunk at these brackets; without candidates if they are on disk.
     held : Hold or Aside
-        Where the candidates are: in the tally, or beside it.
+        Where the candidates are: `Hold` if in the tally, `Aside` if apart from it.
     sums : Moments or None
-        Where the question wants them.
+        Exact sums, if the question wants them.
     marks : ndarray of uint64
-        Of the chunk, for a question that may have one load more.
+        Fingerprints of the chunk, for a question that may have one load more.
     """
 
     brackets: Brackets
@@ -290,14 +296,14 @@ class Kept(Arrays):
     marks: Marks
 
     def whole(self) -> Tally:
-        """The tally with its candidates."""
+        """Return the tally with its candidates."""
         if isinstance(self.held, Hold):
             return self.tally
         return self.tally.with_columns(self.held.read())
 
 
 class Keepable(Protocol):
-    """A tally, of whatever, that may be kept."""
+    """Protocol of a tally, of any type, that can be cached."""
 
     @property
     def held_bytes(self) -> int: ...
@@ -312,13 +318,16 @@ T = TypeVar("T", bound=Keepable)
 
 @cache
 def _told(directory: str, error: str) -> None:
-    """Say once that a directory takes nothing: chunks are many."""
-    told = "what does not fit into memory is not kept on disk in %s, but loaded again: %s"
+    """Log once for each directory that nothing can be written there."""
+    told = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
     logger.warning(told, directory, error)
 
 
 def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
-    """A tally and where its candidates are; None if there is no room, in memory or on the disk."""
+    """Cache a tally: return it with the place of its candidates, or None if there is no room.
+
+    Candidates that do not fit into memory are written to disk.
+    """
     if hold := Hold.of(tally.held_bytes, limits.of_process()):
         return tally, hold
     if limits.spill is None:
@@ -329,7 +338,7 @@ def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
         file = spill_file("kept", directory)
         held = Aside(tuple(file.write(column) for column in columns))
     except OSError as error:
-        # The answer does not need it: a chunk that is not kept is loaded again.
+        # The answer does not depend on the cache: a chunk that is not cached is loaded again.
         _told(directory, error.strerror or str(error))
         return None
     return tally.with_columns([column[:0] for column in columns]), held

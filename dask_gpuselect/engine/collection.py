@@ -1,4 +1,4 @@
-"""Lazy answers that are no arrays: what makes an object of some tasks a dask collection."""
+"""Base class of lazy answers that are dask collections but no arrays."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from dask_gpuselect.engine.source import DaskArray, Graph, merged, optimize
 
 
 class LazyCollection(DaskMethodsMixin):
-    """An object that is made of what some tasks give.
+    """A dask collection of any object, which is made from the results of some tasks.
 
-    A subclass says in `_finish` what ``compute()`` makes of that. Its constructor takes the same
-    arguments in the same order.
+    A subclass implements `_finish`, which makes the computed object. The constructor of a subclass
+    takes the same arguments in the same order.
 
     Parameters
     ----------
     graph : Graph or None
-        None for what is computed already, which dask then leaves alone.
+        Graph of the tasks. None if the object is computed already; dask then leaves it alone.
     keys : list
-        Of the tasks, or of lists of them: `_finish` is given their results in lists of this shape.
+        Keys of the tasks, or nested lists of them. `_finish` gets the results in lists of this
+        shape.
     *state
-        All else that tells this object from others. Picklable, and known to `tokenize`.
+        Further state that identifies the object. Picklable, and known to `tokenize`.
     """
 
     def __init__(self, graph: Any, keys: list[Any], *state: Any) -> None:
@@ -33,7 +34,10 @@ class LazyCollection(DaskMethodsMixin):
 
     @staticmethod
     def _finish(results: list[Any], *state: Any) -> Any:
-        """The computed object. Not a method of this one, whose graph would be sent along."""
+        """Make the computed object.
+
+        This is a static method, because dask would send a bound method's graph to the workers.
+        """
         raise NotImplementedError
 
     def __dask_graph__(self) -> Any:
@@ -65,17 +69,17 @@ class LazyCollection(DaskMethodsMixin):
         state: tuple[Any, ...],
         rename: Mapping[str, str] | None = None,
     ) -> Self:
-        """The same object over another graph, in which layers may have other names."""
+        """Rebuild the collection over another graph, whose layers may have other names."""
         return cls(graph, _renamed(keys, rename or {}), *state)
 
 
 def tasks_of(answers: Sequence[DaskArray]) -> tuple[Graph, list[list[Any]]]:
-    """The graph of some arrays together, and the keys of each, in C order."""
+    """Return the merged graph of some arrays, and a flat list of keys for each, in C order."""
     return merged(*answers), [list(flatten(answer.__dask_keys__())) for answer in answers]
 
 
 def _renamed(keys: Any, names: Mapping[str, str]) -> Any:
-    """Keys, or lists of them, with other names for their layers."""
+    """Rename the layers in keys, or in nested lists of keys."""
     if isinstance(keys, list):
         return [_renamed(each, names) for each in keys]
     return replace_name_in_key(keys, names)

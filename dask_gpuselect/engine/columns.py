@@ -1,12 +1,13 @@
-"""The graph of a reduction along some axes that loads its source several times.
+"""Graph of a reduction along some axes that loads its source several times.
 
 ::
 
     source ──copy──> report of each part ──merge──> brackets ─┐   once or more
        └─────copy, waits for all brackets──> report of each part ──merge──> answer
 
-A column is all chunks that one chunk of the answer is made of. It is taken in parts, each of as
-many chunks as fit, and each line is a layer with one task a part, or one a column.
+A column is the set of chunks from which one chunk of the answer is made. It is read in parts, each
+of as many chunks as fit. Each line above is a layer with one task for each part, or one for each
+column.
 """
 
 from __future__ import annotations
@@ -52,33 +53,33 @@ from dask_gpuselect.quiet import quietly
 logger = logging.getLogger("dask_gpuselect")
 
 Place = tuple[int, ...]
-"""Of a column of chunks in the grid of all chunks, 0 along the reduced axes."""
+"""Place of a column in the grid of chunks: 0 along the reduced axes."""
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks about every column of chunks: their keys."""
+    """A layer of tasks about every column of chunks, by their keys."""
 
     name: str
     keys: dict[Place, list[Key]]
 
 
 class Columns:
-    """A graph about the columns of chunks of `x`, growing by a layer with each call.
+    """A graph about the columns of chunks of `x`, which grows by a layer with each call.
 
     Parameters
     ----------
     x : dask array
     axes : tuple of int
-        Along which columns go.
+        Axes along which columns extend.
     parts : sequence of (int, int)
-        First and last chunk, exclusive, of each part of a column.
+        First chunk and end (exclusive) of each part of a column.
     is_copy : bool
-        Whether `x` is made of a `first_load` already, so that this takes no copy of it.
+        True if `x` consists of the tasks of a `first_load` already, so that no copy is needed.
     about : object
-        What reports depend on beside chunks and arguments. Deterministically tokenizable.
+        What partial results depend on besides chunks and arguments. Deterministically tokenizable.
     ordered : bool
-        Whether the places of elements in a chunk count; see `marks_of`.
+        True if the positions of elements in a chunk matter; see `marks_of`.
     """
 
     def __init__(
@@ -107,9 +108,11 @@ class Columns:
         is_numbered: bool = False,
         **arguments: Any,
     ) -> Tasks:
-        """``measure(chunks, dtype, axes, brackets, **arguments)`` for each part of each column: a
-        load of the source, which waits for all brackets. If `is_numbered`, it is told the `number`
-        of the part as well."""
+        """Apply ``measure(chunks, dtype, axes, brackets, **arguments)`` to each part of a column.
+
+        This is done for every column, in a load of the source that waits for all brackets. If
+        `is_numbered`, `measure` also gets the `number` of the part.
+        """
         source = self._source(load, brackets)
         above = brackets.name if brackets else None
         token = tokenize(
@@ -138,8 +141,10 @@ class Columns:
         kept: Tasks,
         brackets: Tasks,
     ) -> Tasks:
-        """For each part of each column ``known_by(kept, brackets)``, what an earlier load has kept
-        of it; or ``measure(chunks, dtype, axes, brackets)`` where that is None: a load."""
+        """Apply ``known_by(kept, brackets)`` to what an earlier load has cached of each part.
+
+        Where it returns None, the part is loaded for ``measure(chunks, dtype, axes, brackets)``.
+        """
         reads = Reads(self.x)
         tasks, keys = {}, {}
         read = partial(
@@ -168,7 +173,7 @@ class Columns:
         return Tasks(name, keys)
 
     def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
-        """At most `every` reports of each column, by ``function(reports)`` of so many."""
+        """Merge the partial results of each column to at most `every`, by ``function(reports)``."""
         function = partial(_merge_values, function)
         name = f"quantile-lane-merge-{tokenize(reports.name, function, every)}"
         tasks: dict[Key, Task] = {}
@@ -182,8 +187,10 @@ class Columns:
         return Tasks(name, keys)
 
     def lots(self, function: Callable[..., Any], reports: Tasks, most: int, every: int) -> Tasks:
-        """``function(reports)`` of some neighbouring reports of each column, `every` or more at a
-        time, so that there are at most so many lots."""
+        """Apply ``function(reports)`` to lots of neighbouring partial results of each column.
+
+        A lot has at least `every` of them, and more if there would be more than `most` lots.
+        """
         function = partial(_merge_values, function)
         name = f"quantile-lots-{tokenize(reports.name, function, most, every)}"
         tasks: dict[Key, Task] = {}
@@ -201,7 +208,7 @@ class Columns:
     def each(
         self, function: Callable[..., Any], name: str, reports: Tasks, known: Sequence[Tasks]
     ) -> Tasks:
-        """``function(report, *known)`` of each report, by what is settled about its column."""
+        """Apply ``function(report, *known)`` to each partial result and the facts of its column."""
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
         for place, parts in reports.keys.items():
@@ -213,7 +220,7 @@ class Columns:
         return Tasks(name, keys)
 
     def divide(self, reports: Tasks, n: int) -> list[Tasks]:
-        """The `n` items of each report, apart; the reports themselves if there are no items."""
+        """Split partial results that are lists of `n` items; return them unchanged if `n` is 1."""
         if n == 1:
             return [reports]
         found = []
@@ -240,8 +247,10 @@ class Columns:
         *,
         seen: bool = True,
     ) -> Tasks:
-        """``function(values)`` of what is settled about each column in several tasks, which have
-        seen the same chunks."""
+        """Apply ``function(values)`` to the results of several tasks about each column.
+
+        These have seen the same chunks.
+        """
         tasks, keys = {}, {}
         for place in self.places:
             key = (name, *to_index(place))
@@ -261,11 +270,12 @@ class Columns:
         *,
         seen: bool = True,
     ) -> Tasks:
-        """``function(reports, brackets, shape of a chunk)`` for each column: with the marks of its
-        chunks if so `seen`, as the next load needs it.
+        """Apply ``function(reports, brackets, shape of a chunk)`` to each column.
+
+        If `seen`, the result has the fingerprints of the column's chunks, for the next load.
 
         Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
-        others than the one of the brackets.
+        other elements than the load of the brackets.
         """
         tasks, keys = {}, {}
         for place, parts in reports.keys.items():
@@ -281,11 +291,11 @@ class Columns:
         return Tasks(name, keys)
 
     def lazy(self, made: Tasks, chunks: Any, meta: Any) -> DaskArray:
-        """The array whose blocks are these tasks, which are named as it is."""
+        """Return the dask array whose blocks these tasks make."""
         return DaskArray(self.graph, made.name, chunks, meta=meta)
 
     def _source(self, load: int, brackets: Tasks | None) -> DaskArray:
-        """The chunks of a load. They share nothing with those of another."""
+        """Return the chunks for a load, which share no tasks with those of another load."""
         if brackets is None:
             source = self.x if self.is_copy else first_load(self.x, self.axes)
         else:
@@ -301,7 +311,7 @@ class Columns:
         return source
 
     def _column(self, place: Place) -> Iterator[Place]:
-        """The chunks of a column, in C order."""
+        """Yield the places of the chunks of a column, in C order."""
         return itertools.product(
             *(
                 range(n) if axis in self.axes else (place[axis],)
@@ -314,13 +324,15 @@ class Columns:
 
 
 def size_of_lots(n: int, most: int, every: int) -> int:
-    """How many of `n` reports go to each lot of `Columns.lots`."""
+    """Return how many of `n` partial results belong to each lot of `Columns.lots`."""
     return max(every, -(-n // most))
 
 
 def first_load(x: DaskArray, axes: tuple[int, ...]) -> DaskArray:
-    """The chunks of the first load of columns that are taken in parts. Questions about the same
-    array along the same axes share it."""
+    """Return the chunks of the first load of columns that are read in parts.
+
+    Questions about the same array along the same axes share them.
+    """
     return private_copy(x, f"load 1 of {x.name} along {axes}")
 
 
@@ -334,7 +346,7 @@ def _measure_seen(
     ordered: bool,
     **arguments: Any,
 ) -> KnownChunks:
-    """A report about some chunks, with their marks, for which it does not wait."""
+    """Compute a partial result about some chunks, with possibly unfinished fingerprints."""
     brackets = None if known is None else known.value
     report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
     return KnownChunks(report, begun_marks(chunks, ordered=ordered))
@@ -400,24 +412,23 @@ def side_by_side(
     *,
     seen: bool,
 ) -> DaskArray:
-    """The answers for all slabs of every chunk together, each a `Seen`, if all have seen the same
-    chunks.
+    """Join the answers about all slabs of every chunk, if all have seen the same chunks.
 
-    An answer to whoever copies graphs, like that of passes: what uses it several times does not
-    load the slabs again.
+    The answers are `KnownChunks`. For code that copies graphs, the result counts as an answer, like
+    that of passes: if it is used several times, the slabs are not loaded again.
 
     Parameters
     ----------
     axis : int
-        Of the answers, along which chunks are cut.
+        Axis of the answers along which chunks are cut into slabs.
     label : str
-        For the name of the layer.
+        Prefix of the name of the layer.
     place_of : callable
-        From a block of the answers to the places of its chunks.
+        Function from the place of a block of the answers to the places of its chunks.
     join : callable
-        Of blocks and an axis, to one block.
+        Function from blocks and an axis to one block.
     seen : bool
-        Whether each block is a `Seen` too.
+        True if each joined block is a `KnownChunks` as well.
     """
     name = f"{label}-{tokenize([answer.name for answer in answers], seen)}"
     tasks = {}

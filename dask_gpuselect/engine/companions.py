@@ -1,8 +1,8 @@
-"""Arrays with their companions: masks and weights that go with the elements, one for one.
+"""Pack an array with its companions: masks, weights and labels that are aligned with the data.
 
-They are packed into one array, whose chunks are `Accompanied`. So a load reads the data and what
-goes with it by one private copy of all their graphs, and work that they share, as ``x`` in
-``where=(x != 0)``, is done once. Companions are rechunked to the data, never the data to them.
+They become one array, whose chunks are `Accompanied`. So a load reads the data and the companions
+by one private copy of all their graphs, and work that they share is done once, such as ``x`` in
+``where=(x != 0)``. Companions are rechunked to the data, never the data to companions.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def accompanied(
     nodata: NDArray[Any] | None = None,
     labels: Any = None,
 ) -> Any:
-    """An array with its companions: a dask array if one of them is, else `Accompanied`.
+    """Pack an array with its companions: a dask array if any of them is one, else `Accompanied`.
 
     Parameters
     ----------
     x : array
-        Of any kind, dask arrays among them; or `Accompanied`.
+        Array of any kind, including dask arrays; or `Accompanied`.
     keeps, weights, labels : array, optional
-        Of a shape that broadcasts to that of `x`. Of dask arrays whose sizes are not known, the
-        chunks have to match those of `x`.
+        Mask, weights and labels, of shapes that broadcast to that of `x`. If the chunk sizes of
+        dask arrays are unknown, their chunks have to match those of `x`.
     nodata : ndarray, optional
-        Values of the dtype of `x`: elements that equal one of them are left out.
+        Values of the dtype of `x`. Elements equal to one of them are left out.
 
     Raises
     ------
@@ -93,17 +93,19 @@ def accompanied(
 
 
 def _extra_bytes(x: Source, companions: Mapping[str, DaskArray], nodata: Any) -> int:
-    """Bytes that companions of the shape of the data add to an element, those that it has
-    included."""
+    """Return the bytes that companions add to an element, including those it already has.
+
+    Only companions of the shape of the data count.
+    """
     whole = {name: a for name, a in companions.items() if a.numblocks == x.numblocks}
-    is_masked = isinstance(x._meta, np.ma.MaskedArray)  # which is counted, and stays one mask
+    is_masked = isinstance(x._meta, np.ma.MaskedArray)  # its mask is in `companion_bytes` already
     new_mask = not is_masked and ("where" in whole or nodata is not None)
     weights = int(whole["weights"].dtype.itemsize) if "weights" in whole else 0
     return x.companion_bytes + new_mask + weights
 
 
 def as_one_lane(x: Any) -> Any:
-    """An array with its companions, and with an axis before all others: as one lane."""
+    """Prepend an axis of size 1 to an array and its companions: all elements become one lane."""
     if not isinstance(x, DaskArray):
         return x[None]
     lane: DaskArray = map_blocks(
@@ -119,7 +121,7 @@ def as_one_lane(x: Any) -> Any:
 
 
 def as_lazy(x: Any) -> DaskArray:
-    """An array in memory, or one with its companions, as a dask array; one itself."""
+    """Convert an array in memory, possibly `Accompanied`, to a dask array."""
     if isinstance(x, DaskArray):
         return x
     if not isinstance(x, Accompanied):
@@ -130,7 +132,10 @@ def as_lazy(x: Any) -> DaskArray:
 
 
 def _check_shape(array: Any, x: Any, name: str) -> None:
-    """Raise unless an array broadcasts to the shape of another, as far as sizes are known."""
+    """Raise a `ValueError` unless an array broadcasts to the shape of `x`.
+
+    Unknown sizes match any size.
+    """
     shape, wanted = tuple(array.shape), tuple(x.shape)
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
     if len(shape) > len(wanted) or any(
@@ -143,7 +148,7 @@ def _check_shape(array: Any, x: Any, name: str) -> None:
 
 
 def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
-    """A companion as a dask array with the chunks of `x`, or of size 1 where it is broadcast."""
+    """Return a companion as a dask array with the chunks of `x`, of size 1 if broadcast there."""
     _check_shape(array, x, name)
     missing = (None,) * (x.ndim - array.ndim)
     array = array[(*missing, ...)] if missing else array
@@ -166,16 +171,16 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
 
 
 def _is_shared(array: DaskArray, x: DaskArray) -> bool:
-    """Tell whether a chunk of a companion goes with several of the data, and is not in memory."""
+    """Return whether a chunk of a companion serves several of the data, and is not in memory."""
     is_stretched = any(map(operator.lt, array.numblocks, x.numblocks))
     return is_stretched and not Source.of(array).is_in_memory
 
 
 def _read_once(array: DaskArray) -> DaskArray:
-    """An array of which a chunk goes with several of the data, and is read once for all of them.
+    """Wrap an array whose chunks serve several of the data, so that each chunk is read once.
 
-    Dask fuses what makes a chunk into all tasks that take it, but not what is in a layer of another
-    kind.
+    Dask fuses the task that makes a chunk into all of its consumers, unless it is in a layer of
+    another kind than blockwise.
     """
     name = f"shared-companion-{tokenize(array.name)}"
     tasks = tasks_of_each(_itself, name, array.numblocks, [array.name])
@@ -189,14 +194,14 @@ def _itself(chunk: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class SmallCompanion:
-    """All chunks of a companion that is smaller than a chunk of the data.
+    """A companion that is smaller than a chunk of the data, with all of its chunks.
 
     Parameters
     ----------
     chunks : list of arrays
-        In C order.
+        The chunks, in C order.
     numblocks : tuple of int
-        1 along the axes that it is stretched along.
+        Shape of their grid: 1 along the axes along which the companion is broadcast.
     """
 
     chunks: list[Any]
@@ -206,18 +211,19 @@ class SmallCompanion:
         return 64 + sum(int(getattr(chunk, "nbytes", 8)) for chunk in self.chunks)
 
     def at(self, place: tuple[int, ...]) -> Any:
-        """The chunk that goes with the one of the data at a place."""
+        """Return the chunk that belongs to the chunk of the data at a place."""
         own = [i if n > 1 else 0 for i, n in zip(place, self.numblocks, strict=True)]
         return self.chunks[int(np.ravel_multi_index(own, self.numblocks))]
 
 
 def _together_if_small(array: DaskArray, x: DaskArray) -> DaskArray:
-    """A companion whose chunks go with several of the data: `SmallCompanion`, if it is small.
+    """Gather a small companion in a `SmallCompanion`, if its chunks serve several of the data.
 
-    Its chunks are read once for all loads. And they give dask no reason to take the data row by row
-    for each of them, where the answers need columns: it would hold all columns at once.
+    Its chunks are then read once for all loads. Otherwise dask would process the data row by row,
+    following the companion's chunks, even where answers need columns, and hold all columns in
+    memory.
 
-    One that is made of what the data are made of is read with these.
+    A companion that shares tasks with the data is read together with them instead.
     """
     small = array.nbytes <= largest_chunk_bytes(x)  # and not NaN
     has_common = any(name in x.dask.layers for name in array.dask.layers)
@@ -237,7 +243,7 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
                 "to_dask_array(lengths=True) on a column"
             )
     known = {axis: sizes for axis, sizes in enumerate(wanted) if not any(map(math.isnan, sizes))}
-    # A peer-to-peer shuffle takes NumPy chunks alone.
+    # A peer-to-peer shuffle supports only NumPy chunks.
     method = "tasks" if Source.of(array).is_on_device else None
     result: DaskArray = array.rechunk(known, method=method)
     return result
@@ -255,7 +261,7 @@ def _packed(
     stretched: Mapping[str, Sequence[int]],
     nodata: NDArray[Any] | None,
 ) -> Accompanied:
-    """A chunk with its companions, each with the axes that it is stretched along."""
+    """Pack a chunk with its companions, each broadcast along its axes in `stretched`."""
     first = chunk if isinstance(chunk, Accompanied) else Accompanied(chunk)
     values = first.values
     given = {
@@ -276,7 +282,7 @@ def _packed(
 
 
 def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any:
-    """A companion of the shape and the kind of the elements, which is stretched along some axes."""
+    """Convert a companion to the shape and kind of the elements, broadcast along some axes."""
     if isinstance(values, np.ndarray):
         array = array if isinstance(array, np.ndarray) else to_host(array)
     elif not (is_array(array) and type(array) is type(values)):
@@ -285,7 +291,7 @@ def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any
     found = tuple(map(int, array.shape))
     if found == shape:
         return array
-    # A chunk of one element where an array of unknown size has it is no array of size 1.
+    # A chunk of one element in an array of unknown size is not broadcast.
     begin = len(shape) - len(found)
     if any(own != shape[begin + i] and i not in stretched for i, own in enumerate(found)):
         raise ValueError(
@@ -296,7 +302,7 @@ def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any
 
 
 def _stretched(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The axes of size 1 of each array."""
+    """Return, for each array, the axes along which its size is 1."""
     return {
         name: tuple(axis for axis, size in enumerate(array.shape) if size == 1)
         for name, array in arrays.items()
@@ -304,9 +310,9 @@ def _stretched(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _differs(values: Any, nodata: NDArray[Any]) -> Any:
-    """Which elements equal none of some values; NaN and NaT equal themselves here."""
+    """Return a mask of the elements that equal none of some values, NaN and NaT included."""
     every: Any = None
-    # The standard compares arrays with Python's numbers, NumPy dates with its own.
+    # The array API compares arrays with Python numbers; NumPy dates need NumPy scalars.
     for value in nodata if isinstance(values.dtype, np.dtype) else nodata.tolist():
         is_other = values == values if value != value else values != value
         every = is_other if every is None else every & is_other

@@ -1,11 +1,11 @@
-"""Build the dask graph of one load that counts every value, of data that have few.
+"""Graph of one load that counts every value, for dtypes that have few values.
 
 ::
 
     source ──copy──> counts of values ──merge──> answer
 
-The counts do not depend on the question, so several questions about one array share them by key.
-No chunk is loaded again, so none can change in between.
+The counts do not depend on the question, so several questions about one array share them by key. No
+chunk is loaded again, so none can change in between.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from dask_gpuselect.maths.value_counts import ValueCounts, counts_bytes, is_coun
 
 
 def takes_counts(x: DaskArray, question: Question) -> bool:
-    """Whether one load that counts all values answers a question about all elements of a dask
-    array.
+    """Return whether one load that counts all values can answer a question about a dask array.
 
-    On two threads, 4e7 uint8 in ten chunks took 18 ms in memory, for 44 by a guess, and 22 ms where
-    they had to be made, for 192 in two loads; uint16 28 and 62, 25 and 188.
+    On two threads, 4e7 uint8 in ten chunks took 18 ms in memory (44 ms by a guess), and 22 ms when
+    made by tasks (192 ms in two loads). With uint16 it was 28 ms (62 ms) and 25 ms (188 ms).
     """
     return question.counts_values and is_countable(x.dtype)
 
 
 def gathered_bytes(x: DaskArray, most: float) -> int:
-    """What the reports take that come to one place, of chunks of at most so many elements."""
+    """Return the bytes of the counts that one task merges, for chunks of up to `most` elements."""
     parts = min(x.npartitions, graphs.split_every(None, graphs.MERGE_EVERY))
     return int(parts * counts_bytes(x.dtype, most))
 
@@ -48,16 +47,16 @@ def ask_counts(
     label: str,
     among: str | None,
 ) -> list[DaskArray]:
-    """The lazy answers to questions about all elements of arrays that are loaded together.
+    """Return the lazy answers to questions about all elements of arrays that are loaded together.
 
     Parameters
     ----------
     arrays, questions, forms : sequences
-        Of each answer.
+        One of each for every answer.
     label : str
-        For the names of the layers.
+        Prefix of the names of the layers.
     among : str or None
-        What the arrays are called together, if there are several.
+        Token of all arrays together; None if there is one array.
     """
     reports, finishes = [], []
     for x, question, form in zip(arrays, questions, forms, strict=True):
@@ -70,8 +69,10 @@ def ask_counts(
 
 
 def _reports_of(x: DaskArray, among: str | None = None) -> DaskArray:
-    """The report of every chunk, in the chunks' own grid. Questions that want the same share it by
-    key."""
+    """Count the values of every chunk, in the chunks' own grid.
+
+    Questions about the same array share these tasks by key.
+    """
     source = private_copy(x, f"load 1 of {among or x.name}")
     name = f"value-counts-{tokenize(source.name, x.dtype)}"
     return graphs.each_chunk(value_counts, name, [source], dtype=x.dtype)
@@ -82,14 +83,14 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
 
 
 def answer_by_values(report: ValueCounts, question: Question) -> Any:
-    """The answer to a question, by its report of all values: as if that were loads."""
+    """Answer a question from the counts of all values, as if these were the results of loads."""
     brackets = question.brackets_by(report)
     found = question.look(brackets, report.tally(brackets))
     more = question.more(brackets, found)
     tally = None if more is None else report.tally(more)
     sums = None
     if question.wants_sums:
-        # By the values that occur, as if these were the elements of a chunk.
+        # The question selects among the distinct values as if they were the elements of a chunk.
         sums = report.among(question.summed(report.values, brackets)).moments()
     return question.finish(found, more, tally, sums)
 
@@ -98,8 +99,10 @@ def answer_by_values(report: ValueCounts, question: Question) -> Any:
 
 
 def gathered_by_counts(x: DaskArray, question: Question, label: str) -> tuple[DaskArray, DaskArray]:
-    """The brackets of a question, and what is gathered of every chunk there, in a list of one: by
-    one load."""
+    """Return the brackets of a question and the tally of every chunk there, by one load.
+
+    The tally of each chunk is in a list of one `Gathered`.
+    """
     counts = _reports_of(x)
     name = f"{label}-bracket-{tokenize(counts.name, question)}"
     how = (counts, "value-counts-merge", ValueCounts.merge, _bracketed, name)

@@ -1,10 +1,10 @@
-"""The door that every chunk of a dask array comes through, whatever is asked of it.
+"""Check every chunk of a dask array as it is read.
 
-What a function is given is a source: it says of which dtype, shape and kind its chunks are, and
-only a worker sees what they are. So each function puts one layer on its source, whose tasks check
-the chunk and hand it on. Copies of the source have copies of them, so that every load of every
-function is checked by the same few lines. A task that takes one chunk checks it itself, see
-`entrance`; with others dask fuses the layer.
+A public function gets an array that declares the dtype, shape and kind of its chunks. Only a worker
+sees the chunks themselves. So each function puts one layer on its source, whose tasks check a chunk
+and pass it on. Copies of the source copy that layer, so every load of every function runs the same
+check. A task that takes one chunk runs the check itself (see `graphs._entrance`). In other cases
+dask fuses the layer.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ Place = tuple[int, ...]
 def entered(
     x: DaskArray, name: str = "", advice: str = FILL_ELEMENTS, *, may_be_masked: bool = False
 ) -> Source:
-    """An array whose chunks are checked as they are read: each is what the array says, or an error
-    names it.
+    """Return a source that checks every chunk as it is read; an error names a chunk that differs.
 
     Parameters
     ----------
     x : dask array
-        Nothing is computed.
+        Array to check. Nothing is computed.
     name : str
-        What the caller knows it by, for messages: "X", for instance.
+        Name of the array in messages, such as "X".
     advice : str
-        What to do with masked chunks.
+        Text that says what to do with masked chunks.
     may_be_masked : bool
-        Whether chunks may be masked: such chunks are handed on as `Accompanied`.
+        True if chunks may be masked. Masked chunks are passed on as `Accompanied`.
 
     Returns
     -------
@@ -87,7 +86,7 @@ def _enter(
     called = f"chunk {tuple(map(int, place))}" + (f" of {name}" if name else "")
     chunk = checked(chunk, dtype, called, advice)
     found = tuple(map(int, chunk.shape))
-    # A size that is not known is NaN, and equals none.
+    # An unknown size is NaN, which is not equal to itself.
     if len(found) != len(shape) or any(
         size == size and size != own  # noqa: PLR0124
         for size, own in zip(shape, found, strict=True)

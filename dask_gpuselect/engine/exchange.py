@@ -1,5 +1,7 @@
-"""Pieces of each chunk of an array for each chunk of another, as sorting moves them: the tasks that
-cut, hand on and join them."""
+"""Move pieces of each chunk of one array to each chunk of another, as sorting does.
+
+The graph has tasks that cut chunks, pass pieces on, and join them.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +20,32 @@ from dask_gpuselect.engine.source import DaskArray, List, Task, TaskRef, extende
 from dask_gpuselect.quiet import quietly
 
 PAIRS = 1 << 16
-"""Of a chunk and one of the result, up to which each has a task of its own: 0.6 s at the call."""
+"""Most pairs of an input and an output chunk that get a task each: 0.6 s at the call."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """How pieces get from the chunks of one array to those of another: each by a task of its own,
-    or through groups of chunks of the result, so that tasks are few. Deterministically tokenizable.
+    """The stages by which pieces get from the chunks of one array to those of another.
 
-    With P chunks in and M out, pieces are P * M. Through groups, each chunk is cut into about
-    sqrt(M) pieces, one for each group. As many pieces of a group, of a batch of chunks, come to one
-    task, which cuts them at the chunks of the group: about 2 * P * sqrt(M) tasks. All data moves
-    twice.
+    Each piece has a task of its own, or goes through groups of output chunks, so that there are
+    fewer tasks. Deterministically tokenizable.
+
+    With P chunks in and M out, there are P * M pieces. Through groups, each chunk is cut into about
+    sqrt(M) pieces, one for each group. For each group, the pieces from a batch of sqrt(M) chunks
+    come to one task, which cuts them at the chunks of the group: about 2 * P * sqrt(M) tasks in
+    all. All data move twice.
 
     Parameters
     ----------
     steps : tuple of int
-        Where groups begin among the chunks of the result, and their number. Without groups each
-        chunk is one.
+        Index of the first output chunk of each group, and the number of chunks. Without groups,
+        each chunk is a group.
     n_batches : int
-        Of chunks. 0 without groups.
+        Number of batches of input chunks. 0 without groups.
     in_a_batch : int
-        0 for batches of chunks from all over the array: where data is sorted, neighbours go to the
-        same group, and many of them would not fit into a task. Otherwise how many neighbours are
-        in a batch, so that pieces come in the order of the chunks.
+        Number of neighbouring chunks in a batch, so that pieces come in the order of the chunks. 0
+        for batches that are spread over the array: in sorted data, neighbours go to the same group,
+        and a batch of them would not fit in one task.
     """
 
     steps: tuple[int, ...]
@@ -50,11 +54,11 @@ class Stages:
 
     @classmethod
     def of(cls, n_in: int, sizes: Sequence[float], *, in_order: bool = False) -> Stages:
-        """The stages from so many chunks to chunks of these sizes, all 1 if they are unknown."""
+        """Return the stages from `n_in` chunks to chunks of these sizes, all 1 if unknown."""
         n_out = len(sizes)
         if n_in * n_out <= PAIRS:
             return cls(tuple(range(n_out + 1)))
-        # Groups of about as many elements each: what a task takes of one is about a chunk.
+        # Groups have about equal numbers of elements, so that a task holds about one chunk.
         n_groups = math.isqrt(n_out)
         stops = np.cumsum(sizes)
         wanted = np.arange(1, n_groups) * (stops[-1] / n_groups)
@@ -63,7 +67,7 @@ class Stages:
         return cls((0, *inner, n_out), -(-n_in // n_groups), n_groups if in_order else 0)
 
     def batch(self, i: int) -> slice:
-        """The chunks of a batch."""
+        """Return the slice of input chunks in batch `i`."""
         n = self.in_a_batch
         return slice(i * n, (i + 1) * n) if n else slice(i, None, self.n_batches)
 
@@ -80,28 +84,29 @@ def exchanged(
     every: int = 0,
     **told: Any,
 ) -> DaskArray:
-    """Each chunk of a result takes its piece of every chunk: an array of one object for each,
-    ``place(pieces, *arguments)``.
+    """Apply ``place(pieces, *arguments)`` to the pieces of all input chunks for each output chunk.
+
+    The result is an array of one object for each output chunk.
 
     Parameters
     ----------
     split : dask array
-        Of lists, each of a piece for each of the groups, or of the chunks of the result.
+        Lists of pieces for each input chunk: one for each group, or for each output chunk.
     stages : Stages
-        How pieces get there. Through groups they are in the order of the batches, else in that of
-        the chunks.
+        How pieces get there. Through groups, they come in the order of the batches, otherwise in
+        that of the chunks.
     name, moved : str
-        Of the new layer, and of the tasks in it that hand on a piece.
+        Name of the new layer, and of the tasks in it that pass on a piece.
     place : callable
         ``list of pieces, *arguments -> object``.
     regroup : callable
         ``(pieces of a group, number of the batch, number of the group, **told) -> list of pieces``,
         one for each chunk of the group.
     join : callable, optional
-        ``list of pieces -> piece``, in a tree of tasks where there are more than `every` pieces.
-        All come to one task without it.
+        ``list of pieces -> piece``, in a tree of tasks if there are more than `every` pieces.
+        Without it, one task takes all of them.
     **told
-        For `regroup`; task references become dependencies.
+        Arguments of `regroup`; task references become dependencies.
     """
     tasks: dict[Any, Task] = {}
     pieces = [TaskRef(key) for key in flatten(split.__dask_keys__())]
@@ -136,7 +141,7 @@ def exchanged(
 def _handed_on(
     tasks: dict[Any, Task], sources: Sequence[TaskRef], prefix: tuple[Any, ...], place: int
 ) -> list[Any]:
-    """Tasks that hand on what is at a place of each of some lists."""
+    """Add tasks that each select the item at `place` of a list, and return references to them."""
     found = []
     for i, source in enumerate(sources):
         key = (*prefix, i)

@@ -1,9 +1,9 @@
-"""Arrays that are expressions: dask's own, with ``array.query-planning``, and those of the package
-dask-array.
+"""Convert expression arrays to the engine's arrays, and answers back to expression arrays.
 
-The engine works on `DaskArray`. An expression array comes in as one that is made of its low-level
-graph, and an answer goes out as an expression array that is made of the answer's. All that is known
-of a type of expression arrays is a row of a table here: how to get its graph, and how to make one.
+There are two types: dask's own, with ``array.query-planning``, and those of the package dask-array.
+The engine works on `DaskArray`. An expression array is converted to one with its low-level graph,
+and an answer is converted to an expression array with the answer's graph. Everything that depends
+on the type is in the table `KINDS`: how to get the graph, and how to make an array.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class ExpressionType:
     Parameters
     ----------
     name : str
-        Of the package that makes them, for messages.
+        Name of the package that makes them, for messages.
     home : str
-        The module that the class comes from.
+        Module that the class comes from.
     source_of : callable
-        From an array to the one whose graph is taken, in which all is optimized.
+        Function from an array to the one whose graph is taken, fully optimized.
     answer_of : callable
         ``(tasks, meta, chunks, keys, name) -> array``.
     """
@@ -73,7 +73,7 @@ def _by_dask(tasks: Any, meta: Any, chunks: Any, keys: Sequence[Key], name: str)
 
 
 KINDS = (
-    # Its graph is optimized, and has the keys that it tells; `optimize` may change chunks.
+    # Its graph is optimized, and has the keys that the array has; `optimize` may change chunks.
     ExpressionType("dask_array", "dask_array._collection", lambda x: x, _by_package),
     ExpressionType(
         "dask.array", "dask.array._array_expr._collection", lambda x: x.optimize(), _by_dask
@@ -82,13 +82,13 @@ KINDS = (
 
 
 def kind_of(value: object) -> ExpressionType | None:
-    """The kind of an expression array; None for everything else."""
+    """Return the type of an expression array; None for anything else."""
     of: Any = type(value)
     return _kind_of_type(of)
 
 
-# Every argument is asked this several times. A type that is none of them stays so: there is no type
-# of expressions before its module is imported.
+# This is called several times for every argument. A cached None stays right: no object can have an
+# expression type before the type's module is imported.
 @lru_cache(maxsize=256)
 def _kind_of_type(of: Any) -> ExpressionType | None:
     known = ((kind, kind.array) for kind in KINDS)
@@ -96,12 +96,12 @@ def _kind_of_type(of: Any) -> ExpressionType | None:
 
 
 def is_lazy_array(value: object) -> bool:
-    """Whether something is a dask array, of expressions or not."""
+    """Return whether an object is a dask array, with expressions or without."""
     return isinstance(value, DaskArray) or kind_of(value) is not None
 
 
 def homes() -> list[ModuleType]:
-    """The modules that users take arrays from: dask.array, and dask_array where it is installed."""
+    """Return the modules that users get arrays from: dask.array, and dask_array if installed."""
     found = [import_module("dask.array")]
     with suppress(ImportError):
         found.append(import_module("dask_array"))
@@ -112,7 +112,10 @@ def homes() -> list[ModuleType]:
 
 
 def as_source(x: Any) -> Any:
-    """An expression array as one that the engine knows; all else as it is. Nothing is computed."""
+    """Convert an expression array to an array of the engine; return anything else unchanged.
+
+    Nothing is computed.
+    """
     kind = kind_of(x)
     if kind is None:
         return x
@@ -124,12 +127,12 @@ def as_source(x: Any) -> Any:
 
 
 def _tell_sizes(graph: Graph, x: Any) -> None:
-    """Let the results of reductions say how large they are: small ones are shared by loads."""
+    """Annotate the layers of reductions with their sizes, because loads share small results."""
     if not any(itertools.starmap(is_reduction, graph.layers.items())):
         return
     for node in x.optimize().expr.walk():
         name = node._name
-        # What another graph was made into has tasks of its own names behind it.
+        # An array made from another graph has aliases to tasks with names of their own.
         while (layer := graph.layers.get(name)) is not None:
             layer.collection_annotations = {"shape": node.shape, "dtype": node.dtype}
             task = next(iter(layer.values()))
@@ -142,13 +145,13 @@ def _tell_sizes(graph: Graph, x: Any) -> None:
 
 
 def as_expression(answer: DaskArray, kind: ExpressionType) -> Any:
-    """An array of the engine as one of expressions."""
+    """Convert an array of the engine to an expression array."""
     tasks = LowLevel(answer)
     return kind.answer_of(tasks, answer._meta, answer.chunks, tasks.keys_of_blocks, answer.name)
 
 
 class LowLevel(Mapping[Key, GraphNode]):
-    """The tasks of an array, made and fused when they are wanted. Its name tells it from others."""
+    """The tasks of an array, made and fused on first access. The array's name identifies them."""
 
     def __init__(self, array: DaskArray) -> None:
         self.array = array

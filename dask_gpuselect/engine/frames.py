@@ -1,6 +1,7 @@
 """Columns of lazy frames as dask arrays, and answers about them as lazy frames.
 
-What depends on dask.dataframe and on the kind of a partition, pandas' or cuDF's, is here.
+This module contains what depends on dask.dataframe and on the kind of a partition, pandas' or
+cuDF's.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class Column:
     Parameters
     ----------
     place : int or None
-        In the frame; None for a Series.
+        Position in the frame; None for a Series.
     kind : dtype
-        Of pandas or NumPy.
+        Dtype of the column, of pandas or NumPy.
     dtype : dtype
-        Of its elements as NumPy has them.
+        NumPy dtype of its elements.
     leaves_out : bool
-        Whether missing elements are left out as it is read, for they have no NaN.
+        True if missing elements are dropped on reading, because the dtype has no NaN.
     """
 
     place: int | None
@@ -75,7 +76,7 @@ class Column:
 
     @classmethod
     def of(cls, meta: Any, place: int | None = None) -> Column:
-        """The column that an empty one stands for.
+        """Describe the column that an empty one stands for.
 
         Raises
         ------
@@ -92,9 +93,9 @@ class Column:
         return cls(place, meta.dtype, dtype, is_masked or is_cudf(meta))
 
     def answered(self, values: NDArray[Any] | None, n: int) -> pd.Series:
-        """Some of n answers as a Series, of the dtype that pandas gives; None if all are missing.
+        """Return some of n answers as a Series of pandas' dtype; all are missing if None is given.
 
-        Numbers that are no elements of their column are float64. pandas makes some of these int64
+        Numbers that are not elements of their column are float64. pandas makes some of these int64
         where they are whole, and float32 where a float32 column has a NaN.
         """
         kind = self.kind
@@ -112,19 +113,19 @@ class Column:
 
 
 def float_kind(kind: Any) -> Any:
-    """The dtype of numbers that describe a column, as pandas has it."""
+    """Return the dtype that pandas gives to floating-point statistics of a column."""
     if isinstance(kind, np.dtype):
         return np.dtype(np.float64)
     return pd.ArrowDtype(_arrow().float64()) if _is_arrow(kind) else pd.Float64Dtype()
 
 
 def _elements(kind: Any) -> np.dtype[Any] | None:
-    """The NumPy dtype of a column's elements; None if it has no order statistics."""
+    """Return the NumPy dtype of a column's elements; None if it has no order statistics."""
     if isinstance(kind, pd.DatetimeTZDtype):
         return np.dtype(f"M8[{kind.unit}]")
     if _is_arrow(kind):
         found, types = kind.pyarrow_dtype, _arrow().types
-        if types.is_date32(found):  # objects of Python, as pandas has it
+        if types.is_date32(found):  # pandas converts these to Python objects
             return np.dtype("M8[D]")
         is_known = (types.is_integer, types.is_floating, types.is_boolean)
         is_date = (types.is_timestamp, types.is_duration)
@@ -146,7 +147,7 @@ def _arrow() -> Any:
 
 
 def is_cudf(thing: Any) -> bool:
-    """Whether something is cuDF's."""
+    """Return whether an object is from cuDF."""
     return type(thing).__module__.partition(".")[0] == "cudf"
 
 
@@ -156,7 +157,20 @@ def is_cudf(thing: Any) -> bool:
 def columns_as_arrays(
     frame: Any, wanted: Sequence[tuple[int | None, Callable[[Any], Any]]]
 ) -> list[Any]:
-    """A one-dimensional dask array for each of some columns, whose chunks are made of partitions.
+    """Return a one-dimensional dask array for each of some columns, made from its partitions.
+
+    Parameters
+    ----------
+    frame : dask DataFrame or Series
+        Only the wanted columns: all of its columns are read.
+    wanted : sequence
+        Pairs of a column's position in the frame (None for all of the frame) and a function that
+        makes an array of one of its partitions, such as `elements`.
+
+    Notes
+    -----
+    All arrays are made from the same tasks, those of the frame after dask's own optimization. So
+    questions about several columns together load each partition once for all of them.
 
     Parameters
     ----------
@@ -190,20 +204,19 @@ def columns_as_arrays(
 
 
 def elements(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    """What takes a partition's column of such elements: see `_elements_of`."""
+    """Return a function that takes the elements of a partition's column: see `_elements_of`."""
     return partial(_elements_of, dtype=dtype)
 
 
 def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
-    """The elements of a column. What is missing is NaN or NaT; it is left out where there is
-    neither."""
+    """Return the elements of a column: missing ones as NaN or NaT, or else left out."""
     if is_cudf(column):
         return column.dropna().values
-    if isinstance(column.dtype, np.dtype):  # which is in place, and checked by the door
+    if isinstance(column.dtype, np.dtype):  # no copy; the door checks the dtype
         return column.to_numpy() if len(column) else np.empty(0, dtype)
     if dtype.kind in "biu":
         return column.dropna().to_numpy(dtype=dtype)
-    if dtype == np.dtype("M8[D]"):  # of date32, which pandas makes no dates of NumPy of
+    if dtype == np.dtype("M8[D]"):  # date32, which pandas does not convert to NumPy dates
         seconds = pd.ArrowDtype(_arrow().timestamp("s"))
         return column.astype(seconds).to_numpy(dtype="M8[s]").astype(dtype)
     if dtype.kind in "mM":
@@ -212,13 +225,15 @@ def _elements_of(column: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def rows(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-    """What takes all rows of a partition's column of such elements: see `_rows_of`."""
+    """Return a function that takes all rows of a partition's column: see `_rows_of`."""
     return partial(_rows_of, dtype=dtype)
 
 
 def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
-    """The elements of a column, row by row. What is missing is NaN or NaT; it is masked where there
-    is neither. Bool may be asked for as integers."""
+    """Return the elements of a column, row by row: missing ones as NaN or NaT, or else masked.
+
+    The dtype of a bool column may be given as an integer.
+    """
     is_masked = dtype.kind in "biu" and not isinstance(column.dtype, np.dtype)
     if not is_masked:
         is_bool = column.dtype == np.bool_
@@ -229,19 +244,20 @@ def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def present(column: Any) -> NDArray[np.bool_]:
-    """Which elements of a column are there."""
+    """Return a mask of the elements of a column that are not missing."""
     found: NDArray[np.bool_] = column.notna().to_numpy(dtype=np.bool_)
     return found
 
 
 def missing(column: Any) -> NDArray[np.uint8]:
-    """A zero for each missing element of a column, to be counted in the same load."""
+    """Return a zero for each missing element of a column, to be counted in the same load."""
     return np.zeros(int(column.isna().sum()), np.uint8)
 
 
 def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
-    """An array of numbers for each of some columns, without what is missing: nullable integers as
-    float64.
+    """Return an array of numbers for each of some columns, without missing elements.
+
+    Nullable integers become float64.
 
     Raises
     ------
@@ -262,8 +278,10 @@ def numbers_as_arrays(frame: Any, columns: Sequence[Column]) -> list[DaskArray]:
 
 
 def labels_of(column: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """The labels that a column or index holds, and what they stand for if they are numbers of
-    categories. Integers, bools and categories are masked where they are missing."""
+    """Return the labels in a column or index, and the categories if labels are category codes.
+
+    Missing integers, bools and categories are masked.
+    """
     column = pd.Series(column)
     kind = column.dtype
     if isinstance(kind, pd.CategoricalDtype):
@@ -277,14 +295,20 @@ def labels_of(column: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
 
 
 def labels_as_array(column: Any) -> tuple[DaskArray, NDArray[Any] | None]:
-    """The same of a lazy column or index. Categories that are not known are no numbers."""
+    """Return the labels in a lazy column or index as a dask array, and its known categories.
+
+    Unknown categories are not converted to codes.
+    """
     take, categories = labels_taken(column._meta)
     (found,) = columns_as_arrays(column, [(None, take)])
     return found, categories
 
 
 def labels_taken(meta: Any) -> tuple[Callable[[Any], Any], NDArray[Any] | None]:
-    """What takes the labels of a partition's column, by an empty one, and its known categories."""
+    """Return a function that takes the labels of a partition's column, and its known categories.
+
+    `meta` is an empty column.
+    """
     meta = pd.Series(meta)
     is_of_categories = isinstance(meta.dtype, pd.CategoricalDtype)
     is_known = is_of_categories and has_known_categories(meta)
@@ -295,7 +319,7 @@ def labels_taken(meta: Any) -> tuple[Callable[[Any], Any], NDArray[Any] | None]:
 
 
 def _labels_in(column: Any, categories: Any, as_objects: bool) -> NDArray[Any]:
-    """The labels in a partition, as numbers of some categories if these are known."""
+    """Return the labels in a partition, as codes of the categories if these are known."""
     column = pd.Series(column)
     if categories is None:
         return labels_of(column.astype(object) if as_objects else column)[0]
@@ -314,17 +338,17 @@ def _labels_in(column: Any, categories: Any, as_objects: bool) -> NDArray[Any]:
 # --- Keys of rows ---------------------------------------------------------------------------------
 
 AT_ONCE = 1 << 22
-"""Keys that are compared with each other at a time, or four times those that are known."""
+"""Number of keys that are compared at a time, unless four times the known ones are more."""
 
 
 @dataclass(frozen=True, eq=False)
 class KeyNames:
-    """What groups of rows are called: a row of keys for each, in an index as pandas has it.
+    """The names of groups of rows: one key, or one row of keys, for each, in a pandas index.
 
     Parameters
     ----------
     index : pandas.Index
-        Of several keys a MultiIndex. Distinct.
+        Distinct keys; a MultiIndex if there are several in a row.
     how : KeyOrder
     """
 
@@ -344,7 +368,10 @@ class KeyNames:
 
     @classmethod
     def union(cls, parts: Sequence[KeyNames]) -> KeyNames:
-        """Those of all parts. A few parts at a time, so that no table has the keys of all."""
+        """Return the distinct keys of all parts.
+
+        This takes a few parts at a time, so that no table has the keys of all.
+        """
         found, *others = _that_add(parts)
         some, size = [found], 0
         for part in others:
@@ -361,7 +388,7 @@ class KeyNames:
 
     def take(self, places: IntArray) -> KeyNames:
         some = self.index.take(places)
-        if isinstance(some, pd.MultiIndex):  # which would keep the keys of all
+        if isinstance(some, pd.MultiIndex):  # its levels would keep all keys in memory
             some = some.remove_unused_levels()
         return KeyNames(some, self.how)
 
@@ -380,18 +407,18 @@ class KeyNames:
 
 @dataclass(frozen=True)
 class KeyOrder:
-    """How keys make groups: ascending, or as they appear; with or without missing keys."""
+    """Order of groups of keys, ascending or by appearance, and whether missing keys are dropped."""
 
     sort: bool
     dropna: bool
 
     def grouped(self, keys: Any) -> Any:
-        """pandas' groups of the rows of a frame of keys."""
+        """Group the rows of a frame of keys with pandas."""
         how = {"sort": self.sort, "dropna": self.dropna, "observed": True}
         return keys.groupby(list(keys.columns), **how)
 
     def numbered(self, keys: Any) -> Keyed:
-        """The groups of the rows of a frame of keys."""
+        """Return the group of each row of a frame of keys."""
         groups = self.grouped(keys)
         codes = groups.ngroup().to_numpy()  # floats if some are missing
         codes = np.where(codes == codes, codes, -1).astype(np.int32)
@@ -399,8 +426,10 @@ class KeyOrder:
 
 
 def _that_add(parts: Sequence[KeyNames]) -> list[KeyNames]:
-    """The parts that have keys, and those whose dtype is the first of its kind: dtypes of all parts
-    decide what the keys of all are."""
+    """Return the parts that have keys, or whose dtypes occur in no part before.
+
+    The dtypes of all parts decide the dtypes of the combined keys.
+    """
     known: set[Any] = set()
     found = []
     for part in parts:
@@ -416,8 +445,11 @@ def _dtypes(index: Any) -> tuple[Any, ...]:
 
 
 def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
-    """The keys of all parts, one part behind the other. One key at a time, for dask's `concat`,
-    which knows categories that parts do not share, moves these keys behind the others."""
+    """Concatenate the keys of all parts.
+
+    This takes one key at a time, because dask's `concat`, which knows categories that parts do not
+    share, would move these keys behind the others.
+    """
     tables = [part.index.to_frame(index=False) for part in parts]
     columns = [
         concat([table[[name]] for table in tables], ignore_index=True) for name in tables[0].columns
@@ -426,18 +458,18 @@ def _rows_of_all(parts: Sequence[KeyNames]) -> Any:
 
 
 def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
-    """What takes the groups of a partition's rows, by the columns at some places."""
+    """Return a function that groups a partition's rows by the columns at some positions."""
     return partial(_keyed, places=tuple(places), how=how)
 
 
 def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
     keys = pd.DataFrame({i: _as_key(partition.iloc[:, at]) for i, at in enumerate(places)})
-    found = replace(how, sort=False).numbered(keys)  # the order is that of all
+    found = replace(how, sort=False).numbered(keys)  # all groups are sorted later, together
     return Keyed(found.codes, KeyNames(found.names.index, how))
 
 
 def _as_key(column: Any) -> Any:
-    """A column as keys are compared: 0.0 equals -0.0, which PyArrow tells apart."""
+    """Normalize a column to how keys are compared: 0.0 equals -0.0, which PyArrow tells apart."""
     is_of_floats = _is_arrow(column.dtype) and column.dtype.kind == "f"
     return column.mask((column == 0).fillna(False), 0.0) if is_of_floats else column
 
@@ -451,11 +483,11 @@ def _at(partition: Any, place: int | None) -> Any:
 
 
 def _graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
-    """The graph of a frame's tasks. Those of that name make the partitions.
+    """Return the graph of a frame's tasks, with those that make the partitions under that name.
 
-    A result that all partitions need, the mean in ``s - s.mean()``, is computed once for all loads,
-    and so is a shuffle. Partitions may be made of the same tasks as these: then each load does them
-    by itself.
+    A result that all partitions need, such as the mean in ``s - s.mean()``, is computed once for
+    all loads, and so is a shuffle. If partitions are made from the same tasks as these, each load
+    runs those tasks itself.
     """
     futures = {key: value for key, value in given.items() if is_future(value)}
     tasks = {key: task for key, task in convert_legacy_graph(given).items() if key not in futures}
@@ -470,9 +502,10 @@ def _graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
 
 
 def _shared(tasks: Tasks, n: int) -> set[Key]:
-    """The results of reductions, dask's or ours, that at least half of n partitions need.
+    """Return the results of reductions, dask's or ours, that at least half of n partitions need.
 
-    Nothing else, for partitions may be large, and a partition may be made of several.
+    Nothing else is shared, because partitions may be large, and a partition may be made from
+    several others.
     """
     users = Counter(need for task in tasks.values() for need in task.dependencies)
     often = (key for key, uses in users.items() if uses >= max(2, n / 2))
@@ -480,7 +513,7 @@ def _shared(tasks: Tasks, n: int) -> set[Key]:
 
 
 def _is_reduced(key: Key, tasks: Tasks) -> bool:
-    """Whether a task makes the result of a reduction, or has another name for it."""
+    """Return whether a task makes the result of a reduction, or is an alias of it."""
     task = tasks[key]
     own = task.target if isinstance(task, Alias) else key
     return is_reduction(get_name_from_key(own), tasks.get(own))
@@ -496,20 +529,20 @@ def lazily(
     frame: Any,
     name: str,
 ) -> Any:
-    """The lazy Series, DataFrame or Scalar that a function makes of some answers.
+    """Return the lazy Series, DataFrame or Scalar that a function makes from some answers.
 
     Parameters
     ----------
     answers : sequence of dask arrays
-        Of an object each.
+        Arrays of one object each.
     finish : callable
-        From what they hold to what pandas has. Deterministically tokenizable.
+        Function from these objects to an object of pandas. Deterministically tokenizable.
     meta : object
-        An empty result.
+        Empty result.
     frame : dask DataFrame or Series
-        That was asked: of its kind is the result.
+        The frame that the question is about. The result is of its kind.
     name : str
-        Of the result's tasks.
+        Prefix of the names of the result's tasks.
     """
     graph, keys = tasks_of(answers)
     own = f"{name}-{tokenize(keys, finish)}"
@@ -525,7 +558,7 @@ def lazily(
 
 
 def lazily_of(collections: Sequence[Any], finish: Callable[..., Any], meta: Any) -> Any:
-    """The lazy DataFrame that a function makes of what some collections compute to."""
+    """Return the lazy DataFrame that a function makes from the results of some collections."""
     return dd.from_delayed([delayed(finish)(*collections)], meta=meta, verify_meta=False)
 
 
@@ -537,7 +570,7 @@ def _finished(
 
 
 def _to_cudf(found: Any) -> Any:
-    """What pandas has as cuDF has it. Written to its documentation, and not tried."""
+    """Convert an object of pandas to cuDF. Written from its documentation, and not tested."""
     import cudf
 
     return cudf.from_pandas(found) if isinstance(found, pd.Series | pd.DataFrame) else found

@@ -1,4 +1,4 @@
-"""Layers of tasks: one for each chunk, and trees that merge what these report."""
+"""Layers of tasks: one task for each chunk, and trees of tasks that merge partial results."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.quiet import quietly
 
-MERGE_EVERY = 32  # parts a merge takes; dask's own 4 makes three times the tasks
+MERGE_EVERY = 32  # parts that a merge takes; dask's default of 4 makes three times as many tasks
 
 
 def objects(graph: Graph, name: str, numblocks: tuple[int, ...]) -> DaskArray:
-    """The array of a layer's tasks, each of which makes one object: a block for each."""
+    """Wrap a layer whose tasks each make one object as a dask array with one block per object."""
     chunks = tuple((1,) * n for n in numblocks)
     return DaskArray(graph, name, chunks, meta=np.empty((0,) * len(numblocks), dtype=object))
 
 
 def held(name: str, values: Sequence[Any], numblocks: tuple[int, ...]) -> DaskArray:
-    """An array of objects that are there already, one for each block, in C order."""
+    """Make a dask array of objects that exist already: one for each block, in C order."""
     places = np.ndindex(numblocks)
     nodes = {
         (name, *place): DataNode((name, *place), value)
@@ -65,21 +65,23 @@ def each_chunk(
     is_alone: bool = False,
     **arguments: Any,
 ) -> DaskArray:
-    """An array of one object for each chunk: ``function(*blocks, *results, [place], **arguments)``.
+    """Apply ``function(*blocks, *results, [place], **arguments)`` to each chunk.
+
+    The result is a dask array of one object for each chunk.
 
     Parameters
     ----------
     function : callable
-        Takes a block of each of `grids`, the results of `singles`, and the block's place in the
-        grid if `block_ids`.
+        Takes a block of each of `grids`, the results of `singles`, and, if `block_ids`, the place
+        of the block in the grid.
     name : str
-        Of the new layer.
+        Name of the new layer.
     grids : list of dask arrays
-        Of one grid of blocks, the chunks first.
+        Arrays with the same grid of blocks, the chunks first.
     singles : sequence of dask arrays
-        Of `reduced`.
+        Results of `reduced`.
     is_alone : bool
-        Whether nothing else is made of these chunks, so that the task may read its own.
+        True if nothing else uses these chunks, so that the task may read its own chunk.
     """
     x, *rest = grids
     index = tuple(range(x.ndim))
@@ -102,7 +104,7 @@ def each_chunk(
     graph, above = HighLevelGraph.merge(*needs.values()), set(needs)
     reader = graph.layers[pairs[0]]
     made: Any
-    if isinstance(reader, Blockwise):  # which dask fuses with another
+    if isinstance(reader, Blockwise):  # dask fuses a blockwise layer with another one
         made = blockwise(function, name, index, *pairs, numblocks=numblocks, **arguments)
         if is_alone and _can_be_joined(reader, graph, made):
             made = _joined(reader, made)
@@ -114,15 +116,15 @@ def each_chunk(
 
 
 def _without(graph: Graph, name: str) -> Graph:
-    """The graph but for the tasks of a name."""
+    """Remove the layer of that name from a graph."""
     layers = {each: layer for each, layer in graph.layers.items() if each != name}
     return Graph(layers, {each: graph.dependencies[each] for each in layers})
 
 
 def _can_be_joined(reader: Blockwise, graph: Graph, taker: Blockwise) -> bool:
-    """Whether a layer that makes chunks, of nothing but data, can be made one with what takes them.
+    """Return whether a layer that makes chunks from data alone can be merged with its consumer.
 
-    A reader with others behind it is left to dask, which fuses slices into it.
+    A reader with blockwise layers above it is left to dask, which fuses slices into it.
     """
     above = (graph.layers[name] for name in graph.dependencies[reader.output])
     return (
@@ -135,14 +137,17 @@ def _can_be_joined(reader: Blockwise, graph: Graph, taker: Blockwise) -> bool:
 
 
 def _joined(reader: Blockwise, taker: Blockwise) -> Blockwise:
-    """One layer for both, by a task in a task. Dask would make a graph for each chunk, and order it
-    when it runs: 0.1 ms."""
+    """Merge a layer that reads chunks with its consumer, by nesting one task in the other.
+
+    Otherwise dask would build and order a small graph for each chunk when it runs, which takes 0.1
+    ms.
+    """
     n = len(taker.indices)
     places = [0, *range(n, n + len(reader.indices) - 1)]
     renamed = {blockwise_token(i): blockwise_token(place) for i, place in enumerate(places)}
     inner = reader.task.substitute(renamed, key=reader.output)
     task = taker.task.substitute({blockwise_token(0): inner}, key=taker.output)
-    task._data_producer = reader.task.data_producer  # as of tasks that dask fuses
+    task._data_producer = reader.task.data_producer  # as dask does for tasks that it fuses
     return Blockwise(
         output=taker.output,
         output_indices=taker.output_indices,
@@ -165,16 +170,17 @@ def tasks_of_each(
     takes: Sequence[Any],
     **arguments: Any,
 ) -> dict[Key, Task]:
-    """A task for each chunk: what dask would make of a blockwise layer, in a fifth of the time.
+    """Make a task for each chunk: as a blockwise layer would, in a fifth of the time.
 
     Parameters
     ----------
     function : callable
-        Of what it `takes`, and of `arguments`.
+        Takes the values of `takes`, and `arguments`.
     name : str
-        Of the tasks.
+        Name of the tasks.
     takes : sequence
-        A name of a grid of blocks, a reference to a result, or a table of a value for each block.
+        For each argument the name of a grid of blocks, a reference to one result, or a table with a
+        value for each block.
     """
     tasks = {}
     for place in np.ndindex(numblocks):
@@ -184,14 +190,14 @@ def tasks_of_each(
 
 
 def _taken(each: Any, place: tuple[int, ...]) -> Any:
-    """What the task at a place takes; see `tasks_of_each`."""
+    """Return an argument of the task at a place; see `tasks_of_each`."""
     if isinstance(each, str):
         return TaskRef((each, *place))
     return each if isinstance(each, TaskRef) else each[place]
 
 
 def places_of(x: DaskArray) -> ArrayBlockIdDep:
-    """The place of each block in the grid, as an argument of `dask.array.blockwise`."""
+    """Return the place of each block in the grid, as an argument of `dask.array.blockwise`."""
     return ArrayBlockIdDep(x.chunks)
 
 
@@ -199,11 +205,10 @@ def places_of(x: DaskArray) -> ArrayBlockIdDep:
 
 
 def checked_by(check: Callable[..., Any], x: DaskArray, name: str) -> Source:
-    """An array of what a function hands on of each chunk, told its place and its declared shape.
+    """Wrap an array so that a function checks each chunk, given its place and declared shape.
 
-    Its task is a part of the task that takes the chunk, where that takes one alone: with a task of
-    its own dask would fuse both, and order the tasks of the result anew each time that it runs,
-    0.2 ms a chunk.
+    If one task alone takes the chunk, the check becomes a part of that task. Otherwise dask would
+    fuse two tasks, and order the tasks of the result at each run, which takes 0.2 ms a chunk.
     """
     index = tuple(range(x.ndim))
     told = x.name, index, Declared(x.chunks), index
@@ -214,7 +219,7 @@ def checked_by(check: Callable[..., Any], x: DaskArray, name: str) -> Source:
 
 
 class Declared(ArrayBlockwiseDep):
-    """The place and the shape of each chunk."""
+    """The place and the declared shape of each chunk, as a blockwise argument."""
 
     def __getitem__(self, idx: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[float, ...]]:
         return idx, tuple(sizes[i] for sizes, i in zip(self.chunks, idx, strict=True))
@@ -225,17 +230,18 @@ class Declared(ArrayBlockwiseDep):
 
 @dataclass(frozen=True)
 class _Entrance:
-    """What `checked_by` has put in front of an array.
+    """The check that `checked_by` has put in front of an array.
 
     Parameters
     ----------
     source : str
-        The array behind it.
+        Name of the array behind the check.
     graph : Graph
-        Of that array.
+        Graph of that array.
     check : callable
+        Function of a chunk and its declared place and shape.
     declared : Declared
-        What the array says of each chunk.
+        Declared place and shape of each chunk.
     """
 
     source: str
@@ -246,7 +252,7 @@ class _Entrance:
 
 @dataclass(frozen=True)
 class Entering:
-    """A function of a chunk that checks it first."""
+    """A function of a chunk, preceded by a check of that chunk."""
 
     function: Callable[..., Any]
     check: Callable[..., Any]
@@ -256,7 +262,7 @@ class Entering:
 
 
 def _entrance(x: DaskArray, turns: Collection[Key]) -> _Entrance | None:
-    """The check in front of an array, for tasks that wait for `turns` anyway; None without one."""
+    """Return the check in front of an array, for tasks that also wait for `turns`, or None."""
     layer = x.dask.layers.get(x.name)
     task = without_turn(layer, turns) if isinstance(layer, Blockwise) else None
     if task is None or next(steps_of(task)).does != "check":
@@ -282,23 +288,22 @@ def reduced(
     place: tuple[int, ...] = (),
     **arguments: Any,
 ) -> DaskArray:
-    """One task that finishes what a tree of merges makes of all objects of a grid, in the order of
-    the chunks.
+    """Reduce all objects of a grid by a tree of merges and a last task, in the order of the chunks.
 
     Parameters
     ----------
     grid : dask array
-        Of objects.
+        Array of objects.
     merge_name : str
         Prefix of the layer of merges.
     merge, finish : callable
         ``list of objects -> object``, and ``list of objects, **arguments -> result``.
     name : str
-        Of the last task.
+        Name of the last task.
     place : tuple of int
-        What is behind the name in its key.
+        Indices that follow the name in its key.
     **arguments
-        For `finish`; task references become dependencies.
+        Arguments of `finish`; task references become dependencies.
     """
     every = split_every(None, MERGE_EVERY)
     merge_name = f"{merge_name}-{tokenize(grid.name, every)}"
@@ -318,7 +323,7 @@ def in_one_place(
     place: tuple[int, ...] = (),
     **arguments: Any,
 ) -> DaskArray:
-    """One task that takes all blocks of an array, in C order: ``function(blocks, **arguments)``."""
+    """Apply ``function(blocks, **arguments)`` to all blocks of an array in one task, in C order."""
     given = List(*map(TaskRef, flatten(grid.__dask_keys__())))
     return _finished(Finish(function, name, arguments, place), grid.dask, {grid.name}, given)
 
@@ -326,14 +331,14 @@ def in_one_place(
 def of_results(
     parts: Sequence[DaskArray], function: Callable[[list[Any]], Any], name: str
 ) -> DaskArray:
-    """One task that takes the results of some reductions: ``function(results)``."""
+    """Apply ``function(results)`` to the results of some reductions, in one task."""
     given = List(*(TaskRef((part.name,)) for part in parts))
     names = {part.name for part in parts}
     return _finished(Finish(function, name, {}), merged(*parts), names, given)
 
 
 def item_of(lists: DaskArray, i: int, name: str) -> DaskArray:
-    """The i-th item of the list that each task makes."""
+    """Select the i-th item of the list that each task makes."""
     return each_chunk(_item, name, [lists], i=i)
 
 
@@ -350,15 +355,14 @@ def reduced_items(
     told: Sequence[Mapping[str, Any]],
     join: Callable[[list[Any]], Any],
 ) -> DaskArray:
-    """For each i what a tree of merges and a last task make of the i-th items of all lists, and one
-    object of these: ``join(results)``.
+    """Reduce the i-th items of all lists, for each i, and combine: ``join(results)``.
 
     Parameters
     ----------
     layer, merge, finish
         As for `reduced`.
     told : sequence of mapping
-        For each i the arguments of its last task.
+        Arguments of the last task for each i.
     """
     results = []
     for i, arguments in enumerate(told):
@@ -376,11 +380,11 @@ class Finish:
     function : callable
         ``list of objects, **arguments -> result``.
     name : str
-        Of the task.
+        Name of the task.
     arguments : dict
-        Task references become dependencies.
+        Further arguments; task references become dependencies.
     place : tuple of int
-        What is behind the name in its key.
+        Indices that follow the name in its key.
     """
 
     function: Callable[..., Any]
@@ -390,7 +394,7 @@ class Finish:
 
 
 def _finished(last: Finish, graph: Graph, above: set[str], *given: Any) -> DaskArray:
-    """The result of the last task of a reduction, which is given what others have made."""
+    """Add the last task of a reduction, which takes the results of other tasks."""
     key = (last.name, *last.place)
     task = Task(key, Step("reduce", quietly(last.function)), *given, **last.arguments)
     above = above | layers_of(last.arguments)
@@ -403,11 +407,11 @@ def reduced_together(
     merge: Callable[[list[Any]], Any],
     finishes: Sequence[Finish],
 ) -> list[DaskArray]:
-    """For each of some grids what `reduced` makes of it, by one tree of merges for all of them.
+    """Reduce each of several grids as `reduced` does, by one tree of merges for all of them.
 
-    The tree ties the grids together chunk by chunk. With a tree for each, dask would go through all
-    chunks for the first of them, and keep what the others need of every chunk until it is their
-    turn: eight box plots of ``x[k == i]`` kept all of x.
+    The tree ties the grids together chunk by chunk. With a tree for each grid, dask would process
+    all chunks for the first grid, and meanwhile hold what the other grids need of every chunk:
+    eight box plots of ``x[k == i]`` held all of x in memory.
     """
     if len(grids) == 1:
         (grid,), (last,) = grids, finishes
@@ -422,12 +426,12 @@ def finished_together(
     merge: Callable[[list[Any]], Any],
     finishes: Sequence[Finish],
 ) -> list[DaskArray]:
-    """What one tree of merges makes of a bundle of grids, for each of them.
+    """Reduce a bundle of grids by one tree of merges, and finish each grid.
 
     Parameters
     ----------
     bundle : dask array
-        As of `bundled`.
+        Result of `bundled`.
     merge_name, merge, finishes
         As for `reduced_together`.
     """
@@ -442,8 +446,10 @@ def finished_together(
 
 
 def bundled(grids: Sequence[DaskArray], label: str) -> DaskArray:
-    """The objects of some grids, for each chunk, in C order: a list for each grid, of one object or
-    of none."""
+    """Bundle the objects of several grids, for each chunk in C order.
+
+    Each bundle is a list that has a list for each grid, with one object or none.
+    """
     name = f"{label}-bundle-{tokenize([grid.name for grid in grids])}"
     columns = [[TaskRef(key) for key in flatten(grid.__dask_keys__())] for grid in grids]
     tasks = {
@@ -473,21 +479,21 @@ def _finish_one(whole: Bundle, *, i: int, finish: Callable[..., Any], **argument
 
 
 def layers_of(arguments: Mapping[str, Any]) -> set[str]:
-    """The layers of the keys that arguments refer to."""
+    """Return the names of the layers to which task references among the arguments belong."""
     references = (value for value in arguments.values() if isinstance(value, TaskRef))
     return {get_name_from_key(reference.key) for reference in references}
 
 
 def split_every(given: Any, default: int) -> int:
-    """How many parts a merge takes: what an argument says, or dask's config, or a default.
+    """Return how many parts a merge takes: by an argument, else dask's config, else a default.
 
-    As for dask's reductions, that is an integer, or a dict of integers by axis, of which the parts
-    that are merged are the product. Dask takes 1 for 2 in its config, and so is it here.
+    As for dask's reductions, this is an integer, or a dict of integers by axis whose product
+    counts. Dask takes 1 for 2 in its config, and so does this function.
 
     Raises
     ------
     ValueError
-        For all else, and for an argument below 2.
+        For anything else, and for an argument below 2.
     """
     value = config.get("split_every", None) if given is None else given
     if not value and given is None:
@@ -506,18 +512,20 @@ def split_every(given: Any, default: int) -> int:
 def merge_tree(
     parts: list[Any], every: int, merge: Callable[[list[Any]], Any], name: str, *place: int
 ) -> tuple[list[Any], dict[Any, Task]]:
-    """The tasks that merge some parts, in their order, until at most `every` are left. One that is
-    alone is merged, too: what merges give need not be of the kind that they take.
+    """Make the tasks that merge parts, in their order, until at most `every` are left.
+
+    A single part left over at a level is merged as well, because a merge may return another type
+    than it takes.
 
     Parameters
     ----------
     parts : list of keys
     every : int
-        How many parts a task takes.
+        Number of parts that a task takes.
     merge : callable
         ``list of objects -> object``.
     name, *place
-        Of the layer, and what is last in each key: a layer may hold several trees.
+        Name of the layer, and the last indices of each key: a layer may have several trees.
 
     Returns
     -------
@@ -537,16 +545,20 @@ def merge_tree(
 
 
 def size_of_groups(n: int, most: int) -> int:
-    """How many of `n` objects go to each group: as many as a merge takes, or more if there would be
-    more than so many groups."""
+    """Return the size of each group of `n` objects, for at most `most` groups.
+
+    A group has at least as many objects as a merge takes.
+    """
     return max(split_every(None, MERGE_EVERY), -(-n // most))
 
 
 def grouped(
     grid: DaskArray, size: int, function: Callable[[list[Any]], Any], name: str
 ) -> DaskArray:
-    """An array of one object for each `size` objects of a grid, in the order of the chunks:
-    ``function(list of objects)``."""
+    """Apply a function to lists of `size` objects of a grid each, in the order of the chunks.
+
+    The result is an array of one object for each list.
+    """
     keys = list(flatten(grid.__dask_keys__()))
     tasks = {}
     for i, begin in enumerate(range(0, len(keys), size)):
@@ -569,13 +581,15 @@ def _worker() -> Any:
 
 
 def is_on_a_worker() -> bool:
-    """Tell whether a worker of `distributed` runs this task."""
+    """Return whether a worker of `distributed` runs this task."""
     return _worker() is not None
 
 
 def worker_memory() -> float:
-    """Return the memory of the worker of `distributed` that runs this task, in bytes; infinite if
-    no worker runs it, or one without a limit. A worker that does not say has that of the machine.
+    """Return the memory limit in bytes of the `distributed` worker that runs this task.
+
+    It is infinite if no worker runs the task, or if the worker has no limit. A worker that does not
+    say has the memory of the machine.
     """
     worker = _worker()
     if worker is None:
@@ -587,10 +601,12 @@ def worker_memory() -> float:
 
 
 def runs_in_threads() -> bool:
-    """Tell whether dask would run tasks in threads of this process, by what is known at the call:
-    the scheduler of its config, or a client."""
+    """Return whether dask would run tasks in threads of this process.
+
+    This is judged by what is known at the call: the scheduler in dask's config, or a client.
+    """
     try:
         found = get_scheduler(cls=DaskArray)
-    except (RuntimeError, ValueError):  # of which `compute` tells
+    except (RuntimeError, ValueError):  # `compute` will raise it
         return False
     return getattr(found, "__module__", "") in ("dask.threaded", "dask.local")

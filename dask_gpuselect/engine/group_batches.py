@@ -1,8 +1,8 @@
-"""Groups of all elements, many at once: the elements of each are a row of a table.
+"""Groups of all elements as rows of tables, so that one call answers about many groups.
 
-What is asked of lanes is asked of the rows of such a table, so a question about 100,000 groups
-takes a few calls and not as many as there are groups. Rows are as long as the largest group of the
-table; what is left of a row is padding, which a mask leaves out.
+A question about lanes is asked of the rows of such a table, so 100,000 groups take a few calls
+instead of 100,000. A row is as long as the largest group of its table. Shorter groups are padded,
+and a mask leaves the padding out.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import IntArray
 
 MOST = 1 << 18
-"""Elements of a table, unless one group alone has more."""
+"""Most elements of a table, unless a single group has more."""
 
 SPARE = 1 << 16
-"""Padding of a table that costs less than another table would: a box plot of a small one takes
-1.5 ms, and sorting so many elements 1 ms. A table of many elements may have a quarter as many."""
+"""Elements of padding that cost less than one more table.
+
+A box plot of a small table takes 1.5 ms, and sorting this many elements 1 ms. In a table of many
+elements, a quarter of them may be padding.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some groups, the next to those before.
+    """A run of consecutive groups whose elements are the rows of a table.
 
     Parameters
     ----------
     groups : slice
-        Their numbers.
+        Numbers of the groups.
     parts : list of arrays or Accompanied, each of shape (n_groups, n)
-        A row for each group, of all parts together.
+        Parts of the table. A group's row is the concatenation of its rows in all parts.
     n_padded : ndarray of int64, shape (n_groups,)
-        How many elements of each row are left out because they are none.
+        Number of elements of padding in each row.
     """
 
     groups: slice
@@ -52,15 +55,14 @@ class Batch:
     n_padded: IntArray
 
     def unpadded(self, found: Any) -> Any:
-        """What was found in the table, if it tells how many elements are left out: without the
-        padding."""
+        """Remove the padding from a result that counts the elements left out."""
         if not (isinstance(found, LeftOut) and self.n_padded.any()):
             return found
         return found.less_left_out(self.n_padded)
 
 
 def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Batch]:
-    """All groups of some chunks, in order; at least one batch."""
+    """Yield all groups of some chunks in order, in at least one batch."""
     elements = _Elements(chunks)
     order, sizes = _order(elements.labels, grouping)
     stops = np.cumsum(sizes)
@@ -81,8 +83,10 @@ def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Ba
 
 
 def stretches(sizes: IntArray) -> Iterator[tuple[int, int]]:
-    """Groups that are next to each other and fill a table well, by their sizes; at least one
-    stretch."""
+    """Yield runs of consecutive groups that fill a table well, given the sizes of groups.
+
+    There is at least one run.
+    """
     start, width, filled = 0, 0, 0
     for i, n in enumerate(sizes.tolist()):
         wider, fuller = max(width, n), filled + n
@@ -95,8 +99,10 @@ def stretches(sizes: IntArray) -> Iterator[tuple[int, int]]:
 
 
 def _order(labels: Any, grouping: Grouping) -> tuple[Any, IntArray]:
-    """The places of the elements of each group, ascending, one group after the other, where the
-    labels are; and how many each has."""
+    """Return the places of the elements, sorted by group and place, and the size of each group.
+
+    The places are on the device of the labels.
+    """
     if grouping.windows is None:
         return kernels.places_in_groups(labels, grouping.number)
     places = grouping.places(np.asarray(to_host(labels)))
@@ -105,7 +111,7 @@ def _order(labels: Any, grouping: Grouping) -> tuple[Any, IntArray]:
 
 
 class _Elements:
-    """The elements of some chunks, one chunk behind the other, and what goes with them."""
+    """The concatenated elements of some chunks, with their masks, weights and labels."""
 
     def __init__(self, chunks: Sequence[Accompanied]) -> None:
         self._chunks = [_flat(chunk) for chunk in chunks]
@@ -116,8 +122,10 @@ class _Elements:
         self.labels = concatenate([each.reshape(-1) for each in labels], 0)
 
     def pieces(self, places: Any) -> list[Any]:
-        """Elements at ascending places as one row: of each chunk that has any, or of the first one
-        none."""
+        """Return the elements at ascending places as one row, split by chunk.
+
+        Chunks without such elements are left out. If all are, there is one empty part.
+        """
         edges = np.array([len(places)])
         if len(self._chunks) > 1:
             edges = to_host(namespace(places).searchsorted(places, like(self.stops, places)))
@@ -130,7 +138,7 @@ class _Elements:
         return pieces or [_row(_taken(self._chunks[0], places[:0]))]
 
     def table(self, places: Any, keeps: NDArray[np.bool_] | None) -> Any:
-        """Elements at the places of a table, but for those that are not kept."""
+        """Return the elements at a table of places, without those that are not in `keeps`."""
         table = _taken(self._together, places)
         if keeps is not None:
             mask = like(keeps, table.values)
@@ -150,7 +158,7 @@ class _Elements:
 
 
 def _flat(chunk: Accompanied) -> Accompanied:
-    """One axis of elements, and of what goes with them but labels."""
+    """Flatten a chunk and its companions other than labels."""
     arrays = {
         name: namespace(array).reshape(array, (-1,))
         for name, array in chunk.companions.items()
@@ -160,7 +168,7 @@ def _flat(chunk: Accompanied) -> Accompanied:
 
 
 def _taken(chunk: Accompanied, places: Any) -> Accompanied:
-    """The elements at some places, in an array of their shape."""
+    """Return the elements at some places, in an array of the shape of `places`."""
     is_row = isinstance(places, np.ndarray) and places.ndim == 1 and len(places) > 0
     if is_row and places[-1] - places[0] == len(places) - 1:
         return chunk[int(places[0]) : int(places[-1]) + 1]
@@ -177,12 +185,12 @@ def _taken(chunk: Accompanied, places: Any) -> Accompanied:
 
 
 def _row(chunk: Accompanied) -> Any:
-    """Elements as the only row of a table."""
+    """Return elements as the only row of a table."""
     return _plain(chunk[None])
 
 
 def _plain(chunk: Accompanied) -> Any:
-    """Elements alone, if nothing goes with them."""
+    """Return the bare elements if the chunk has no companions."""
     return chunk if chunk.companions else chunk.values
 
 
@@ -190,10 +198,10 @@ def _plain(chunk: Accompanied) -> Any:
 
 
 class GroupsOfAll(CountedGroups):
-    """What is asked of every group of all elements."""
+    """A question about every group of all elements, answered by tables of groups."""
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """The answer, by those about tables of groups."""
+        """Compute the answer table by table."""
         ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
         each = batches_of(chunks, self.grouping)
         return self.joined([batch.unpadded(ask(batch.parts)) for batch in each], -1)
@@ -225,7 +233,10 @@ class GroupsOfAll(CountedGroups):
         known: Any,
         **arguments: Any,
     ) -> Any:
-        """The report about all groups, as of so many lanes, by what is known of them."""
+        """Compute the partial result about all groups, as if each group were a lane.
+
+        `known` is what earlier loads have found of the groups.
+        """
         found = []
         for batch in batches_of(chunks, self.grouping):
             groups = batch.groups

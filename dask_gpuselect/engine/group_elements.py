@@ -1,11 +1,11 @@
-"""Groups of all elements, all of them at once: what is asked of their order statistics.
+"""Questions about groups of all elements that order statistics answer, for all groups together.
 
 `group_loads` has the graph.
 
-A run is what a group has in a part: as many chunks as one task takes.
+A run is the set of elements of one group in one part. A part is as many chunks as one task takes.
 
-Of elements of one and two bytes in few groups, one load counts how often each value occurs in each
-group: see `group_values`, and `plans`.
+For elements of one or two bytes in few groups, one load counts how often each value occurs in each
+group: see `group_values` and `plans`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from dask_gpuselect.maths.group_cuts import (
 from dask_gpuselect.maths.labels import Labels, codes_among, union
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
-# Of more groups there is nothing kept: each has a board, and 64 of them take 20 ms of a part.
+# With more groups nothing is cached: each group has a board, and 64 boards take 20 ms a part.
 MOST_KEPT_GROUPS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedElements(GroupsOfAll):
-    """What is asked of every group of all elements, where order statistics answer it, and maybe a
-    further load."""
+    """A question about every group of all elements that order statistics answer.
+
+    It may have a further load.
+    """
 
     takes_two_loads: ClassVar[bool] = True
 
@@ -49,7 +51,10 @@ class GroupedElements(GroupsOfAll):
         return self.grouping.is_lazy or self.grouping.number <= MOST_KEPT_GROUPS
 
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
-        """What brackets of all groups would take in one place, for parts of so many elements."""
+        """Return the bytes that the brackets of all groups need in one task, for these parts.
+
+        `sizes` are the numbers of elements of the parts.
+        """
         n_groups = 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
         share = pivot_share(self.of_group.n_answers)
         runs = np.maximum(np.array(sizes) // n_groups, 1)
@@ -84,8 +89,10 @@ class GroupedElements(GroupsOfAll):
         x: DaskArray,
         label: str,
     ) -> DaskArray | None:
-        """The answer by other questions, ``ask(x, question, seen)``; None if its own loads find
-        it."""
+        """Compose the answer from other questions, by ``ask(x, question, seen)``.
+
+        Return None if the question has loads of its own.
+        """
         if not self.of_group.composes_groups:
             return None
 
@@ -95,7 +102,7 @@ class GroupedElements(GroupsOfAll):
         return self.of_group.composed_of_groups(ask_groups, x, label)
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
-        """Between which numbers of groups each root has its own; None for a single one."""
+        """Return the group numbers that divide groups among several tasks; None for one task."""
         if n_roots < 2:
             return None
         n_groups = self.grouping.number
@@ -110,7 +117,7 @@ class GroupedElements(GroupsOfAll):
         *,
         edges: tuple[int, ...] | None,
     ) -> Any:
-        """The cuts of the runs in some chunks; those for each root if there are several."""
+        """Compute the cuts of the runs in some chunks, split by `edges` if given."""
         names, codes_of = self.names_in(chunks)
         share = pivot_share(self.of_group.n_answers)
         found = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
@@ -119,7 +126,7 @@ class GroupedElements(GroupsOfAll):
     def bracketed(
         self, reports: Sequence[Any], known: None, block: Block, *, n_groups: int | None
     ) -> Named:
-        """The brackets of all groups, or of the `n_groups` of one root."""
+        """Find the brackets of all groups, or of the `n_groups` that belong to one task."""
         ranks = self.of_group.order.lane_ranks
         if n_groups is not None:
             return Named(None, find_group_brackets(reports, n_groups, ranks))
@@ -135,12 +142,12 @@ class GroupedElements(GroupsOfAll):
         *,
         edges: tuple[int, ...] | None,
     ) -> Any:
-        """The tally of some chunks; those for each root if there are several."""
+        """Compute the tally of some chunks, split by `edges` if given."""
         found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), known.value)
         return found if edges is None else found.among(known.value, edges)
 
     def found(self, reports: Sequence[GroupTally], known: Named, block: Block) -> Named:
-        """The order statistics of the groups of a root."""
+        """Select the order statistics of the groups that belong to one task."""
         return Named(known.names, kernels.found_in_groups(reports, known.value))
 
     def _block_by_group(
@@ -150,13 +157,15 @@ class GroupedElements(GroupsOfAll):
         return self.numbered(names).of_groups(coded(chunks, names), dtype, shape)
 
     def numbered(self, names: Labels | None) -> GroupedElements:
-        """The question about groups that are known."""
+        """Return the question about groups with these labels, which are now known."""
         return replace(self, grouping=replace(self.grouping, n_groups=self.n_groups_of(names)))
 
 
 def renumbered(reports: Sequence[Named]) -> tuple[Labels | None, list[GroupCuts]]:
-    """The labels in all of some reports, if they are not known before, and the cuts of each with
-    the numbers of groups among these."""
+    """Return the labels in several partial results, and their cuts with group numbers among these.
+
+    If the groups were known before, there are no labels, and the cuts stay as they are.
+    """
     cuts = [report.value for report in reports]
     if reports[0].names is None:
         return None, cuts
@@ -166,7 +175,7 @@ def renumbered(reports: Sequence[Named]) -> tuple[Labels | None, list[GroupCuts]
 
 
 def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accompanied]:
-    """Chunks with the numbers of groups as their labels."""
+    """Replace the labels of chunks by the numbers of their groups."""
     if names is None:
         return chunks
     each = [kernels.codes_among(chunk.labels, names) for chunk in chunks]
@@ -178,7 +187,7 @@ def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accom
 
 @dataclass(frozen=True, eq=False)
 class GroupedElementsLoad(FurtherLoadOfAll):
-    """A further load of every group of all elements, with what the groups are called."""
+    """A further load of every group of all elements, which carries the labels of groups."""
 
     question: GroupedElements
 
@@ -202,5 +211,5 @@ class GroupedElementsLoad(FurtherLoadOfAll):
         return self._about(known).finish(reports, known.value, block, dtype, shape)
 
     def _about(self, known: Named) -> FurtherLoadOfAll:
-        """The same of groups that are known."""
+        """Return the further load about groups that are now known."""
         return FurtherLoadOfAll(self.question.numbered(known.names), self.of_group)

@@ -1,4 +1,4 @@
-"""What the first load of groups of all elements keeps, so that the second need not read.
+"""Cache of the first load for groups of all elements, so that the second load need not read.
 
 ::
 
@@ -6,9 +6,9 @@
                  │                       │
                  └─> kept of runs ──> tallies <── read, where that is not enough
 
-Each group is as an array of its own, of which every part is a chunk: it has a board, and what is
-kept of it is as of an array. A part is not read again if what was kept of all its groups covers
-their brackets.
+Each group is treated as an array of its own, whose chunks are the parts: it has a board, and its
+elements are cached as those of an array. A part is not read again if its cache covers the brackets
+of all its groups.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ from dask_gpuselect.maths.labels import Labels, codes_among
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.sizes import pivot_share
 
-# So many parts of a group are seen before there is a guess, if there are enough of them. A part is
-# read again if a single guess is wrong: of 18 groups some were, where two parts made the first.
+# Number of parts of a group that are seen before the first guess, if there are enough parts. A part
+# is read again if the guess of any group is wrong. That happened among 18 groups when two parts
+# made the first guess.
 FIRST = 8
-# Elements of a group in a part, on average, below which nothing is kept: 60 groups of 2e5 elements
-# took 2.5 times as long as two loads that cost nothing, and 1.6 times where a load took 50 ms.
+# With fewer elements of a group in a part, on average, nothing is cached: 60 groups of 2e5 elements
+# took 2.5× the time of two loads that cost nothing, and 1.6× where a load took 50 ms.
 LEAST_OF_GROUP = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
 class KeptGroups(Arrays):
-    """What the first load has kept of a part.
+    """Cached tally of a part of the data, at guessed brackets of its groups.
 
     Parameters
     ----------
     names : Labels or None
-        Of the groups in the part, if they are not known before.
+        Labels of the groups in the part; None if they are known before.
     brackets : GroupBrackets
-        Those that were guessed.
+        Brackets that were guessed.
     tally : GroupTally
-        Of the part, at these; without candidates if they wait on disk.
+        Tally of the part at these brackets; without candidates if they are on disk.
     held : Hold or Aside
         Where the candidates are.
     """
@@ -64,7 +65,7 @@ class KeptGroups(Arrays):
     held: Held
 
     def tally_at(self, proven: Named) -> GroupTally | None:
-        """The tally at the proven brackets; None if these are not covered."""
+        """Return the tally at the proven brackets; None if the cache does not cover them."""
         tally = self.tally
         if not isinstance(self.held, Hold):
             tally = tally.with_columns(self.held.read())
@@ -76,8 +77,10 @@ class KeptGroups(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class OnBoards(Arrays):
-    """What was kept of a part, if anything, and the boards of its groups: these are held as long as
-    this is, and of no meaning in another process."""
+    """The cache of a part, if any, and the boards of its groups.
+
+    The boards live as long as this object, and are dropped when it goes to another process.
+    """
 
     kept: KeptGroups | None
     boards: list[Any] = field(default_factory=list)
@@ -98,7 +101,7 @@ def cuts_and_kept(
     limits: Limits,
     board_name: str,
 ) -> tuple[Named, OnBoards]:
-    """The cuts of the runs in a part, by its number, and what is kept of them."""
+    """Compute the cuts of the runs in a part, by its number, and cache what guesses ask for."""
     cuts = question.cuts(chunks, dtype, axes, known, edges=None)
     names, runs = cuts.names, cuts.value
     n_groups = np.count_nonzero(runs.sizes)
@@ -129,12 +132,12 @@ def cuts_and_kept(
 
 
 def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
-    """What is to be kept of a group with these cuts."""
+    """Return the brackets at which a group with these cuts is cached."""
     n = np.maximum(cuts.n_valid.sum(keepdims=True), 1)
     lower, upper = (np.asarray(each, np.int64).ravel() for each in ranks(n))
     return find_brackets(cuts, lower, upper, use_distances=False)
 
 
 def tally_by_kept(on_boards: OnBoards, proven: Named) -> GroupTally | None:
-    """The tally of a part by what was kept of it; None if it has to be read."""
+    """Return the tally of a part from its cache; None if the part has to be read."""
     return None if on_boards.kept is None else on_boards.kept.tally_at(proven)

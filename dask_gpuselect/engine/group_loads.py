@@ -1,4 +1,4 @@
-"""The graph of groups of all elements: their order statistics in two loads.
+"""Graph that finds order statistics of groups of all elements in two loads.
 
 ::
 
@@ -7,10 +7,10 @@
        └────copy, waits for these──> tallies ──> elements of some groups ──┬──> answer
                                              ──> those of others ──────────┘
 
-Where there are many groups, their brackets are found in several places, each for a stretch of
-groups: so no place holds more than `root-limit` says. Where few groups have too many cuts for that,
-these are merged in a tree, and candidates wait: see `group_narrowing`. Where all come to one place,
-the first load may keep what the second would ask: see `group_keeping`.
+If there are many groups, several tasks find their brackets, each for a range of groups, so that
+none gathers more than `root-limit`. If few groups have too many cuts for that, the cuts are merged
+in a tree, and candidates wait: see `group_narrowing`. If one task finds all brackets, the first
+load may cache what the second would ask for: see `group_keeping`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ def in_two_loads(
     *,
     seen: bool,
 ) -> DaskArray:
-    """The lazy answer, by two loads of the only column; and a further one if the question has
-    it."""
+    """Answer lazily, by two loads of the only column, and a further one if the question has it."""
     columns = Columns(x, shape.axes, plan.parts, ordered=question.by_place)
     edges = question.edges(plan.n_roots)
     token = tokenize(x.name, question, plan, shape)

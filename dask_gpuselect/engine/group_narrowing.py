@@ -1,4 +1,4 @@
-"""Cuts and candidates of few large groups, narrowed before they come to the root of these groups.
+"""Narrow cuts and candidates of few large groups before one task aggregates them.
 
 ::
 
@@ -8,8 +8,8 @@
                   │                        │
                   └─────> narrower <───────┘ ──> elements
 
-A lot is of neighbouring parts. Candidates wait there on the workers. See `maths.coarse`, and
-`narrowing` for elements that are in no groups.
+A lot is a set of neighbouring parts. Its candidates wait on its worker. See `maths.coarse`, and
+`narrowing` for elements without groups.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dask_gpuselect.maths.sizes import COARSE_EVERY, GroupNarrowing
 
 
 def few_cuts(columns: Columns, cuts: Tasks, narrowing: GroupNarrowing, n_roots: int) -> list[Tasks]:
-    """The cuts of all parts, merged until they are few, for each root."""
+    """Merge the cuts of all parts until they are few, for each aggregating task."""
     most = narrowing.coarse
     merge: Callable[..., Any] = partial(_merged_cuts, most=most)
     if n_roots == 1:
@@ -54,8 +54,10 @@ def few_candidates(
     narrowing: GroupNarrowing,
     label: str,
 ) -> tuple[list[Tasks], list[Tasks]]:
-    """The tallies of lots of parts, for each root, and the brackets: both narrowed where the
-    candidates are."""
+    """Narrow the tallies of lots of parts and their brackets, where the candidates are.
+
+    Return one of each for every aggregating task.
+    """
     n_roots = len(brackets)
     merge = GroupTally.merge if n_roots == 1 else partial(_each_root, merge=GroupTally.merge)
     lots = columns.lots(merge, tallies, narrowing.waits, COARSE_EVERY)
@@ -88,7 +90,7 @@ def _merged_cuts(reports: Sequence[Named], *, most: int) -> Named:
 
 
 def _each_root(reports: Sequence[Sequence[Any]], *, merge: Callable[..., Any]) -> list[Any]:
-    """What is merged of the items of some reports, one for each root."""
+    """Merge the items of some lists that belong to the same aggregating task."""
     return [merge(list(items)) for items in zip(*reports, strict=True)]
 
 

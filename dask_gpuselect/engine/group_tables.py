@@ -1,5 +1,4 @@
-"""Groups of the rows of a table: order statistics of all columns in two loads that these share, and
-what the groups are called with them.
+"""Order statistics by group of the rows of a table: two loads serve all columns.
 
 ::
 
@@ -8,12 +7,12 @@ what the groups are called with them.
        └────copy, waits for these──> tallies ──> answers about some groups ──┬──> names,    │
                                              ──> those about others ─────────┘    answers ──┘
 
-A chunk numbers its groups by itself and says what it calls them. So labels of any kind, of any
-number of columns, are compared once for each load of a chunk, whatever is asked of how many
-columns.
+Each chunk numbers its own groups, and tells their names. So labels of any kind are compared once
+for each load of a chunk, however many columns and questions there are.
 
-Where reports may exceed `root-limit`, groups are divided among several roots. Which root a group
-comes to is told by its name alone, its *class*, for no chunk knows the groups of the others.
+If the partial results may exceed `root-limit`, groups are divided among several aggregating tasks.
+The name of a group alone determines its task, by the *class* of the name, because no chunk knows
+the groups of the others.
 """
 
 from __future__ import annotations
@@ -50,52 +49,52 @@ from dask_gpuselect.maths.sizes import pivot_share
 
 ITSELF = codes_of_names(None)
 
-# Reports take at most about so many times the bytes of the rows: of keys and columns of eight bytes
-# and one row a group 32 bytes for each 16.
+# Bytes of partial results over the bytes of rows, at most: 32 bytes over 16, for one key and one
+# column of eight bytes each, and one row a group.
 REPORTED = 2
-# Reports that are handed on, at most: each is a task, for each class of each chunk and load.
+# Most partial results that are passed on: each class of each chunk takes a task for each load.
 MOST_REPORTS = 1 << 14
 MOST_ROOTS = 64
-# Rows for each group from which on a chunk is looked at once for all classes.
+# From this number of rows for each group on, one pass over a chunk serves all classes.
 ROWS_OF_EACH = 64
 
-NO_NAME = np.uint64(0x9E3779B97F4A7C15)  # the hash of rows that are in no group
+NO_NAME = np.uint64(0x9E3779B97F4A7C15)  # hash of rows that belong to no group
 
 ADVICE = "convert it to one dtype first, df.astype({key: ...})"
 
 
 class Names(Protocol):
-    """What some groups are called, each once."""
+    """Protocol of the distinct names of some groups."""
 
     def __len__(self) -> int: ...
 
     def places(self, others: Self) -> IntArray:
-        """Where others are among these, -1 for those that are not."""
+        """Return the position of each of `others` among these names, -1 for absent ones."""
 
     @classmethod
     def union(cls, parts: Sequence[Self]) -> Self:
-        """Those of all parts, each once, in the order of answers."""
+        """Return the distinct names of all parts, in the order of answers."""
 
     def take(self, places: IntArray) -> Self:
-        """Those at some places."""
+        """Return the names at some positions."""
 
     def classes(self, n: int) -> NDArray[np.uint16]:
-        """For each name its class, one of `n`: the same for equal names, in every chunk."""
+        """Return the class of each name, one of `n`: the same for equal names in every chunk."""
 
     @classmethod
     def joined(cls, parts: Sequence[Self], order: IntArray) -> Keyed:
-        """The names of all parts in the order of answers, and for each name its place among them.
+        """Return the names of all parts in the order of answers, and each name's new position.
 
         Parameters
         ----------
         parts : sequence of Names
-            That have no name in common.
+            Names that have none in common.
         order : ndarray of int64
-            The places of the names, one part behind the other, in the order of appearance.
+            Order of first appearance of the names, as positions in the concatenated parts.
         """
 
     def hashes(self) -> NDArray[np.uint64]:
-        """A number for each that tells it from others."""
+        """Return a hash of each name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +104,9 @@ class Keyed(Arrays):
     Parameters
     ----------
     codes : ndarray of int32
-        For each row the number of its group, -1 for none.
+        Number of the group of each row, -1 for none.
     names : Names
-        Of the groups in the chunk, by their numbers.
+        Names of the groups in the chunk, by their numbers.
     """
 
     codes: NDArray[np.int32]
@@ -116,7 +115,7 @@ class Keyed(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class KeyedRows:
-    """A chunk of a table: the groups of its rows, and columns of as many elements."""
+    """A chunk of a table: the groups of its rows, and its columns."""
 
     keyed: Keyed
     columns: tuple[Any, ...]
@@ -126,8 +125,7 @@ class KeyedRows:
         return self.keyed.__sizeof__() + sum(int(column.nbytes) for column in self.columns)
 
     def by_class(self, n: int) -> Iterator[tuple[IntArray, KeyedRows]]:
-        """The rows whose groups are in each of `n` classes, one class at a time; and where the
-        names of these groups are among all."""
+        """Yield the rows of each of `n` classes of groups, with the positions of their names."""
         codes, names = self.keyed.codes, self.keyed.names
         if n == 1:
             yield np.arange(len(names)), self
@@ -146,49 +144,56 @@ class KeyedRows:
             yield at, KeyedRows(keyed, tuple(column[own] for column in self.columns))
 
     def are_many(self, n_groups: int) -> bool:
-        """Whether there are so many rows that they are looked at once for all classes of so many
-        groups. 1e8 rows of 10 keys take 6.3 s so, and 8.2 to 8.7 class by class."""
+        """Return whether one pass over all classes of `n_groups` groups is faster.
+
+        1e8 rows of 10 keys take 6.3 s in one pass, and 8.2 to 8.7 s class by class.
+        """
         return len(self.keyed.codes) >= ROWS_OF_EACH * n_groups
 
     def in_order_of_class(self, n: int) -> tuple[KeyedRows, IntArray, list[int]]:
-        """The same rows, their groups numbered one class after the other; where the names of these
-        were, and where classes begin, and the last ends."""
+        """Renumber the groups of the rows by class.
+
+        Also return the former positions of the names, and where each class begins and the last
+        ends.
+        """
         codes, names = self.keyed.codes, self.keyed.names
         order, ends = _dealt(names.classes(n), n)
-        numbers = np.full(len(names) + 1, -1, np.int32)  # the last of rows without a group
+        numbers = np.full(len(names) + 1, -1, np.int32)  # the last is for rows without a group
         numbers[order] = np.arange(len(names))
         return replace(self, keyed=Keyed(numbers[codes], names.take(order))), order, ends
 
     def of_column(self, i: int, codes: NDArray[np.int32]) -> Accompanied:
-        """A column whose elements have these numbers of groups."""
+        """Return a column whose elements are labelled with these group numbers."""
         column = self.columns[i]
         keeps = column.keeps if isinstance(column, Accompanied) else None
         return Accompanied(values_of(column), keeps, labels=codes)
 
     @property
     def mark(self) -> int:
-        """That by which two loads are known to have read the same rows, in any order: names count,
-        and their numbers do not."""
+        """The fingerprint of the rows, in any order.
+
+        It depends on the names of groups, but not on their numbers, so that two loads can be
+        compared.
+        """
         hashes = np.append(self.keyed.names.hashes(), NO_NAME)
         return fingerprints.fingerprint_of_rows([hashes[self.keyed.codes], *self.columns])
 
 
 def _dealt(class_of: NDArray[np.uint16], n: int) -> tuple[IntArray, list[int]]:
-    """The places of each of `n` classes, one class behind the other; and where classes begin, and
-    the last ends."""
+    """Sort positions by class; also return where each of `n` classes begins and the last ends."""
     counts = np.bincount(class_of, minlength=n)[:n]
     return np.argsort(class_of, kind="stable"), [0, *np.cumsum(counts).tolist()]
 
 
 def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
-    """Columns whose rows are in groups as one array, which is loaded as a whole.
+    """Pack keys and columns in one dask array, which is loaded as a whole.
 
     Parameters
     ----------
     keys : dask array
-        Its chunks are `Keyed`.
+        Groups of the rows; its chunks are `Keyed`.
     columns : sequence of dask arrays
-        One-dimensional, of the same chunks.
+        One-dimensional columns with the same chunks.
     """
     pairs = (each for column in (keys, *columns) for each in (column, (0,)))
     found: DaskArray = blockwise(
@@ -210,14 +215,14 @@ def _rows(keyed: Keyed, *columns: Any) -> Slab:
 
 @dataclass(frozen=True, eq=False)
 class OfClass(Named):
-    """What a chunk reports of the groups of a class.
+    """The partial result of a chunk about the groups of one class.
 
     Parameters
     ----------
     at : ndarray of int32
-        Where each name is among all of the chunk.
+        Position of each name among all names of the chunk.
     n_names : int
-        Of the chunk.
+        Number of names of the chunk.
     """
 
     at: NDArray[np.int32]
@@ -229,12 +234,12 @@ class OfClass(Named):
 
 @dataclass(frozen=True, eq=False)
 class Class(Named):
-    """What is known of the groups of a class.
+    """The groups of one class, with something about each of them.
 
     Parameters
     ----------
     first : ndarray of int64
-        Ascending in the order in which groups appear, of all classes.
+        First appearance of each group: numbers that ascend in that order, across all classes.
     """
 
     first: IntArray
@@ -244,13 +249,15 @@ class Class(Named):
 
     @classmethod
     def of(cls, reports: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
-        """The groups that some chunks report, nothing else known of them; and the places of each
-        chunk's among them.
+        """Collect the groups in the partial results of chunks.
 
-        Raises, while computing, a `TypeError` if the names of a chunk are not among those of all:
-        so it is where pandas does not compare dtypes, as bools with integers.
+        Also return, for each chunk, the positions of its groups among all of them.
+
+        Raises, while computing, a `TypeError` if the names of a chunk are missing from the union of
+        all names. That happens for dtypes that pandas does not compare, such as bools with
+        integers.
         """
-        # A chunk without groups has no say in what dtype the names of all have.
+        # A chunk without groups must not influence the dtype of all names.
         given = [report.names for report in reports if report.n_names] or [reports[0].names]
         names: Any = type(given[0]).union(given)
         places = [names.places(report.names) for report in reports]
@@ -264,21 +271,21 @@ class Class(Named):
 
 @dataclass(frozen=True)
 class GroupedColumns:
-    """What is asked of every group of each column of a table.
+    """A question about every group of each column of a table.
 
     Parameters
     ----------
     questions : tuple of LaneQuestion
-        For each column the one that is asked of a group as of a lane; order statistics answer it.
+        For each column a question about lanes, asked of each group; order statistics answer it.
     dtypes : tuple of dtype
-        Of the columns.
+        Dtypes of the columns.
     """
 
     questions: tuple[LaneQuestion, ...]
     dtypes: tuple[np.dtype[Any], ...]
 
     def cuts(self, rows: KeyedRows) -> tuple[GroupCuts, ...]:
-        """Of each column."""
+        """Compute the cuts of each column."""
         codes, n_groups = rows.keyed.codes, len(rows.keyed.names)
         return tuple(
             kernels.group_cuts(
@@ -288,7 +295,7 @@ class GroupedColumns:
         )
 
     def bracketed(self, reports: Sequence[OfClass], known: None, block: Block) -> Class:
-        """All groups of a class, and their brackets in each column."""
+        """Collect all groups of a class, and find their brackets in each column."""
         found, places = Class.of(reports)
         codes = [each.astype(np.int32) for each in places]
         brackets = []
@@ -306,7 +313,7 @@ class GroupedColumns:
         axes: tuple[int, ...],
         known: tuple[Class, ...],
     ) -> Any:
-        """Of each column in a chunk; those of each class, if there are several."""
+        """Compute the tally of each column in a chunk: a list of one for each class if several."""
         (rows,) = chunks
         if len(known) > 1 and rows.are_many(sum(len(each.names) for each in known)):
             return self._tally_at_once(rows, known)
@@ -316,7 +323,7 @@ class GroupedColumns:
     def _tally_at_once(
         self, rows: KeyedRows, known: Sequence[Class]
     ) -> list[tuple[GroupTally, ...]]:
-        """The tallies of all classes, by one look at each column."""
+        """Compute the tallies of all classes by one pass over each column."""
         rows, _, ends = rows.in_order_of_class(len(known))
         names = rows.keyed.names
         edges = [0, *itertools.accumulate(len(each.names) for each in known)]
@@ -345,7 +352,7 @@ class GroupedColumns:
     def answered(
         self, reports: Sequence[tuple[GroupTally, ...]], known: Class, block: Block
     ) -> Class:
-        """All groups of a class, and the answers ``(n_answers, n_groups)`` about each column."""
+        """Return the groups of a class with answers ``(n_answers, n_groups)`` for each column."""
         answers = []
         for i, question in enumerate(self.questions):
             found = kernels.found_in_groups([report[i] for report in reports], known.value[i])
@@ -354,22 +361,28 @@ class GroupedColumns:
 
 
 def numbered(keyed: Keyed, names: Names) -> NDArray[np.int32]:
-    """For each row of a chunk the number of its group among all. A group that an earlier load has
-    not seen is none of them: the marks of the chunk tell."""
+    """Return the number among all groups of each row's group.
+
+    A group that an earlier load has not seen has number -1. The fingerprint of the chunk reveals
+    it.
+    """
     places = np.append(names.places(keyed.names), -1).astype(np.int32)
     return places[keyed.codes]
 
 
 def apart(reports: list[Any]) -> Any:
-    """Reports of several classes as `Columns.divide` takes them: a single one is no list."""
+    """Return partial results of several classes as `Columns.divide` expects them.
+
+    A single one is returned without a list.
+    """
     return reports if len(reports) > 1 else reports[0]
 
 
 def classes_of(x: DaskArray) -> int:
-    """How many classes the groups of a `table` are in, each with a root of its own.
+    """Return the number of classes of groups of a `table`, each aggregated by a task of its own.
 
-    Nobody knows how many rows a chunk has, or how many groups. So a chunk counts as one of the size
-    that dask makes, and each row of it as a group.
+    The sizes of chunks and the number of groups are unknown. So each chunk counts as one of dask's
+    configured chunk size, and each of its rows as a group.
     """
     reported = REPORTED * settings.chunk_bytes() * int(x.npartitions)
     wanted = -(-reported // max(settings.n_bytes("root-limit"), 1))
@@ -377,8 +390,10 @@ def classes_of(x: DaskArray) -> int:
 
 
 def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
-    """The lazy answer, an object: names and `GroupedColumns.answered`, by two loads of a
-    `table`."""
+    """Answer a question about the groups of a `table` lazily, in two loads.
+
+    The answer is an object: a `Named` with the results of `GroupedColumns.answered`.
+    """
     columns, n = _columns(x), classes_of(x)
     token = tokenize(x.name, question, n)
     cuts = partial(_of_each_class, measure=question.cuts, among=GroupCuts.among)
@@ -392,8 +407,10 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
 
 
 def ask_counts(x: DaskArray, label: str) -> DaskArray:
-    """How many elements of each group take part, in each column of a `table`, by one load: an
-    object, `Named` with a count for each group of each column."""
+    """Count lazily, in one load, the elements of each group that take part, in each column.
+
+    The answer is an object: a `Named` with a count for each group of each column of the `table`.
+    """
     columns, n = _columns(x), classes_of(x)
     token = tokenize(x.name, n)
     counts = partial(_of_each_class, measure=_counted, among=_counts_among)
@@ -404,7 +421,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 
 
 def _columns(x: DaskArray) -> Columns:
-    """The only column of chunks, each by itself."""
+    """Return the table as a single column of chunks, each a part of its own."""
     return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
 
 
@@ -416,7 +433,7 @@ def _settled(
     reports: Tasks,
     known: Sequence[Tasks | None],
 ) -> list[Tasks]:
-    """What is settled about each class, by what is known of it."""
+    """Aggregate the partial results of each class in one task, given what is known of the class."""
     pairs = zip(columns.divide(reports, len(known)), known, strict=True)
     return [
         columns.settle(function, f"{label}-{i}-{token}", each, own)
@@ -434,7 +451,7 @@ def _of_each_class(
     measure: Callable[[KeyedRows], tuple[Any, ...]],
     among: Callable[[Any, Sequence[int]], list[Any]],
 ) -> Any:
-    """What is measured of each class of groups in a chunk; see `apart`."""
+    """Measure each class of groups in a chunk; the result is that of `apart`."""
     (rows,) = chunks
     n_names = len(rows.keyed.names)
     if n == 1 or not rows.are_many(n_names):
@@ -454,7 +471,7 @@ def _counts_among(counts: IntArray, edges: Sequence[int]) -> list[IntArray]:
 
 
 def _together(parts: Sequence[Class]) -> Named:
-    """The groups of all classes in their order, and the answers about them."""
+    """Combine the groups of all classes in their order, with their answers."""
     if len(parts) == 1:
         return parts[0]
     first = np.concatenate([part.first for part in parts])

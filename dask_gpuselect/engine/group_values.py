@@ -1,7 +1,7 @@
-"""Groups of all elements of few values: how often each value occurs in every group.
+"""Questions about groups of all elements, answered by counts of every value in each group.
 
-Reports are about the groups that a part of the data has, with what these are called where that is
-not known before.
+This serves dtypes of few values. A partial result is about the groups in a part of the data, and
+has their labels if these are not known before.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 
 @dataclass(frozen=True, eq=False)
 class Named(Arrays):
-    """What is known of groups, with their labels.
+    """Something about each of several groups, with the labels of the groups.
 
     Parameters
     ----------
     names : ndarray, group_tables.Names or None
-        Distinct, labels of elements ascending; None if they are known before.
+        Distinct labels, ascending if they are labels of elements. None if the groups are known
+        before.
     value : object, or tuple of objects
     """
 
@@ -45,13 +46,15 @@ class Named(Arrays):
 
 
 class CountedGroups(GroupedLanes):
-    """What is asked of every group of all elements, of which counts of all values may answer."""
+    """A question about every group of all elements, which counts of all values may answer."""
 
     by_place: ClassVar[bool] = False
 
     def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, CodesOf]:
-        """The labels in some chunks, if they are not known before, and what gives the number of
-        each."""
+        """Return the labels in some chunks, and a function from labels to group numbers.
+
+        The labels are None if the groups are known before.
+        """
         if not self.grouping.is_lazy:
             return None, codes_of_names(None)
         names = union([kernels.distinct_labels(chunk.labels) for chunk in chunks])
@@ -64,7 +67,7 @@ class CountedGroups(GroupedLanes):
 
     @property
     def counts_values(self) -> bool:  # type: ignore[override]
-        # Those of windows may have elements in common.
+        # Windows may share elements, so counts of elements by group do not work.
         return self.of_group.counts_values and self.grouping.windows is None
 
     @property
@@ -97,7 +100,7 @@ class CountedGroups(GroupedLanes):
 
 
 def codes_of_names(names: Labels | None) -> CodesOf:
-    """What gives the number of each label: itself, of labels that are numbers of groups."""
+    """Return a function from labels to their numbers: the identity if labels are numbers."""
     return _itself if names is None else partial(kernels.codes_among, names=names)
 
 
@@ -106,5 +109,5 @@ def _itself(labels: Any) -> Any:
 
 
 def rows(n_groups: int) -> Block:
-    """The shape of a table that has a row for each group, as far as answers depend on it."""
+    """Return the shape of a table with one row a group, as far as answers depend on it."""
     return n_groups, 0

@@ -1,8 +1,8 @@
-"""Groups of the elements of every lane: what is asked of lanes is asked of each group in them.
+"""Groups of the elements of every lane: a question about lanes is asked of each group in them.
 
-A group is a lane that is scattered. Labels travel with the chunks, as masks and weights do; a task
-takes the elements of one group after the other out of its chunks, and asks its question of them.
-So chunks need not match groups, and each chunk is loaded as often as without groups.
+A group is a subset of a lane. Labels travel with the chunks, as masks and weights do. A task takes
+the elements of one group after the other from its chunks, and applies the question to them. So
+chunks need not match groups, and each chunk is loaded as often as without groups.
 """
 
 from __future__ import annotations
@@ -27,40 +27,46 @@ from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 
 GROUP_LOOKS = 1.4
-"""How much longer passes look at elements for groups: seasons of (10957, 180, 360) float32."""
+"""Factor on the time that passes spend on elements, for groups.
+
+Measured for seasons of (10957, 180, 360) float32.
+"""
 
 WINDOW_LOOKS = 0.7
-"""The same for each window that an element is in: 366 five-day windows of (10957, 36, 72) take
-1.5 s one by one, and 0.6 where lanes are known as a whole."""
+"""Factor on that time for each window that contains an element.
+
+366 five-day windows of (10957, 36, 72) take 1.5 s one by one, and 0.6 s where whole lanes are
+known.
+"""
 
 PerGroup = tuple[Any, ...]
-"""What is known of each group."""
+"""One object for each group."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Which elements of every lane are in which group.
+    """The assignment of the elements of every lane to groups.
 
     Parameters
     ----------
     codes : ndarray or dask array
-        With the axes of the data, of size 1 along some of them. The number of the group that an
-        element is in, -1 for none; with windows, its place in the lane; or, where the groups are
-        not known before, its label, unless it is numbered.
+        Aligned with the data, of size 1 along some axes. The number of each element's group, -1 for
+        none. With windows, the element's position in the lane. If the groups are not known before,
+        the element's label, unless `is_numbered`.
     n_groups : int, or NaN
-        NaN if it is not known before.
+        Number of groups. NaN if it is not known before.
     windows : tuple of ndarray of int64, optional
-        For each group the places of its elements, ascending. Groups may have elements in common.
+        Positions of the elements of each group, ascending. Groups may share elements.
     differs : bool
-        Whether elements of different lanes at the same place may have different labels.
+        True if elements at the same position of different lanes may have different labels.
     names : dask array, optional
-        What the groups are called, where they are not known before.
+        Labels of the groups, where they are not known before.
     is_numbered : bool
-        Whether `codes` are numbers of groups that are not known before.
+        True if `codes` are numbers of groups that are not known before.
     most : float
-        How many groups there can be, where they are not known before.
+        Most groups that there can be, where they are not known before.
     sizes : tuple of int, optional
-        How many elements of every lane each group has, where that is known before.
+        Number of elements of each group in every lane, where it is known before.
     """
 
     codes: Any
@@ -74,24 +80,24 @@ class Grouping:
 
     @property
     def is_lazy(self) -> bool:
-        """Whether it is not known before which groups there are."""
+        """True if the groups are unknown until labels are read."""
         return math.isnan(self.n_groups)
 
     @property
     def number(self) -> int:
-        """How many groups there are, where that is known."""
+        """The number of groups, where it is known."""
         return int(self.n_groups)
 
     @property
     def at_most(self) -> float:
-        """How many groups there can be."""
+        """The largest possible number of groups."""
         return self.most if self.is_lazy else self.n_groups
 
     @property
     def numbered(self) -> Grouping:
-        """The same with numbers of groups instead of labels, if groups are not known before.
+        """The grouping with group numbers in place of labels, if the groups are not known before.
 
-        It takes a load of all labels to know the number of one.
+        To find the number of one label, all labels have to be loaded.
         """
         if not self.is_lazy or self.is_numbered:
             return self
@@ -111,7 +117,7 @@ class Grouping:
         return replace(self, codes=codes, is_numbered=True)
 
     def are_whole(self, labels: IntArray) -> bool:
-        """Whether these are the labels of whole lanes, so that windows say where elements are."""
+        """Return whether these are positions in whole lanes, which windows can index."""
         n = len(labels)
         return (
             n > 0
@@ -120,8 +126,10 @@ class Grouping:
         )
 
     def sizes_in(self, n: float) -> tuple[int, ...] | None:
-        """How many elements of a lane of `n` are in each group; None if that is not known before,
-        or differs between lanes."""
+        """Return the number of elements of each group in a lane of `n` elements.
+
+        Return None if it is not known before, or differs between lanes.
+        """
         codes = self.codes
         if self.is_lazy or self.differs or not isinstance(codes, np.ndarray) or not codes.size:
             return None
@@ -133,9 +141,9 @@ class Grouping:
         return tuple(count * (int(n) // codes.size) for count in counts.tolist())
 
     def places(self, labels: IntArray) -> list[IntArray]:
-        """For each group, where its elements are among elements that have these labels."""
+        """Return, for each group, the positions of its elements, given all elements' labels."""
         if self.windows is None and self.n_groups < np.iinfo(np.uint16).max:
-            labels = labels.astype(np.uint16)  # counted, not compared; and -1 comes last
+            labels = labels.astype(np.uint16)  # sorted by counting; and -1 comes last
         elif self.windows is not None and self.are_whole(labels):
             return list(self.windows)
         order = np.argsort(labels, kind="stable")
@@ -159,13 +167,13 @@ def _numbers_among(labels: Any, names: list[Labels]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """An array whose elements are in groups: what functions of arrays take for one.
+    """An array whose elements are in groups, accepted in place of an array.
 
     Parameters
     ----------
     array : dask array, array or Accompanied
     grouping : Grouping
-        Of its lanes along the axes that are reduced.
+        Groups of its lanes along the reduced axes.
     """
 
     array: Any
@@ -186,46 +194,47 @@ class Grouped:
 
 @runtime_checkable
 class LeftOut(Protocol):
-    """What is known of many lanes, and how many elements of each are left out."""
+    """Protocol of a result about many lanes that counts the elements left out of each."""
 
     def less_left_out(self, n: IntArray) -> Any:
-        """The same, if so many of the elements of each that are left out are none at all."""
+        """Subtract `n` from the numbers of elements left out of each lane."""
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The elements of a group in every lane: of each chunk that has any, or of the first one none.
+    """The elements of one group in every lane.
 
     Parameters
     ----------
     parts : list of arrays or Accompanied
-        With the axes of their chunks.
+        One part for each chunk that has such elements, or one empty part. Axes are those of the
+        chunks.
     """
 
     parts: list[Any]
 
     def of_group(self, found: Any) -> Any:
-        """What was found in the parts, if nothing but this group had been there."""
+        """Correct a result about the parts to one about the group alone."""
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedPiece(Piece):
-    """The same as all elements of every chunk, with a mask that keeps those of the group.
+    """The elements of one group, as all elements of every chunk with a mask that keeps the group.
 
     Parameters
     ----------
     others : list of arrays of bool
-        Of each part, which elements are not in the group.
+        For each part, a mask of the elements that are not in the group.
     axes : tuple of int
-        Along the lanes.
+        Axes along the lanes.
     """
 
     others: list[Any]
     axes: tuple[int, ...]
 
     def of_group(self, found: Any) -> Any:
-        # What a mask leaves out is counted, and elements of other groups are not left out.
+        # Results count what the mask leaves out; elements of other groups must not count.
         return found.less_left_out(self._n_others) if isinstance(found, LeftOut) else found
 
     @property
@@ -238,10 +247,10 @@ class MaskedPiece(Piece):
 def pieces_of_groups(
     chunks: Sequence[Accompanied], axes: tuple[int, ...], grouping: Grouping
 ) -> Iterator[Piece]:
-    """The elements of each group, one group after the other.
+    """Yield the elements of one group after the other.
 
-    The first of `axes` is along the elements of a part, and the others are of size 1, unless labels
-    differ between lanes.
+    Unless labels differ between lanes, the first of `axes` extends along the elements of a part,
+    and the others have size 1.
     """
     if grouping.differs:
         for group in range(grouping.number):
@@ -266,7 +275,7 @@ def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: i
 
 
 def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
-    """The labels of the elements of a lane: those of all lanes are the same."""
+    """Return the labels of the elements of a lane, which are the same in all lanes."""
     index = tuple(slice(None) if axis in axes else slice(0, 1) for axis in range(chunk.ndim))
     assert chunk.labels is not None
     n = math.prod(chunk.shape[axis] for axis in axes)
@@ -277,8 +286,10 @@ def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
 
 
 def _flattened(chunk: Accompanied, axes: tuple[int, ...]) -> Any:
-    """A chunk, or its elements alone if nothing goes with them, with all of `axes` along the first
-    of them."""
+    """Merge all of `axes` of a chunk into the first of them; the others get size 1.
+
+    Returns bare values if the chunk has no companions.
+    """
     whole: Any = chunk if chunk.companions else chunk.values
     if len(axes) == 1:
         return whole
@@ -294,7 +305,7 @@ def _flattened(chunk: Accompanied, axes: tuple[int, ...]) -> Any:
 
 
 def _taken(chunk: Any, places: IntArray, axis: int) -> Any:
-    """Some elements of every lane; a view where they follow each other."""
+    """Take some elements of every lane; this is a view if they are contiguous."""
     n = len(places)
     if n and places[-1] - places[0] == n - 1 and (np.diff(places) == 1).all():
         index = (slice(None),) * axis + (slice(int(places[0]), int(places[-1]) + 1),)
@@ -304,13 +315,13 @@ def _taken(chunk: Any, places: IntArray, axis: int) -> Any:
 
 def _of_places(array: Any, places: IntArray, axis: int) -> Any:
     if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
-        # np.take copies all of such an array first: of a twelfth of (365, 50, 800), 9.5 ms for 0.3
+        # np.take copies such an array first. To take 1/12 of (365, 50, 800): 9.5 ms instead of 0.3.
         return array[(slice(None),) * axis + (places,)]
     return namespace(array).take(array, like(places, array), axis=axis)
 
 
 def _of_each(chunk: Any, function: Callable[[Any], Any]) -> Any:
-    """A function of a chunk, and of its companions if it has some."""
+    """Apply a function to the values of a chunk and to each of its companions."""
     if not isinstance(chunk, Accompanied):
         return function(chunk)
     arrays = {name: function(array) for name, array in chunk.companions.items()}
@@ -322,12 +333,12 @@ def _of_each(chunk: Any, function: Callable[[Any], Any]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class GroupedLanes(LaneQuestion):
-    """What is asked of every group in every lane.
+    """A question about every group in every lane.
 
     Parameters
     ----------
     of_group : LaneQuestion
-        What is asked of one group, as if it were all of its lane.
+        Question about one group, as if it were the whole lane.
     grouping : Grouping
     """
 
@@ -355,7 +366,7 @@ class GroupedLanes(LaneQuestion):
         return 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
 
     def of_so_many(self, n_groups: int) -> GroupedLanes:
-        """The question about groups whose number was not known before."""
+        """Return the question with the number of groups, which was not known before."""
         return replace(self, grouping=replace(self.grouping, n_groups=n_groups))
 
     def elements_of_each(self, n: int) -> int:
@@ -363,7 +374,7 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def _windows_of_each(self) -> float:
-        """In how many groups an element is, on average."""
+        """The average number of groups that contain an element."""
         windows = self.grouping.windows
         if windows is None:
             return 1.0
@@ -372,14 +383,14 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def looks(self) -> float:
-        # Of whole lanes every element of windows is sorted once; in passes once for each window.
+        # In whole lanes, each element is sorted once; in passes, once for each of its windows.
         is_plain = self.grouping.windows is None
         each = GROUP_LOOKS if is_plain else WINDOW_LOOKS * self._windows_of_each
         return each * self.of_group.looks
 
     @property
     def takes_passes(self) -> bool:
-        # How many passes there are depends on how many groups share the limit.
+        # The number of passes depends on the number of groups, which share the memory limit.
         return self.of_group.has_steps and not self.grouping.is_lazy
 
     @property
@@ -405,7 +416,7 @@ class GroupedLanes(LaneQuestion):
         return self.of_groups(chunks, dtype, shape)
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """The answer, by those about one group after the other."""
+        """Compute the answer by answering one group after the other."""
         ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_one_group)
         pieces = self.pieces(chunks, shape.axes)
         return self.together([piece.of_group(ask(piece.parts)) for piece in pieces], shape)
@@ -413,7 +424,10 @@ class GroupedLanes(LaneQuestion):
     def of_no_groups(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
-        """The answer where all labels are missing: that about no lanes, which has its dtype."""
+        """Return the empty answer if all labels are missing, with the right dtype.
+
+        The dtype is that of the answer about no lanes.
+        """
         first = chunks[0]
         none = tuple(slice(None if axis in shape.axes else 0) for axis in range(first.ndim))
         found = self.of_group.block([first[none]], dtype, shape.of_one_group)
@@ -424,8 +438,10 @@ class GroupedLanes(LaneQuestion):
     def _at_once(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
     ) -> Any | None:
-        """The answers ``(n_answers, n_groups, n_lanes)`` about all groups of every lane, where that
-        is faster than one group after the other."""
+        """Compute the answers ``(n_answers, n_groups, n_lanes)`` about all groups together.
+
+        Return None where one group after the other is faster.
+        """
         if self.grouping.differs:
             return None
         labels = [_labels_of(chunk, axes) for chunk in chunks]
@@ -449,7 +465,7 @@ class GroupedLanes(LaneQuestion):
         axes: tuple[int, ...],
         places: IntArray,
     ) -> Lanes | None:
-        """What is found in all windows at once, where that is faster than one by one."""
+        """Select the order statistics of all windows together; None if one by one is faster."""
         windows = self.grouping.windows
         is_plain = all(set(chunk.companions) == {"labels"} for chunk in chunks)
         is_by_order = self.of_group.by_order and self.of_group.further is None
@@ -527,7 +543,7 @@ class GroupedLanes(LaneQuestion):
         known: PerGroup | None,
         **arguments: Any,
     ) -> PerGroup:
-        """The report of each group, by what is known of it."""
+        """Compute the partial result of each group, given what is known of it."""
         each_known = (None,) * self.grouping.number if known is None else known
         return tuple(
             piece.of_group(measure(piece.parts, dtype, axes, one, **arguments))
@@ -535,7 +551,7 @@ class GroupedLanes(LaneQuestion):
         )
 
     def together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
-        """The answer about all groups, from that about each."""
+        """Join the answers about each group along the axis of groups."""
         labels = shape.of_one_group.labels
         axis = labels.index(shape.ndim + 1 + shape.axes[0])
         found = self.joined(blocks, axis)

@@ -1,7 +1,7 @@
-"""Chunks with halos: what windows reach of the chunks around, by slices of the same load.
+"""Chunks with halos: the neighbouring elements that windows reach, as slices of the same load.
 
-A task takes slices of the tasks that make the chunks, under the keys that these have: a chunk is
-loaded once, whatever reaches into it, and several windows over one array share its loads.
+A task takes slices of the tasks that make the chunks, under the same keys. So a chunk is loaded
+once, whatever reaches into it, and several windows over one array share its loads.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from dask_gpuselect.quiet import quietly
 
 Places = NDArray[np.int64]
 Cut = tuple[int, int] | tuple[int, ...]
-"""What is taken of a chunk along an axis: from one index to before another, or some indices."""
+"""A selection along an axis of a chunk: a (start, stop) range, or indices and a final -1."""
 
 
 @dataclass(frozen=True)
 class Halo:
-    """Say how far windows reach along an axis, from the element that each stands for.
+    """The reach of windows along an axis, from the element that each stands for.
 
     Parameters
     ----------
     before, after : int
-        How many elements; may be negative.
+        Numbers of elements; may be negative.
     step : int
-        Every so manieth element has a window.
+        Every `step`-th element has a window.
     mode : {"reflect", "mirror", "nearest", "wrap"}, optional
-        Which elements stand for those beyond the ends, as in ``scipy.ndimage``; by default there
-        are none.
+        Which elements stand for those beyond the ends, as in ``scipy.ndimage``; by default none.
     """
 
     before: int
@@ -51,8 +50,7 @@ class Halo:
         return self.before + self.after + 1
 
     def standing(self, places: Places, n: int) -> Places:
-        """Return the elements that stand for those at some places along an axis of n; -1 for
-        none."""
+        """Return the elements that stand for those at positions along an axis of n; -1 for none."""
         if self.mode == "wrap":
             return places % n
         if self.mode == "nearest":
@@ -68,15 +66,16 @@ class Halo:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Hold what one chunk of answers needs along an axis.
+    """The elements that one chunk of answers needs along an axis.
 
     Parameters
     ----------
     n_answers : int
+        Number of answers.
     outside : tuple of int
-        How many elements before the first one and behind the last one are beyond the ends.
+        Number of elements beyond the ends, before the first and after the last element.
     cuts : tuple of (int, Cut)
-        Chunks, and what is taken of each.
+        Numbers of chunks, and what is taken of each.
     """
 
     n_answers: int
@@ -108,7 +107,7 @@ def stretches(reach: Halo, sizes: Sequence[int]) -> Iterator[Stretch]:
 
 
 def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
-    """Yield the elements from one to before another, as stretches of chunks."""
+    """Yield the elements from `start` to before `stop`, as ranges of chunks."""
     for chunk in range(int(np.searchsorted(ends, start, side="right")), len(sizes)):
         begin = int(ends[chunk]) - sizes[chunk]
         if begin >= stop:
@@ -118,7 +117,7 @@ def _cuts(start: int, stop: int, sizes: Sequence[int], ends: Places) -> Iterator
 
 
 def _standing(places: Places, sizes: Sequence[int], ends: Places) -> Iterator[tuple[int, Cut]]:
-    """Yield some elements in any order, by chunks."""
+    """Yield the elements at some positions, in any order, as indices into chunks."""
     chunk = np.searchsorted(ends, places, side="right")
     bounds = [0, *(np.flatnonzero(np.diff(chunk)) + 1).tolist(), len(places)]
     for i, k in itertools.pairwise(bounds):
@@ -136,25 +135,25 @@ def with_halos(
     fill: Any = None,
     new_axes: tuple[int, ...] = (),
 ) -> DaskArray:
-    """Call a function with each chunk and its halo, and return an array of what it gives.
+    """Apply a function to each chunk with its halo, and return an array of the results.
 
     Parameters
     ----------
     function : callable
-        Of a padded chunk, to what its windows answer. Deterministically tokenizable.
+        Function of a padded chunk, which returns the answers of its windows. Deterministically
+        tokenizable.
     label : str
-        Of the names of layers.
+        Prefix of the names of layers.
     x : dask array
-        Of known chunks. Those of the result are the same, but for what `step` leaves out.
+        Array of known chunks. The result has the same chunks, except for what `step` leaves out.
     reaches : sequence of Halo
         One for each axis.
     dtype : dtype
-        Of the result.
+        Dtype of the result.
     fill : scalar, optional
-        What is beyond the ends where no element stands for it; by default it is left out, as by a
-        mask.
+        Value beyond the ends where no element stands for it; by default it is masked out.
     new_axes : tuple of int
-        The sizes of axes that answers have before all others.
+        Sizes of axes that precede all others in the answers.
 
     Raises
     ------
@@ -191,8 +190,7 @@ def with_halos(
 
 
 def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dict[Any, Any]) -> Any:
-    """Return the key of what is taken of a chunk: its own, or that of a slice, whose task is
-    added."""
+    """Return the key of a chunk, or of a slice of it, adding the task of the slice if necessary."""
     place = tuple(chunk for chunk, _ in cuts)
     taken = tuple(cut for _, cut in cuts)
     whole = tuple((0, sizes[i]) for i, sizes in zip(place, x.chunks, strict=True))
@@ -205,8 +203,7 @@ def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dic
 
 
 def sliced(chunk: Any, taken: Sequence[Cut], *, copies: bool = True) -> Any:
-    """Take a part of a chunk; a copy, which does not keep the chunk in memory, unless that is
-    said."""
+    """Take a part of a chunk, as a copy that does not keep the chunk in memory if `copies`."""
     plain = tuple(slice(*cut) if cut[-1] >= 0 else slice(None) for cut in taken)
     found = chunk[plain]
     for axis, cut in enumerate(taken):
@@ -217,7 +214,7 @@ def sliced(chunk: Any, taken: Sequence[Cut], *, copies: bool = True) -> Any:
 
 @dataclass(frozen=True)
 class Padded:
-    """Put slices of chunks together, and call a function with that, in a task."""
+    """A task that joins slices of chunks, and applies a function to the result."""
 
     function: Callable[..., Any]
     fill: Any
@@ -252,8 +249,7 @@ def _concatenated(parts: Sequence[Any], axis: int) -> Any:
 
 
 def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> Any:
-    """Widen a chunk by so many elements before and behind along each axis, of one value, or left
-    out by the mask."""
+    """Pad a chunk before and behind along each axis, with one value, or masked out."""
     if not any(map(any, outside)):
         return chunk
     values = values_of(chunk)
@@ -277,7 +273,7 @@ def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
 
 
 def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
-    """Widen an array in memory by what its windows reach beyond its ends."""
+    """Pad an array in memory by what its windows reach beyond its ends."""
     own = [next(stretches(reach, (n,))) for reach, n in zip(reaches, array.shape, strict=True)]
     parts = [
         sliced(array, [cut for _, cut in cuts], copies=False)

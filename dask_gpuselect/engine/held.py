@@ -1,4 +1,4 @@
-"""Questions about all elements that are answered where these lie, by no task for each chunk."""
+"""Answers to questions about all elements of data in memory, without a task for each chunk."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ from dask_gpuselect.maths.value_counts import is_countable
 
 
 def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
-    """The answer about all elements of an array, or of `Several`: by counts of all values where
-    these are best, else in place."""
+    """Answer a question about all elements of an array, or of `Several`.
+
+    Values are counted if that is fastest. Otherwise the data are selected in place.
+    """
     if not is_best_counted(values, dtype, question):
         return answer_in_place(values, dtype, question)
     return answer_by_values(value_counts(values, dtype), question)
 
 
 def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bool:
-    """Tell whether an array in memory had best be counted value by value. `Several` are read in
-    place: on an H100 a box of 2^28 uint16 in 8 chunks took 10 ms more by counts, each of which is
-    waited for."""
+    """Return whether counting every value is the fastest way to answer, for an array in memory.
+
+    `Several` are read in place: on an H100, a box plot of 2^28 uint16 in 8 chunks took 10 ms more
+    by counts, because the host waits for each of them.
+    """
     if len(parts_of(values)) > 1 or not (question.counts_values and is_countable(dtype)):
         return False
     is_about_ranks = question.ranks_of_sample(math.prod(values.shape)) is not None
@@ -41,8 +45,10 @@ def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bo
 
 
 def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
-    """The answer about all elements of an array, or of `Several`: by a sample and one read, if the
-    sample guesses well; else by two reads, or three."""
+    """Answer a question about all elements of an array, or of `Several`, without counting values.
+
+    This takes a sample and one read if the sample guesses well, and otherwise two or three reads.
+    """
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
@@ -64,13 +70,13 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
 
 
 def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
-    """What is gathered of all parts, whose cuts prove the brackets."""
+    """Measure all parts at brackets that their cuts prove."""
     proven = Proven.by(cuts, brackets, (len(parts),))
     found = [proven.tally(part, (i,), dtype) for i, part in enumerate(parts)]
     return found[0] if len(found) == 1 else kernels.merged(found, parts[0])
 
 
 def answer_held(chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form) -> Any:
-    """The answer about all elements of chunks that one device holds."""
+    """Answer a question about all elements of chunks that are in the memory of one device."""
     chunks = [chunk for chunk in chunks if math.prod(chunk.shape)] or chunks[:1]
     return form.made(answer_in_memory(kernels.together(chunks), dtype, question))

@@ -1,4 +1,4 @@
-"""The graph of two loads of which the first keeps what the second would ask.
+"""Graph of two loads, the first of which caches what the second would ask for.
 
 ::
 
@@ -10,17 +10,17 @@
                                                │
                                              merge ──> answer
 
-A report has the cuts of a chunk and, as soon as those before it let guess the bracket, the elements
-that are inside the guess: see `boards`. When the bracket is proven, it is decided which guesses
-cover it. The second load of a chunk reads it only if its guess does not, by a task that holds what
-it takes to read: see `reads`.
+A partial result has the cuts of a chunk. Once the chunks before it allow a guess of the bracket, it
+also has the elements inside the guess: see `boards`. When the bracket is proven, one task decides
+which guesses cover it. The second load of a chunk reads it only if its guess does not cover the
+bracket, by a task that contains the tasks to read the chunk: see `reads`.
 
-A task that answers waits for the bracket and, apart from that, for what was kept of its chunks:
-`dask.order` takes time in proportion to the number of such tasks times that of chunks. So chunks
-are in groups, of which there are at most `GROUPS`.
+A task that answers for chunks depends on the bracket and, separately, on what was cached of its
+chunks. `dask.order` takes time in proportion to the number of such tasks times the number of
+chunks. So chunks are put in at most `GROUPS` groups.
 
-The chunks of a group are not neighbours: groups are spread over the grid, so that the first ones
-tell something of all of it.
+The chunks of a group are not neighbours: each group is spread over the grid, so that the first
+groups are representative of all of it.
 """
 
 from __future__ import annotations
@@ -69,28 +69,29 @@ from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
 
-# With fewer chunks most are loaded before there is a guess.
+# If there are fewer chunks, most are loaded before there is a guess.
 FEW_CHUNKS = 8
 GROUPS = 128
 MOST_PARTS = 1 << 12
-# A guess may hold so many times what it lets expect.
+# A chunk may cache this many times the elements that its guess predicts.
 ROOM = 2.0
 LEAST_ROOM = 1 << 12  # elements
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """How the chunks of some arrays are loaded together, and kept.
+    """A plan to load the chunks of some arrays together, and to cache parts of them.
 
     Parameters
     ----------
     reads : Reads
-        Of the arrays.
+        How the arrays are read.
     limits : Limits
+        How many bytes may be cached.
     annotations : mapping
-        Of the tasks that read.
+        Annotations of the tasks that read.
     n_groups : int
-        Of chunks, at most.
+        Most groups of chunks.
     """
 
     reads: Reads
@@ -100,17 +101,17 @@ class Keeping:
 
     @classmethod
     def of(cls, reads: Reads, n_groups: Sequence[int]) -> Keeping:
-        """Keep by the limits of dask's config, in the largest of these numbers of groups."""
+        """Make a `Keeping` with dask's configured limits and the largest number of groups."""
         return cls(reads, limits(), next(iter(reads.annotations), {}), max(n_groups))
 
     @property
     def size(self) -> int:
-        """Chunks of a group."""
+        """The number of chunks in a group."""
         return group_size(self.n_chunks, self.n_groups)
 
     @property
     def places(self) -> list[list[Place]]:
-        """Of the chunks of each group, in the order in which they are taken."""
+        """The places of the chunks of each group, in the order in which they are loaded."""
         numblocks = self.reads.arrays[0].numblocks
         chunks = self.order.chunks(0, self.n_chunks)
         along = (each.tolist() for each in np.unravel_index(chunks, numblocks))
@@ -123,39 +124,51 @@ class Keeping:
 
     @property
     def order(self) -> ChunkOrder:
-        """In which order the chunks are taken."""
+        """The order in which the chunks are loaded."""
         return ChunkOrder.evenly(self.n_chunks)
 
 
 def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
-    """Chunks of a group, of which there are so many at most. What narrows cuts may want more of
-    them, and then has them all."""
+    """Return the number of chunks in a group, for at most `n_groups` groups.
+
+    More than `GROUPS` groups are made only where narrowing of cuts asks for them.
+    """
     return -(
         -n_chunks // (n_groups if n_groups > GROUPS else min(GROUPS, 2 * math.isqrt(n_chunks)))
     )
 
 
 def limits() -> Limits:
-    """What may be kept, by dask's config."""
+    """Return the limits of what may be cached, from dask's config."""
     return Limits(settings.n_bytes("keep-limit"), settings.directory("keep-spill"))
 
 
 def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
-    """Why each chunk of some arrays takes two loads whatever it holds; nothing if it may take one.
+    """Return why every chunk of some arrays needs two loads, or "" if one load may be enough.
 
-    What is cheap to know is looked at first.
+    Conditions that are cheap to check come first.
     """
     are_few = "chunks are few", lambda: reads.arrays[0].npartitions < FEW_CHUNKS
-    are_not = "too much would be kept", lambda: not all(each.keeps for each in questions)
+    are_not = "too much would be cached", lambda: not all(each.keeps for each in questions)
     return _first_why(reads, dict([are_few, are_not]))
 
 
 def why_groups_twice(reads: Reads, n_parts: int, n_roots: int, *, keeps: bool) -> str:
-    """The same of an array whose elements are in groups, by how many parts of it a task each takes,
-    and in how many places groups are looked at."""
+    """Return why every chunk of an array in groups needs two loads, or "" if one may be enough.
+
+    Parameters
+    ----------
+    reads : Reads
+    n_parts : int
+        Number of parts of the array, each measured by one task.
+    n_roots : int
+        Number of tasks among which the aggregation of groups is divided.
+    keeps : bool
+        True if the question allows caching.
+    """
     whys: dict[str, Callable[[], bool]] = {
         "parts of several chunks are few": lambda: n_parts < FEW_CHUNKS,
-        # A task that answers waits for all others and, apart from that, for its own.
+        # A task that answers depends on all parts and, separately, on its own: see the module.
         "parts are many": lambda: n_parts > MOST_PARTS,
         "groups are many": lambda: n_roots > 1 or not keeps,
     }
@@ -163,24 +176,25 @@ def why_groups_twice(reads: Reads, n_parts: int, n_roots: int, *, keeps: bool) -
 
 
 def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
-    """The first reason that holds, of some of its own and of those that are anybody's."""
+    """Return the first reason that holds, among the caller's own and the common ones."""
     x, *others = reads.arrays
     whys: dict[str, Callable[[], bool]] = {
         "keep-limit is 0": lambda: not limits().n_bytes,
         **own,
         "chunks are in memory": lambda: any(each.is_in_memory for each in reads.arrays),
-        # What is kept of them goes to the host: quartiles of 8 chunks of 512 MiB take 392 ms on an
-        # H200, and 36 in two loads.
+        # Their cached elements go to the host: quartiles of 8 chunks of 512 MiB take 392 ms on an
+        # H200, but 36 ms in two loads.
         "chunks are made on a device": lambda: any(
             each.is_on_device and not each.is_staged for each in reads.arrays
         ),
-        "chunks of the arrays differ": lambda: any(y.numblocks != x.numblocks for y in others),
-        # A task that answers for a group may have to read its chunks: from several workers' disks.
+        "the arrays have different chunks": lambda: any(y.numblocks != x.numblocks for y in others),
+        # A task that answers for a group may have to read its chunks, which would then come from
+        # the disks of several workers.
         "chunks come from a shuffle": lambda: bool(reads.of_shuffles),
-        # If a worker is lost, a task that answers may have to read a chunk. It would need what is
-        # persisted of all chunks of its group for that.
+        # If a worker is lost, a task that answers may have to read a chunk. So it would depend on
+        # the persisted data of all chunks of its group.
         "chunks are made of persisted data": lambda: reads.take_futures,
-        # What several chunks are made of would be made for each of them.
+        # Tasks that several chunks share would run once for each of these chunks.
         "chunks share work": lambda: not reads.are_apart,
         "tasks that load have different annotations": lambda: len(reads.annotations) > 1,
     }
@@ -192,14 +206,16 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class FirstReport(Arrays):
-    """What the first load says of a chunk.
+    """The partial result of the first load about a chunk.
 
     Parameters
     ----------
     cuts : Cuts
+        Cuts of the chunk.
     kept : Kept or None
+        What was cached of the chunk, if anything.
     board : object
-        Held as long as this is, and of no meaning in another process.
+        The board, which lives as long as this object. None in another process.
     """
 
     cuts: Cuts
@@ -219,7 +235,7 @@ def reports_of(
     *,
     is_marked: bool,
 ) -> DaskArray:
-    """The reports of every chunk of an array."""
+    """Measure every chunk of an array in the first load, and cache what a guess asks for."""
     source = private_copy(x, f"load 1 of {among or x.name}")
     arguments: dict[str, Any] = {
         "dtype": x.dtype,
@@ -271,7 +287,7 @@ def _report(
 
 
 def _most_of(guess: Guess, n: int) -> int:
-    """How many elements may be kept of a chunk of `n`."""
+    """Return how many elements of a chunk of `n` elements may be cached."""
     return int(ROOM * guess.share * n) + LEAST_ROOM
 
 
@@ -280,7 +296,7 @@ def _most_of(guess: Guess, n: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Group(Arrays):
-    """The reports of some chunks: of each array, in the order in which they are taken."""
+    """Partial results of a group of chunks, for each array, in the order of loading."""
 
     cuts: list[Cuts]
     kept: list[list[Kept | None]]
@@ -298,11 +314,11 @@ class Group(Arrays):
 
 
 Guesses = list[tuple[Brackets | None, int]]
-"""Of some chunks in order: what was kept of so many one after the other."""
+"""Guessed brackets of consecutive chunks, run-length encoded as (brackets, number of chunks)."""
 
 
 def grouped(keeping: Keeping, reports: Sequence[DaskArray]) -> DaskArray:
-    """The reports of all arrays, in groups of chunks."""
+    """Collect the partial results of all arrays in groups of chunks."""
     name = f"quantile-groups-{tokenize([each.name for each in reports], keeping.size)}"
     tasks = {}
     for i, places in enumerate(keeping.places):
@@ -313,7 +329,7 @@ def grouped(keeping: Keeping, reports: Sequence[DaskArray]) -> DaskArray:
 
 
 def cuts_of(groups: DaskArray, i: int) -> DaskArray:
-    """The cuts of the i-th array, for each group."""
+    """Select the cuts of the i-th array in each group."""
     name = f"quantile-cuts-{tokenize(groups.name, i)}"
     return graphs.each_chunk(_cuts_of, name, [groups], i=i)
 
@@ -325,10 +341,10 @@ def _cuts_of(group: Group, *, i: int) -> Cuts:
 # --- Load 2 -------------------------------------------------------------------------------------
 
 Measure = Callable[[Any, Proven, Place], Gathered]
-"""What a chunk says at proven brackets, told its place."""
+"""Type of a function that measures a chunk at proven brackets: (chunk, brackets, place)."""
 
 MergeGathered = Callable[[list[Gathered]], Any]
-"""What becomes of all that is gathered of some chunks."""
+"""Type of a function that merges what was gathered of some chunks."""
 
 
 def second_loads(
@@ -341,7 +357,7 @@ def second_loads(
     is_marked: bool,
     merge: MergeGathered = Gathered.merge,
 ) -> list[DaskArray]:
-    """What is asked of every chunk at the brackets, for each array: merged in groups."""
+    """Measure every chunk at the proven brackets, for each array, merged in groups of chunks."""
     arrays = keeping.reads.arrays
     token = tokenize(groups.name, [each.name for each in brackets])
     guesses = graphs.each_chunk(_guesses_of, f"{label}-guesses-{token}", [groups])
@@ -381,7 +397,7 @@ def second_loads(
 
 
 def _guesses_of(group: Group) -> list[list[Guesses]]:
-    """For each array what was guessed for its chunks."""
+    """Return, for each array, the guessed brackets of the chunks in a group."""
     found = []
     for column in group.kept:
         runs: Guesses = []
@@ -406,7 +422,7 @@ def _decide(
     weigh: list[bool],
     **proven: Proven,
 ) -> list[NDArray[np.bool_]]:
-    """For each array which of its chunks need not be read again, in C order."""
+    """Return, for each array, which of its chunks need not be read again, in C order."""
     columns = graphs.merge_columns(parts, _joined)
     decided = []
     for (runs,), each, weighs in zip(columns, proven.values(), weigh, strict=True):
@@ -424,7 +440,7 @@ def _decide(
 
 
 Second = Gathered | Unread
-"""What the second load says of a chunk, or how to read it where the first load has kept that."""
+"""The second load's partial result of a chunk, or how to read the chunk if that was skipped."""
 
 
 def _second(
@@ -433,7 +449,7 @@ def _second(
     decided: list[NDArray[np.bool_]],
     *told: Any,
 ) -> list[Second]:
-    """Of each array what its chunk at a place says, if the first load has not kept that."""
+    """Measure the chunk at a place, for each array, unless the first load has cached its answer."""
     *proven, measures, shared = told
     found: list[Second] = []
     for i, (each, measure) in enumerate(zip(proven, measures, strict=True)):
@@ -452,8 +468,7 @@ def _answered(
     name: str,
     merge: MergeGathered,
 ) -> DaskArray:
-    """What all chunks of a group say at the brackets, by what was kept of them or by their second
-    loads."""
+    """Combine what was cached of the chunks of each group with their second loads."""
     proven = List(*(TaskRef((each.name,)) for each in brackets))
     shared = keeping.reads.shared
     told: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge, "shared": shared}
@@ -504,10 +519,11 @@ def _by_kept(
     measure: Measure,
     weighs: bool,
 ) -> Gathered:
-    """What a chunk says by what was kept of it.
+    """Measure a chunk at proven brackets, from what was cached of it.
 
-    It was decided that this is enough. But if a worker is lost, dask makes its reports anew, and
-    these may have kept something else, or nothing. Then the chunk is read here.
+    It was decided that the cache is sufficient. But if a worker is lost, dask computes its partial
+    results again, and these may have cached something else, or nothing. Then the chunk is read
+    here.
     """
     if kept is None or not covers(kept.brackets, proven.brackets, weighs=weighs):
         return measure(unread.read(known), proven, place)

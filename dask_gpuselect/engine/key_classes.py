@@ -1,9 +1,9 @@
-"""Classes of keys: so that several tasks can look at the groups of a table, each at those of one
-class.
+"""Classes of keys, which divide the groups of a table among several tasks.
 
-Equal keys are in one class, in every process, whatever dtypes partitions have for them: 1, 1.0 and
-True, a date in seconds and in nanoseconds, a word of Python and of PyArrow. Equal is what pandas'
-groupby has for one key once partitions are one table. Unequal keys may share a class.
+Equal keys are in one class, in every process, whatever their dtype in each partition: 1, 1.0 and
+True, a date in seconds and in nanoseconds, a word of Python and of PyArrow. Keys are equal if
+pandas' groupby treats them as one key once partitions are one table. Unequal keys may share a
+class.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from numpy.typing import NDArray
 
 Forms = NDArray[np.uint64]
 Form = Callable[[NDArray[np.object_]], Forms]
-"""From objects of one type to a number for each."""
+"""Type of a function from objects of one type to a number for each."""
 
 MISSING = np.uint64(0xD1B54A32D192ED03)
-# Of objects that no rule here knows. All of them are in one class.
+# Form of objects that no rule here covers. All of them are in one class.
 OTHER = np.uint64(0x8CB92BA72F3D8DD7)
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def classes(index: Any, n: int) -> NDArray[np.uint16]:
-    """The class of each key, one of `n`.
+    """Return the class of each key: a number below `n`.
 
     Parameters
     ----------
     index : pandas.Index
-        Of keys; of several for each row a MultiIndex.
+        Keys; a `MultiIndex` if there are several for each row.
     n : int
+        Number of classes.
     """
     found: Forms = np.zeros(len(index), np.uint64)
     for form in _of_columns(index):
@@ -51,13 +52,13 @@ def _of_columns(index: Any) -> list[Forms]:
 
 
 def _of_codes(values: Any, codes: NDArray[Any]) -> Forms:
-    """Of values that codes stand for, -1 for a missing one."""
+    """Return the forms of values that codes stand for, -1 for a missing value."""
     found: Forms = np.append(forms(values), MISSING)[codes]
     return found
 
 
 def forms(values: Any) -> Forms:
-    """A number for each key of an index, the same for equal keys."""
+    """Return a number for each key of an index, the same for equal keys."""
     dtype = values.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return _of_codes(values.categories, np.asarray(values.codes))
@@ -75,15 +76,19 @@ def forms(values: Any) -> Forms:
 
 
 def _of_numbers(values: NDArray[Any]) -> Forms:
-    """By their float64, which is what pandas compares integers with floats in: integers beyond
-    2**53 share one with their neighbours."""
+    """Return the float64 bits of numbers, because pandas compares integers with floats as float64.
+
+    Integers beyond 2**53 share their form with their neighbours.
+    """
     floats = values.astype(np.float64) + 0.0  # zeros of both signs have one form
     return np.where(np.isnan(floats), MISSING, floats.view(np.uint64))
 
 
 def _of_dates(values: NDArray[Any]) -> Forms:
-    """Of dates or time differences, by seconds and nanoseconds: whatever the unit, no date
-    overflows."""
+    """Return the forms of dates or time differences, from whole seconds and nanoseconds.
+
+    So no date overflows, whatever its unit.
+    """
     unit, _ = np.datetime_data(values.dtype)
     seconds, rest = np.divmod(values.view(np.int64), PER_SECOND[unit])
     parts = _of_seconds(seconds, rest * (PER_SECOND["ns"] // PER_SECOND[unit]))
@@ -95,7 +100,7 @@ def _of_seconds(seconds: NDArray[np.int64], nanoseconds: NDArray[np.int64]) -> F
 
 
 def _mixed(x: Forms) -> Forms:
-    """Numbers whose every bit depends on all bits of others (SplitMix64's last step)."""
+    """Hash numbers so that every bit depends on all bits (the last step of SplitMix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -118,8 +123,8 @@ def _of_objects(values: NDArray[np.object_]) -> Forms:
 
 
 def _form_of(kind: type) -> Form | None:
-    """What gives the forms of objects of a type; None where nothing here is sure of it."""
-    # A time difference of NumPy is a number, too, and bool of NumPy is none.
+    """Return the function that forms objects of a type; None if no rule here is sure of it."""
+    # The order of rules matters: np.timedelta64 is a `numbers.Number`, too. np.bool_ is not.
     for kinds, form in RULES:
         if issubclass(kind, kinds):
             return form
@@ -127,9 +132,9 @@ def _form_of(kind: type) -> Form | None:
 
 
 def _of_words(values: NDArray[np.object_]) -> Forms:
-    """By a hash that is the same in every process; Python's own is not."""
+    """Hash strings with a hash that is the same in every process; Python's own is not."""
     words = np.empty(len(values), object)
-    words[:] = [str.__str__(value) for value in values]  # of a subclass what it is equal to
+    words[:] = [str.__str__(value) for value in values]  # a subclass of str becomes an equal str
     return np.asarray(pd.util.hash_array(words, categorize=False))
 
 
@@ -138,7 +143,7 @@ def _of_python_numbers(values: NDArray[np.object_]) -> Forms:
 
 
 def _as_float(value: Any) -> float:
-    """The float that is nearest to a number, or to its real part: that of all equal numbers."""
+    """Return the float nearest to a number, or to its real part: the same for all equal numbers."""
     real: Any = value.real if isinstance(value, numbers.Complex) else value
     try:
         return float(real)
@@ -151,11 +156,11 @@ def _of_moments(values: NDArray[np.object_]) -> Forms:
 
 
 def _of_moment(value: Any) -> np.uint64:
-    """Of a date or a time difference, as of an array of one."""
+    """Return the form of a date or a time difference, equal to that in an array."""
     try:
         is_date = isinstance(value, date | np.datetime64)
         found: Any = pd.Timestamp(value) if is_date else pd.Timedelta(value)
-    except (ValueError, OverflowError):  # pandas has no such moment: nothing it has is equal
+    except (ValueError, OverflowError):  # out of pandas' range, so no key of pandas equals it
         return OTHER
     naive = found if not is_date or found.tz is None else found.tz_convert(None)
     form: np.uint64 = _of_dates(np.array([naive.asm8]))[0]

@@ -1,7 +1,6 @@
-"""The graph of what is asked of every lane along some axes: the elements that differ in these axes
-alone.
+"""Graph of a question about every lane along some axes.
 
-Nothing is rechunked, and the output has the input's other chunks.
+Nothing is rechunked, and the answer has the chunks of the data along the axes that are not reduced.
 """
 
 from __future__ import annotations
@@ -48,20 +47,21 @@ def ask_lanes(
     seen: bool = False,
     names: DaskArray | None = None,
 ) -> DaskArray:
-    """The lazy answer to a question about every lane of a dask array.
+    """Answer a question about every lane of a dask array lazily.
 
     Parameters
     ----------
     label : str
-        For the names of the layers.
+        Prefix of the names of the layers.
     shape : AnswerAxes
-        Of the answer. Not all axes are reduced.
+        Axes of the answer. Not all axes of the data are reduced.
     dtype : dtype or None
-        Of the answer; None if each block of it is an object.
+        Dtype of the answer; None if each block of it is an object.
     seen : bool
-        Whether each block is a `Seen`, for a caller who loads the array again.
+        True if each block of the answer is a `KnownChunks`, for a caller that loads the array
+        again.
     names : dask array, optional
-        As many as there are groups, where that is not known before.
+        The labels of the groups, where their number is not known before.
     """
     axes = shape.axes
     plan = plan_lanes(x, axes, question, is_one_lane=shape.is_one_lane, may_write=not seen)
@@ -115,7 +115,7 @@ def _ask(
     seen: bool,
     names: DaskArray | None,
 ) -> DaskArray:
-    """The answer about all of `x`, or about a slab of every chunk."""
+    """Answer a question about all of `x`, or about a slab of every chunk."""
     label = f"{label}-seen" if seen else label
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
@@ -127,11 +127,11 @@ def _ask(
         shape.labels,
         x,
         tuple(range(x.ndim)),
-        *([] if names is None else [names, (2 * x.ndim + 1,)]),  # a label that no axis has
+        *([] if names is None else [names, (2 * x.ndim + 1,)]),  # a label that no axis uses
         name=f"{label}-{tokenize(x.name, question, shape)}",
         new_axes=shape.new_axes(question.n_answers),
         concatenate=False,
-        align_arrays=False,  # which would leave out chunks without elements
+        align_arrays=False,  # aligning would drop chunks without elements
         dtype=meta.dtype,
         meta=meta,
     )
@@ -144,19 +144,19 @@ def _ask(
 def _sources(
     x: DaskArray, plan: LanePlan, axes: tuple[int, ...], *, seen: bool
 ) -> tuple[list[DaskArray], int]:
-    """What each slab or share is made of, or, of a plan without, what all is; and the axis along
-    which chunks are divided.
+    """Return the array for each slab or share, and the axis along which chunks are divided.
 
-    A task that takes several chunks holds them until the last is there, and so reads them for
-    itself: were they those of another question, along another axis perhaps, each would wait for the
-    other's order. Questions about the same array along the same axes share them.
+    A plan without slabs or shares has one array. A task that takes several chunks holds them until
+    the last one arrives, so the chunks are loaded for it alone: if it shared them with another
+    question, perhaps along another axis, each would wait for chunks in the other's order. Questions
+    about the same array along the same axes share the load.
     """
     axis = slab_axis(x, axes)
     if plan.slabs > 1:
         n, about = plan.slabs, f"of {x.name} along {axes}"
         each = (private_copy(x, f"slab {i} of {n} {about}") for i in range(n))
-        # What is in memory cannot change, and a view of it holds nothing more. But a caller who
-        # loads it again compares fingerprints.
+        # Data in memory cannot change, and a view of them holds no further memory. But a caller who
+        # loads them again compares fingerprints.
         cut = _share if Source.of(x).is_in_memory and not seen else _slab
         return [_part(source, cut, axis, i, n) for i, source in enumerate(each)], axis
     is_shared = plan.name == "tails"  # one load of every chunk for all shares
@@ -174,7 +174,7 @@ def _sources(
 
 
 def _part(source: DaskArray, cut: Callable[..., Slab], axis: int, i: int, n: int) -> DaskArray:
-    """Number `i` of `n` parts of every chunk."""
+    """Select part `i` of `n` of every chunk."""
     sizes = tuple(size * (i + 1) // n - size * i // n for size in source.chunks[axis])
     part: DaskArray = map_blocks(
         cut,
@@ -191,13 +191,16 @@ def _part(source: DaskArray, cut: Callable[..., Slab], axis: int, i: int, n: int
 
 
 def _slab(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
-    """A part of a chunk that is loaded for it alone."""
-    piece = copied(_cut(chunk, axis, i, n))  # a view would keep the chunk
+    """Copy a part of a chunk that is loaded for this part alone."""
+    piece = copied(_cut(chunk, axis, i, n))  # a view would keep the chunk in memory
     return Slab(piece, fingerprints.begun_fingerprint(chunk))
 
 
 def _share(chunk: Any, *, axis: int, i: int, n: int) -> Slab:
-    """A part of a chunk that others take parts of too: all see the same."""
+    """Select a part of a chunk that is shared with tasks for the other parts.
+
+    All of these see the same chunk, so there is no fingerprint.
+    """
     return Slab(_cut(chunk, axis, i, n), 0)
 
 
@@ -208,7 +211,7 @@ def _cut(chunk: Any, axis: int, i: int, n: int) -> Any:
 
 @dataclass(frozen=True)
 class PlaceOf:
-    """From a block of the answer, and the number of a chunk in its column, to the chunk's place."""
+    """Function from the place of an answer's block to the places of the chunks in its column."""
 
     numblocks: tuple[int, ...]
     shape: AnswerAxes
@@ -233,8 +236,10 @@ def _answer_column(
     shape: AnswerAxes,
     seen: bool,
 ) -> Any:
-    """One block of the answer, from the chunks of its column: nested lists, where an axis has
-    several."""
+    """Compute one block of the answer from the chunks of its column.
+
+    The chunks are in nested lists if several axes have more than one.
+    """
     given = [each.read() if isinstance(each, Tile) else each for each in _flat(column)]
     if names is not None:
         assert isinstance(question, GroupedLanes)
@@ -264,8 +269,10 @@ def _by_counts(
     *,
     seen: bool,
 ) -> DaskArray:
-    """Count all values in one load of a part at a time. Questions about the same
-    lanes, or the same groups, share the reports."""
+    """Count all values in one load, part by part, and answer from the counts.
+
+    Questions about the same lanes or groups share the counts.
+    """
     columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
     about = f"value-counts-{question.lanes_counted:.0f}"
@@ -303,12 +310,12 @@ def _by_tails(
     *,
     seen: bool,
 ) -> DaskArray:
-    """One load of parts of each column: of each the tails of lanes are kept, and put together."""
+    """Keep the tails of every lane in one load, part by part, and answer from the merged tails."""
     columns = Columns(
         x, shape.axes, plan.parts, is_copy=True, about=question, ordered=question.by_place
     )
     tails = question.tails(sum(lane_sizes(x, shape.axes)))
-    assert tails is not None  # as when it was planned
+    assert tails is not None  # the plan has checked that
     token = tokenize(x.name, question, plan, shape)
     reports = columns.report(tails.measure, f"{label}-kept", plan.loads, None)
     reports = columns.merge(tails.merge, reports, plan.passes.merge_every)
@@ -345,8 +352,7 @@ def _in_passes(
     *,
     seen: bool,
 ) -> DaskArray:
-    """Load by load: a report of each part, those of a column together, its brackets narrowed. Then
-    a further load, if the question has one."""
+    """Narrow the brackets of each column load by load; then make the question's further load."""
     columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     token = tokenize(x.name, question, plan, shape)
     further = question.further
@@ -379,8 +385,11 @@ def _pass_by_pass(
     *,
     seen: bool,
 ) -> Tasks:
-    """Tasks of that name for each column: ``answered(tallies, brackets, shape of a chunk)``, with
-    the marks of its chunks if so `seen`."""
+    """Narrow brackets pass by pass, and finish each column.
+
+    The last step is ``answered(tallies, brackets, block)``, where `block` is the shape of a chunk.
+    If `seen`, its results have the fingerprints of their chunks.
+    """
     token = tokenize(name)
     narrowed = partial(_narrowed, steps=steps)
     brackets = None
@@ -429,14 +438,17 @@ def _known(
     steps: PassSteps,
     further: FurtherLoad,
 ) -> Any:
-    """What a further load has to know of the order statistics."""
+    """Return what a further load needs to know of the order statistics."""
     del block
     return further.known(_found(tallies, brackets, steps))
 
 
 InParts = Callable[..., DaskArray]
-"""From an array, a question, a label, a plan, the axes of the answer and its meta, and whether it
-is `seen`."""
+"""Type of a function that answers in parts.
+
+It takes an array, a question, a label, a plan, the axes of the answer, its meta, and whether its
+blocks are `KnownChunks` (`seen`).
+"""
 
 IN_PARTS: dict[str, InParts] = {
     "counts": _by_counts,
@@ -444,4 +456,4 @@ IN_PARTS: dict[str, InParts] = {
     "tails": _by_tails,
     "passes": _in_passes,
 }
-"""The graph of each plan that takes a column in parts; the others take it at once."""
+"""The graph of each plan that reads a column in parts. Other plans read whole columns."""

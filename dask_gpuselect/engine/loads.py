@@ -1,4 +1,4 @@
-"""The dask graph: two loads of a source with a bracket between them.
+"""Graph of two loads of a source, with a bracket between them.
 
 ::
 
@@ -6,17 +6,18 @@
        │                                │
        └────copy, waits for bracket──> candidates ──merge──> answer
 
-Each line is a layer of one task a chunk or fewer. The cuts do not depend on what is asked, so
-several questions about one array share them by key. With the bracket goes a table of what the cuts
-say of every chunk, so that each second load proves on the spot that its chunk has not changed.
-A task that waits for the bracket waits for nothing else that load 1 has made: where it also waited
-for its own chunk's cuts, `dask.order` took time with the square of the number of chunks.
+Each line is a layer of one task a chunk or fewer. The cuts do not depend on the question, so
+several questions about one array share them by key. The bracket comes with a table of what the cuts
+imply for every chunk, so each second load proves on the spot that its chunk has not changed. A task
+that waits for the bracket depends on no other result of load 1: when it also depended on its own
+chunk's cuts, `dask.order` took time with the square of the number of chunks.
 
-Where there are so many chunks that their cuts are too much for one place, these are narrowed on the
+If there are so many chunks that their cuts are too much for one task, the cuts are narrowed on the
 way there: see `narrowing`.
 
-Where all chunks are in memory, a pilot goes ahead: a sample guesses the brackets, and one read
-counts whether they hold. The tasks of the two loads then return at once, and run only on a miss.
+If all chunks are in memory, a pilot goes ahead: a sample guesses the brackets, and one read proves
+them by counts. The tasks of the two loads then return immediately, and do work only if the guess
+missed.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class ArrayQuestion:
     question : Question
         What to find.
     form : Form
-        What the answer is.
+        Form of the answer.
     """
 
     x: DaskArray
@@ -91,27 +92,28 @@ class ArrayQuestion:
 
     @property
     def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
-        """What tells it from others that are asked together."""
+        """The fields that distinguish this from other questions that are asked together."""
         return self.x.name, self.question, self.form.shape, self.form.dtype
 
 
 @dataclass(frozen=True)
 class FirstLoad:
-    """What is asked of one array, as far as its first load.
+    """The first load of one array, for one question.
 
     Parameters
     ----------
     asked : ArrayQuestion
+        The array and the question.
     settled : dask array or None
-        What a pilot has found, if there is one.
+        Result of a pilot, if there is one.
     narrowing : Narrowing or None
-        How the cuts come to one place, if they are too many.
+        How cuts are narrowed on their way to one task, if they are too many.
     cuts : dask array
-        The reports of the first load: for each chunk, or for groups of chunks.
+        Partial results of the first load: one for each chunk, or for each group of chunks.
     order : ChunkOrder or None
-        In which order the chunks are in these groups.
+        Order of the chunks in these groups.
     reads : Reads or None
-        How the array is read, where a load has found that out and the array is alone.
+        How the array is read, if a load has determined that and there is one array alone.
     """
 
     asked: ArrayQuestion
@@ -123,13 +125,27 @@ class FirstLoad:
 
 
 def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
-    """The lazy answers to questions about all elements of some dask arrays: in two loads, and a
-    third where a question wants it.
+    """Answer questions about all elements of dask arrays lazily, in two loads or sometimes three.
 
-    Arrays of which chunk i is made of the same chunks of what they share are loaded together: what
-    they have in common is loaded once for all of them, and of no more than one chunk at a time. The
-    others, such as ``x[::-1]`` beside ``x``, take loads of their own: no order of the chunks suits
-    both.
+    Arrays are loaded together if chunk i of each depends on the same chunks of what they share.
+    Their common part is then loaded once for all of them, at most one chunk at a time. Other
+    arrays, such as ``x[::-1]`` beside ``x``, have loads of their own, because no order of the
+    chunks suits both.
+
+    Parameters
+    ----------
+    asked : sequence of ArrayQuestion
+        Questions of one kind.
+    label : str
+        Prefix of the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
+
+    Notes
+    -----
+    Each chunk is loaded twice, or once if all values of all arrays can be counted (see `counting`).
+    A third load follows if a question needs it. Data in memory are used in place, and read once
+    plus a sample. With two loads, one task holds 40 bytes for each pivot and one element for each
+    candidate: about sqrt(elements) of both for each chunk and quantile, unless the plan narrows
+    them.
 
     Parameters
     ----------
@@ -159,9 +175,9 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
 
 
 def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
-    """The lazy answer to a question that one load answers, an object."""
+    """Answer a question that takes one load, lazily; the answer is an object."""
     source = private_copy(x, f"load 1 of {x.name}")
-    # In one place: literals would be in every task.
+    # The question is one task of its own: as a literal it would be copied to every task.
     asked = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
     name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
     reports = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
@@ -180,18 +196,18 @@ def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
 
 @dataclass(frozen=True)
 class ByChunk:
-    """What is found of every chunk, apart.
+    """The proven brackets of a question, and the partial results of single chunks there.
 
     Parameters
     ----------
     brackets : dask array
-        Those that are proven, as one object.
+        The brackets, as one object.
     tallies : dask array
-        Of objects, each a list of what is gathered of a chunk, or of those of a group of chunks.
+        Objects, each a list of the `Gathered` of one chunk, or of the chunks of a group.
     order : ChunkOrder or None
-        In which order the chunks are in these; None if in C order.
+        Order of the chunks in these lists; None if it is C order.
     narrowing : Narrowing or None
-        If so the candidates are too many for one place: then they ascend, in each chunk.
+        Given if the candidates are too many for one task: then they ascend, in each chunk.
     """
 
     brackets: DaskArray
@@ -201,9 +217,11 @@ class ByChunk:
 
 
 def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
-    """The proven brackets of a question, and what is gathered of every chunk there: in one load of
-    elements whose values are counted; otherwise in two, or in one of the chunks of which the first
-    has kept it."""
+    """Return the proven brackets of a question, and what is gathered of every chunk there.
+
+    This takes one load if values are counted. Otherwise it takes two, or one for the chunks of
+    which the first load has cached enough.
+    """
     plans = plan_together([x], [question])
     if plans[0].name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
@@ -223,7 +241,7 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
 
 
 def _ask_held(asked: ArrayQuestion, label: str) -> DaskArray:
-    """The answer of one task, about chunks that one device holds."""
+    """Answer a question about chunks in the memory of one device, in one task."""
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
     told = {"dtype": x.dtype, "question": question, "form": form}
@@ -231,14 +249,14 @@ def _ask_held(asked: ArrayQuestion, label: str) -> DaskArray:
 
 
 def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
-    """The answers about arrays that are loaded together."""
+    """Answer questions about arrays that are loaded together."""
     names = sorted({each.x.name for each in asked})
     among = tokenize(names) if len(names) > 1 else None
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
     plans = plan_together(arrays, questions)
     if plans[0].name == "counts":
         return ask_counts(arrays, questions, [each.form for each in asked], label, among)
-    # What the second load alone says needs no marks, for its counts prove it.
+    # An answer from the second load alone needs no fingerprints: its counts prove it.
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
     narrow(begun, brackets, loads, label)
@@ -249,7 +267,7 @@ def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
 
 
 Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
-"""The first loads of some arrays, the brackets, and the second loads."""
+"""The first loads of some arrays, their brackets, and their second loads."""
 
 
 def _loaded(
@@ -261,8 +279,10 @@ def _loaded(
     is_marked: bool,
     is_apart: bool = False,
 ) -> Loaded:
-    """The loads of arrays that are loaded together, with the candidates of each chunk as they are
-    if they are to be `is_apart`."""
+    """Make the loads of arrays that are loaded together.
+
+    If `is_apart`, the candidates of the chunks stay unmerged.
+    """
     merge: MergeGathered = list if is_apart else Gathered.merge
     arrays, keeping = [each.x for each in asked], plans[0].keeping
     if keeping is not None:
@@ -274,7 +294,7 @@ def _loaded(
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
         how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
-        # Candidates that nothing merges on the way are looked at where they are.
+        # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
@@ -284,8 +304,10 @@ def _loaded(
 def narrow(
     begun: list[FirstLoad], brackets: list[DaskArray], loads: list[DaskArray], label: str
 ) -> None:
-    """Put second loads in place of those whose candidates are too many for one place, and the
-    brackets of these."""
+    """Narrow, in place, the second loads whose candidates are too many for one task.
+
+    Their brackets are narrowed as well.
+    """
     for i, each in enumerate(begun):
         if each.narrowing is not None and each.narrowing.rounds:
             how = (each.asked.question, each.narrowing, label)
@@ -302,7 +324,7 @@ def _kept(
     is_marked: bool,
     merge: MergeGathered,
 ) -> Loaded:
-    """As `_loaded`, where the first load keeps what the second would ask."""
+    """Make the loads of `_loaded`, with a first load that caches what the second would ask for."""
     reports = []
     for each, narrowing in zip(asked, narrowings, strict=True):
         how = (keeping, each.x, each.question, share_of(each, narrowing), among)
@@ -331,19 +353,19 @@ def _begin(asked: ArrayQuestion, plan: ElementPlan, label: str, among: str | Non
 
 
 def share_of(asked: ArrayQuestion, narrowing: Narrowing | None) -> int:
-    """How many wanted ranks there are for each pivot of a first load."""
+    """Return the number of wanted ranks for each pivot of a first load."""
     return asked.question.share if narrowing is None else narrowing.share
 
 
 def _first_load(
     x: DaskArray, share: int, settled: DaskArray | None = None, among: str | None = None
 ) -> DaskArray:
-    """The cuts of every chunk, in the chunks' own grid; None if a pilot has settled the question.
+    """Compute the cuts of every chunk, in the chunks' own grid; None if a pilot has the answer.
 
     Questions about one array share these tasks.
     """
-    # A seed of its own for each array: were the copies of x and of x - median(x) the same, x would
-    # stay in memory until its median is known.
+    # Each array has a seed of its own: if x and x - median(x) had the same copy of x, x would stay
+    # in memory until its median is known.
     source = private_copy(x, f"load 1 of {among or x.name}")
     arguments: dict[str, Any] = {"dtype": x.dtype, "share": share}
     known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
@@ -362,7 +384,7 @@ def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
 
 
 def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> list[DaskArray]:
-    """The brackets of every question, by what the first loads report of all chunks."""
+    """Find the brackets of every question from the first loads of all chunks."""
     finishes = []
     for each in begun:
         question = each.asked.question
@@ -400,7 +422,7 @@ def _find_brackets(
 
 
 def _after_all(brackets: Sequence[DaskArray], label: str) -> DaskArray:
-    """A task that waits for the brackets of all arrays."""
+    """Make a task that waits for the brackets of all arrays."""
     names = sorted({bracket.name for bracket in brackets})
     name = f"{label}-turn-{tokenize(names)}"
     tasks = {(name,): Task((name,), nothing, List(*(TaskRef((n,)) for n in names)))}
@@ -419,12 +441,14 @@ def _load(
     among: Sequence[DaskArray] = (),
     **arguments: Any,
 ) -> DaskArray:
-    """What is measured of every chunk at the brackets. Its load waits for these, or for those of
-    all arrays that it is `among`."""
+    """Measure every chunk at the brackets, in a load that waits for them.
+
+    If the array is `among` others, the load waits for the brackets of all of them.
+    """
     turn = bracket if turn is None else turn
     seed = f"load 2 after {turn.name}"
     source = private_copy(x, seed, after=(turn.name,), after_layer=turn.name, among=among)
-    if turn is not bracket:  # whose layer the copy's graph is to have
+    if turn is not bracket:  # the copy's graph needs the layer of `turn`
         source = DaskArray(merged(source, turn), source.name, source.chunks, meta=source._meta)
     name = f"{label}-candidates-{tokenize(source.name, bracket.name)}"
     how = {"block_ids": True, "is_alone": len(among) < 2, "dtype": x.dtype, **arguments}
@@ -446,18 +470,18 @@ def _gather(
 
 @dataclass(frozen=True)
 class Looked:
-    """What the second load says.
+    """The result of the second load.
 
     Parameters
     ----------
     found : object
-        Of the question.
+        What `Question.look` returns.
     sums : Moments or None
-        Where the question wants them.
+        Exact sums, if the question wants them.
     more : Brackets or None
-        What a third load gathers, if it has to.
+        Brackets of a third load, if one is needed.
     marks : ndarray of uint64
-        Of the chunks that were seen.
+        Fingerprints of the chunks that were seen.
     """
 
     found: Any
@@ -485,7 +509,7 @@ def _look(
 
 
 def _told(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
-    """What the last task of the second load is told."""
+    """Return the arguments of the last task of the second load."""
     return {
         "proven": TaskRef((bracket.name,)),
         "settled": None if begun.settled is None else TaskRef((begun.settled.name,)),
@@ -500,7 +524,7 @@ def _after_second(
     loads: Sequence[DaskArray],
     label: str,
 ) -> list[DaskArray]:
-    """The answers of questions that have no third load."""
+    """Answer questions that have no third load."""
     finishes = []
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form = each.asked.form
@@ -532,7 +556,7 @@ def _all_looked_at(
     loads: Sequence[DaskArray],
     label: str,
 ) -> list[DaskArray]:
-    """What the second loads say, where a third may follow."""
+    """Resolve the second loads of questions that may have a third load."""
     finishes = [
         graphs.Finish(
             _look,
@@ -545,7 +569,7 @@ def _all_looked_at(
 
 
 def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
-    """The answer. The third load reads nothing if there are no further brackets."""
+    """Answer a question by a third load, which reads nothing if there are no further brackets."""
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
@@ -584,9 +608,7 @@ def _gather_if_needed(
         return Gathered(None)
     chunk = read()
     tally = kernels.tally(chunk, dtype, looked.more, most=math.prod(chunk.shape))
-    return Gathered(
-        tally, None, marks_of([chunk], ordered=False)
-    )  # of which the last task makes sure
+    return Gathered(tally, None, marks_of([chunk], ordered=False))  # the last task compares them
 
 
 def _finish_third(

@@ -1,8 +1,7 @@
-"""What a load says of chunks, with the fingerprints of the chunks it has seen: so that a later load
-is known to have seen the same, or the chunk is named that has changed.
+"""Fingerprints of chunks, which prove that several loads have seen the same elements.
 
-Where an answer is made by one load alone, as a quantile is, there is no need for this: the counts
-of that load prove it. It is for answers that several loads have a part in.
+If one load alone proves an answer, as for a quantile, its counts are enough and no fingerprints are
+needed. They serve answers to which several loads contribute. An error names the chunk that changed.
 """
 
 from __future__ import annotations
@@ -20,23 +19,24 @@ from dask_gpuselect.kernels.protocols import BegunFingerprint
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError
 
 Marks = NDArray[np.uint64]
-"""The fingerprints of some chunks, in the order of these."""
+"""Fingerprints of some chunks, in the order of the chunks."""
 
 BegunMarks = tuple[int | BegunFingerprint, ...]
-"""Those that devices may still be at, for which a report need not wait."""
+"""Fingerprints that devices may still be computing. A partial result need not wait for them."""
 
 NO_MARKS: Marks = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownChunks(Arrays):
-    """What is known of some chunks, and which these were.
+    """A partial result about some chunks, with the fingerprints of these chunks.
 
     Parameters
     ----------
     value : object
+        The partial result.
     marks : ndarray of uint64
-        Of the chunks; none where nobody asks. In reports of columns, `BegunMarks`.
+        Fingerprints of the chunks; empty if they are not needed. For columns, `BegunMarks`.
     """
 
     value: Any
@@ -44,49 +44,49 @@ class KnownChunks(Arrays):
 
     @classmethod
     def merge(cls, merge: Callable[[list[Any]], Any], parts: Sequence[Self]) -> Self:
-        """What all parts say together."""
+        """Merge the partial results of several parts."""
         return cls(merge([part.value for part in parts]), joined(part.marks for part in parts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slab(Arrays):
-    """A part of a chunk, and the fingerprint of all of it, which may only have begun."""
+    """A part of a chunk, with the fingerprint of the whole chunk, which may still be computed."""
 
     piece: Any
     mark: int | BegunFingerprint
 
 
 def marks_of(chunks: Iterable[Any], *, ordered: bool) -> Marks:
-    """The fingerprints of chunks, or of the whole chunks that slabs are of.
+    """Return the fingerprints of chunks, or of the whole chunks that slabs belong to.
 
-    They are `ordered` where the answer depends on the places of elements in a chunk, as it does
-    along an axis. Where it does not, a source may give the elements of a chunk in another order at
-    each load, as partitions come that dask shuffles on disk.
+    They are `ordered` where the answer depends on the positions of elements in a chunk, as it does
+    along an axis. Otherwise a source may return the elements of a chunk in another order at each
+    load, as partitions do after a shuffle on disk.
     """
     return ended(begun_marks(chunks, ordered=ordered))
 
 
 def begun_marks(chunks: Iterable[Any], *, ordered: bool) -> BegunMarks:
-    """The same, without waiting for them."""
+    """Start to compute the fingerprints of chunks, without waiting for them."""
     return tuple(
         c.mark if isinstance(c, Slab) else begun_fingerprint(c, ordered=ordered) for c in chunks
     )
 
 
 def ended(marks: Marks | BegunMarks) -> Marks:
-    """Marks for all of which the host waits at once, if it has to."""
+    """Return finished fingerprints, waiting for all of them together if necessary."""
     if isinstance(marks, np.ndarray):
         return marks
     return np.array(ended_fingerprints(marks), np.uint64)
 
 
 def pieces_of(chunks: Iterable[Any]) -> list[Any]:
-    """Chunks, or what slabs hold of them."""
+    """Return chunks, with each `Slab` replaced by the part that it contains."""
     return [chunk.piece if isinstance(chunk, Slab) else chunk for chunk in chunks]
 
 
 def joined(parts: Iterable[Any]) -> Any:
-    """The marks of parts, one after the other; as long as they are only begun, still so."""
+    """Concatenate the fingerprints of several parts; unfinished ones stay unfinished."""
     given = list(parts)
     if all(isinstance(part, np.ndarray) for part in given):
         return np.concatenate([NO_MARKS, *given])
@@ -100,9 +100,9 @@ def check_same(known: Marks, found: Marks, place_of: Callable[[int], Sequence[in
     Parameters
     ----------
     known, found : ndarray of uint64
-        Of the earlier load and the later one, for the same chunks.
+        Fingerprints of the same chunks, by the earlier load and by the later one.
     place_of : callable
-        The number of a chunk to its place in the grid of all.
+        Function from the number of a chunk to its place in the grid.
     """
     differs = np.flatnonzero(known != found)
     if len(differs):
@@ -118,7 +118,7 @@ def changed(place: Sequence[int]) -> ChunksChangedError:
 
 @dataclass(frozen=True)
 class InGrid:
-    """The place of a chunk by its number in C order."""
+    """Function from the number of a chunk in C order to its place in the grid."""
 
     numblocks: tuple[int, ...]
 
@@ -128,16 +128,16 @@ class InGrid:
 
 @dataclass(frozen=True)
 class InColumn:
-    """The place of a chunk by its number in its column.
+    """Function from the number of a chunk in its column to its place in the grid.
 
     Parameters
     ----------
     numblocks : tuple of int
-        Of the whole grid.
+        Shape of the whole grid of chunks.
     axes : tuple of int
-        Along which the column goes.
+        Axes along which the column extends.
     place : tuple of int
-        Of any of its chunks.
+        Place of any chunk of the column.
     """
 
     numblocks: tuple[int, ...]
@@ -152,6 +152,6 @@ class InColumn:
         return tuple(found)
 
     def number(self) -> int:
-        """The number of the chunk at `place`."""
+        """Return the number in its column of the chunk at `place`."""
         along = [int(self.place[axis]) for axis in self.axes]
         return int(np.ravel_multi_index(along, [self.numblocks[axis] for axis in self.axes]))

@@ -1,8 +1,8 @@
-"""Cuts of very many chunks, narrowed before they come to one place.
+"""Narrow the cuts of very many chunks before one task aggregates them.
 
-The cuts of 10,000 chunks of 1e8 elements are gigabytes, and few of them matter: those around the
-wanted ranks. Which these are is known only from all chunks together. So some of the pivots of every
-chunk go ahead: they prove ranges of values, and then the cuts around these follow.
+The cuts of 10,000 chunks of 1e8 elements are gigabytes, but only those around the wanted ranks
+matter. Which these are is known only from all chunks together. So a few pivots of every chunk are
+merged first: they prove ranges of values, and then the cuts around these ranges follow.
 
 ::
 
@@ -10,13 +10,13 @@ chunk go ahead: they prove ranges of values, and then the cuts around these foll
                 │                         │
                 └──────────> kept <───────┘ ──> merge ──> bracket
 
-A group holds the cuts of some chunks, as they are, on a worker. Where one look at some pivots does
-not narrow the ranges enough, what is kept are the groups of the next look. The bracket is the one
-that all pivots prove.
+A group has the cuts of some chunks, unmerged, on a worker. If one look at some pivots does not
+narrow the ranges enough, the cuts that are kept are the groups of the next look. The final bracket
+is the one that all pivots prove.
 
-Where there are so many chunks that even the pivots that matter are too many, no looks are taken.
-The cuts are merged in a tree that hands on few pivots, see `maths.coarse`, and the bracket is a
-little wider. What is expected of each chunk there is told group by group:
+If there are so many chunks that even the relevant pivots are too many, there are no looks. The cuts
+are merged in a tree that passes on few pivots, see `maths.coarse`, and the bracket is a little
+wider. The expected counts of each chunk there are computed group by group:
 
 ::
 
@@ -25,7 +25,7 @@ little wider. What is expected of each chunk there is told group by group:
                 └──────> expected <───────┘ ──> merge ──> both
 
 The candidates of the second load may be too many as well. Then they wait, group by group, for a
-narrower bracket, which the same tree proves:
+narrower bracket, which the same kind of tree proves:
 
 ::
 
@@ -33,8 +33,9 @@ narrower bracket, which the same tree proves:
                      │                          │
                      └───────> narrower <───────┘
 
-A task that keeps waits for all chunks and, apart from that, for its own: `dask.order` takes time in
-proportion to the number of groups times that of chunks. So there are at most `sizes.MOST_GROUPS`.
+A task that keeps cuts depends on all chunks and, separately, on its own. `dask.order` takes time in
+proportion to the number of groups times the number of chunks. So there are at most
+`sizes.MOST_GROUPS` groups.
 """
 
 from __future__ import annotations
@@ -73,17 +74,17 @@ def narrowed(
     *,
     are_groups: bool = False,
 ) -> DaskArray:
-    """The cuts of some arrays around what is asked of each: a bundle for each group of chunks.
+    """Narrow the cuts of some arrays to those around the wanted ranks: a bundle a group of chunks.
 
     Parameters
     ----------
     grids : sequence of dask arrays
-        Of cuts, one for each array.
+        The cuts of each array.
     questions : sequence of Question
     narrowings : sequence of Narrowing or None
-        None where all pivots are wanted.
+        How to narrow the cuts of each array; None where all pivots are wanted.
     are_groups : bool
-        Whether the cuts of so many chunks are together already.
+        True if the cuts are merged for groups of chunks already.
     """
     planned = [each for each in narrowings if each]
     groups = _grouped(grids, 0 if are_groups else max(each.groups for each in planned))
@@ -102,8 +103,10 @@ def narrowed(
 
 
 def _grouped(grids: Sequence[DaskArray], most: int) -> DaskArray:
-    """The cuts of some chunks, for each of at most so many groups: a list for each array. 0 for
-    as many groups as there are cuts."""
+    """Collect the cuts of each array in at most `most` groups of chunks.
+
+    With 0, each cuts is a group of its own.
+    """
     alone = len(grids) == 1
     grid = grids[0] if alone else graphs.bundled(grids, LABEL)
     size = graphs.size_of_groups(grid.npartitions, most) if most else 1
@@ -127,8 +130,7 @@ def _some_of_each(group: list[Column], *, rooms: Sequence[int | None]) -> list[C
 
 
 def _some(column: Column, room: int) -> Column:
-    """The cuts of a group at about so many pivots, evenly spaced in each chunk, with one of each
-    at least."""
+    """Merge the cuts of a group at about `room` evenly spaced pivots, at least one a chunk."""
     n_pivots = sum(len(each.pivots) for cuts in column if cuts is not None for each in every(cuts))
     step = max(-(-n_pivots // room), 1)
     return _merged([None if cuts is None else thinned(cuts, step) for cuts in column])
@@ -171,19 +173,20 @@ def in_tree(
     turns: Sequence[IntArray | None],
     label: str,
 ) -> list[DaskArray]:
-    """The brackets of each question, with what is expected of its chunks: by all cuts of `narrowed`
-    groups, or where there are too many, by some.
+    """Find the brackets and expected counts of each question, by a tree of merges.
+
+    Cuts that are too many are merged coarsely, at some of their pivots.
 
     Parameters
     ----------
     groups : dask array
-        Of `narrowed`.
+        The groups that `narrowed` makes.
     questions : sequence of Question
     narrowings : sequence of Narrowing or None
     grids : sequence of tuple of int
-        The numbers of chunks of each array.
+        Shape of the grid of chunks of each array.
     turns : sequence of ndarray of int64, or None
-        Where the chunks of each are in the order of the groups.
+        Positions of the chunks of each array in the order of the groups.
     label : str
     """
     mosts = [None if each is None or each.looks else each.coarse for each in narrowings]
@@ -206,8 +209,11 @@ def proven_by(
     turns: Sequence[IntArray | None],
     label: str,
 ) -> list[DaskArray]:
-    """Brackets, a list of those of each question, with what is expected of its chunks: parameters
-    as of `in_tree`."""
+    """Add the expected counts of its chunks to the brackets of each question.
+
+    `found` is one list of the brackets of all questions. The other parameters are those of
+    `in_tree`.
+    """
     token = tokenize(groups.name, found.name)
     n_chunks = [math.prod(grid) for grid in grids]
     expected = graphs.each_chunk(
@@ -236,7 +242,7 @@ def _coarse_of_each(parts: list[list[Column]], mosts: Sequence[int | None]) -> l
 
 
 def _coarse(column: Column, most: int | None, every: int) -> Column:
-    """Cuts in one: as they are, or at about so many of their pivots."""
+    """Merge cuts exactly, or at about `most` of their pivots."""
     found = [cuts for cuts in column if cuts is not None]
     if most is None or not found:
         return _merged(column)
@@ -288,8 +294,10 @@ def _proven(
 def narrowed_candidates(
     load: DaskArray, bracket: DaskArray, question: Question, narrowing: Narrowing, label: str
 ) -> tuple[DaskArray, DaskArray]:
-    """What a second load has gathered, of groups of chunks, and the brackets: both narrowed where
-    the candidates are, before these come to one place."""
+    """Narrow what a second load has gathered, and its brackets, before one task merges all.
+
+    This is done for groups of chunks, where the candidates are.
+    """
     size = graphs.size_of_groups(load.npartitions, narrowing.groups)
     if load.npartitions > narrowing.groups:
         name = f"{label}-candidates-groups-{tokenize(load.name, size)}"

@@ -1,4 +1,4 @@
-"""Questions about arrays in memory, answered by the steps of the graphs without a graph."""
+"""Answer questions about arrays in memory, by the same steps as the graphs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
-    """The answer to a question about all elements of an array in memory.
+    """Answer a question about all elements of an array in memory.
 
-    Several threads share a large NumPy array, unless ranks are all that is asked of elements that
-    are not counted one by one.
+    Several threads share a large NumPy array, unless the question is about ranks alone and counting
+    values does not answer it.
     """
     size = math.prod(values.shape)
     n_threads = threads.threads_for(values, size, "elements")
@@ -39,30 +39,33 @@ def answer_now(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
 
 
 def _ask_threads(values: NDArray[Any], question: Question, n_threads: int) -> Any:
-    """The answer about pieces that threads take."""
+    """Answer a question about pieces of an array in several threads."""
     form = Form((), None, values[:0])
     (answer,) = ask_together([ArrayQuestion(_in_pieces(values, n_threads), question, form)], "now")
     return _by_threads(answer, n_threads)
 
 
 def _in_pieces(values: NDArray[Any], n_threads: int) -> DaskArray:
-    """A NumPy array in views that so many threads may share."""
+    """Return a NumPy array as a dask array of views, which `n_threads` threads may share."""
     flat = values.ravel(order="K")
     pieces = np.array_split(flat, max(min(4 * n_threads, flat.size // pilot.PILOT_WORTH), 1))
-    # Not by da.from_array, which makes a copy. A name for this call alone: nothing that keeps
-    # results by their keys may take one array's for another's.
+    # Not by da.from_array, which makes a copy. The name is unique to this call, so that no cache
+    # of results by keys mistakes one array for another.
     name = f"pieces-{uuid.uuid4().hex}"
     held = {(name, i): piece for i, piece in enumerate(pieces)}
     return DaskArray(held, name, (tuple(map(len, pieces)),), meta=flat[:0])
 
 
 def _by_threads(answer: DaskArray, n_threads: int) -> Any:
-    """The object that a task gives."""
+    """Compute the object that a task returns."""
     return threads.computed(answer.dask, [(answer.name,)], n_threads)[0]
 
 
 def answer_once_now(values: Any, dtype: np.dtype[Any], question: OneLoadQuestion) -> Any:
-    """The answer of one load of an array in memory; several threads share a large NumPy array."""
+    """Answer a question that takes one load, for an array in memory.
+
+    Several threads share a large NumPy array.
+    """
     n_threads = threads.threads_for(values, math.prod(values.shape), "elements")
     if n_threads > 1:
         return _by_threads(ask_once(_in_pieces(values, n_threads), question, "now"), n_threads)
@@ -75,13 +78,14 @@ def answer_once_now(values: Any, dtype: np.dtype[Any], question: OneLoadQuestion
 def answer_lanes_now(
     array: Any, dtype: np.dtype[Any], question: LaneQuestion, shape: AnswerAxes, *, is_object: bool
 ) -> Any:
-    """The answer for every lane of an array in memory, in kind; several threads share a large NumPy
-    array.
+    """Answer a question about every lane of an array in memory, in kind.
+
+    Several threads share a large NumPy array.
 
     Parameters
     ----------
     is_object : bool
-        Whether the answer is an object, and no array.
+        True if the answer is an object and not an array.
     """
     axis, pieces = _pieces(array, shape.axes)
     place = shape.labels.index(axis)
@@ -96,8 +100,10 @@ def answer_lanes_now(
 
 
 class _Whole:
-    """The answers for all pieces as one array, to which each thread writes what it has found: half
-    the time of joining them afterwards, where lanes are so short that this counts."""
+    """The answers for all pieces in one array, which threads fill piece by piece.
+
+    If lanes are short, this takes half the time of joining the pieces afterwards.
+    """
 
     def __init__(self, axis: int, size: int) -> None:
         self.axis, self.size = axis, size
@@ -105,7 +111,7 @@ class _Whole:
         self.array: NDArray[Any] | None = None
 
     def put(self, answer: NDArray[Any], start: int) -> NDArray[Any]:
-        """All answers, those for a piece among them."""
+        """Write the answers for a piece, and return the array of all answers."""
         before, (size, *behind) = answer.shape[: self.axis], answer.shape[self.axis :]
         with self.lock:
             if self.array is None:
@@ -116,7 +122,10 @@ class _Whole:
 
 
 def _pieces(array: Any, axes: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
-    """The axis along which an array is divided, and where: into several, of a large NumPy array."""
+    """Return the axis along which to divide an array, and the ranges of the pieces.
+
+    There are several pieces if the array is a large NumPy array.
+    """
     axis = max(
         (axis for axis in range(array.ndim) if axis not in axes), key=lambda i: array.shape[i]
     )
@@ -125,7 +134,8 @@ def _pieces(array: Any, axes: tuple[int, ...]) -> tuple[int, list[tuple[int, int
         return axis, [(0, n)]
     worth = threads.WORTH["bytes of lanes"]
     n_pieces = min(array.nbytes // worth + 1, 4 * n_threads)
-    # More where there are many answers: fresh memory for those of a piece takes longer than these.
+    # With many answers, more pieces: fresh memory for the answers of a large piece costs more than
+    # the pieces do.
     n_lanes = math.prod(size for i, size in enumerate(array.shape) if i not in axes)
     n_pieces = min(max(n_pieces, 8 * n_lanes // worth), n)
     return axis, [(n * i // n_pieces, n * (i + 1) // n_pieces) for i in range(n_pieces)]
@@ -138,7 +148,7 @@ def _threads_for(array: Any) -> int:
 def _in_threads(
     answer: Callable[[Any, int], T], array: Any, axis: int, pieces: Sequence[tuple[int, int]]
 ) -> list[T]:
-    """The answers for pieces of an array and where they start: of several, by several threads."""
+    """Apply a function to each piece of an array and its start: by several threads if several."""
     if len(pieces) == 1:
         return [answer(array, 0)]
 

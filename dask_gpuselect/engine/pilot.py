@@ -1,6 +1,6 @@
-"""A pilot for data in memory: a sample guesses the brackets, and one read counts whether they hold.
+"""Pilot for data in memory: a sample guesses the brackets, and one read proves them by counts.
 
-The tasks of the two loads then return at once. They run only if the guess misses.
+The tasks of the two loads then return immediately. They do work only if the guess missed.
 """
 
 from __future__ import annotations
@@ -28,38 +28,40 @@ from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
 from dask_gpuselect.maths.weight_guess import refined
 from dask_gpuselect.maths.weights import WeightedTally
 
-# Of a plain array one element in so many (as a power of two) is sampled, but at least so many: of
-# 2^22 float64, 2^15 gave the median in 9 ms and 2^18 in 23; of 2^26, 95 and 80.
+# One element in 2^PILOT_SHIFT of a plain array is sampled, but at least LEAST_PILOT elements. With
+# samples of 2^15 and 2^18, the median of 2^22 float64 took 9 and 23 ms, that of 2^26 95 and 80 ms.
 PILOT_SHIFT = 7
 LEAST_PILOT = 1 << 14
-# Elements a chunk from which on a pilot is worth the two tasks more that it adds for each chunk.
+# From this number of elements a chunk on, a pilot is worth the two tasks that it adds per chunk.
 PILOT_WORTH = 4 * PILOT_SIZE
-# Elements up to which the candidates of a pilot fit in one place.
+# Up to this number of elements, the candidates of a pilot fit in one task.
 PILOT_MOST = 1 << 28
-# Candidates that are sampled to narrow brackets. As few as half of them are sorted as they are: see
-# `weighted.FEW_CANDIDATES`.
+# Size of the sample of candidates that narrows brackets. Half as many candidates are sorted without
+# narrowing: see `weighted.FEW_CANDIDATES`.
 NARROWING = 1 << 17
-LEFT = 0.1  # of elements that weigh may be left: to put more in order takes longer than two looks
-GUESSED = 0.2  # of all elements may be candidates of a box in one array
+LEFT = 0.1  # most candidates, of weighted elements: to sort more takes longer than two reads
+GUESSED = 0.2  # most candidates of a box plot of one array, of all elements
 
 
 def is_worth(size: float, n_chunks: int, question: Question) -> bool:
-    """Whether candidates are few, and chunks in memory are large enough that a read saved counts,
-    and not too large."""
+    """Return whether a pilot pays off for chunks in memory.
+
+    Candidates must be few, and chunks large enough that a saved read counts, but not too large.
+    """
     is_guessed = question.has_guess and question.guesses_chunks and question.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What a guess has found, and the sums that the question wants."""
+    """The result of a guess, and the sums that the question wants."""
 
     found: Any
     sums: Moments | None
 
 
 def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
-    """One task, for what was found at a guess; None if that missed."""
+    """Make a task that returns the result of a guess; None if the guess missed."""
     rate = PILOT_SIZE / x.size
     name = f"quantile-sample-{tokenize(x.name, x.dtype, rate)}"
     sample = each_chunk(kernels.sample, name, [x], dtype=x.dtype, rate=rate)
@@ -97,7 +99,7 @@ def _guess_brackets(parts: list[NDArray[Any]], question: Question, rate: float) 
 def _gather(
     chunk: Any, guess: Brackets, *, dtype: np.dtype[Any], summing: Question | None
 ) -> Gathered:
-    # Sorted data has all candidates in a chunk or two, so a chunk may be all candidates.
+    # In sorted data, one or two chunks have all candidates, so a whole chunk may be candidates.
     tally = kernels.tally(chunk, dtype, guess, most=math.prod(chunk.shape))
     return Gathered(tally, sums_of(chunk, guess, dtype, summing))
 
@@ -116,8 +118,10 @@ def settled(
     question: Question,
     gather: Callable[[Brackets], Tally | None] | None = None,
 ) -> Any:
-    """What is found at a guess; None if that is not all that is needed, also after what `gather`
-    finds at further brackets, where a question can use that."""
+    """Resolve a question from the tally at a guess; return None if the guess missed.
+
+    If the question can use further brackets, `gather` measures the tally there.
+    """
     if tally is None:
         return None
     try:
@@ -134,8 +138,10 @@ def settled(
 
 
 class Guessed(NamedTuple):
-    """Brackets that a sample guesses, and what a read has found: the tally there, None if it did
-    not fit, and the sums that a question wants, if it made them as well."""
+    """Brackets that a sample guesses, with the results of one read.
+
+    The tally is None if the candidates did not fit. The sums are None unless the read made them.
+    """
 
     brackets: Brackets
     tally: Tally | None
@@ -143,7 +149,7 @@ class Guessed(NamedTuple):
 
 
 def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
-    """Brackets and the tally there, for an array that is small, or worth a pilot; else None."""
+    """Guess brackets and measure there, if an array is small or a pilot pays off; else None."""
     if not question.has_guess:
         return None
     size = math.prod(values.shape)
@@ -175,8 +181,11 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
 def _narrowed(
     brackets: Brackets, tally: Tally | None, question: Question
 ) -> tuple[Brackets, Tally | None]:
-    """Brackets inside those, as narrow as the question wants them, and the tally there; None
-    instead of a tally if the brackets do not hold, or cannot be told and hold too much."""
+    """Narrow guessed brackets as far as the question wants, and return the tally there.
+
+    The tally is None if the brackets do not hold, or if they contain too much and cannot be
+    narrowed.
+    """
     while tally is not None:
         try:
             guess = question.guess_inside(brackets, tally)
@@ -184,7 +193,7 @@ def _narrowed(
             return brackets, None
         if guess is None:
             break
-        assert isinstance(tally, WeightedTally)  # so far
+        assert isinstance(tally, WeightedTally)  # no other question has `guess_inside` yet
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
         narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
@@ -199,8 +208,7 @@ def _narrowed(
 
 
 def _in_order(tally: WeightedTally) -> WeightedTally:
-    """A tally with its candidates and their weights on the host, in order: a device sorts them
-    before they leave it."""
+    """Sort the candidates of a tally on their device, and move them to the host with weights."""
     elements = tally.candidates.elements
     order = namespace(elements).argsort(elements)
     candidates = HostCandidates(to_host(elements[order]))

@@ -1,33 +1,33 @@
-"""Which plan an answer takes, by the sizes of chunks, and by what these are made of.
+"""Choose the plan for an answer, by the sizes of chunks and by the tasks that make them.
 
-About all elements there are four plans:
+For all elements there are four plans:
 
-- *counts*: elements of one or two bytes. Each chunk counts all its values, or weighs them: one
-  load;
+- *counts*: elements of one or two bytes. Each chunk counts all its values, or adds up their
+  weights: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
-- *held*: one device holds all chunks, as CuPy arrays. One task reads them in place, as it would
-  read one array;
-- *bracket*: two loads, with a bracket between them. What the first one keeps may spare the second
-  one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `root-limit` in
-  one place, these are narrowed on the way there.
+- *held*: all chunks are CuPy arrays in the memory of one device. One task reads them in place, as
+  if they were one array;
+- *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
+  enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
+  `root-limit` in one task, the cuts are narrowed on the way there.
 
 Along some axes there are seven:
 
-- *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
+- *lanes*: no reduced axis is divided into chunks, so every chunk has whole lanes: one load;
 - *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
-  chunk counts, or weighs, all values of its lanes: one load of a chunk at a time;
-- *column*: the chunks of one output block, its column, fit `column_limit`, and one task takes them
-  all: one load;
-- *tails*: the column is larger, and what is asked are quantiles near the ends of lanes, such as
-  0.9. It is taken in parts that fit, and of each part the least and the largest elements of every
-  lane are kept, as many as can have a part in the answer: one load;
+  chunk counts all values of its lanes, or adds up their weights: one load of one chunk at a time;
+- *column*: the chunks of one output block, its column, fit `column-limit`, and one task takes all
+  of them: one load;
+- *tails*: the column is larger, and the question is about quantiles near the ends of lanes, such as
+  0.9. It is read in parts that fit. Of each part, the smallest and largest elements of every lane
+  are kept, as many as the answer may need: one load;
 - *scratch*: the column is larger, and passes would take three loads or more. Each chunk is written
-  to local disk as it comes, and the lanes are read back in tiles: one load;
-- *groups*: groups of all elements, of more chunks than one task takes: two loads, as of *bracket*;
-- *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
-  the bracket of every lane, and the last gathers what is inside. The number of passes is known
-  before, from sizes alone: mostly two. Where a lane has so little room that passes would not
-  converge, the lanes of each chunk are taken in slabs, one after the other.
+  to local disk when it arrives, and the lanes are read back in tiles: one load;
+- *groups*: groups of all elements, in more chunks than one task takes: two loads, as for *bracket*;
+- *passes*: the column is larger. It is read in parts that fit, several times: each pass narrows the
+  bracket of every lane, and the last one gathers what is inside. Sizes alone determine the number
+  of passes, which is mostly two. If there is too little memory for each lane for passes to
+  converge, the lanes of each chunk are read in slabs, one after the other.
 """
 
 from __future__ import annotations
@@ -89,8 +89,10 @@ from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
 T = TypeVar("T")
 
 ONE_TASK = 1 << 26
-"""Bytes of the elements that one task takes, where one lane is all that there is: several threads
-take parts of it."""
+"""Most bytes of elements in one task if there is a single lane.
+
+This lets several threads share it.
+"""
 
 PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
 
@@ -104,30 +106,32 @@ class Plan:
     name : str
         Part of the names of the layers.
     loads : int
-        Of every chunk, at most; those in memory are read in place.
+        Reads of every chunk, at most. Chunks in memory are read in place.
     task_bytes : int
-        Of the chunks that one task takes at most, without scratch; -1 if their sizes are unknown.
+        Most bytes of chunks in one task, without scratch; -1 if chunk sizes are unknown.
     gathered_bytes : int
-        Of the reports that come to one place: for all elements about, along an axis at most. -1 if
-        unknown.
+        Bytes of the partial results that one task aggregates: about, for all elements; at most,
+        along an axis. -1 if unknown.
     kept_bytes : int
-        Of what the first loads in a process may keep, so that the second need not load the chunk.
+        Bytes that the first loads in a process may cache, so that the second load need not read the
+        chunk.
     root_bytes : int
-        What the task holds at its peak that takes these reports, about; 0 if that is not known.
+        Peak memory of the task that aggregates, about; 0 if unknown.
     waiting_bytes : int
-        Of reports that wait on all workers together, where they are too many for one place.
+        Bytes of partial results that wait on all workers together, if they are too many for one
+        task.
     why : str
-        Why it takes so many loads of every chunk: why the second is of every chunk, if nothing is
-        kept; or why one is enough, if values are counted.
+        Reason for the number of loads: why every chunk is read a second time if nothing is cached,
+        or why one load is enough if values are counted.
     n_chunks : int
-        Of the array; -1 if nobody has said.
+        Number of chunks of the array; -1 if unknown.
     n_columns : int
-        Among how many chunks of the answer those of the array are divided: 1 of all elements.
+        Number of columns of chunks, one for each chunk of the answer; 1 for all elements.
     is_in_memory : bool
-        Whether `explain` has found all chunks there.
+        True if `explain` has found all chunks in memory.
     shuffle : str
-        How often a shuffle of dask's runs that makes the chunks, and where it keeps what it moves;
-        nothing without one.
+        How often a dask shuffle that makes the chunks runs, and where it stores data; "" if there
+        is none.
     """
 
     name: str
@@ -162,7 +166,7 @@ class Plan:
 
     @property
     def rows(self) -> dict[str, str]:
-        """What the plan says, as the rows of a table: what is told, and what of it."""
+        """The plan as the rows of a table: names and descriptions."""
         rows = {
             "plan": self.name,
             "loads of every chunk": self._told_loads(),
@@ -183,7 +187,7 @@ class Plan:
         return rows
 
     def table(self) -> str:
-        """The rows as text, one a line."""
+        """Return the rows as text, one in each line."""
         width = max(map(len, self.rows))
         return "\n".join(f"{name:{width}}  {told}" for name, told in self.rows.items())
 
@@ -200,7 +204,7 @@ def _shown_bytes(n: int) -> str:
 
 
 def known_bytes(n: float) -> int:
-    """-1 where sizes are not known."""
+    """Convert a number of bytes to an integer: -1 for NaN, which stands for unknown sizes."""
     return -1 if math.isnan(n) else int(n)
 
 
@@ -211,10 +215,10 @@ class ElementPlan(Plan):
     Parameters
     ----------
     narrowing : Narrowing or None
-        How the cuts come to one place, if they are too many.
+        How cuts are narrowed on their way to one task, if they are too many.
     keeping : Keeping or None
-        How the first load keeps what the second would ask; None if each chunk takes two loads. Of
-        arrays that are loaded together it is the same.
+        How the first load caches what the second would ask for; None if each chunk takes two loads.
+        It is the same for arrays that are loaded together.
     """
 
     narrowing: Narrowing | None = field(default=None, kw_only=True, repr=False, compare=False)
@@ -231,8 +235,10 @@ def plan_all(x: DaskArray, question: Question) -> ElementPlan:
 
 
 def plan_together(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> list[ElementPlan]:
-    """Plan questions about all elements of arrays that are loaded together: one load if the values
-    of all can be counted."""
+    """Plan questions about all elements of arrays that are loaded together.
+
+    If the values of all arrays can be counted, this takes one load.
+    """
     pairs = list(zip(map(Source.of, arrays), questions, strict=True))
     if all(takes_counts(*pair) for pair in pairs):
         return [_plan_one_load(x) for x, _ in pairs]
@@ -281,7 +287,7 @@ def _plan_two_loads(
 
 
 def _most_elements(x: DaskArray) -> float:
-    """The number of elements of the largest chunk, by the largest sizes along each axis."""
+    """Return the number of elements of the largest chunk, by the largest sizes along each axis."""
     found: float = math.prod(max(sizes, default=0) for sizes in x.chunks)
     return found
 
@@ -295,17 +301,21 @@ def _guessed_bytes(x: DaskArray, question: Question) -> int:
 
 
 def is_held(x: DaskArray, question: Question) -> bool:
-    """Whether one task answers, for one device holds all chunks. Tasks for each of them would wait
-    for the host: quartiles of 2^30 float32 in 8 chunks took 35 ms on an H100, of which kernels ran
-    for 6."""
+    """Return whether one task can answer, because one device holds all chunks in its memory.
+
+    With a task for each chunk, each would wait for the host: quartiles of 2^30 float32 in 8 chunks
+    took 35 ms on an H100, of which kernels ran for 6 ms.
+    """
     x = Source.of(x)
     is_one = not question.weighs and question.n_slots == 1
     return is_one and x.is_on_one_device and narrowing_of(x, question) is None
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
-    """Bytes of the reports of two loads that come to one place, of what a task there holds, and of
-    what waits on the workers; -1 and 0 if unknown."""
+    """Return the bytes of partial results in one task, of its peak, and of what waits on workers.
+
+    They are -1, 0 and 0 if unknown.
+    """
     if math.isnan(x.size):
         return -1, 0, 0
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
@@ -324,12 +334,13 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
 
 
 def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowing | None:
-    """How the cuts of all chunks are narrowed before they come to one place; None if they fit.
+    """Return how the cuts of all chunks are narrowed before one task takes them; None if they fit.
 
-    So many arrays that are loaded together share the limit: one task takes the cuts of all. Their
-    candidates do not wait: with a tree for each, dask would go through all chunks for the first.
+    The limit is shared by `among` arrays that are loaded together, because one task takes the cuts
+    of all. Their candidates do not wait: with a tree for each array, dask would process all chunks
+    for the first array before it starts with the next.
 
-    Chunks of unknown sizes may have as many elements as dask's config says of ``array.chunk-size``.
+    Chunks of unknown sizes are assumed to have dask's configured ``array.chunk-size``.
 
     Raises
     ------
@@ -372,25 +383,25 @@ class LanePlan(Plan):
     Parameters
     ----------
     slabs : int
-        Each taken by itself: so many of every chunk.
+        Number of slabs of every chunk, each loaded on its own.
     parts : tuple of (int, int)
-        First and last chunk, exclusive, of each part of a column, in C order of the reduced axes;
-        none if a column is taken as a whole.
+        First chunk and end (exclusive) of each part of a column, in C order of the reduced axes;
+        empty if a column is read as a whole.
     passes : Passes
-        Those before the last.
+        The passes before the last.
     n_roots : int
-        In how many places the reports of groups are looked at, each about some of the groups; 0 if
-        not groups of all elements are asked.
+        Number of tasks among which the aggregation of groups is divided; 0 if the question is not
+        about groups of all elements.
     narrowing : GroupNarrowing or None
-        How these reports are merged on their way there; None if they come as they are.
+        How partial results about groups are merged on their way; None if they are not.
     shares : int
-        Among how many tasks the lanes of a column are divided, which share one load.
+        Number of tasks among which the lanes of a column are divided, which share one load.
     advice : str
-        What would take one load instead of several.
+        Text that says how to get one load instead of several.
     scratch : Scratch or None
         How columns are written to disk; None if they are not.
     disk_bytes : int
-        Of what is there at once, at most.
+        Most bytes on disk at any time.
     """
 
     slabs: int = 1
@@ -429,18 +440,18 @@ MORE_LOADS = 2
 
 @dataclass(frozen=True)
 class _Lanes:
-    """Hold what is asked of the lanes of an array, and how large its columns of chunks are.
+    """A question about the lanes of an array, with the sizes of its columns of chunks.
 
     Parameters
     ----------
     x : Source
     axes : tuple of int
-        The reduced ones, ascending.
+        Reduced axes, ascending.
     question : LaneQuestion
     is_one_lane : bool
-        Whether all elements are one lane.
+        True if all elements are one lane.
     may_write : bool
-        Whether columns may be written to disk.
+        True if columns may be written to disk.
     """
 
     x: Source
@@ -451,17 +462,17 @@ class _Lanes:
 
     @cached_property
     def chunks(self) -> list[int]:
-        """Count the elements of a lane that each chunk of a column has."""
+        """The number of elements of a lane in each chunk of a column."""
         return lane_sizes(self.x, self.axes)
 
     @cached_property
     def n_lanes(self) -> int:
-        """Count the lanes of the widest column."""
+        """The number of lanes of the widest column."""
         return math.prod(max(self.x.chunks[axis], default=0) for axis in self.kept)
 
     @cached_property
     def itemsize(self) -> int:
-        """Return the bytes of an element with its companions, as tasks hold it."""
+        """The bytes of an element with its companions, as tasks hold it."""
         return self.x.element_bytes(self.question.held_dtype(self.x.dtype))
 
     @property
@@ -470,7 +481,7 @@ class _Lanes:
 
     @property
     def kept(self) -> list[int]:
-        """List the axes that are not reduced."""
+        """The axes that are not reduced."""
         return _kept(self.x, self.axes)
 
 
@@ -482,13 +493,13 @@ def plan_lanes(
     is_one_lane: bool = False,
     may_write: bool = True,
 ) -> LanePlan:
-    """The plan for a question about every lane.
+    """Plan a question about every lane.
 
-    A column that is too large is cut into slabs that fit, of which each takes a load, or is taken
-    in passes, or both. What a load costs is not known, so the plan is the one that comes nearest to
-    the best of the others whatever it costs: in loads, of which it takes no more than twice the
-    fewest, and in how often it looks at elements. Of data in memory, loads cost nothing; chunks in
-    the memory of a device are taken as one column, if kernels need no copy of them.
+    A column that is too large is divided into slabs that fit, with a load for each, or read in
+    passes, or both. The cost of a load is unknown. So the plan is the one that comes closest to the
+    best of the others at any cost of a load, counting loads (at most twice the fewest) and the time
+    spent on elements. For data in memory, loads cost nothing. Chunks in the memory of a device are
+    taken as one column if kernels do not need a copy of them.
 
     Raises
     ------
@@ -526,8 +537,10 @@ def plan_lanes(
 
 
 def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
-    """Plan columns of several chunks, for tasks that hold at most `limit` bytes; None if no plan
-    fits."""
+    """Plan columns of several chunks, for tasks that hold at most `limit` bytes.
+
+    Return None if no plan fits.
+    """
     x, axes, question, chunks = lanes.x, lanes.axes, lanes.question, lanes.chunks
     is_known_larger = lanes.column_bytes > limit
     if not is_known_larger or _is_taken_in_place(lanes):
@@ -583,8 +596,10 @@ ANSWER_BYTES = 48
 
 
 def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
-    """The plan that writes columns to disk, where passes take so many loads, or none find it (0);
-    None if it may not, or if there is no room."""
+    """Plan to write columns to disk, if passes would take `loads` loads, or cannot answer (0).
+
+    Return None if the question does not allow it, or if there is no space.
+    """
     x, lane_bytes = lanes.x, sum(lanes.chunks) * lanes.itemsize
     if not lanes.may_write or lanes.is_one_lane or x.is_in_memory or lane_bytes > limit:
         return None
@@ -609,7 +624,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
 
 
 def _room_advice(lanes: _Lanes) -> str:
-    """What would let columns be written to disk, where room is what they lack."""
+    """Return advice on how to get columns written to disk, if only space is missing."""
     where, x = scratch_directory(), lanes.x
     may = lanes.may_write and not (lanes.is_one_lane or x.is_in_memory) and runs_in_threads()
     n = int(x.size * x.element_bytes())
@@ -621,8 +636,10 @@ def _room_advice(lanes: _Lanes) -> str:
 def with_labels(
     plan: LanePlan, x: DaskArray, question: LaneQuestion, labels: np.dtype[Any]
 ) -> LanePlan:
-    """The same plan, told with the bytes of a label for each element. They do not decide which plan
-    it is."""
+    """Add the bytes of labels, one for each element, to what a plan reports.
+
+    They do not influence the choice of the plan.
+    """
     dtype = x.dtype if plan.name == "counts" else question.held_dtype(x.dtype)
     each = Source.of(x).element_bytes(dtype)
     n = plan.task_bytes // each
@@ -634,8 +651,11 @@ BOXED_IN_PLACE = 48 << 10
 
 
 def _is_taken_in_place(lanes: _Lanes) -> bool:
-    """Whether a column takes no more memory than its chunks, which this process holds anyway: so
-    kernels take CuPy chunks whose reduced axes are next to each other, if there are not many."""
+    """Return whether a column needs no more memory than its chunks, which are in memory anyway.
+
+    That is so if kernels can read CuPy chunks in place: the reduced axes are adjacent, and there
+    are not many chunks.
+    """
     x, axes, question = lanes.x, lanes.axes, lanes.question
     is_plain = x.is_on_device and question.by_order and x.made_by.does != "pack"
     itemsize = max(x.dtype.itemsize, 4)
@@ -653,7 +673,7 @@ def _told(advice: str) -> str:
 
 
 def _plan_groups(lanes: _Lanes) -> LanePlan:
-    """The plan for groups of all elements: one load of what a task takes, or two loads."""
+    """Plan a question about groups of all elements: one load if one task can hold all, else two."""
     x, question, chunks, itemsize = lanes.x, lanes.question, lanes.chunks, lanes.itemsize
     total, limit = sum(chunks), one_lane_limit(x)
     if total * itemsize <= limit:
@@ -716,8 +736,10 @@ COUNTED_ON_DEVICE = 1 << 28
 
 
 def _plan_counts_of_groups(lanes: _Lanes) -> LanePlan | None:
-    """The plan that counts all values of every group of all elements, if there is one: in parts
-    that are well larger than their reports, as far as they fit."""
+    """Plan to count all values of every group of all elements; return None if that is no option.
+
+    Parts are as large as fits, and well larger than their counts.
+    """
     x, question, chunks = lanes.x, lanes.question, lanes.chunks
     if not question.counts_values or not math.isfinite(question.lanes_counted):
         return None
@@ -742,11 +764,12 @@ def _plan_counts(
     n_lanes: int,
     share: float,
 ) -> LanePlan | None:
-    """The plan that counts all values of every lane, or of every group, in one load of a part at a
-    time, if the counts take at most that share of a part.
+    """Plan to count all values of every lane or group, in one load of one part at a time.
 
-    Of each lane there are as many counts as values, at most, in a part and in all. `TALLIES_EVERY`
-    of these reports come to one place, as far as `root-limit` lets them.
+    Return None if the counts exceed the given `share` of a part, or `root-limit`.
+
+    For each lane there are at most as many counts as possible values, in a part and in all. One
+    task merges `TALLIES_EVERY` of these partial results.
     """
     x, question = lanes.x, lanes.question
     if not (question.counts_values and is_countable(x.dtype)):
@@ -765,8 +788,7 @@ def _plan_counts(
 
 
 def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
-    """The plan that keeps the tails of lanes, if those of parts fit the limit while they wait to be
-    put together."""
+    """Plan to keep the tails of lanes, if those of all waiting parts fit the limit."""
     question, chunks, n_lanes = lanes.question, lanes.chunks, lanes.n_lanes
     tails = question.tails(sum(chunks))
     if tails is None:
@@ -794,8 +816,11 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
 
 
 def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:
-    """Of plans with their loads and looks: the one that is slower than others by the least factor,
-    be it that loads take all the time or none; of those, the one of fewer loads, then looks."""
+    """Return the plan whose worst slow-down against other plans is smallest.
+
+    A plan comes with its loads and its time spent on elements. The slow-down is taken for both
+    extremes: loads take all the time, or none. Ties go to fewer loads, and then to less time.
+    """
     least = min(loads for loads, *_ in plans)
     some = [plan for plan in plans if plan[0] <= MORE_LOADS * least]
     looks = min(plan[1] for plan in some)
@@ -807,15 +832,17 @@ def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, fl
 
 
 def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) -> list[int]:
-    """Into how many slabs to try to cut chunks: powers of two, each lane by itself, and as many as
-    let a column fit."""
+    """Return the numbers of slabs to try for each chunk.
+
+    They are powers of two, the number of single lanes, and the number that makes a column fit.
+    """
     some = {1 << i for i in range((widest - 1).bit_length())} | {widest}
     width = int(limit // (lane_bytes * (n_lanes // widest)))
     return sorted(some | ({-(-widest // width)} if width else set()))
 
 
 def _advice(lanes: _Lanes) -> str:
-    """What would take one load."""
+    """Return advice on how to get one load."""
     x, axes = lanes.x, lanes.axes
     if x.is_in_memory:
         return ""
@@ -835,7 +862,7 @@ SHARE_BYTES = 1 << 20
 
 
 def _shares(lanes: _Lanes) -> int:
-    """Return among how many tasks to divide the lanes of a column."""
+    """Return the number of tasks among which to divide the lanes of a column."""
     x, chunk_bytes = lanes.x, lanes.column_bytes / len(lanes.chunks)
     if x.is_on_device or not chunk_bytes >= SHARE_BYTES:  # or not known
         return 1
@@ -845,18 +872,20 @@ def _shares(lanes: _Lanes) -> int:
 
 
 def share_axis(x: DaskArray, axes: tuple[int, ...], n: int) -> int:
-    """The axis along which lanes are divided among `n` tasks: the first that is long enough, so
-    that what each takes of a chunk lies together."""
+    """Return the axis along which lanes are divided among `n` tasks.
+
+    It is the first axis that is long enough, so that each task's part of a chunk is contiguous.
+    """
     return next(axis for axis in _kept(x, axes) if max(x.chunks[axis]) >= n)
 
 
 def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
-    """The axis along which chunks are divided."""
+    """Return the axis along which chunks are divided."""
     return max(_kept(x, axes), key=lambda axis: max(x.chunks[axis]))
 
 
 def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
-    """Plan so many of the lanes of each chunk; None if no plan fits."""
+    """Plan `n_lanes` of the lanes of each chunk; return None if no plan fits."""
     question, chunks, row_bytes = lanes.question, lanes.chunks, n_lanes * lanes.itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
@@ -888,12 +917,12 @@ PART_SIZES = 6  # of parts that are tried: the limit, half of it, a quarter, ...
 
 
 def column_limit() -> int:
-    """In bytes, from dask's config."""
+    """Return the setting `column-limit`, in bytes."""
     return settings.n_bytes("column-limit")
 
 
 def one_lane_limit(x: Source) -> int:
-    """Bytes that one task takes, where one lane is all that there is."""
+    """Return the most bytes that one task takes if there is a single lane."""
     limit = column_limit()
     # A device is as fast with all of it: weighted quartiles of 2,000 groups of 2^24 float32 took
     # 1.1 s in one task, and 3.1 s in passes.
@@ -905,13 +934,15 @@ def _kept(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
 
 
 def lane_sizes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
-    """How many elements of a lane each chunk of a column has, in C order; NaN if not known."""
+    """Return the number of a lane's elements in each chunk of a column, in C order; or NaN."""
     return [math.prod(sizes) for sizes in itertools.product(*(x.chunks[axis] for axis in axes))]
 
 
 def _parts(chunks: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Runs of chunks that have at most so many elements of a lane, or are one chunk; none is
-    empty."""
+    """Yield runs of chunks with at most `most` elements of a lane; single chunks may have more.
+
+    No run is empty.
+    """
     start, size = 0, 0
     for i, chunk in enumerate(chunks):
         if size and size + chunk > most:

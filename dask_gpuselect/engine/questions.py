@@ -1,4 +1,4 @@
-"""What is asked of an array. A feature says it by a subclass, and `asking.ask` finds the answer.
+"""Base classes of questions about arrays. A feature subclasses one, and `asking.ask` answers it.
 
 Questions are frozen, picklable, and deterministically tokenizable.
 """
@@ -33,195 +33,210 @@ from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 
 Block = tuple[int, ...]
 Guess = Callable[[Any, float], Brackets]
-"""As `Question.guess`."""
+"""Type of `Question.guess`: from a sorted sample and its rate to guessed brackets."""
 
 VERY_MANY = 1 << 50  # elements
 
 
 class Question(ABC):
-    """What is asked of all elements of an array.
+    """A question about all elements of an array.
 
-    `bracket`, `guess` and `look` are needed. The other parts are optional. With `n_ranges` goes
-    `ranges`; without `has_guess`, `guess` is not needed.
+    Subclasses implement `bracket`, `guess` and `look`. All else is optional. A subclass that
+    overrides `n_ranges` also needs `ranges`; one whose `has_guess` is False needs no `guess`.
     """
 
     guesses_chunks: ClassVar[bool] = True
-    """Whether it can do so for chunks of a dask array, too."""
+    """True if a sample can also guess the brackets for chunks of a dask array."""
 
     wants_sums: ClassVar[bool] = False
-    """Whether `finish` takes the exact sums of the elements that `summed` tells. They cost no
-    load."""
+    """True if `finish` needs exact sums of the elements that `summed` selects: no load more."""
 
     weighs: ClassVar[bool] = False
-    """Whether the elements weigh: it takes reports with weights."""
+    """True if the elements are weighted: cuts and tallies then measure weights."""
 
     n_slots: int = 1
-    """Of how many slots it is asked apart, at most; see `slots.OfSlots`."""
+    """Most slots that are answered separately; see `slots.OfSlots`."""
 
     third: ClassVar[str | None] = None
-    """What a third load is for, in the names of its layers; None if there is never one."""
+    """Name of the third load, used in the names of its layers. None if there is never one."""
 
     looks_again: ClassVar[bool] = False
-    """Whether `look_again` knows what a third load has found, and its counts prove it however the
-    brackets before it were found."""
+    """True if `look_again` resolves the third load, with proof by its counts alone.
+
+    The proof then holds however the earlier brackets were found.
+    """
 
     @property
     def has_guess(self) -> bool:
-        """Whether a sample of the elements can guess the brackets."""
+        """True if a sample of the elements can guess the brackets."""
         return True
 
     @property
     def n_answers(self) -> int:
-        """How many numbers answer."""
+        """Number of numbers in the answer."""
         return 1
 
     counts_values: ClassVar[bool] = True
-    """Whether counts of every value answer it, of data that have few; see `brackets_by`."""
+    """True if counts of every value answer the question, for small dtypes; see `brackets_by`."""
 
     @property
     def share(self) -> int:
-        """How many wanted ranks there are for each pivot; see `sizes.pivot_count`."""
+        """Number of wanted ranks for each pivot; see `sizes.pivot_count`."""
         return 1
 
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        """What the first load reports for each pivot, and the second for each candidate, of
-        elements of that dtype."""
+        """Return the bytes of one pivot in the first load, and of one candidate in the second."""
         return PIVOT_BYTES, dtype.itemsize
 
     @property
     def lanes(self) -> LaneQuestion:
-        """What is asked of every lane, where some axes are reduced."""
+        """The corresponding question about every lane, for reductions along some axes."""
         raise TypeError(
             f"{type(self).__name__} does not define `lanes`: it is not supported along an axis"
         )
 
     @abstractmethod
     def bracket(self, cuts: Cuts) -> Brackets:
-        """What the second load gathers, by the cuts of all chunks."""
+        """Return the brackets at which the second load measures, from the cuts of all chunks."""
 
     @property
     def keeps(self) -> bool:
-        """Whether counts and candidates at other brackets, which `keep` gives, tell all that the
-        second load is asked of a chunk."""
+        """True if a tally at the brackets of `keep` has all that the second load needs."""
         return self.sums_all or not self.wants_sums
 
     def brackets_by(self, report: Any) -> Brackets:
-        """The brackets at which counts of every value are looked at."""
+        """Return the brackets at which counts of every value are resolved."""
         return self.bracket(report.cuts())
 
     def keep(self, cuts: Cuts) -> Brackets:
-        """What the first load may keep for the second: what this would gather by the cuts of some
-        chunks, which stand for the others. See `maths.seen`."""
+        """Return the brackets at which the first load may cache, from cuts of some chunks.
+
+        These cuts stand for those of the other chunks; see `maths.seen`.
+        """
         return self.bracket(cuts)
 
     @property
     def n_ranges(self) -> int:
-        """In how many ranges of values all pivots lie that `bracket` needs, if there are very many
-        elements; 0 if it may need any."""
+        """Number of ranges of values that contain all pivots that `bracket` needs.
+
+        This holds for very many elements. 0 if `bracket` may need any pivot.
+        """
         return 0
 
     def ranges(self, cuts: Cuts) -> Ranges:
-        """These ranges, as the cuts of all chunks prove them at some of their pivots. Pivots whose
-        cells are outside of them would change nothing that matters."""
+        """Return the ranges of values that contain all pivots that `bracket` needs; see `n_ranges`.
+
+        They are proven by the cuts of all chunks at some of their pivots. Pivots whose cells lie
+        outside of the ranges cannot change the brackets.
+        """
         raise TypeError(f"{type(self).__name__} does not define `ranges`")
 
     def stretch(self, i: int, n: int) -> Question:
-        """What is asked of the i-th of `n` stretches of neighbouring ranks, if it `divides`."""
+        """Return the question about the `i`-th of `n` runs of ranks, if it `divides`."""
         raise TypeError(f"{type(self).__name__} does not define `stretch`")
 
     divides: ClassVar[bool] = False
-    """Whether ranges are those of ranks, which `stretch` divides."""
+    """True if the ranges are ranges of ranks, which `stretch` can split."""
 
     @property
     def narrows_candidates(self) -> bool:
-        """Whether `narrower` says which of the candidates matter."""
+        """True if `narrower` can tell which candidates matter."""
         return type(self).narrower is not Question.narrower
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        """Which of the candidates at some brackets matter, by the cuts of all chunks at some of
-        these candidates and at the ends of the brackets."""
+        """Narrow brackets to the candidates that matter.
+
+        The cuts are of all chunks, at some of the candidates and at the ends of the brackets.
+        """
         raise TypeError(f"{type(self).__name__} does not define `narrower`")
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
-        """What to gather in the only read of data in memory.
+        """Guess the brackets at which the only read of data in memory measures.
 
         Parameters
         ----------
         ordered : array or WeightedSample
-            A sorted sample of the elements, on any device; a `WeightedSample` if they weigh.
+            Sorted sample of the elements, on any device; a `WeightedSample` if they are weighted.
         rate : float
-            The share of all elements that it has.
+            Fraction of all elements that the sample contains.
         """
         raise TypeError(f"{type(self).__name__} does not define `guess`")
 
     def guess_there(self, size: int) -> BoxGuess | None:
-        """How a device may find what `guess` gives, by a sorted sample of so many; None if only
-        the host can."""
+        """Return how a device can compute `guess` from a sorted sample of `size` elements.
+
+        Return None if only the host can.
+        """
         return None
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
-        """`guess` for a sample of the candidates alone, which narrows brackets of data in memory;
-        None if the candidates are to stay as they are.
+        """Return a `guess` for a sample of the candidates alone, which narrows their brackets.
 
-        Raises `ChunksChangedError` if the brackets do not hold all that is needed.
+        It serves data in memory. Return None if the candidates should stay as they are. Raise
+        `ChunksChangedError` if the brackets do not contain all that is needed.
         """
         return None
 
     def ranks_of_sample(self, n: int) -> RanksOf | None:
-        """The first and last rank of each bracket in a sample, by its size, if ranks are all that
-        is asked of `n` elements. Hashable, and equal for equal questions."""
+        """Return a function from a sample's size to the first and last rank of each bracket in it.
+
+        Return None unless the question is about ranks among `n` elements alone. The function is
+        hashable, and equal for equal questions.
+        """
         return None
 
     @abstractmethod
     def look(self, brackets: Brackets, tally: Tally) -> Any:
-        """What the elements inside the brackets say.
+        """Resolve the question from the tally at the brackets, as far as it can.
 
-        Raises `ChunksChangedError` if the brackets do not hold all that is needed.
+        Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
 
     def first_ranks(self, n: int) -> IntArray:
-        """Ranks that `look` asks for first, of n elements: a device may select these at once."""
+        """Return the ranks that `look` needs first among `n` elements: devices may select them."""
         return np.empty(0, np.int64)
 
     @property
     def sums_all(self) -> bool:
-        """Whether all elements are summed."""
+        """True if all elements are summed."""
         return type(self).summed is Question.summed
 
     def summed(self, chunk: Any, brackets: Brackets) -> Any:
-        """The elements of a chunk that are summed; all of them unless a question says otherwise. Of
-        equal elements all or none: the chunk may be all values that occur, each of them once."""
+        """Select the elements of a chunk to be summed; by default all of them.
+
+        Equal elements are all selected or none, because the chunk may consist of the distinct
+        values, each of them once.
+        """
         return chunk
 
     def more(self, brackets: Brackets, found: Any) -> Brackets | None:
-        """What a third load gathers, or None if `found` is all that is needed."""
+        """Return the brackets for a third load, or None if `found` is enough."""
         return None
 
     def look_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
-        """What is known after a third load, as of `look`."""
+        """Resolve the question from the tally of a third load, in the form that `look` returns."""
         raise NotImplementedError
 
     def finish(
         self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Any:
-        """The answer, by what `look` has found, the third load and the sums.
+        """Return the answer, from the results of `look`, the third load and the sums.
 
-        It is one-dimensional, on the host, and of the promised dtype; or any object.
+        It is a one-dimensional array on the host, of the promised dtype; or any object.
         """
         return found
 
     def lazily(self, answer: DaskArray) -> Any:
-        """What a caller gets for the answer before it is computed."""
+        """Wrap the lazy answer in the object that the caller gets."""
         return answer
 
     @property
     def of_slot(self) -> Question | None:
-        """The question as it is asked of each of several slots, if `of_slots` puts the answers
-        together; None otherwise."""
+        """The question about each of several slots, if `of_slots` combines the answers; or None."""
         return None
 
     def of_slots(self, answers: Sequence[Any]) -> Any:
-        """The answers ``(n_answers, n_slots)``, by those of `of_slot` about each slot."""
+        """Combine the answers of `of_slot` about each slot to an array ``(n_answers, n_slots)``."""
         raise NotImplementedError
 
 
@@ -230,8 +245,10 @@ class RankQuestion(Question):
 
     @abstractmethod
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
-        """The first and last rank of each wanted bracket, among `n` valid elements; none if `n` is
-        0."""
+        """Return the first and last rank of each wanted bracket among `n` valid elements.
+
+        Both arrays are empty if `n` is 0.
+        """
 
     def bracket(self, cuts: Cuts) -> Brackets:
         return find_brackets(cuts, *self.ranks(int(cuts.n_valid.sum())))
@@ -253,20 +270,20 @@ class RankQuestion(Question):
 
 
 class ElementQuestion(RankQuestion):
-    """A question that the elements of some ranks answer, however they are found.
+    """A question that is answered by the elements of some ranks, with any method of selection.
 
-    A strategy can be asked for them as well.
+    So a strategy can select the elements, too.
     """
 
     @abstractmethod
     def ranks_of_sample(self, n: int) -> RanksOf:
-        """The first and last rank of each bracket in a sample of `n` elements, by its size."""
+        """Return a function from a sample's size to the first and last rank of each bracket."""
 
     @abstractmethod
     def answer_by(
         self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
-        """The answer, by a function from ranks to elements."""
+        """Return the answer, given a function from ranks to elements."""
 
     def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         found = partial(order_statistics, brackets, tally)
@@ -274,55 +291,55 @@ class ElementQuestion(RankQuestion):
 
 
 class OneLoadQuestion(ABC):
-    """What the reports of all chunks answer together, each by itself, in one load."""
+    """A question that is answered from one partial result for each chunk, in one load."""
 
     @abstractmethod
     def measure(self, chunk: Any, dtype: np.dtype[Any]) -> Any:
-        """The report of a chunk."""
+        """Compute the partial result of a chunk."""
 
     @staticmethod
     @abstractmethod
     def merge(reports: Sequence[Any]) -> Any:
-        """The report of several chunks together."""
+        """Merge the partial results of several chunks."""
 
     @abstractmethod
     def answer(self, report: Any) -> Any:
-        """The answer, any object, by the report of all chunks."""
+        """Return the answer, any object, from the partial result of all chunks."""
 
     @abstractmethod
     def lazily(self, answer: DaskArray) -> Any:
-        """What a caller gets for the answer before it is computed."""
+        """Wrap the lazy answer in the object that the caller gets."""
 
 
 def no_answers(report: Any, brackets: Any) -> None:
-    """None: nothing is answered without what is found."""
+    """Return None: the partial results do not answer without `PassSteps.found`."""
 
 
 @dataclass(frozen=True)
 class PassSteps:
-    """What is done in passes: on the chunks of a part of a column, and on the reports of parts.
+    """The functions that passes apply to the chunks of a part of a column, and to partial results.
 
     Parameters
     ----------
     cuts : callable
-        ``(chunks, dtype, axes, brackets or None, m=)``: the report of a pass, at `m` ranks.
+        ``(chunks, dtype, axes, brackets or None, m=)``: the cuts of a pass, at `m` ranks.
     merge_cuts : callable
-        ``(reports, m=)``: that of several parts together.
+        ``(cuts, m=)``: merge the cuts of several parts.
     narrowed : callable
-        ``(reports, brackets or None)``: the brackets that the reports of a pass prove.
+        ``(cuts, brackets or None)``: the brackets that the cuts of a pass prove.
     tally : callable
-        ``(chunks, dtype, axes, brackets)``: the report of the last pass.
+        ``(chunks, dtype, axes, brackets)``: the tally of the last pass.
     merge_tallies : callable
-        ``(reports)``: that of several parts together.
+        ``(tallies)``: merge the tallies of several parts.
     found : callable
-        ``(report, brackets)``: what is asked.
+        ``(tally, brackets)``: the resolved order statistics.
     join : callable
-        ``(reports)``: those of some lanes, of the next, and so on, as one.
+        ``(results)``: concatenate the partial results of consecutive ranges of lanes.
     between : callable
-        ``(brackets, start, stop)``: those of some lanes.
+        ``(brackets, start, stop)``: select the brackets of a range of lanes.
     answers : callable, optional
-        ``(report, brackets)``: the answers, as of `LaneQuestion.finished`, where the reports are;
-        None where `found` leads to them.
+        ``(tally, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device of
+        the tally; None if they have to be made from `found`.
     """
 
     cuts: Callable[..., Any]
@@ -337,7 +354,7 @@ class PassSteps:
 
     @classmethod
     def by_counts(cls, order: LaneOrder) -> PassSteps:
-        """Those that find order statistics."""
+        """Return the steps that find order statistics by counts."""
         return cls(
             kernels.lane_cuts,
             kernels.merge_lane_cuts,
@@ -351,19 +368,20 @@ class PassSteps:
 
 @dataclass(frozen=True)
 class Tails:
-    """How the tails of every lane answer: what is done on the chunks of a part of a column, and on
-    the reports of parts.
+    """The functions that answer from the tails of every lane.
+
+    They take the chunks of a part of a column, and the partial results of parts.
 
     Parameters
     ----------
     n_kept : int
-        Elements of each lane that are kept, at most.
+        Most elements of each lane in a partial result.
     measure : callable
-        ``(chunks, dtype, axes, None)``: the report of a part.
+        ``(chunks, dtype, axes, None)``: the partial result of a part of a column.
     merge : callable
-        ``(reports)``: that of several parts together.
+        ``(results)``: merge the partial results of several parts.
     found : callable
-        ``(report)``: what is asked, by the report of all parts.
+        ``(result)``: the resolved order statistics, from the partial result of all parts.
     """
 
     n_kept: int
@@ -373,7 +391,7 @@ class Tails:
 
     @classmethod
     def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
-        """Those that have the order statistics of every lane."""
+        """Return the functions for tails of these sizes, which contain every lane's ranks."""
         return cls(
             sizes.width(sizes.n),
             partial(kernels.lane_tails, sizes=sizes),
@@ -383,149 +401,148 @@ class Tails:
 
 
 class LaneQuestion(ABC):
-    """What is asked of every lane along some axes.
+    """A question about every lane along some axes.
 
-    `order` is needed. The other parts are optional.
+    Subclasses implement `order`. All else is optional.
     """
 
     look_cost: ClassVar[float] = 0.75
-    """How long a load of passes looks at elements, of what a column looks at them. Measured of
-    quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make."""
+    """Time that a load of passes spends on elements, over the time that a whole column takes.
+
+    Measured for quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make.
+    """
 
     @property
     def looks(self) -> float:
-        """`look_cost`, with what else a load of passes does."""
+        """`look_cost`, plus the cost of whatever else a load of passes does."""
         return self.look_cost
 
     @property
     @abstractmethod
     def order(self) -> LaneOrder:
-        """The order statistics of every lane that answer, or that passes find first."""
+        """The order statistics of every lane that give the answer, or that passes find first."""
 
     @property
     def n_answers(self) -> int:
-        """How many numbers answer, for each lane."""
+        """Number of numbers in the answer, for each lane."""
         return self.order.n_answers
 
     @property
     def further(self) -> FurtherLoad | None:
-        """A load of passes after those that find the order statistics."""
+        """A load after the passes that find the order statistics; None if there is none."""
         return None
 
     counts_values: ClassVar[bool] = False
-    """Whether counts of every value answer it, of lanes that have few: see `counted`."""
+    """True if counts of every value answer the question, for small dtypes; see `counted`."""
 
     @property
     def lanes_counted(self) -> float:
-        """How many lanes values are counted of, for each: its groups. inf if that is not known."""
+        """Number of tables of counts for each lane: one for each of its groups. inf if unknown."""
         return 1
 
     def value_report(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
     ) -> Any:
-        """The counts of every value in some chunks of a column."""
+        """Count every value in some chunks of a column."""
         return values.lane_value_counts(chunks, dtype, axes)
 
     def merge_value_reports(self, reports: Sequence[Any]) -> Any:
-        """Merge those of several parts of a column."""
+        """Merge the counts of values of several parts of a column."""
         return LaneValueCounts.merge(reports)
 
     def counted(self, report: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """A block of the answer, by that of all of them, for a block of the data of that shape."""
+        """Return a block of the answer from the counts of values of a block of that shape."""
         return self.restored(report.found(self.order.lane_ranks), block, shape)
 
     takes_two_loads: ClassVar[bool] = False
-    """Whether two loads of its own find it, where there is one lane alone."""
+    """True if two loads of its own answer the question, where there is a single lane."""
 
     @property
     def keeps(self) -> bool:
-        """Whether the first of these may keep what the second would ask."""
+        """True if the first of its own two loads may cache what the second would need."""
         return False
 
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
-        """What these would bring to one place, from parts of so many elements."""
+        """Return the bytes that its own two loads gather in one task, from parts of these sizes."""
         raise NotImplementedError
 
     @property
     def most_roots(self) -> int:
-        """In how many places these can be looked at."""
+        """Most tasks among which the aggregation of its own two loads can be divided."""
         return 1
 
     by_place: ClassVar[bool] = True
-    """Whether the answer depends on the places of elements in a chunk."""
+    """True if the answer depends on the positions of elements in a chunk."""
 
     by_order: ClassVar[bool] = True
-    """Whether the elements at the ranks of `order`, or these and a further load, answer it."""
+    """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
 
     composes_groups: ClassVar[bool] = False
-    """Whether `composed_of_groups` answers it by other questions about groups of all elements."""
+    """True if `composed_of_groups` answers by other questions about groups of all elements."""
 
     has_steps: ClassVar[bool] = True
-    """Whether passes of its own find it."""
+    """True if the question has passes of its own."""
 
     @property
     def takes_passes(self) -> bool:
-        """Whether columns can be taken in passes."""
+        """True if columns can be read in passes."""
         return True
 
     @property
     def advice(self) -> str:
-        """What a user can do so that passes are taken, for messages."""
+        """Text for messages: what a user can do so that passes are possible."""
         return ""
 
     @property
     def steps(self) -> PassSteps:
-        """What passes do."""
+        """The functions that passes apply."""
         return PassSteps.by_counts(self.order)
 
     def finished(self, found: Any) -> Any:
-        """The answers ``(n_answers, n_lanes)``, on the host, by what passes have found."""
+        """Convert the result of passes to answers ``(n_answers, n_lanes)`` on the host."""
         return self.order.lane_answer(found)
 
     def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
-        """A block of the answer, by what passes have found, for a block of the data of that
-        shape."""
+        """Convert the result of passes to a block of the answer, for data of that shape."""
         return shape.restore(self.finished(found), block)
 
     def tails(self, n: int) -> Tails | None:
-        """How the tails of lanes of `n` elements answer; None if they do not."""
+        """Return how the tails of lanes of `n` elements give the answer; None if they do not."""
         return None
 
     @property
     def n_brackets(self) -> int:
-        """How many brackets passes narrow, for each lane, or for each group in it."""
+        """Number of brackets that passes narrow, for each lane or for each group in it."""
         return self.n_answers
 
     @property
     def windows(self) -> tuple[IntArray, ...] | None:
-        """Where the elements of each group are, if that is no matter of labels, which chunks
-        have."""
+        """Positions of the elements of each group, if labels in the chunks do not define groups."""
         return None
 
     @property
     def lanes_of_each(self) -> int:
-        """How many lanes passes make of one: its groups."""
+        """Number of lanes that passes make of one lane: one for each of its groups."""
         return 1
 
     def elements_of_each(self, n: int) -> int:
-        """How many elements such a lane has, of `n` in all."""
+        """Return the elements in each of `lanes_of_each` lanes, if the original lane has `n`."""
         return n
 
     def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
-        """What the reports of passes take, for elements of that dtype: sizes of
-        `sizes.plan_passes`."""
+        """Return the bytes of partial results of passes, as arguments of `sizes.plan_passes`."""
         return {"itemsize": selection_dtype(self.held_dtype(dtype)).itemsize}
 
     def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """What a task holds elements of that dtype as."""
+        """Return the dtype in which a task holds elements of the given dtype."""
         return dtype
 
     def loads_in_passes(self, loads: int) -> int:
-        """How many loads passes take, from those of the order statistics."""
+        """Return the number of loads of all passes, given the number for the order statistics."""
         return loads + (self.further is not None)
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        """The answers ``(n_answers, n_lanes)`` for every lane of all chunks together, in kind."""
+        """Compute the answers ``(n_answers, n_lanes)`` of all chunks together, in kind."""
         return kernels.answer_lanes(chunks, dtype, axes, self.order)
 
     def answer_groups(
@@ -535,28 +552,32 @@ class LaneQuestion(ABC):
         axes: tuple[int, ...],
         places: Callable[[], Sequence[IntArray]],
     ) -> Any | None:
-        """The answers ``(n_answers, n_groups, n_lanes)`` for every group of every lane, in kind;
-        None where they are found of one group after the other. `places` gives for each group where
-        its elements are in every lane."""
+        """Compute the answers ``(n_answers, n_groups, n_lanes)`` for every group of every lane.
+
+        They are in kind. Return None if groups have to be answered one after the other. `places`
+        returns, for each group, the positions of its elements in every lane.
+        """
         if self.further is not None or not self.by_order:
             return None
         return kernels.answer_group_lanes(chunks, dtype, axes, self.order, places)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """A block of the answer, from the chunks of its column."""
+        """Compute a block of the answer from the chunks of its column."""
         return shape.restore(self.answer(chunks, dtype, shape.axes), chunks[0].shape)
 
     def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """The same of an array in memory, whose answer may stay where the array is."""
+        """Compute the answer for an array in memory; it may stay where the array is."""
         return self.block(chunks, dtype, shape)
 
     def joined(self, blocks: Sequence[Any], axis: int) -> Any:
-        """Blocks of the answer, one behind the other."""
+        """Concatenate blocks of the answer along an axis."""
         return concatenate(list(blocks), axis)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray | None:
-        """The answer by other questions, where columns have to be taken in passes; None if passes
-        of its own find it."""
+        """Compose the lazy answer from other questions, where columns have to be read in passes.
+
+        Return None if the question has passes of its own.
+        """
         return None
 
     def composed_of_groups(
@@ -565,39 +586,42 @@ class LaneQuestion(ABC):
         x: DaskArray,
         label: str,
     ) -> DaskArray:
-        """The answer about each group of all elements by ``ask(x, question, seen)`` of others."""
+        """Compose the answer about each group of all elements from other questions.
+
+        ``ask(x, question, seen)`` answers these.
+        """
         raise NotImplementedError
 
 
 class FurtherLoad(ABC):
-    """A load of every lane that follows when its order statistics are known."""
+    """A load of every lane that follows once its order statistics are known."""
 
     name: ClassVar[str]
-    """Part of the names of its layers."""
+    """Part of the names of the load's layers."""
 
     merge_every: ClassVar[int]
-    """Reports that are merged at once."""
+    """Number of partial results that one task merges."""
 
     @abstractmethod
     def known(self, found: Any) -> Any:
-        """What the tasks of the load have to know of the order statistics."""
+        """Return what the tasks of the load need to know of the order statistics."""
 
     @abstractmethod
     def measure(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
     ) -> Any:
-        """The report of some chunks of a column."""
+        """Compute the partial result of some chunks of a column."""
 
     @abstractmethod
     def merge(self, reports: Sequence[Any]) -> Any:
-        """The report of several parts of a column together."""
+        """Merge the partial results of several parts of a column."""
 
     def join(self, reports: Sequence[Any]) -> Any:
-        """The reports of some lanes, of the next, and so on, as one."""
+        """Concatenate the partial results of consecutive ranges of lanes."""
         return join(reports)
 
     def between(self, known: Any, start: int, stop: int) -> Any:
-        """What is known of some of the lanes."""
+        """Select what is known of a range of lanes."""
         return lanes_between(known, start, stop)
 
     @abstractmethod
@@ -609,4 +633,4 @@ class FurtherLoad(ABC):
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        """A block of the answer, for a block of the data of that shape."""
+        """Compute a block of the answer, for a block of data of that shape."""

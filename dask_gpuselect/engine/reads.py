@@ -1,6 +1,6 @@
-"""Tasks that read their chunk only if what is known by then asks for it.
+"""Tasks that read their chunk only if earlier results require it.
 
-A graph cannot decide that. So such a task holds, as data, what it takes to read the chunk.
+A dask graph has no branches. So such a task contains, as data, the tasks that make the chunk.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Place = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Reads:
-    """What it takes to read each chunk of some arrays, found once for several layers.
+    """The tasks that read each chunk of some arrays, determined once for several layers.
 
     Parameters
     ----------
     *arrays : dask arrays
-        Of one grid of chunks.
+        Arrays with the same grid of chunks.
     """
 
     arrays: tuple[Source, ...]
@@ -57,11 +57,10 @@ class Reads:
 
     @cached_property
     def of_shuffles(self) -> dict[Key, GraphNode]:
-        """The tasks that read what a shuffle has written.
+        """The tasks that read what a shuffle has written, which stay in the graph.
 
-        A worker reads only what is on its own disk: else it tells the scheduler to run the task on
-        another one. So a task that reads the chunks of several shuffles would never end, and these
-        tasks stay in the graph.
+        A worker reads only from its own disk. For other data, it tells the scheduler to run the
+        task on another worker. So a task that reads chunks of several shuffles would never end.
         """
         found: dict[Key, GraphNode] = {}
         for x in self.arrays:
@@ -70,7 +69,7 @@ class Reads:
 
     @cached_property
     def _tasks(self) -> dict[Key, GraphNode]:
-        """The tasks of all arrays, but for those of what is computed or in memory anyway."""
+        """The tasks of all arrays, except those whose results are shared or in memory anyway."""
         tasks: dict[Key, GraphNode] = {}
         for x in self.arrays:
             tasks |= _tasks_of(x)
@@ -78,18 +77,18 @@ class Reads:
 
     @cached_property
     def of_places(self) -> dict[Place, Read]:
-        """For each place in the grid, how to read the chunk of every array there."""
+        """The tasks that make the chunks of all arrays at each place in the grid."""
         shuffled = self.of_shuffles
         tasks = {key: task for key, task in self._tasks.items() if key not in shuffled}
         columns = [list(flatten(x.__dask_keys__())) for x in self.arrays]
         if any(_is_slice(task, tasks) for task in tasks.values()):
-            # So that no more is read than what is wanted of it, as dask does elsewhere.
+            # Fuse slices into the tasks that read, as dask does, so that only the slice is read.
             tasks = optimize(tasks, [key for keys in columns for key in keys])
         return {keys[0][1:]: _read(keys, tasks) for keys in zip(*columns, strict=True)}
 
     @property
     def are_apart(self) -> bool:
-        """Whether no task is done for several places."""
+        """True if no task serves several places."""
         n_places = Counter(
             key
             for read in self.of_places.values()
@@ -100,21 +99,20 @@ class Reads:
 
     @property
     def shared(self) -> tuple[Key, ...]:
-        """What each chunk needs that is computed or in memory anyway: the store, as a rule."""
+        """The keys of results that every chunk needs and that exist anyway, such as the store."""
         first, *others = (read.needs for read in self.of_places.values())
         return tuple(key for key in first if all(key in needs for needs in others))
 
     @property
     def take_futures(self) -> bool:
-        """Whether chunks are made of data in memory that each has for itself, as of a persisted
-        array."""
+        """True if chunks need data in memory of their own, such as those of a persisted array."""
         needs = {key for read in self.of_places.values() for key in read.needs}
         own = needs.difference(self.shared)
         return any(not own.isdisjoint(futures_of(x)) for x in self.arrays)
 
     @property
     def annotations(self) -> list[Mapping[str, Any]]:
-        """The different annotations of what is read: none if nothing has any."""
+        """The different annotations of the tasks that read; empty if there are none."""
         found: list[Mapping[str, Any]] = []
         for x in self.arrays:
             for name in divide(x)[1]:
@@ -134,22 +132,23 @@ def each_if_needed(
     annotations: Mapping[str, Any] | None = None,
     wants: Callable[..., bool] | None = None,
 ) -> DaskArray:
-    """An array of one object for each chunk, by a function that may read it or not.
+    """Apply a function to each chunk, which it may or may not read; return an array of objects.
 
     Parameters
     ----------
     function : callable
-        ``(read, place, *blocks, *results, *arguments)``, of which the first is a `Reader`.
+        ``(read, place, *blocks, *results, *arguments)``, where `read` is a `Reader`.
     name : str
-        Of the new layer.
+        Name of the new layer.
     reads : Reads
-        Of the chunks.
+        How to read the chunks.
     grids, singles : sequences of dask arrays
         As for `each_chunk`.
     annotations : mapping, optional
-        Of the new layer.
+        Annotations of the new layer.
     wants : callable, optional
-        ``(*results) -> bool``: whether any chunk is read. Without it chunks of shuffles always are.
+        ``(*results) -> bool``: whether any chunk will be read. Without it, chunks of shuffles
+        always are.
     """
     x, *_ = reads.arrays
     of_places = reads.of_places
@@ -164,7 +163,7 @@ def each_if_needed(
     takes += [TaskRef((single.name,)) for single in singles]
     run = partial(_run, function, arguments)
     tasks = tasks_of_each(run, name, x.numblocks, takes)
-    # Not the layers of what is read: with one user more, dask would not fuse them with another.
+    # The layers that read stay out of the graph: with one more consumer, dask would not fuse them.
     held = [in_place(array) for array in reads.arrays]
     above = {array.name for array in (*grids, *singles)}.union(*(graph.layers for graph in held))
     graph = Graph.merge(*held, *(array.dask for array in (*grids, *singles)))
@@ -178,8 +177,10 @@ def each_if_needed(
 def _shuffled(
     reads: Reads, name: str, singles: Sequence[DaskArray], wants: Callable[..., bool] | None
 ) -> dict[Key, Task]:
-    """Make the tasks that read chunks of shuffles when some results are known, by the keys of those
-    that they stand for."""
+    """Make tasks that read chunks of shuffles once some results are known.
+
+    They are keyed by the tasks that they replace.
+    """
     results = List(*(TaskRef((single.name,)) for single in singles))
     made = {}
     for i, (key, task) in enumerate(reads.of_shuffles.items()):
@@ -201,8 +202,10 @@ def _read_if_wanted(
 def task_if_needed(
     key: Key, function: Callable[..., Any], reads: Sequence[Read], *told: Any
 ) -> Task:
-    """A task that may read the chunks of several places: ``function(read, *told)``, of which
-    ``read()`` makes all of them."""
+    """Make a task that may read the chunks of several places: ``function(read, *told)``.
+
+    ``read()`` returns all of them.
+    """
     needs = List(*(List(*map(TaskRef, read.needs)) for read in reads))
     return Task(key, _run_several, function, tuple(reads), needs, *told)
 
@@ -234,16 +237,16 @@ def _run(
 
 @dataclass(frozen=True)
 class Read:
-    """How to make the chunks of some arrays at one place.
+    """The tasks that make the chunks of some arrays at one place.
 
     Parameters
     ----------
     keys : tuple of keys
-        Of the chunks.
+        Keys of the chunks.
     tasks : dict
-        All that it takes but for what is computed or in memory anyway.
+        All tasks needed, except those whose results are computed or in memory anyway.
     needs : tuple of keys
-        Of that.
+        Keys of these results.
     """
 
     keys: tuple[Key, ...]
@@ -252,14 +255,13 @@ class Read:
 
 
 class Reader:
-    """Makes the chunks of one place when it is called: ``read(i)`` that of the i-th array, and
-    ``read()`` that of the first.
+    """Function that makes the chunks of one place: ``read(i)`` that of array i, default 0.
 
     Parameters
     ----------
     read : Read
     values : list
-        Of what it needs.
+        Values for the keys in `read.needs`.
     """
 
     def __init__(self, read: Read, values: list[Any]) -> None:
@@ -271,8 +273,10 @@ class Reader:
             return self._reading.chunk(i)
 
     def unread(self, i: int, shared: Sequence[Key]) -> Unread:
-        """Says that the chunk of the i-th array was not read. It holds what it takes to read it but
-        for what all chunks share."""
+        """Return a description of the chunk of array i, with which another task can read it.
+
+        It excludes the values that all chunks share.
+        """
         known = self._reading.known
         own = {key: known[key] for key in self._read.needs if key not in shared}
         return Unread(self._read, i, own)
@@ -280,15 +284,15 @@ class Reader:
 
 @dataclass(frozen=True)
 class Unread:
-    """A chunk that a task did not read. Another task can, which may be in another process.
+    """A chunk that a task did not read, and that another task, in any process, can read.
 
     Parameters
     ----------
     how : Read
     i : int
-        Of which array it is.
+        Number of the array.
     own : mapping
-        The values that it needs and others do not: small results of reductions.
+        Values that this chunk needs and others do not: small results of reductions.
     """
 
     how: Read
@@ -296,20 +300,21 @@ class Unread:
     own: Mapping[Key, Any]
 
     def read(self, shared: Mapping[Key, Any]) -> Any:
-        """The chunk, told what all chunks share."""
+        """Read the chunk, given the values that all chunks share."""
         known = {**shared, **self.own}
         return Reader(self.how, [known[key] for key in self.how.needs])(self.i)
 
 
 class Reading:
-    """Chunks of one place that are made one after the other. What several of them are made of is
-    made once, and forgotten when all of these have been made.
+    """The state of making the chunks of one place one after the other.
+
+    A result that several of them need is made once, and dropped when all of them are made.
 
     Parameters
     ----------
     read : Read
     known : dict
-        The values of what it needs.
+        Values for the keys in `read.needs`.
     """
 
     def __init__(self, read: Read, known: dict[Key, Any]) -> None:
@@ -319,7 +324,7 @@ class Reading:
         self._left.update(read.keys)
 
     def chunk(self, i: int = 0) -> Any:
-        """The chunk of the i-th array, made once."""
+        """Return the chunk of array i, made once."""
         key = self._read.keys[i]
         chunk = self._made(key)
         self._forget([key])
@@ -334,7 +339,7 @@ class Reading:
         return known[wanted]
 
     def _forget(self, keys: Iterable[Key]) -> None:
-        """What nothing else is made of."""
+        """Drop results that no remaining task needs."""
         for key in keys:
             self._left[key] -= 1
             if not self._left[key] and key in self._read.tasks:
@@ -342,7 +347,7 @@ class Reading:
 
 
 def _in_order(wanted: Key, tasks: Mapping[Key, GraphNode], known: Mapping[Key, Any]) -> list[Key]:
-    """The tasks that one of them takes, and itself, each behind what it depends on."""
+    """Return the tasks that a result needs, and its own, each after its dependencies."""
     ordered: dict[Key, None] = {}
     stack = [wanted]
     while stack:
@@ -358,7 +363,7 @@ def _in_order(wanted: Key, tasks: Mapping[Key, GraphNode], known: Mapping[Key, A
 
 
 def _tasks_of(x: DaskArray) -> dict[Key, GraphNode]:
-    """The tasks of an array, but for those of what is computed or in memory anyway."""
+    """Return the tasks of an array, except those whose results are computed or in memory anyway."""
     layers, dependencies = x.dask.layers, x.dask.dependencies
     _, held = divide(x)
     tasks: dict[Key, GraphNode] = {}
@@ -375,7 +380,7 @@ def _tasks_of(x: DaskArray) -> dict[Key, GraphNode]:
 
 
 def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
-    """Whether a task takes a part of what another makes."""
+    """Return whether a task takes a part of the result of another."""
     return calls(task, SLICES) and not task.dependencies.isdisjoint(tasks)
 
 

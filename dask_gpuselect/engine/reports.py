@@ -1,4 +1,4 @@
-"""What the tasks of the two loads report of chunks, and how reports are merged."""
+"""Partial results of the two loads, how a chunk makes them, and how they are merged."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from dask_gpuselect.maths.slots import over_slots
 
 
 def merge_cuts(reports: list[Cuts | None]) -> Cuts | None:
-    """The cuts of several chunks together; None if none was read."""
+    """Merge the cuts of several chunks; return None if no chunk was read."""
     found = [report for report in reports if report is not None]
     return type(found[0]).merge(found) if found else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proven(Arrays):
-    """Brackets, and what the cuts that prove them say of every chunk there.
+    """Proven brackets, with the counts that they imply for every chunk.
 
     Parameters
     ----------
     brackets : Brackets
+        The brackets.
     expected : Expected
-        Of the chunks in C order.
+        Expected counts of the chunks, in C order, by the cuts that prove the brackets.
     numblocks : tuple of int
-        The grid of chunks.
+        Shape of the grid of chunks.
     """
 
     brackets: Brackets
@@ -48,9 +49,10 @@ class Proven(Arrays):
         numblocks: tuple[int, ...] = (),
         turns: IntArray | None = None,
     ) -> Proven:
-        """Brackets that the cuts of all chunks of a grid prove, or of the only one.
+        """Combine brackets with the cuts that prove them: those of all chunks, or of the only one.
 
-        The cuts are in the order of the chunks, or those of each chunk are at its turn.
+        The cuts are in the order of the chunks. With `turns`, those of chunk i are at position
+        ``turns[i]``.
         """
         expected = expected_of(cuts, brackets)
         if turns is not None:
@@ -60,21 +62,21 @@ class Proven(Arrays):
     def tally(
         self, chunk: Any, place: tuple[int, ...], dtype: np.dtype[Any], *, stays: bool = False
     ) -> Tally:
-        """The tally of the chunk at a place, if it still is what its own cuts say; with candidates
-        that stay on its device, if they are to.
+        """Measure the chunk at a place, and check that it agrees with its own cuts.
 
-        Raises a `ChunksChangedError` that names its place otherwise.
+        Candidates stay on the chunk's device if `stays`. If the chunk has changed, a
+        `ChunksChangedError` names its place.
         """
         tally = kernels.tally_in_place if stays else kernels.tally
         most = _most_candidates(self.expected, self._chunk(place)[0])
         return self.checked(tally(chunk, dtype, self.brackets, most), place)
 
     def checked(self, tally: Tally | None, place: tuple[int, ...]) -> Tally:
-        """The tally of the chunk at a place, if that still is what its own cuts say."""
+        """Return a chunk's tally after a check that it agrees with the chunk's own cuts."""
         return _checked(self.expected, tally, self.brackets, *self._chunk(place))
 
     def _chunk(self, place: tuple[int, ...]) -> tuple[int, str]:
-        """The number of the chunk at a place, and what messages call it."""
+        """Return the number of the chunk at a place, and its name in messages."""
         number = int(np.ravel_multi_index(place, self.numblocks))
         return number, str(tuple(map(int, place)))
 
@@ -84,7 +86,7 @@ expected_of = over_slots(Expected.of)
 
 @over_slots
 def of_chunks(expected: Expected, chunks: IntArray) -> Expected:
-    """What is expected of some of the chunks, by their numbers, in that order."""
+    """Select the expected counts of some chunks, by their numbers, in that order."""
     return expected.of_chunks(chunks)
 
 
@@ -101,23 +103,23 @@ def _checked(
 
 
 def merge_tallies(tallies: list[Tally | None]) -> Tally | None:
-    """The tally of several chunks together; None if one of them has none."""
+    """Merge the tallies of several chunks; return None if any is missing."""
     found = [tally for tally in tallies if tally is not None]
     return type(found[0]).merge(found) if len(found) == len(tallies) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered(Arrays):
-    """What a load after the first reports of a chunk, or of several together.
+    """The partial result of a load after the first, for one chunk or several.
 
     Parameters
     ----------
     tally : Tally or None
-        Counts at brackets, and candidates. None if nothing was asked, or a guess missed.
+        Counts at brackets, and candidates. None if nothing was asked, or if a guess missed.
     sums : Moments or None
-        Of the elements that the question wants to have summed.
+        Exact sums of the elements that the question selects with `summed`.
     marks : ndarray of uint64
-        Of the chunks, for a question that may have one load more.
+        Fingerprints of the chunks, for a question that may need one load more.
     """
 
     tally: Tally | None
@@ -126,28 +128,32 @@ class Gathered(Arrays):
 
     @classmethod
     def merge(cls, reports: Sequence[Gathered]) -> Gathered:
-        """The report of several chunks together."""
+        """Merge the partial results of several chunks."""
         return cls.of(reports, merge_tallies([report.tally for report in reports]))
 
     @classmethod
     def whole(cls, reports: Sequence[Gathered], kind: Any) -> Gathered:
-        """The report of all chunks, with the candidates where they are selected fastest, for
-        answers of that kind."""
+        """Merge the partial results of all chunks, with candidates where they are selected fastest.
+
+        `kind` is an array of the kind of the answer.
+        """
         tallies = [report.tally for report in reports]
         found = [tally for tally in tallies if tally is not None]
         return cls.of(reports, kernels.merged(found, kind) if len(found) == len(tallies) else None)
 
     @classmethod
     def of(cls, reports: Sequence[Gathered], tally: Tally | None) -> Gathered:
-        """The report of several chunks, of which the tally is known."""
+        """Merge the partial results of several chunks whose merged tally is known."""
         sums = [report.sums for report in reports if report.sums is not None]
         marks = joined(report.marks for report in reports)
         return cls(tally, type(sums[0]).merge(sums) if sums else None, marks)
 
 
 def who_sums(question: Question) -> Question | None:
-    """What the task of a chunk is told of a question: nothing, unless that wants sums. A question
-    may have thousands of ranks, and there is a task for each chunk."""
+    """Return the question if it wants sums, else None: what the task of a chunk needs to know.
+
+    A question may have thousands of ranks, and it would be copied to the task of every chunk.
+    """
     return question if question.wants_sums else None
 
 
@@ -161,8 +167,21 @@ def gathered(
     is_marked: bool,
     stays: bool = False,
 ) -> Gathered:
-    """What the second load of the chunk at a place reports. `summing` is of `who_sums`, `is_marked`
-    says whether a third load may follow, and `stays` whether candidates stay on their device."""
+    """Measure the chunk at a place at proven brackets, in the second load.
+
+    Parameters
+    ----------
+    chunk, proven, place
+        The chunk, the brackets, and the chunk's place in the grid.
+    dtype : dtype
+        Dtype of the elements.
+    summing : Question or None
+        Result of `who_sums`.
+    is_marked : bool
+        True if a third load may follow, which needs fingerprints.
+    stays : bool
+        True if candidates stay on the chunk's device.
+    """
     slots = kernels.in_slots(chunk)
     tally = proven.tally(slots, place, dtype, stays=stays)
     sums = sums_of(slots, proven.brackets, dtype, summing)
@@ -172,7 +191,7 @@ def gathered(
 def sums_of(
     chunk: Any, brackets: Brackets, dtype: np.dtype[Any], question: Question | None
 ) -> Moments | None:
-    """The sums that a question wants of a chunk; see `who_sums`."""
+    """Sum the elements of a chunk that a question selects; return None without a question."""
     if question is None:
         return None
     return _sums(chunk, brackets, dtype, question)

@@ -1,4 +1,4 @@
-"""The dask graph of a strategy: rounds of measurements, as many as were fixed in advance.
+"""Graph of a strategy: rounds of measurements, whose number is fixed in advance.
 
 ::
 
@@ -8,9 +8,10 @@
                                                                                       │
     answer <──merge── tally <── bracket <──merge── cuts <──merge── candidates <───────┘
 
-A dask graph has no branches: the tasks of a round hold what it takes to read their chunk, and read
-it only if what is known so far asks for it. What a strategy leaves is gathered if it is little, and
-else found by the default engine, whose two loads are otherwise not made.
+A dask graph has no branches. So the tasks of a round contain the tasks that read their chunk, and
+read it only if the progress so far requires it. The elements that a strategy leaves are gathered if
+they are few. Otherwise the default engine finds the answer, whose two loads are skipped in the
+other case.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ from dask_gpuselect.strategies.known import ContradictionError, Known, Reply, So
 from dask_gpuselect.strategies.probes import Copy, Draw, Extent, Measure, Report
 from dask_gpuselect.strategies.spaces import VALUE
 
-# Elements that are gathered at once: of n in P chunks, so many times what two loads gather, and so
-# many more, for each wanted pair.
+# For each wanted pair, as many elements may be gathered as GATHERED times those of two loads, plus
+# ALWAYS_GATHERED.
 GATHERED = 4
 ALWAYS_GATHERED = 1 << 16
 
 
 @dataclass(frozen=True)
 class RankSearch:
-    """One pair of ranks: what is known, what the strategy has been told, and what it asks next."""
+    """One pair of ranks: what is known, the replies that the strategy got, and its next probe."""
 
     known: Known
     replies: tuple[Reply, ...]
@@ -60,23 +61,23 @@ class RankSearch:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a strategy has come.
+    """The progress of a strategy.
 
     Parameters
     ----------
     n_valid, n_missing : int
-        Elements of all chunks.
+        Numbers of valid and of missing elements in all chunks.
     wanted : tuple of Wanted
-        A pair of ranks each.
+        One search for each pair of ranks.
     elements : dict
-        By their ranks, those that are found.
+        Elements that are found, by their ranks.
     marks : ndarray of uint64
-        Of all chunks, as the opening has seen them; none of chunks in memory, which stay as they
-        are.
+        Fingerprints of all chunks, as the opening has seen them; empty for chunks in memory, which
+        do not change.
     numblocks : tuple of int
-        The grid of the chunks.
+        Shape of the grid of chunks.
     room : int
-        How many elements may be gathered in all.
+        Most elements that may be gathered in all.
     """
 
     n_valid: int
@@ -89,11 +90,11 @@ class Progress:
 
     @property
     def probes(self) -> list[Measure]:
-        """What to measure next: each once."""
+        """The distinct probes to measure next."""
         return list(dict.fromkeys(each.probe for each in self.wanted if each.probe is not None))
 
     def same(self, chunk: Any, place: tuple[int, ...]) -> Any:
-        """The chunk at a place, if it is what the opening has seen there."""
+        """Return the chunk at a place after a check that the opening has seen the same chunk."""
         if len(self.marks):
             known = self.marks[np.ravel_multi_index(tuple(map(int, place)), self.numblocks)]
             if known != marks_of([chunk], ordered=False)[0]:
@@ -101,9 +102,11 @@ class Progress:
         return chunk
 
     def gathers(self, n_chunks: int) -> list[Known]:
-        """The brackets that are gathered, for few enough elements are inside; and those whose
-        element two loads have shown together, which is only counted in a last one, so that it is
-        right even if the data have changed in between."""
+        """Return the brackets to gather: those that contain few enough elements.
+
+        It includes brackets whose element follows from two loads together. A last load counts that
+        element, so that the answer is right even if the data have changed in between.
+        """
         unproven = [each.known for each in self.wanted if not each.known.is_proven]
         most = ALWAYS_GATHERED + GATHERED * math.isqrt(n_chunks * self.n_valid)
         most = min(most, self.room // max(len(unproven), 1))
@@ -111,11 +114,11 @@ class Progress:
 
     @property
     def is_left(self) -> bool:
-        """Tell whether any pair is left to the default engine."""
+        """True if any pair of ranks is left to the default engine."""
         return len(self.rest()[0]) > 0
 
     def rest(self) -> tuple[IntArray, IntArray]:
-        """The pairs of ranks that are left to the default engine."""
+        """Return the pairs of ranks that are left to the default engine."""
         left = [
             (each.known.first, each.known.last)
             for each in self.wanted
@@ -128,7 +131,7 @@ class Progress:
 def ask_rounds(
     x: DaskArray, question: ElementQuestion, strategy: Strategy, label: str, form: Form
 ) -> DaskArray:
-    """The lazy answer of a strategy to a question about all elements of a dask array.
+    """Answer a question about all elements of a dask array lazily, with a strategy.
 
     Parameters
     ----------
@@ -137,11 +140,11 @@ def ask_rounds(
     question : ElementQuestion
         What to find.
     strategy : Strategy
-        What proposes how to find it.
+        Proposes the probes.
     label : str
-        For the names of the layers.
+        Prefix of the names of the layers.
     form : Form
-        What the answer is.
+        Form of the answer.
 
     Notes
     -----
@@ -206,7 +209,7 @@ def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
 
 
 def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
-    """The report of all chunks on each probe; None if nothing was asked."""
+    """Merge the replies of all chunks to each probe; return None if there was no probe."""
     found = [part for part in parts if part is not None]
     return [type(same[0]).merge(same) for same in zip(*found, strict=True)] if found else None
 
@@ -236,14 +239,17 @@ def _opened(
 
 
 def _next_probe(strategy: Strategy, known: Known, replies: tuple[Reply, ...]) -> Measure | None:
-    """What the strategy proposes next: it is run again, for a generator cannot be sent around."""
+    """Return the next probe of the strategy.
+
+    The strategy's generator is run again from its start, because a generator cannot be pickled.
+    """
     if known.is_settled or known.inside <= strategy.sort_below:
         return None
     search, last = strategy.search(replies[0]), replies[0]
     try:
         probe = next(search)
         for each in [*replies[1:], None]:
-            while isinstance(probe, Copy):  # chunks stay as they are
+            while isinstance(probe, Copy):  # chunks are not copied
                 probe = search.send(Reply(last.known, None))
             if each is not None:
                 probe, last = search.send(each), each
@@ -265,7 +271,7 @@ def _measured(
 
 
 def _for_share(probe: Measure, share: float) -> Measure:
-    """What to measure of a chunk that has a share of all elements: of a sample its part."""
+    """Adapt a probe to a chunk with that share of all elements: a sample is reduced to its part."""
     return replace(probe, size=math.ceil(share * probe.size)) if isinstance(probe, Draw) else probe
 
 
@@ -293,7 +299,7 @@ def _told(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) 
 
 
 def _settled(progress: Progress) -> Progress:
-    """With the elements of those pairs that are found, and proven by one load."""
+    """Add the elements of pairs that are found, and proven by one load, to `Progress.elements`."""
     elements = dict(progress.elements)
     for each in progress.wanted:
         known = each.known

@@ -1,15 +1,15 @@
-"""Columns of chunks that are written to local disk as they are loaded, and read back in tiles.
+"""Write columns of chunks to local disk as they are loaded, and read them back in tiles.
 
 ::
 
     source ──copy──> write each chunk ──> all of a column are there ──> a tile of each ──> answer
 
-A column that does not fit into memory is often one map a chunk, for a question along time. So each
-chunk is appended to a file without a name as it comes, by one task. When a column is there, a task
-for each tile reads its part of every chunk: all of some lanes. Tasks are as many as chunks and
-tiles together, and each chunk is loaded once.
+A column that does not fit into memory often consists of one map a chunk, and the question is along
+time. So each chunk is appended to a file without a name when it arrives, by one task. When a column
+is complete, one task for each tile reads its part of every chunk: some whole lanes. There are as
+many tasks as chunks and tiles together, and each chunk is loaded once.
 
-What is written is in the process that wrote it, so this is for threads of one process.
+A file belongs to the process that wrote it, so this plan is for threads of one process.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ def _len(some: slice) -> int:
 
 
 SHARE_OF_FREE = 2
-"""One part in so many of what is free on the disk may be taken, where nobody says how much."""
+"""Divisor of the free disk space: by default, at most 1 / SHARE_OF_FREE of it is used."""
 
 IN_MEMORY = {"tmpfs", "ramfs"}
-"""Kinds of file systems whose files take memory."""
+"""Types of file systems whose files take memory."""
 
 
 # --- Where, and how much --------------------------------------------------------------------------
 
 
 def scratch_directory() -> str | None:
-    """Where columns are written; None if they are not."""
+    """Return the directory where columns are written; None if they are not."""
     given = settings.directory("scratch-directory")
     return None if given is None else directory_of(given)
 
 
 def scratch_room(where: str) -> int:
-    """How many bytes one array may take in a directory: none if there is no such directory."""
+    """Return the bytes that one array may take in a directory; 0 if there is no such directory."""
     chosen = 0 if _is_in_memory(where) else _free(where) // SHARE_OF_FREE
     return min(settings.n_bytes("scratch-limit", chosen), _free(where))
 
@@ -80,7 +80,7 @@ def _free(where: str) -> int:
 
 
 def _is_in_memory(where: str) -> bool:
-    """Tell whether files of a directory take memory, as far as the system says."""
+    """Return whether files in a directory take memory, as far as the system says."""
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
         path = Path(where).resolve()
@@ -131,7 +131,7 @@ def _written(chunk: Any, place: tuple[int, ...], *, file: str, kept: Any, where:
 
 
 def _explained(error: OSError, where: str) -> OSError:
-    """The error of a disk that takes no more, with what can be done."""
+    """Return an error for a disk that is full, with a text that says what to do."""
     told = (
         f"{error.strerror or error}: columns of chunks larger than dask_gpuselect.column-limit "
         f"are written to {where}. Set dask_gpuselect.scratch-directory to a directory with more "
@@ -151,9 +151,9 @@ class ScratchColumn:
     Parameters
     ----------
     chunks : list of Written
-        In C order of the reduced axes.
+        The chunks, in C order of the reduced axes.
     places : list of tuple of slice
-        Of each chunk in the column; all along the other axes.
+        Range of each chunk in the column; all along the other axes.
     axes : tuple of int
         The reduced ones.
     """
@@ -165,20 +165,20 @@ class ScratchColumn:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """All of some lanes of a column: it is read by the task that needs it.
+    """Some whole lanes of a column on disk, which the task that needs them reads.
 
     Parameters
     ----------
     column : Column
     box : tuple of slice
-        Of the column: all along the reduced axes, and some lanes along the others.
+        Ranges in the column: all along the reduced axes, and some lanes along the others.
     """
 
     column: ScratchColumn
     box: Box
 
     def read(self) -> Any:
-        """The elements, of the kind and with the companions that they came with."""
+        """Read the elements, of the kind and with the companions that they came with."""
         first = self.column.chunks[0]
         shape = tuple(map(_len, self.box))
         values = self._gathered([chunk.values for chunk in self.column.chunks])
@@ -192,8 +192,10 @@ class Tile:
         return Accompanied(found, **companions)
 
     def _gathered(self, parts: Sequence[Spilled]) -> NDArray[Any]:
-        """What parts hold of these lanes, one behind the other along the reduced axes; with size 1
-        along another axis if all parts are."""
+        """Read these lanes from all parts, concatenated along the reduced axes.
+
+        The result has size 1 along any other axis where all parts have.
+        """
         axes = self.column.axes
         widest = map(max, zip(*(part.shape for part in parts), strict=True))
         shape = [
@@ -222,8 +224,11 @@ class Tile:
     def _runs_of_all(
         self, parts: Sequence[Spilled], whole: NDArray[Any]
     ) -> tuple[list[int], int] | None:
-        """The runs of all parts, where these are alike and lie one behind the other in the whole,
-        as maps do along time: one by one, a part takes ten times as long."""
+        """Return the runs of bytes of all parts, if these are alike and contiguous in the result.
+
+        Maps are, along time. Reading part by part would take ten times as long. Return None
+        otherwise.
+        """
         first = parts[0]
         box = self._box_of(first)
         size = (len(parts) * first.shape[0], *map(_len, box[1:]))
@@ -239,14 +244,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class Scratch:
-    """How columns are written and read back.
+    """The tiles in which columns are read back from disk, and the directory of the files.
 
     Parameters
     ----------
     tile : tuple of int
-        The sizes of a tile along the axes that are not reduced, at most; 0 along the others.
+        Largest sizes of a tile along the axes that are not reduced; 0 along the others.
     where : str
-        A directory.
+        Directory of the files.
     """
 
     tile: tuple[int, ...]
@@ -254,14 +259,14 @@ class Scratch:
 
 
 def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
-    """An array of the lanes of `x` in tiles: each chunk is a `Tile`, and one load makes all.
+    """Return the lanes of `x` in tiles: an array whose chunks are `Tile`, made by one load.
 
-    Questions about the same array along the same axes share what is written.
+    Questions about the same array along the same axes share the files.
 
     Parameters
     ----------
     axes : tuple of int
-        The reduced ones, along which a tile is whole.
+        Reduced axes, along which a tile is whole.
     how : Scratch
     """
     written = _write_layer(x, axes, how.where)
@@ -285,7 +290,7 @@ def _indices(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
 
 
 def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
-    """An array of what is `Written` of each chunk."""
+    """Return an array of a `Written` for each chunk."""
     source = first_load(x, axes)
     name = f"quantile-written-{tokenize(source.name, axes, where)}"
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
@@ -294,7 +299,7 @@ def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
 
 
 def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> dict[Key, Task]:
-    """A task for each column, which waits for all of its chunks."""
+    """Make a task for each column that waits for all of its chunks."""
     tasks: dict[Key, Task] = {}
     places = _places(x, axes)
     along = [(0,) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
@@ -307,7 +312,7 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
 
 
 def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
-    """Where each chunk of a column is in it, along the reduced axes."""
+    """Return the range of each chunk in its column, along the reduced axes."""
     along = []
     for axis in range(x.ndim):
         stops = list(itertools.accumulate(x.chunks[axis]))
@@ -317,7 +322,7 @@ def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
 
 
 def _cuts(chunks: Sequence[int], most: int) -> list[tuple[int, slice]]:
-    """For each tile along an axis the number of its chunk, and its part of that."""
+    """Return, for each tile along an axis, the number of its chunk, and its range in the chunk."""
     return [
         (i, slice(size * k // n, size * (k + 1) // n))
         for i, (size, n) in enumerate(zip(chunks, n_tiles(chunks, most), strict=True))
@@ -326,13 +331,15 @@ def _cuts(chunks: Sequence[int], most: int) -> list[tuple[int, slice]]:
 
 
 def n_tiles(chunks: Sequence[int], most: int) -> list[int]:
-    """Into how many tiles each chunk along an axis is cut."""
+    """Return the number of tiles of each chunk along an axis."""
     return [max(-(-size // most), 1) for size in chunks]
 
 
 def tile_of(x: DaskArray, axes: tuple[int, ...], n_lanes: int) -> tuple[int, ...]:
-    """The sizes of tiles of at most so many lanes: as much as fits along the last axes, whose
-    elements lie together."""
+    """Return the sizes of tiles of at most `n_lanes` lanes.
+
+    They extend as far as possible along the last axes, whose elements are contiguous.
+    """
     sizes = [0] * x.ndim
     for axis in reversed(range(x.ndim)):
         if axis not in axes:
@@ -347,16 +354,16 @@ def joined_tiles(
     label: str,
     join: Callable[[Sequence[Any], int], Any],
 ) -> DaskArray:
-    """The answers about tiles, put together to blocks.
+    """Join the answers about tiles to blocks.
 
     Parameters
     ----------
     counts : sequence of sequence of int
-        For each axis of the answer, of how many tiles each block is made.
+        Number of tiles of each block, for each axis of the answer.
     label : str
-        For the name of the layer.
+        Prefix of the name of the layer.
     join : callable
-        Of blocks and an axis, to one block.
+        Function from blocks and an axis to one block.
     """
     if all(n == 1 for each in counts for n in each):
         return answer
@@ -378,7 +385,7 @@ def joined_tiles(
 
 
 def _runs(counts: Sequence[int]) -> list[range]:
-    """The numbers of the tiles of each block, along an axis."""
+    """Return the numbers of the tiles of each block, along an axis."""
     stops = itertools.accumulate(counts)
     return [range(stop - n, stop) for n, stop in zip(counts, stops, strict=True)]
 

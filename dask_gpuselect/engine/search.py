@@ -1,4 +1,4 @@
-"""A strategy at work on an array in memory: a loop that ends as soon as the ranks are proven."""
+"""Run a strategy on an array in memory: a loop that ends as soon as the ranks are proven."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from dask_gpuselect.strategies.probes import Copy, Draw, Measure, Report
 
 @dataclass
 class Trace:
-    """What a search has cost.
+    """The cost of a search.
 
     Parameters
     ----------
     rounds : int
-        Measurements.
+        Number of measurements.
     reads : float
-        Elements that were read, by their number in the array.
+        Elements read, in units of the array's size.
     gathered : int
-        Elements that were copied to be sorted, the last of which are in order then.
+        Number of elements that were copied to be sorted.
     """
 
     rounds: int = 0
@@ -38,7 +38,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Selected:
-    """The elements of the wanted ranks, and how many there are in all."""
+    """The elements of the wanted ranks, and the numbers of valid and of missing elements."""
 
     n_valid: int
     n_missing: int
@@ -46,14 +46,14 @@ class Selected:
     trace: Trace = field(compare=False)
 
     def at(self, ranks: IntArray) -> NDArray[Any]:
-        """The elements of some of the wanted ranks."""
+        """Return the elements of some of the wanted ranks."""
         dtype = next(iter(self.elements.values())).dtype
         found = [self.elements[rank] for rank in ranks.ravel().tolist()]
         return unsigned_zero(np.array(found, dtype).reshape(ranks.shape))
 
 
 class _MissingError(Exception):
-    """There are NaN among the elements, and so fewer ranks than was assumed."""
+    """Raised if there are NaN among the elements, and so fewer ranks than assumed."""
 
     def __init__(self, n_valid: int, n_missing: int) -> None:
         super().__init__(n_valid, n_missing)
@@ -61,17 +61,17 @@ class _MissingError(Exception):
 
 
 def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Strategy) -> Selected:
-    """The elements of some ranks of an array in memory.
+    """Select the elements of some ranks of an array in memory.
 
     Parameters
     ----------
     values : array
-        NumPy, CuPy or array API, of any shape.
+        Array of NumPy, CuPy or the array API, of any shape.
     dtype : dtype
-        Of the array.
+        Dtype of the array.
     ranks : callable
-        The first and the last rank of each wanted pair, of any number of valid elements; see
-        `cuts.RanksOf`.
+        Function from the number of valid elements to the first and the last rank of each wanted
+        pair; see `cuts.RanksOf`.
     strategy : Strategy
 
     Notes
@@ -101,13 +101,13 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
 
 
 def pairs_of(first: IntArray, last: IntArray) -> list[tuple[int, int]]:
-    """Pairs of neighbours, or of the same rank twice."""
+    """Return the distinct pairs of neighbouring or equal ranks, sorted."""
     return sorted(set(zip(first.tolist(), last.tolist(), strict=True)))
 
 
 @dataclass
 class _Array:
-    """An array, or what was copied of one, that counts what is read of it."""
+    """An array, or a copy of a part of one, that counts how often it is read."""
 
     values: Any
     dtype: np.dtype[Any]
@@ -121,7 +121,7 @@ class _Array:
         return kernels.report(self.values, self.dtype, probe)
 
     def gathered(self, brackets: Brackets, most: int) -> Tally:
-        """The elements strictly inside the brackets, where the array is."""
+        """Gather the elements strictly inside the brackets, on the array's device."""
         self._count_read()
         tally = kernels.tally_in_place(self.values, self.dtype, brackets, most)
         if tally is None:
@@ -173,11 +173,11 @@ def _sent(search: Any, reply: Reply) -> Any:
 
 
 def _copied(array: _Array, known: Known) -> tuple[_Array, Known]:
-    """Only what is inside the bracket, and what is known of that by itself."""
+    """Copy the elements inside the bracket, and restrict what is known to them."""
     if known.inside == known.n:
         return array, known
     tally = array.gathered(brackets_of([known]), known.inside)
-    array.trace.gathered -= len(tally.candidates)  # not to be sorted
+    array.trace.gathered -= len(tally.candidates)  # these will not be sorted
     inner = replace(
         known,
         first=known.first - known.before,
@@ -191,7 +191,7 @@ def _copied(array: _Array, known: Known) -> tuple[_Array, Known]:
 def _sorted_inside(
     array: _Array, known: Known, strategy: Strategy, *, is_whole: bool
 ) -> NDArray[Any]:
-    """The wanted elements, of all that are left inside the bracket."""
+    """Return the wanted elements after sorting all that are left inside the bracket."""
     tally = array.gathered(brackets_of([known]), known.inside)
     if is_whole and tally.n_valid != known.n:
         raise _MissingError(tally.n_valid, tally.n_missing)
@@ -202,8 +202,10 @@ def _sorted_inside(
 
 
 def brackets_of(wanted: list[Known]) -> Brackets:
-    """The open intervals of several brackets, joined where they overlap; of those that are found,
-    the element, which is only counted."""
+    """Return the open intervals of several brackets, joined where they overlap.
+
+    A bracket whose element is found contributes that element as an end, where it is only counted.
+    """
     dtype = wanted[0].dtype
     least, largest = extreme_keys(dtype)
     open_ = [(known.lo, known.hi) for known in wanted if not known.is_settled]

@@ -1,6 +1,8 @@
-"""What dask's config says of this package, and of threads: every value is checked here, and an
-error names the setting and says which values are allowed. The defaults are in
-`dask_gpuselect/dask_gpuselect.yaml`."""
+"""Read and check this package's settings in dask's config, and those about threads.
+
+An error names the setting and the allowed values. The defaults are in
+`dask_gpuselect/dask_gpuselect.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 OURS = "dask_gpuselect."
-CHUNK = "128 MiB"  # as dask has it
+CHUNK = "128 MiB"  # dask's default
 
 
 def _read_defaults() -> Mapping[str, Any]:
-    """The values of the YAML file, which become defaults of dask's config."""
+    """Load the values of the YAML file, and make them defaults of dask's config."""
     (found,) = config.collect_yaml([str(Path(__file__).parents[1] / "dask_gpuselect.yaml")])
     config.update_defaults(found)
     values: Mapping[str, Any] = found["dask_gpuselect"]
@@ -32,22 +34,22 @@ DEFAULTS = _read_defaults()
 
 
 def _value(name: str, chosen: Any = None) -> Any:
-    """What `dask_gpuselect.<name>` is set to, or `chosen` if it is None and None is its default."""
+    """Return the value of `dask_gpuselect.<name>`; `chosen` if it is None, as is its default."""
     default = DEFAULTS[name]
     value = config.get(f"{OURS}{name}", default)
     return chosen if value is None and default is None else value
 
 
 def all_values() -> dict[str, Any]:
-    """The values of all settings, as they are set, by their names."""
+    """Return the current values of all settings, by their names."""
     found: Mapping[str, Any] = config.get(OURS.rstrip("."), {})
     return {f"{OURS}{name}": found[name] for name in sorted(found)}
 
 
 def n_bytes(name: str, chosen: str | int | None = None) -> int:
-    """The bytes that `dask_gpuselect.<name>` is set to: a number, or a string such as "500 MB".
+    """Return the bytes of the setting `dask_gpuselect.<name>`: a number, or a string like "500 MB".
 
-    `chosen` is for a setting that has no default because the best value depends on the chunks.
+    `chosen` serves a setting without a default, because its best value depends on the chunks.
     """
     value = _value(name, chosen)
     found = _bytes(value)
@@ -61,20 +63,22 @@ def n_bytes(name: str, chosen: str | int | None = None) -> int:
 
 
 def _bytes(value: Any) -> int | None:
-    """A size; None if the value is none."""
-    if isinstance(value, str) and any(map(str.isdigit, value)):  # dask takes "MB" for one
+    """Parse a size in bytes; return None if the value is not a size."""
+    if isinstance(value, str) and any(map(str.isdigit, value)):  # dask parses "MB" as 1 MB
         try:
             return int(parse_bytes(value))
         except (ValueError, OverflowError):
             return None
-    # bool is an int, and None what a line without a value is in a YAML file.
+    # A bool is an int in Python. A YAML line without a value gives None.
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     return int(value) if is_number and math.isfinite(value) else None
 
 
 def directory(name: str) -> str | None:
-    """The directory that `dask_gpuselect.<name>` is set to, "" for that of dask's temporary files
-    (if it is True); None for none."""
+    """Return the directory of the setting `dask_gpuselect.<name>`; None if there is none.
+
+    True stands for the directory of dask's temporary files, which is returned as "".
+    """
     value = _value(name)
     if value is None or isinstance(value, bool):
         return "" if value else None
@@ -84,18 +88,18 @@ def directory(name: str) -> str | None:
 
 
 def number(name: str, chosen: int) -> int:
-    """The number, 1 or more, that `dask_gpuselect.<name>` is set to; `chosen` if it is not set."""
+    """Return the setting `dask_gpuselect.<name>`, 1 or more; `chosen` if it is not set."""
     return _number(f"{OURS}{name}", _value(name, chosen))
 
 
 def chunk_bytes() -> int:
-    """How large chunks are that dask makes: its own setting."""
+    """Return the size of chunks that dask makes, by dask's own setting."""
     value = config.get("array.chunk-size", None)
     return _bytes(value) or int(parse_bytes(CHUNK))
 
 
 def n_workers() -> int:
-    """How many threads dask may start: its own setting, or the number of CPUs."""
+    """Return the number of threads that dask may start: its own setting, or the number of CPUs."""
     value = config.get("num_workers", None)
     return _number("num_workers", value) if value else CPU_COUNT
 
@@ -108,7 +112,7 @@ def _number(name: str, value: Any) -> int:
 
 
 def integer(value: Any) -> int | None:
-    """A whole number, also as the string that an environment variable is; None if it is none."""
+    """Convert a value, or the string of an environment variable, to an integer, or return None."""
     if isinstance(value, bool):
         return None
     try:

@@ -1,13 +1,13 @@
-"""Shuffles of dask's among the tasks of a source: they run once for all loads.
+"""Dask's shuffles among the tasks of a source: they run once for all loads.
 
-The tasks of a shuffle hand on nothing by their values. Each writes parts of its chunk to the disks
-of the workers, a barrier waits for all of them, and the tasks behind the barrier read what was
-written. A copy of the tasks before the barrier would shuffle all data again, and dask's scheduler
-knows a barrier of a peer-to-peer shuffle by its key alone. So the barrier and all that it needs
-stay in place, and each load copies the tasks that read.
+The tasks of a shuffle do not pass on values. Each writes parts of its chunk to the disks of the
+workers, a barrier waits for all of them, and the tasks behind the barrier read what was written. A
+copy of the tasks before the barrier would shuffle all data again, and dask's scheduler recognises
+the barrier of a peer-to-peer shuffle by its key alone. So the barrier and all that it needs stay in
+place, and each load copies only the tasks that read.
 
-A shuffle may keep what it moves in memory, where it can be read only once. Then the chunks that it
-makes are shared by all loads, and wait in memory for the last of them.
+A shuffle may hold its data in memory, where they can be read only once. Then all loads share the
+chunks that it makes, which wait in memory for the last load.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from dask_gpuselect.engine.source import (
     with_tasks_apart,
 )
 
-# The modules that make barriers. Where none is imported, no graph has any.
+# The modules that make barriers. If none is imported, no graph has any.
 HOMES = ("distributed.shuffle", "dask.dataframe.shuffle")
 
 
 def is_barrier(task: Any) -> bool:
-    """Tell whether a task waits until a shuffle has written everything.
+    """Return whether a task waits until a shuffle has written everything.
 
     A peer-to-peer shuffle has a task of a class of its own, which the scheduler looks for. The
-    shuffle that dask's DataFrames use without a cluster calls a function that does nothing else.
+    shuffle of dask's DataFrames without a cluster calls a function that does nothing else.
     """
     if isinstance(task, tuple):
         return bool(task) and _waits_for_writers(task[0])
@@ -43,7 +43,7 @@ def is_barrier(task: Any) -> bool:
 
 
 def _is_of_a_shuffle(task: Task) -> bool:
-    """Tell whether the class of a task is not one of those that dask itself makes tasks of."""
+    """Return whether the class of a task is not one of dask's own task classes."""
     return type(task).__module__.partition(".")[0] != "dask"
 
 
@@ -53,24 +53,26 @@ def _waits_for_writers(function: Any) -> bool:
 
 
 def _is_on_disk(barrier: GraphNode) -> bool:
-    """Tell whether what a shuffle has moved can be read several times. One that does not say where
-    it keeps it may keep it in memory."""
+    """Return whether the data of a shuffle can be read several times.
+
+    A shuffle that does not say where it stores them may hold them in memory.
+    """
     if isinstance(barrier, Task) and _waits_for_writers(barrier.func):
         return True
     return bool(getattr(getattr(barrier, "spec", None), "disk", False))
 
 
 def shuffles_apart(x: DaskArray) -> DaskArray:
-    """Put the shuffles among the tasks of an array in layers of their own, which no load copies."""
+    """Move the shuffles among an array's tasks to layers of their own, which no load copies."""
     if not any(home in sys.modules for home in HOMES):
         return x
     return with_tasks_apart(x, is_barrier, divided)
 
 
 def divided(tasks: Mapping[Key, Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
-    """Divide tasks into those of shuffles, which are done once, and those that each load does.
+    """Divide tasks into those of shuffles, which run once, and those that each load runs.
 
-    A task that both need is among both.
+    A task that both need is in both.
     """
     stay = shared_by_shuffles(tasks)
     once = needed(tasks, stay)
@@ -80,7 +82,7 @@ def divided(tasks: Mapping[Key, Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
 
 
 def shared_by_shuffles(tasks: Mapping[Key, Any]) -> set[Key]:
-    """Find the barriers among some tasks, and what readers of a shuffle share with its writers."""
+    """Return the barriers among some tasks, and the tasks that readers and writers share."""
     barriers = {key for key, task in tasks.items() if is_barrier(task)}
     readers = [key for key, task in tasks.items() if not barriers.isdisjoint(_needs(task))]
     writers = needed(tasks, barriers)
@@ -88,7 +90,7 @@ def shared_by_shuffles(tasks: Mapping[Key, Any]) -> set[Key]:
 
 
 def readers_of_shuffles(x: DaskArray, tasks: Mapping[Key, GraphNode]) -> dict[Key, GraphNode]:
-    """Find the tasks that read what a shuffle has written, among those that each load does."""
+    """Return the tasks that read what a shuffle has written, among those that each load runs."""
     barriers = {key for key, task in done_once(x).items() if is_barrier(task)}
     if not barriers:
         return {}
@@ -98,7 +100,7 @@ def readers_of_shuffles(x: DaskArray, tasks: Mapping[Key, GraphNode]) -> dict[Ke
 def needed(
     tasks: Mapping[Key, Any], keys: Iterable[Key], but: Iterable[Key] = ()
 ) -> dict[Key, Any]:
-    """Find the tasks that some keys need, but for some and what only these need."""
+    """Return the tasks that some keys need, except `but` and what only these need."""
     left_out = set(but)
     found: dict[Key, Any] = {}
     stack = [key for key in keys if key not in left_out]
@@ -111,13 +113,15 @@ def needed(
 
 
 def _needs(task: Any) -> frozenset[Key]:
-    """Return the keys that a task takes; none for data."""
+    """Return the keys that a task depends on; none for data."""
     return frozenset(getattr(task, "dependencies", ()))
 
 
 def told(x: DaskArray) -> str:
-    """Say in words how often the shuffles among the tasks of an array run, and where they keep what
-    they move; nothing without any."""
+    """Describe how often the shuffles among the tasks of an array run, and where they store data.
+
+    Return "" if there are none.
+    """
     barriers = [task for task in done_once(x).values() if is_barrier(task)]
     if not barriers:
         return ""

@@ -1,7 +1,8 @@
-"""Questions about the elements of each slot, of a few: groups of all elements.
+"""Questions about the elements of each of a few slots: groups of all elements.
 
-A slot is as an array of its own, which is loaded with the others: what is asked of all elements is
-asked of each slot, by the same loads, and reports are `Slots` of those of all elements.
+A slot is treated as an array of its own, loaded together with the others: the question about all
+elements is applied to each slot, by the same loads, and partial results are `Slots` of ordinary
+ones.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.slots import Slots, every, over_slots
 
-# Elements of a slot in a chunk, on average, from which on slots are looked at one by one: each
-# takes 0.3 ms or so for each load of a chunk. Others are rows of tables.
+# From this number of elements of a slot in a chunk on, on average, slots are processed one by one:
+# each takes about 0.3 ms for each load of a chunk. Smaller groups become rows of tables.
 WORTH = 1 << 11
-FEWER = 16  # a part of these is enough where it saves loads
-MOST = 1 << 10  # slots, where it is not known before how many there are
+FEWER = 16  # WORTH // FEWER elements are enough where slots save loads
+MOST = 1 << 10  # most slots, where their number is not known before
 
 
 @dataclass(frozen=True)
 class OfSlots(Question):
-    """What is asked of the elements of each slot.
+    """A question about the elements of each slot.
 
     Parameters
     ----------
     of_each : Question
-        What is asked of one: as of `Question.of_slot`.
+        Question about one slot: a `Question.of_slot`.
     n_slots : int
-        How many there are, at most, for plans.
+        Most slots that there can be, for plans.
     """
 
     of_each: Question
@@ -105,7 +106,7 @@ class OfSlots(Question):
         return found if any(map(_is_some, every(found))) else None
 
     def _more(self, brackets: Brackets, found: Any) -> Brackets:
-        """Return what a third load gathers of a slot: nothing is a bracket, too."""
+        """Return the brackets of a slot's third load, which are empty if it needs none."""
         more = self.of_each.more(brackets, found)
         return Brackets(brackets.ends[:0], np.zeros(1, np.bool_)) if more is None else more
 
@@ -126,32 +127,32 @@ def _is_some(brackets: Brackets) -> bool:
 
 
 def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
-    """Whether groups of all elements of an array are taken one by one, for they are few."""
+    """Return whether groups of all elements of an array are few enough to be slots."""
     is_one = isinstance(question, Question) and question.of_slot is not None
     if not is_one or grouping.windows is not None:
         return False
     is_lazy = isinstance(x, DaskArray)
     is_on_device = Source.of(x).is_on_device if is_lazy else kernels.is_on_device(x)
     if not (question.weighs or is_on_device):
-        return False  # the host looks at all groups at once
+        return False  # the host processes all groups together
     size = math.prod(x.shape) / max(x.npartitions if is_lazy else 1, 1)
     if not is_lazy or x.nbytes <= one_lane_limit(Source.of(x)):
         least: float = WORTH
-    else:  # tables take three loads or more, and all data in one task if groups are not known
+    else:  # tables take three loads or more; with unknown groups, one task holds all data
         least = 0 if grouping.is_lazy else WORTH // FEWER
     n_slots = min(grouping.at_most, MOST) if least == 0 else grouping.at_most
     return n_slots <= MOST and not n_slots * least > size
 
 
 def about_slots(question: Question, grouping: Grouping) -> OfSlots:
-    """What is asked of each group of all elements."""
+    """Return the question about each group of all elements as a slot."""
     of_each = question.of_slot
     assert of_each is not None
     return OfSlots(of_each, int(max(min(grouping.at_most, MOST), 1)))
 
 
 def together(answers: Slots, n: int, *, question: OfSlots, shape: AnswerAxes, kind: Any) -> Any:
-    """Put the answers about `n` slots together: in an array of a kind, unless they are boxes."""
+    """Combine the answers about `n` slots in an array of a kind; box plots stay as they are."""
     found = question.of_each.of_slots([answers[slot] for slot in range(n)])
     if kind is None:
         return found
@@ -166,7 +167,7 @@ def together_lazily(
     dtype: np.dtype[Any] | None,
     kind: Any,
 ) -> DaskArray:
-    """The same of lazy answers, as a lazy array."""
+    """Combine lazy answers about slots in a lazy array."""
     meta = np.empty((0,) * len(shape.labels), object)
     if dtype is not None:
         meta = fitted(meta_from_array(kind, ndim=meta.ndim, dtype=dtype))

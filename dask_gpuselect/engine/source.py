@@ -1,22 +1,21 @@
-"""What is known of a source, and private copies of it: the same tasks under other keys, made to
-wait for something.
+"""Properties of a source, and private copies of its tasks under other keys, which can wait.
 
-Dask keeps a chunk in memory until its last user is done. Were both loads of one graph, or a load
-and the user's own ``x - median(x)``, to share their source's keys, every chunk would wait in
-memory for the later user. So each load reads a copy of the source's tasks under keys of its own,
-and the copy of load 2 starts when the bracket is known.
+Dask keeps a chunk in memory until its last consumer is done. If both loads of one graph, or a load
+and the user's own ``x - median(x)``, shared their source's keys, every chunk would wait in memory
+for the later consumer. So each load reads a copy of the source's tasks under keys of its own, and
+the copy for load 2 starts when the bracket is known.
 
 Four things are not copied, because a copy could only cost:
 
-- data that is in memory already: data nodes and futures (persisted arrays, NumPy arrays);
-- results of reductions that are no larger as a whole than one chunk: ``x.mean()`` in ``median(x -
-  x.mean())``, or a median of ours in ``median(abs(x - median(x)))``. They are computed once and
-  shared, with all that they depend on;
-- shuffles of dask's, which write to disk what the tasks behind them read: see `shuffles`;
+- data that are in memory already: data nodes and futures (persisted arrays, NumPy arrays);
+- results of reductions that are not larger, as a whole, than one chunk: ``x.mean()`` in
+  ``median(x - x.mean())``, or a median of ours in ``median(abs(x - median(x)))``. They are
+  computed once and shared, with all that they depend on;
+- dask's shuffles, which write to disk what the tasks behind them read: see `shuffles`;
 - what only these need.
 
-``dask.graph_manipulation.clone`` renames nothing inside `Task` objects (dask 2026.8), so this is
-written on `Task.substitute`.
+``dask.graph_manipulation.clone`` does not rename keys inside `Task` objects (dask 2026.8), so this
+module uses `Task.substitute`.
 """
 
 from __future__ import annotations
@@ -125,24 +124,27 @@ def nothing(*_: Any) -> None:
 
 
 def is_reduction(name: str, made: Layer | GraphNode | None) -> bool:
-    """Tell whether a layer or task of that name makes the result of a reduction, ours or dask's."""
+    """Return whether a layer or task of that name makes the result of a reduction.
+
+    The reduction may be dask's or one of this package.
+    """
     is_ours = any(step.does == "reduce" for step in steps_of(made))
     return is_ours or any(word in name for word in DASKS_REDUCTIONS)
 
 
 def calls(task: Any, names: Collection[str]) -> bool:
-    """Tell whether a task calls a function of dask, or of Python, with one of these names."""
+    """Return whether a task calls a function of dask, or of Python, with one of these names."""
     function = getattr(task, "func", None)
     is_called_so = getattr(function, "__name__", "") in names
     return is_called_so and getattr(function, "__module__", "") in HOMES
 
 
 class DoneOnce(MaterializedLayer):
-    """Tasks that no load copies: all loads, and the user's own work, share what they make."""
+    """Tasks that no load copies: all loads, and the user's own work, share their results."""
 
 
 def merged(*arrays: DaskArray, graph: Graph | None = None) -> Graph:
-    """The graph of several arrays, and perhaps of something else."""
+    """Merge the graphs of several arrays, and one more graph if given."""
     others = [] if graph is None else [graph]
     return HighLevelGraph.merge(*others, *(array.dask for array in arrays))
 
@@ -154,14 +156,14 @@ def extended(
     dependencies: set[str],
     annotations: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """The graph with some more tasks, of one name, that depend on those of other names."""
+    """Add a layer of tasks to a graph, depending on the layers in `dependencies`."""
     layer = tasks if isinstance(tasks, Layer) else MaterializedLayer(tasks, annotations)
     layers = {**graph.layers, name: layer}
     return HighLevelGraph(layers, {**graph.dependencies, name: dependencies})
 
 
 def graph_of(tasks: Mapping[Key, Any]) -> Graph:
-    """The graph of low-level tasks, those of one name together."""
+    """Convert low-level tasks to a graph with a layer for each name."""
     futures = {key: value for key, value in tasks.items() if is_future(value)}
     others = convert_legacy_graph({key: tasks[key] for key in tasks if key not in futures})
     by_name: dict[str, dict[Key, Any]] = {}
@@ -184,7 +186,7 @@ def private_copy(
     after_layer: str = "",
     among: Sequence[DaskArray] = (),
 ) -> DaskArray:
-    """A copy of an array, made by tasks of its own.
+    """Copy an array's tasks under keys of their own, possibly to wait for another task.
 
     Parameters
     ----------
@@ -193,11 +195,11 @@ def private_copy(
     seed : hashable
         Copies of one array with the same seed have the same keys, and so share their work.
     after : key, optional
-        Of a task that every first task of the copy waits for.
+        Key of a task that every first task of the copy waits for.
     after_layer : str
-        The layer that holds `after`. It is not part of the copy's graph: the caller adds it.
+        Layer that contains `after`. It is not part of the copy's graph: the caller adds it.
     among : sequence of dask arrays
-        All that are copied with this seed, if there are others than `x`.
+        All arrays that are copied with this seed, if there are others than `x`.
 
     Returns
     -------
@@ -238,15 +240,16 @@ MOST_DEEP = 64  # tasks that are in each other: they run as calls do
 
 
 def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
-    """A private copy of `x` whose chunks are made by one task each, a task in a task, if each chunk
-    is made by a chain of tasks that make nothing else.
+    """Nest the tasks that make each chunk of a private copy of `x` in one task.
 
-    Dask would fuse these when the graph is computed, and order the tasks of each chunk anew when it
-    runs: 0.2 ms a chunk, and as much again for layers that it has fused. A device has looked at the
-    chunk by then. The copy stays as it is where slices are taken of what is read, for dask reads no
-    more than these; where tasks have annotations; and if there are very many chunks. Also where a
-    task takes several others, such as a chunk and its labels: dask would put all of it into what
-    uses it, if that is one task, and so load the chunk again for every array of expressions.
+    This applies if each chunk is made by a chain of tasks that make nothing else. Dask would fuse
+    these when the graph is computed, and order the tasks of each chunk again when it runs: 0.2 ms a
+    chunk, and as much again for layers that it has fused. A device has processed the chunk by then.
+
+    The copy stays as it is if slices are taken of what is read, because dask then reads only the
+    slices; if tasks have annotations; and if there are very many chunks. It also does if a task
+    takes several others, such as a chunk and its labels: dask would put all of it into its
+    consumer, if that is one task, and so load the chunk again for every expression array.
     """
     layers, dependencies = copy.dask.layers, copy.dask.dependencies
     own = [name for name in layers if name not in x.dask.layers and not _is_in_memory(layers[name])]
@@ -276,12 +279,12 @@ def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
 
 
 def _is_chain(tasks: Mapping[Key, GraphNode], key: Key) -> bool:
-    """Whether a task takes one of these tasks at most."""
+    """Return whether a task depends on at most one of these tasks."""
     return sum(each in tasks for each in tasks[key].dependencies) <= 1
 
 
 def _is_shallow(keys: Sequence[Key], tasks: Mapping[Key, GraphNode]) -> bool:
-    """Whether no task is far behind these keys."""
+    """Return whether chains of tasks behind these keys are not too deep."""
     for _ in range(MOST_DEEP):
         if not keys:
             return True
@@ -290,14 +293,14 @@ def _is_shallow(keys: Sequence[Key], tasks: Mapping[Key, GraphNode]) -> bool:
 
 
 def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
-    """Whether a task takes a part of what another takes."""
+    """Return whether a task takes a part of the result of another task that takes a part."""
     takes_a_part = partial(calls, names=GETTERS | SLICES)
     others = (tasks[key] for key in task.dependencies if key in tasks)
     return takes_a_part(task) and any(map(takes_a_part, others))
 
 
 def _in_one(key: Key, tasks: Mapping[Key, GraphNode]) -> GraphNode:
-    """The task of a key, with those that it needs in it."""
+    """Return the task of a key, with the tasks that it needs nested in it."""
     task = tasks[key]
     inner: dict[Key, Any] = {
         each: _in_one(each, tasks) for each in task.dependencies if each in tasks
@@ -309,7 +312,7 @@ def _in_one(key: Key, tasks: Mapping[Key, GraphNode]) -> GraphNode:
 
 
 def in_place(x: DaskArray) -> Graph:
-    """The layers of an array that no load copies."""
+    """Return the graph of the layers of an array that no load copies."""
     names, _ = divide(x)
     layers, dependencies = x.dask.layers, x.dask.dependencies
     layers = {name: layers[name] for name in names}
@@ -317,7 +320,7 @@ def in_place(x: DaskArray) -> Graph:
 
 
 class Source(DaskArray):
-    """Know what the chunks of an array are and where they are. Each fact is found once."""
+    """A dask array that knows what its chunks are and where they are. Each fact is cached."""
 
     @classmethod
     def of(cls, x: DaskArray) -> Source:
@@ -326,7 +329,7 @@ class Source(DaskArray):
 
     @cached_property
     def made_by(self) -> Step:
-        """Return what the tasks do that make its chunks."""
+        """The step of the tasks that make the chunks."""
         return next(steps_of(self.dask.layers.get(self.name)))
 
     @property
@@ -341,42 +344,44 @@ class Source(DaskArray):
 
     @cached_property
     def is_on_device(self) -> bool:
-        """Tell whether its chunks are CuPy arrays."""
+        """True if the chunks are CuPy arrays."""
         return gpu_of(self._meta) is not None
 
     @cached_property
     def is_staged(self) -> bool:
-        """Tell whether its chunks are moved from the host to a device."""
+        """True if the chunks are moved from the host to a device."""
         steps = (step for layer in self.dask.layers.values() for step in steps_of(layer))
         return any(step.does == "stage" for step in steps)
 
     @cached_property
     def is_in_memory(self) -> bool:
-        """Tell whether all chunks are read at no cost.
+        """True if reading any chunk costs nothing.
 
-        They are data nodes or futures, or views of a NumPy or CuPy array in memory; or chunks of
-        several such arrays, one behind the other.
+        The chunks are data nodes or futures, or views of a NumPy or CuPy array in memory, or a
+        concatenation of several such arrays.
         """
         return all(each is not None for each in _held(self.name, self.dask))
 
     @cached_property
     def is_in_process(self) -> bool:
-        """Tell whether all chunks are in the memory of this process: none is a future."""
+        """True if all chunks are in the memory of this process: none is a future."""
         return self.is_in_memory and not futures_of(self)
 
     @cached_property
     def is_on_one_device(self) -> bool:
-        """Tell whether one device holds all chunks, and what goes with them.
+        """True if all chunks, and their companions, are in the memory of one device.
 
-        They are CuPy arrays that the graph holds, or views of one.
+        They are CuPy arrays in the graph, or views of one.
         """
         devices = set(map(gpu_of, _held(self.name, self.dask)))
         return len(devices) == 1 and None not in devices
 
 
 def _held(name: str, graph: Graph) -> Iterator[Any]:
-    """Yield what the chunks of a layer are, where that is in memory: arrays and futures, or the
-    array that they are views of; None for chunks that tasks make."""
+    """Yield, for the chunks of a layer, the array or future that is in memory, or the viewed array.
+
+    Yield None for chunks that tasks make.
+    """
     layer = graph.layers.get(name)
     if layer is None:
         yield None
@@ -391,14 +396,16 @@ def _held(name: str, graph: Graph) -> Iterator[Any]:
 
 
 def futures_of(x: DaskArray) -> set[Key]:
-    """The keys of what a cluster holds among the tasks of an array."""
+    """Return the keys of the futures, data on a cluster, among the tasks of an array."""
     layers = [each for each in x.dask.layers.values() if isinstance(each, MaterializedLayer)]
     return {key for each in layers for key, value in each.items() if is_future(value)}
 
 
 def _hands_on(layer: Layer) -> bool:
-    """Tell whether a layer hands on the chunks of others, or only gives them another name, as
-    `da.concatenate` does."""
+    """Return whether a layer only passes on the chunks of others.
+
+    It may check or pack them, or give them another name, as `da.concatenate` does.
+    """
     if next(steps_of(layer)).does in ("check", "pack"):
         return True
     if not isinstance(layer, MaterializedLayer) or not layer:
@@ -407,13 +414,15 @@ def _hands_on(layer: Layer) -> bool:
 
 
 def _is_key(value: Any) -> bool:
-    """Whether the value of a graph is the key of a chunk."""
+    """Return whether a value in a graph is the key of a chunk."""
     return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], str)
 
 
 def _viewed(layer: Any, layers: Mapping[str, Layer]) -> Any:
-    """Return the array-like that a layer takes chunks of, as that of ``da.from_array(cupy_array,
-    asarray=False)`` does; None if that is not all it does."""
+    """Return the array-like that a layer takes chunks of; None if the layer does more than that.
+
+    An example is the layer of ``da.from_array(cupy_array, asarray=False)``.
+    """
     is_blockwise = isinstance(layer, Blockwise)
     tasks = [layer.task] if is_blockwise else [*layer.values()]
     if not tasks or not all(calls(task, GETTERS) for task in tasks):
@@ -426,7 +435,7 @@ def _viewed(layer: Any, layers: Mapping[str, Layer]) -> Any:
 
 
 def _is_plain(array: Any) -> bool:
-    """Whether something is a NumPy array, and no part of a file."""
+    """Return whether an object is a NumPy array that is not a view of a file."""
     if type(array) is not np.ndarray:
         return False
     base = array.base
@@ -438,11 +447,11 @@ def _is_plain(array: Any) -> bool:
 
 
 def aligned(arrays: Sequence[DaskArray]) -> list[list[int]]:
-    """Arrays, by their places, in groups of which chunk i of each is made of the same chunks of
-    what the group has in common.
+    """Group arrays, by their positions, so that each group can be processed chunk by chunk.
 
-    So a group can be taken chunk by chunk without keeping what it shares. Chunks are numbered in C
-    order. Five of them are looked at. An array may have fewer than others.
+    In a group, chunk i of each array depends on the same chunks of what the group has in common, so
+    none of these has to wait in memory. Chunks are numbered in C order. Five of them are checked.
+    Arrays may have different numbers of chunks.
     """
     groups: list[list[int]] = []
     for place in sorted(range(len(arrays)), key=lambda i: -arrays[i].npartitions):
@@ -456,7 +465,7 @@ def aligned(arrays: Sequence[DaskArray]) -> list[list[int]]:
 
 
 def _are_aligned(x: DaskArray, y: DaskArray) -> bool:
-    """Whether chunk i of both has something in common in all that both are made of, for a few i."""
+    """Return whether chunk i of both arrays shares tasks in all common layers, for a few i."""
     n = min(x.npartitions, y.npartitions)
     places = sorted({(n - 1) * i // 4 for i in range(5)}) if n else []
     of_x, of_y = _ancestors_of(x, places), _ancestors_of(y, places)
@@ -471,8 +480,7 @@ def _are_aligned(x: DaskArray, y: DaskArray) -> bool:
 
 
 def _ancestors_of(x: DaskArray, places: Sequence[int]) -> list[dict[str, set[Key]]]:
-    """The keys that each of some chunks needs, by their names, without those of results that are
-    shared and in memory."""
+    """Return the keys that each of some chunks needs, by name, without shared or resident data."""
     keys = list(flatten(x.__dask_keys__()))
     some = [keys[place] for place in places]
     in_place, copied = map(set, divide(x))
@@ -488,7 +496,7 @@ def _ancestors_of(x: DaskArray, places: Sequence[int]) -> list[dict[str, set[Key
 
 
 def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
-    """A key and the keys of all that it needs, by their names."""
+    """Return a key and the keys of all that it needs, by their names."""
     found: dict[str, set[Key]] = {}
     stack = [key]
     while stack:
@@ -503,28 +511,28 @@ def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
 
 
 def _have_one_file(arrays: Sequence[DaskArray]) -> bool:
-    """Whether no more than one file-like object, of `da.from_array`, is read for some arrays."""
+    """Return whether at most one file-like object, of `da.from_array`, is read for some arrays."""
     copied = {name: x.dask.layers[name] for x in arrays for name in divide(x, renames=True)[1]}
     return sum(is_file(*each) for each in copied.items()) < 2
 
 
 def is_file(name: str, layer: Layer) -> bool:
-    """Tell whether a layer holds the file-like object that `da.from_array` reads from.
+    """Return whether a layer has the file-like object that `da.from_array` reads from.
 
-    It has a shape, and is no chunk: its key has no place in a grid.
+    Such an object has a shape but is not a chunk: its key has no place in a grid.
     """
     held = layer.get(name) if isinstance(layer, MaterializedLayer) else None
     return hasattr(getattr(held, "value", held), "shape")
 
 
 def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]]:
-    """The layers that stay in place, and those to copy, as far as `x` needs them.
+    """Return the layers that stay in place, and those to copy, as far as `x` needs them.
 
-    A copy that waits can have another name for the file-like object that `da.from_array` reads
-    from, so that readers wait for the name and are themselves unchanged: dask fuses slices into
-    tasks that it knows, and into no others. Not if there are several such objects: as soon as the
-    first one has its name, dask's schedulers of threads and processes would read all of it, before
-    they look at the second.
+    If it `renames`, a copy that waits has another name for the file-like object that
+    `da.from_array` reads from. So readers wait for that name and are themselves unchanged: dask
+    fuses slices only into tasks that it knows. This must not be done with several such objects: as
+    soon as the first one has its name, dask's schedulers for threads and processes would read all
+    of it before they start with the second.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
     small = largest_chunk_bytes(x)
@@ -550,7 +558,7 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
 
 
 def done_once(x: DaskArray) -> dict[Key, Any]:
-    """The tasks of an array that are done once for all loads because they are told to be."""
+    """Return the tasks of an array that are marked as done once for all loads."""
     once: dict[Key, Any] = {}
     for layer in x.dask.layers.values():
         if isinstance(layer, DoneOnce):
@@ -559,20 +567,21 @@ def done_once(x: DaskArray) -> dict[Key, Any]:
 
 
 Division = Callable[[Mapping[Key, Any]], tuple[dict[Key, Any], dict[Key, Any]]]
-"""From the tasks of a layer to those that are done once, and those that each load does."""
+"""Type of a function that divides a layer's tasks into those done once and those of each load."""
 
 
 def with_tasks_apart(
     x: DaskArray, is_done_once: Callable[[Any], bool], divided: Division
 ) -> DaskArray:
-    """Put the tasks of an array that are done once for all loads in layers of their own.
+    """Move the tasks of an array that are done once for all loads to layers of their own.
 
     Parameters
     ----------
     x : dask array
     is_done_once : callable
-        Whether a value of the graph is such a task, for which its layer is divided.
+        Returns whether a value of the graph is such a task, whose layer is then divided.
     divided : callable
+        Divides the tasks of a layer.
     """
     layers, dependencies = dict(x.dask.layers), dict(x.dask.dependencies)
     for name, layer in x.dask.layers.items():
@@ -595,8 +604,9 @@ def with_tasks_apart(
 def computed_once(x: DaskArray) -> DaskArray:
     """Let all loads share the chunks of an array, whatever their size.
 
-    Loads share results of reductions that are no larger than a chunk. Others, and those of unknown
-    size, they would compute again. This is for results that other questions need.
+    By default, loads share results of reductions only if they are no larger than a chunk. They
+    would compute larger ones, and those of unknown size, again. This is for results that other
+    questions need.
     """
     layer = x.dask.layers[x.name]
     once = DoneOnce(dict(layer), layer.annotations)
@@ -606,7 +616,7 @@ def computed_once(x: DaskArray) -> DaskArray:
 
 
 def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str]:
-    """The layers of these names, and all that they depend on."""
+    """Return the layers of these names, and all that they depend on."""
     closed: dict[str, None] = {}
     stack = list(names)
     while stack:
@@ -618,13 +628,13 @@ def _closure(names: list[str], dependencies: Mapping[str, set[str]]) -> list[str
 
 
 def largest_chunk_bytes(x: DaskArray) -> float:
-    """Bytes of the largest chunk; `SMALL_RESULT` if unknown."""
+    """Return the bytes of the largest chunk; `SMALL_RESULT` if unknown."""
     elements = math.prod(max(sizes, default=0) for sizes in x.chunks)
     return SMALL_RESULT if math.isnan(elements) else elements * x.dtype.itemsize
 
 
 def _size(layer: Layer) -> float:
-    """Bytes of all chunks of the array that a layer makes; infinite if it does not say."""
+    """Return the bytes of all chunks of the array that a layer makes; infinite if unknown."""
     says = layer.collection_annotations or {}
     if "shape" not in says or "dtype" not in says or says["dtype"] is None:
         return math.inf
@@ -633,19 +643,19 @@ def _size(layer: Layer) -> float:
 
 
 def _is_in_memory(layer: Layer) -> bool:
-    """Whether a layer holds data nodes and futures only."""
+    """Return whether a layer consists of data nodes and futures only."""
     return isinstance(layer, MaterializedLayer) and len(_data(layer)) == len(layer)
 
 
 def _data(layer: Layer) -> dict[Key, Any]:
-    """The data nodes and futures of a layer."""
+    """Return the data nodes and futures of a layer."""
     if isinstance(layer, Blockwise):
         return {}
     return {key: value for key, value in layer.items() if _is_datum(value)}
 
 
 def _is_datum(value: Any) -> bool:
-    """Whether the value of a graph is data: neither a task nor another key's name."""
+    """Return whether a value in a graph is data: neither a task nor another key."""
     if isinstance(value, GraphNode):
         return isinstance(value, DataNode)
     if is_future(value):
@@ -658,7 +668,7 @@ def is_future(value: Any) -> bool:
 
 
 class _Renaming:
-    """The new names of copied keys, and tasks that use them."""
+    """New names for copied keys, and copies of tasks that use them."""
 
     def __init__(
         self, layers: Mapping[str, Layer], copied: list[str], seed: Seed, after: Key | None
@@ -676,7 +686,7 @@ class _Renaming:
                 self.names.update(map(get_name_from_key, layer))
 
     def copy(self, name: str, dependencies: set[str]) -> tuple[Layer, bool]:
-        """The copy of a layer, and whether any of its tasks waits."""
+        """Copy a layer, and return whether any of its tasks waits."""
         layer = self.layers[name]
         if isinstance(layer, Blockwise):
             return self._copy_blockwise(layer)
@@ -689,12 +699,12 @@ class _Renaming:
         return clone_key(key, self.seed) if self._is_copied(key) else key
 
     def _renamed(self, task: GraphNode) -> dict[Key, Key]:
-        """The copied keys that a task names, and their new ones."""
+        """Return the copied keys that a task refers to, with their new names."""
         needed = filter(self._is_copied, task.dependencies)
         return {key: clone_key(key, self.seed) for key in needed}
 
     def _copy_blockwise(self, layer: Blockwise) -> tuple[Layer, bool]:
-        """A blockwise layer stays symbolic, so that dask can still fuse it with its neighbours."""
+        """Copy a blockwise layer as such, so that dask can still fuse it with its neighbours."""
         output = clone_key(layer.output, self.seed)
         renamed = self._renamed(layer.task)  # lazy keyword arguments; the others are in `indices`
         task = layer.task.substitute(renamed, key=output)
@@ -746,7 +756,7 @@ class _Renaming:
         return MaterializedLayer(tasks, annotations=layer.annotations), waits
 
     def _copy_task(self, new_key: Key, key: Key, task: GraphNode | None) -> tuple[GraphNode, bool]:
-        """A task under its new key, and whether it needs no other copied task."""
+        """Copy a task under its new key, and return whether it needs no other copied task."""
         if task is None:
             return Alias(new_key, key), True  # data stays; the copy has another name for it
         renamed = self._renamed(task)
@@ -758,7 +768,7 @@ class _Renaming:
 def as_tasks(
     layer: Layer, layers: Mapping[str, Layer], dependencies: set[str]
 ) -> dict[Key, GraphNode | None]:
-    """The tasks of a layer as task objects; None for its data."""
+    """Convert the tasks of a layer to task objects; data become None."""
     values = dict(layer)
     if any(not isinstance(value, GraphNode) and not _is_datum(value) for value in values.values()):
         known = set(values).union(*(layers[name].get_output_keys() for name in dependencies))
@@ -775,8 +785,10 @@ def as_tasks(
 
 
 def without_turn(layer: Blockwise, turns: Collection[Key]) -> Task | None:
-    """The task of a layer, without waiting for its turn if that is one of these; None if it waits
-    for something else."""
+    """Return the task of a layer without the wait for its turn, if that is one of `turns`.
+
+    Return None if it waits for something else.
+    """
     task = layer.task
     if task.func is not _in_turn:
         return task
@@ -786,6 +798,6 @@ def without_turn(layer: Blockwise, turns: Collection[Key]) -> Task | None:
 
 
 def _in_turn(value: Any, turn: object) -> Any:
-    """Hand on a value; the second argument only makes the task wait."""
+    """Return a value; the second argument only makes the task wait."""
     del turn
     return value

@@ -1,4 +1,4 @@
-"""Arrays that wait on disk, in files without a name."""
+"""Arrays that are stored on disk, in temporary files without a name."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from dask_gpuselect.arrays import namespace, to_host
 class Spilled:
     """An array in a temporary file.
 
-    Sent to another process it is the array itself. The file's room is given back when all that was
+    When it is pickled, it becomes the array itself. The file's space is freed when everything
     written there is dropped.
 
     Parameters
     ----------
     file, offset
-        Where it is.
+        The file, and the position of the array in it.
     shape, dtype
-        Of the array.
+        Shape and dtype of the array.
     asarray : callable
-        Of its namespace. Dask does not always know that: it forgets where a mask selects elements.
+        `asarray` of the array's namespace. Dask does not always know that: it loses it where a mask
+        selects elements.
     """
 
     file: SpillFile
@@ -44,7 +45,7 @@ class Spilled:
     asarray: Callable[[NDArray[Any]], Any]
 
     def __getitem__(self, rows: slice) -> Spilled:
-        """Some of its rows, one behind the other."""
+        """Return a range of contiguous rows."""
         start, stop, step = rows.indices(self.shape[0])
         assert step == 1
         of_row = math.prod(self.shape[1:]) * self.dtype.itemsize
@@ -52,7 +53,7 @@ class Spilled:
         return replace(self, offset=self.offset + start * of_row, shape=shape)
 
     def read(self) -> NDArray[Any]:
-        """The array, on the host."""
+        """Read the array to the host."""
         array = np.empty(self.shape, self.dtype)
         self.read_into(array)
         return array
@@ -62,8 +63,10 @@ class Spilled:
         self.file.read_into(array, self.offset)
 
     def runs(self, box: Sequence[slice]) -> tuple[NDArray[np.int64], int]:
-        """Where the runs of bytes begin in the file that a box is made of, one behind the other,
-        and how long each is. A box has a slice with a start and a stop for each axis."""
+        """Return the offsets of the runs of bytes in the file that make up a box, and their length.
+
+        A box has a slice with a start and a stop for each axis.
+        """
         sizes = [some.stop - some.start for some in box]
         cut = max((i for i, n in enumerate(self.shape) if sizes[i] < n), default=0)
         starts, step = np.full(1, self.offset, np.int64), self.dtype.itemsize
@@ -87,7 +90,7 @@ class SpillFile:
     Parameters
     ----------
     directory : str
-        Where it lies.
+        Directory of the file.
     """
 
     def __init__(self, directory: str) -> None:
@@ -99,11 +102,11 @@ class SpillFile:
         self._lock = threading.Lock()
         self._end = 0
         self._process = os.getpid()
-        # Not in `__del__`, while which another thread may still find the file by its name.
+        # Not in `__del__`: while it runs, another thread may still find the file by its name.
         finalize(self, self._file.close)
 
     def write(self, array: Any) -> Spilled:
-        """Append an array, NumPy's or CuPy's."""
+        """Append an array of NumPy or CuPy."""
         self._check_process()
         host = np.ascontiguousarray(to_host(array))
         data = host.reshape(-1).view(np.uint8).data
@@ -114,7 +117,7 @@ class SpillFile:
                 while data:
                     data = data[self._file.write(data) :]
             except OSError as error:
-                # A part may be written, and others may need its room.
+                # Free the space of a partial write, which others may need.
                 with suppress(OSError):
                     self._file.truncate(offset)
                 raise self._noted(error) from None
@@ -122,7 +125,7 @@ class SpillFile:
         return Spilled(self, offset, tuple(array.shape), host.dtype, namespace(array).asarray)
 
     def _check_process(self) -> None:
-        # A child would move the place at which its parent reads.
+        # Parent and child share the file's position, which the child would move.
         if os.getpid() != self._process:
             raise RuntimeError(
                 "a temporary file belongs to the process that made it, and this process was forked "
@@ -134,7 +137,7 @@ class SpillFile:
         return error
 
     def read_into(self, array: NDArray[Any], offset: int) -> None:
-        """Fill a contiguous array with what was written at an offset."""
+        """Fill a contiguous array with the bytes at an offset."""
         self._check_process()
         data = array.reshape(-1).view(np.uint8).data
         with self._lock:
@@ -163,8 +166,8 @@ class SpillFile:
                 self.read_into(np.frombuffer(data[start : start + n], np.uint8), offset)
             return
         self._check_process()
-        # Without the lock, which threads would hand on thousands of times: no place is moved. And
-        # the loop is short, for a run may be short too.
+        # Without the lock, which threads would pass on thousands of times: `preadv` does not move
+        # the file's position. The loop does little, because runs may be short.
         read, descriptor = os.preadv, self._file.fileno()
         try:
             for start, offset in zip(starts, offsets, strict=False):
@@ -177,19 +180,19 @@ class SpillFile:
 
 
 def directory_of(spill: str | os.PathLike[str] | None) -> str:
-    """The directory of that name; without one, that of dask's temporary files."""
+    """Return the given directory; without one, that of dask's temporary files."""
     given = spill or config.get("temporary-directory", None) or tempfile.gettempdir()
     return os.fspath(given)
 
 
-# Of this process, by its number, for a fork has those of its parent: one file for each name, for
-# there may be many pieces and few descriptors.
+# Files by process, because a fork inherits those of its parent, and by name: there may be many
+# pieces, but file descriptors are few.
 _files: WeakValueDictionary[tuple[int, str, str], SpillFile] = WeakValueDictionary()
 _files_lock = forks.lock()
 
 
 def spill_file(name: str, directory: str) -> SpillFile:
-    """The file of some name in this process, which lives as long as anything in it does."""
+    """Return the file of that name in this process; it lives as long as anything stored in it."""
     known = (os.getpid(), name, directory)
     with _files_lock:
         file = _files.get(known)

@@ -1,4 +1,4 @@
-"""Brackets of very many ranks, of which each stretch has a tree of merges of its own.
+"""Brackets of very many ranks, split into stretches that each have a tree of merges of their own.
 
 ::
 
@@ -6,10 +6,10 @@
        │                           │
        └──few of each stretch <────┘ ──> merge, for each stretch ──> brackets of all
 
-Candidates wait in groups of chunks, as they are, and each round of narrowing is as the second line:
-what is asked of a group is what it knows at some of the candidates of each stretch. So no place
-holds the cuts or candidates of all, and groups are looked at by one task for all stretches. See
-`maths.stretches`, and `narrowing` for the groups.
+Candidates wait in groups of chunks, unmerged. Each round of narrowing works as the second line:
+each group returns its cuts at some of the candidates of each stretch. So no task holds the cuts or
+candidates of all chunks, and one task for each group serves all stretches. See `maths.stretches`,
+and `narrowing` for the groups.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Column = list[Cuts | None]
 
 
 def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narrowing) -> DaskArray:
-    """The brackets of all stretches of ranks together, as a list of them alone.
+    """Find the brackets of all stretches of ranks, joined, as a list of one item.
 
     Parameters
     ----------
     groups : dask array
-        Of `narrowing.narrowed`, for one array.
+        The groups that `narrowing.narrowed` makes for one array.
     question : Question
     narrowing : Narrowing
     """
@@ -73,14 +73,13 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
 
 
 def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
-    """What is asked about each stretch."""
+    """Split a question into one question for each stretch of ranks."""
     n = narrowing.stretches
     return [question.stretch(i, n) for i in range(n)]
 
 
 def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
-    """What is gathered of every chunk, as lists of those of some chunks, with candidates that
-    ascend."""
+    """Sort the candidates of every chunk, and collect chunks in lists that wait for brackets."""
     if load.npartitions <= narrowing.groups:
         return graphs.each_chunk(_in_order, f"{LABEL}-waiting-{tokenize(load.name)}", [load])
     size = graphs.size_of_groups(load.npartitions, narrowing.groups)
@@ -95,14 +94,14 @@ def found_in_stretches(
     narrowing: Narrowing,
     join: Callable[[list[Any]], Any],
 ) -> DaskArray:
-    """What the elements inside the brackets say, ``join(answers)`` of all stretches.
+    """Resolve each stretch of ranks, and combine the answers: ``join(answers)``.
 
     Parameters
     ----------
     waits : dask array
-        Of `waiting`.
+        The lists of `waiting`.
     together : dask array
-        The brackets of all stretches.
+        Joined brackets of all stretches.
     """
     parts = stretches_of(question, narrowing)
     merge = partial(merged_coarsely, most=narrowing.coarse)
@@ -137,7 +136,7 @@ def found_in_stretches(
 
 
 def _told(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
-    """What the last task of each stretch is told: which it is, and the brackets of all."""
+    """Return the arguments for the last task of each stretch, which include all brackets."""
     brackets = TaskRef((each.name,))
     return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
 
@@ -197,7 +196,7 @@ def _counts_of(chunks: list[Gathered]) -> Tally:
 
 
 def _by_counts(found: list[Tally], together: Brackets, parts: list[Question]) -> list[Brackets]:
-    """The brackets of each stretch, by how many elements there are up to every end."""
+    """Narrow the joined brackets to those of each stretch, by the counts at every end."""
     cuts = cuts_of_counts(together, Tally.merge(found))
     return [narrower(together, part.bracket(cuts)) for part in parts]
 

@@ -1,8 +1,8 @@
-"""The only way by which this package runs something in threads of its own.
+"""Run functions in threads: the only module of this package that starts any.
 
-The threads end with the call that needs them. None is kept for a later call, for after a fork the
-child has the pool and not its threads, and waits for ever. Starting them takes 0.1 ms; what is
-worth it takes many.
+The threads end with the call that needs them. None is kept for a later call: after a fork, the
+child has the pool but not its threads, and would wait forever. Starting threads takes 0.1 ms; work
+that is worth it takes much longer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Each = TypeVar("Each")
 
-# From so much on several threads gain.
+# From this amount of work on, several threads are faster.
 WORTH = {
-    # Elements of which something is counted or summed: 4e6 float64 take one thread 40 ms, two 35;
-    # 1e8 take 500 and 282.
+    # Elements to count or sum: 4e6 float64 take 40 ms with one thread and 35 ms with two; 1e8 take
+    # 500 and 282 ms.
     "elements": 1 << 22,
     # Bytes of lanes: one thread takes 15 ms.
     "bytes of lanes": 1 << 23,
-    # Elements of X that are fitted to: one thread takes 5 ms.
+    # Elements of X in a fit: one thread takes 5 ms.
     "elements of rows": 1 << 20,
     # Products of rows, queries and features: a task takes 0.1 ms.
     "products": 1 << 22,
@@ -39,10 +39,10 @@ WORTH = {
 
 
 def threads_for(values: Any, work: float, kind: str) -> int:
-    """How many threads may share an array in memory, by how much work it is (see `WORTH`).
+    """Return how many threads may share an array in memory, for that much work (see `WORTH`).
 
-    One, the thread that asks, unless that is the main thread and the array is NumPy's: another
-    thread may have others beside it.
+    It is one, the calling thread, unless that is the main thread and the array is NumPy's: other
+    threads may already run in parallel.
     """
     is_main = threading.current_thread() is threading.main_thread()
     is_worth = isinstance(values, np.ndarray) and is_main and work >= WORTH[kind]
@@ -50,16 +50,15 @@ def threads_for(values: Any, work: float, kind: str) -> int:
 
 
 class Threads(ThreadPoolExecutor):
-    """Some threads, in each task with the context of who asks, so with its `numpy.errstate`. What
-    cannot be handed to one is done by the thread that asks.
+    """A pool of threads that run each task in the context of the caller, with its `numpy.errstate`.
 
-    So it is while the interpreter shuts down, in functions of `atexit`, and where the system gives
-    no more threads.
+    A task that cannot be passed to a thread runs in the calling thread. That happens while the
+    interpreter shuts down, in functions of `atexit`, and where the system gives no more threads.
 
     Parameters
     ----------
     n : int
-        How many.
+        Number of threads.
     initializer : callable, optional
         Called by each thread before its first task.
     """
@@ -70,7 +69,7 @@ class Threads(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         try:
             return super().submit(copy_context().run, partial(fn, *args, **kwargs))
-        except RuntimeError:  # of the executor, for those of `fn` are the future's
+        except RuntimeError:  # raised by the executor; errors of `fn` go to the future
             return _done_here(fn, *args, **kwargs)
 
 
@@ -84,7 +83,7 @@ def _done_here(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[
 
 
 def each(function: Callable[[Each], T], items: Iterable[Each], n_threads: int) -> list[T]:
-    """What a function makes of each item, in their order."""
+    """Apply a function to each item, in their order."""
     if n_threads == 1:
         return [function(item) for item in items]
     with Threads(n_threads) as threads:
@@ -92,10 +91,10 @@ def each(function: Callable[[Each], T], items: Iterable[Each], n_threads: int) -
 
 
 def computed(graph: Mapping[Any, Any], keys: Sequence[Any], n_threads: int) -> tuple[Any, ...]:
-    """Keys of a graph of arrays in memory, whatever scheduler is the default.
+    """Compute keys of a graph of arrays in memory, whatever the default scheduler is.
 
-    Dask's callbacks hear nothing of it: a cache that is registered would keep what is no collection
-    of the user's, and find it again by names that need not be unique.
+    Dask's callbacks are disabled: a registered cache would store results that are no collection of
+    the user's, and find them again by names that need not be unique.
     """
     if n_threads == 1:
         return tuple(get_sync(graph, list(keys), callbacks=()))

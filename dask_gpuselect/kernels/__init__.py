@@ -1,7 +1,7 @@
-"""What happens to one chunk.
+"""Functions of one chunk: they pass a chunk of any kind to the kernels for that kind.
 
-The functions here take chunks of any kind, and hand them to the kernels for that kind: see
-`registry.backend_for`.
+The kind of an array is its library, such as NumPy or CuPy. A result "in kind" is an array of the
+same library, on the same device, as the chunk. See `registry.backend_for`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ from dask_gpuselect.strategies.known import Sorting
 
 @one_way
 def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
-    """The elements of a chunk as its kernels take them, without NaT, and the number of NaT."""
+    """Return the elements of a chunk for its kernels, without NaT, and the number of NaT."""
     if isinstance(chunk, Several):
         parts, n_nat = zip(*(elements_of(part, dtype) for part in chunk.parts), strict=True)
         return Several(parts), sum(n_nat)
@@ -94,7 +94,7 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
 @one_way
 @each_slot
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
-    """The cuts of a chunk of any shape, at so many pivots as `sizes.pivot_count` says."""
+    """Measure the cuts of a chunk of any shape, at as many pivots as `sizes.pivot_count` says."""
     if _is_weighted(chunk):
         return _weighted_cuts(chunk, dtype, share)
     values, n_nat = elements_of(chunk, dtype)
@@ -106,11 +106,11 @@ def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
 def tally_and_cuts(
     chunk: Any, dtype: np.dtype[Any], share: int, ruler: Ruler, brackets: Brackets, most: int
 ) -> tuple[Tally, Cuts | None] | None:
-    """The tally of a chunk without weights at some brackets, and its cuts: inside these at pivots
-    of its own, and elsewhere at bars of a ruler.
+    """Tally an unweighted chunk at some brackets and measure its cuts, in one pass.
 
-    None if it has more than `most` candidates, or where that is no faster than both apart; and no
-    cuts if a cell elsewhere would hold too much.
+    Inside the brackets, the cuts are at pivots of the chunk's own; elsewhere, at the bars of a
+    ruler. None if the chunk has more than `most` candidates, or where one pass is no faster than
+    two. The cuts are None if a cell outside the brackets would hold too many elements.
     """
     values, n_nat = elements_of(chunk, dtype)
     selection = backend_for(values).selection
@@ -128,7 +128,7 @@ def tally_and_cuts(
 @one_way
 @each_slot
 def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
-    """The tally of a chunk of any shape; None if it has more than `most` candidates."""
+    """Tally a chunk of any shape; None if it has more than `most` candidates."""
     if _is_weighted(chunk):
         return _weighted_tally(chunk, dtype, brackets, most)
     values, n_nat = elements_of(chunk, dtype)
@@ -139,8 +139,10 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
 @one_way
 @each_slot
 def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Tally | None:
-    """The tally of a chunk of any shape, with candidates that stay on its device; None if there are
-    more than `most`."""
+    """Tally a chunk of any shape and leave the candidates on its device.
+
+    None if there are more than `most`.
+    """
     if _is_weighted(chunk):
         chunk = checked_chunk(chunk, dtype)
         return backend_for(chunk).weighing.tally_in_place(chunk, dtype, brackets, most)
@@ -150,7 +152,7 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
 
 
 def _with_others(found: Tally | None, chunk: Any, n_nat: int) -> Tally | None:
-    """A tally with the elements that its kernel has not seen: NaT, and those that are left out."""
+    """Add to a tally what its kernel has not seen: the number of NaT and of masked elements."""
     if found is None or not (n_nat or isinstance(chunk, Accompanied | Several)):
         return found
     n_missing = found.n_missing + n_nat
@@ -163,8 +165,10 @@ def _is_weighted(chunk: Any) -> bool:
 
 
 def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Weighing, Any, Any, int]:
-    """The kernels for a chunk with weights, its elements that take part, their weights, and how
-    many are missing."""
+    """Return the weighted kernels for a chunk, its elements, their weights, and the number missing.
+
+    Masked elements and elements of weight zero are left out.
+    """
     chunk = checked_chunk(chunk, dtype)
     kernel = backend_for(chunk).weighing
     return kernel, *kernel.weighed(chunk, dtype)
@@ -194,9 +198,11 @@ def _weighted_tally(
 @one_way
 @over_slots
 def merged(parts: Sequence[Tally], array: Any) -> Tally:
-    """The tally of all parts together, with its candidates where selecting is fastest, for answers
-    of the kind of `array`: many of them on the GPU, where they came from. Those that weigh are on
-    the host."""
+    """Merge the tallies of several parts, for an answer of the kind of `array`.
+
+    Candidates end up where selecting is fastest: many of them stay on the GPU that they came from.
+    Weighted ones are on the host.
+    """
     weighted = [part for part in parts if isinstance(part, WeightedTally)]
     if weighted:
         return WeightedTally.merge(weighted)
@@ -206,8 +212,11 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
 @one_way
 @each_slot
 def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
-    """Exact sums of a chunk, of each element as often as it weighs. `near` has some values of the
-    kind that it holds: how fast the sums are depends on them, and nothing else."""
+    """Sum a chunk exactly, each element multiplied by its weight.
+
+    `near` holds some values of the usual size of the elements. The speed of the sums depends on it;
+    the result does not.
+    """
     if _is_weighted(chunk):
         kernel, *elements, _ = _weighed(chunk, dtype)
         return kernel.moments(*elements)
@@ -218,14 +227,14 @@ def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
 
 
 def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
-    """What a strategy's probe finds in a chunk of any shape."""
+    """Measure what a strategy's probe asks of a chunk of any shape."""
     values, n_nat = elements_of(chunk, dtype)
     found = backend_for(values).measures.report(values, probe)
     return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
 
 
 def ordered(candidates: Candidates, sorting: Sorting) -> Candidates:
-    """Candidates as a strategy brings them in order, before some of them are selected."""
+    """Order candidates as a strategy asks, before some of them are selected."""
     if not sorting.is_whole:
         return candidates
     if not sorting.sub_array:
@@ -239,7 +248,7 @@ def ordered(candidates: Candidates, sorting: Sorting) -> Candidates:
 
 @one_way
 def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
-    """Valid elements at hashed places of a chunk, about `rate` of all, on the host."""
+    """Take valid elements at hashed places of a chunk, about a share `rate` of all, to the host."""
     values, _ = elements_of(chunk, dtype)
     n: int = math.prod(values.shape)
     return backend_for(values).sampling.sample(values, min(n, math.ceil(rate * n)))
@@ -247,9 +256,11 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
 
 @one_way
 def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, float]:
-    """Elements at `size` hashed places of an array or more, ascending, on its device, of which NaN
-    may be the last (see `valid_in`); and which share of all places these are. A `WeightedSample`,
-    of valid elements, if the array has weights."""
+    """Return at least `size` elements at hashed places of an array, ascending, on its device.
+
+    NaN may come last (see `valid_in`). Also returns the share of all places that were drawn. For an
+    array with weights the elements are a `WeightedSample`, which has valid elements only.
+    """
     if _is_weighted(array):
         array = checked_chunk(array, dtype)
         return backend_for(array).weighing.sorted_sample(array, dtype, size)
@@ -261,8 +272,10 @@ def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, flo
 def pilot(
     array: Any, dtype: np.dtype[Any], size: int, ranks: RanksOf
 ) -> tuple[Brackets, Tally | None]:
-    """Brackets by a sample of `size` elements or more, and the tally there, with candidates that
-    stay on the array's device."""
+    """Find brackets by a sample of at least `size` elements, and tally the array at these.
+
+    The candidates stay on the array's device.
+    """
     values, n_nat = elements_of(array, dtype)
     size = min(size, math.prod(values.shape))
     brackets, found = backend_for(values).sampling.pilot(values, size, ranks)
@@ -277,9 +290,11 @@ def tally_and_sums(
     most: int,
     ranks: Callable[[int], IntArray],
 ) -> tuple[Tally | None, Moments]:
-    """The tally of an array whose elements do not weigh, with candidates that stay on its device,
-    None if there are more than `most`; and exact sums. `ranks` are those that will be wanted first,
-    of so many elements."""
+    """Tally an unweighted array and sum it exactly, in one pass where that is faster.
+
+    The candidates stay on the array's device; the tally is None if there are more than `most`.
+    `ranks` maps a number of elements to the ranks that will be wanted first.
+    """
     values, n_nat = elements_of(array, dtype)
     found, sums = backend_for(values).sampling.tally_and_sums(values, brackets, most, ranks)
     return _with_others(found, array, n_nat), sums
@@ -294,8 +309,11 @@ def guess_and_sums(
     most: int,
     ranks: Callable[[int], IntArray],
 ) -> tuple[Brackets, Tally | None, Moments] | None:
-    """Brackets that an array's device finds in a sorted sample by itself, and `tally_and_sums`
-    there; None if it does not, or if the sample is not of the usual kind."""
+    """Find brackets from a sorted sample on the array's device, tally the array there and sum it.
+
+    None if the device cannot do all that without the host, or if the sample is not of the usual
+    kind. See `tally_and_sums`.
+    """
     values, n_nat = elements_of(array, dtype)
     found = backend_for(values).sampling.guess_and_sums(values, sample, guess, most, ranks)
     if found is None:
@@ -305,21 +323,26 @@ def guess_and_sums(
 
 
 def is_best_whole(array: Any) -> bool:
-    """Whether an array is so small that all its elements are best taken for candidates."""
+    """Return whether an array is so small that all its elements are best taken as candidates."""
     values = values_of(array)
     return backend_for(values).sampling.is_best_whole(values)
 
 
 def is_best_counted(array: Any) -> bool:
-    """Whether an array of countable elements had best be counted, where ranks are all that is
-    asked, and not sampled."""
+    """Return whether an array of a countable dtype is counted faster than it is sampled.
+
+    This holds if only ranks are asked.
+    """
     values = values_of(array)
     return backend_for(values).sampling.is_best_counted(values)
 
 
 def together(arrays: Sequence[Any]) -> Any:
-    """Several arrays of one kind and dtype as one: as they lie, or copied where all of them are so
-    small that all elements are best taken for candidates."""
+    """Treat several arrays of one kind and dtype as one.
+
+    They are copied together if all of them are small enough for `is_best_whole`. Otherwise they
+    stay where they are.
+    """
     if len(arrays) == 1:
         return arrays[0]
     several = Several(tuple(arrays))
@@ -331,7 +354,7 @@ def together(arrays: Sequence[Any]) -> Any:
 
 @one_way
 def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, Tally]:
-    """A bracket of everything, and the tally there, for the elements of some ranks."""
+    """Take a whole array as one bracket and tally it there, for the elements of some ranks."""
     values, n_nat = elements_of(array, dtype)
     found = backend_for(values).sampling.whole(values, ranks)
     everything = Brackets(np.empty(0, selection_dtype(dtype)), np.ones(1, np.bool_))
@@ -347,8 +370,10 @@ def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, T
 def answer_lanes(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Any:
-    """The answers for every lane along `axes`, of all chunks together, ``(n_answers, n_lanes)``, in
-    kind; see `lanes`."""
+    """Answer a question for every lane along `axes` of all chunks together.
+
+    Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `lanes`.
+    """
     backend, chunks = _bound(chunks, dtype)
     return backend.lanes.answer_lanes(chunks, dtype, axes, question)
 
@@ -361,8 +386,11 @@ def answer_group_lanes(
     question: LaneOrder,
     places: Callable[[], Sequence[IntArray]],
 ) -> Any | None:
-    """The answers for every group of every lane; None where it is as fast to ask about one group
-    after the other. See `reference.lanes.answer_group_lanes`."""
+    """Answer a question for every group of every lane.
+
+    None where it is as fast to ask about one group after the other. See
+    `reference.lanes.answer_group_lanes`.
+    """
     if any(chunk.weights is not None for chunk in chunks):
         return None
     how: dict[str, Any] = {"axes": axes, "question": question, "places": places}
@@ -372,8 +400,10 @@ def answer_group_lanes(
 
 
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
-    """The distances of elements from the centres of their lanes, of that dtype, in kind; see
-    `reference.lanes.deviations`."""
+    """Return the distance of each element from the centre of its lane, of `dtype`, in kind.
+
+    See `reference.lanes.deviations`.
+    """
     if isinstance(chunk, Accompanied):
         return replace(chunk, values=deviations(chunk.values, centre, dtype))
     centre = centre.data if isinstance(centre, np.ma.MaskedArray) else centre
@@ -381,8 +411,11 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def answer_only_lane(array: Any, dtype: np.dtype[Any], question: LaneOrder) -> Any | None:
-    """The answers about all elements of an array in memory, in kind, if they are found fastest at
-    once; see `reference.lanes.answer_only_lane`."""
+    """Answer a question about all elements of an array in memory, if one kernel does it fastest.
+
+    None otherwise. The answers are of the kind of the array. See
+    `reference.lanes.answer_only_lane`.
+    """
     if isinstance(array, Accompanied):
         return None
     return backend_for(array).lanes.answer_only_lane(checked(array, dtype), question)
@@ -397,8 +430,10 @@ def box_lanes(
     *,
     omits_nan: bool,
 ) -> LaneBoxes | None:
-    """The finished box plot of every lane, of the kind of the chunks; None where `answers_and_ends`
-    is as fast. See `reference.lanes.box_lanes`."""
+    """Compute the finished box plot of every lane, of the kind of the chunks.
+
+    None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
+    """
     if isinstance(chunks[0], Accompanied):
         return None
     backend, chunks = _bound(chunks, dtype)
@@ -414,8 +449,11 @@ def answers_and_ends(
     bounds_of: BoundsOf,
     most: int,
 ) -> tuple[NDArray[np.float64], LaneEnds]:
-    """The answers for every lane as float64, on the host, and what is beyond bounds that they make,
-    with at most so many elements of each side."""
+    """Answer a question for every lane, and collect the elements beyond bounds from the answers.
+
+    The answers are float64 on the host. At most `most` elements of each side of a lane are
+    collected.
+    """
     backend, chunks = _bound(chunks, dtype)
     return backend.lanes.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
 
@@ -424,14 +462,13 @@ def answers_and_ends(
 def lane_ends(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], bounds: Bounds, most: int
 ) -> LaneEnds:
-    """What is beyond the bounds of every lane, with the values of at most so many elements of each
-    side."""
+    """Collect the elements beyond the bounds of every lane, at most `most` of each side."""
     backend, parts = _in_parts(chunks, dtype, axes)
     return backend.lanes.lane_ends(parts, bounds, most)
 
 
 def _bound(chunks: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Backend, list[Any]]:
-    """The kernels for some chunks, with companions or without, and the chunks as they take them."""
+    """Return the kernels for some chunks, and the chunks as these kernels take them."""
     chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
     return backend_for(chunks[0]), chunks
 
@@ -439,7 +476,7 @@ def _bound(chunks: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Backend, list[A
 def _in_parts(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 ) -> tuple[Backend, list[Any]]:
-    """The kernels for some chunks, and these as parts of lanes."""
+    """Return the kernels for some chunks, and the chunks as parts of lanes."""
     backend, chunks = _bound(chunks, dtype)
     return backend, backend.lanes.parts_of(chunks, dtype, axes)
 
@@ -449,15 +486,17 @@ def _in_parts(
 
 @one_way
 def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """The answers of each window of a padded chunk, ``(n, *shape)``, in kind; see
-    `reference.windows`."""
+    """Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
+
+    See `reference.windows`.
+    """
     chunk = checked_chunk(chunk, dtype)
     return backend_for(chunk).windows.answer(chunk, dtype, frame, order)
 
 
 @one_way
 def window_counts(chunk: Any, frame: Frame) -> Any:
-    """How many valid elements each window of a padded chunk holds, in kind."""
+    """Count the valid elements in each window of a padded chunk, in kind."""
     found, _ = backend_for(chunk).windows.counts(chunk, frame)
     return namespace(found).asarray(found, copy=True)
 
@@ -466,13 +505,15 @@ def window_counts(chunk: Any, frame: Frame) -> Any:
 
 
 def distinct_labels(labels: Any) -> Labels:
-    """The labels that there are, ascending, on the host; see `maths.labels.distinct`."""
+    """Return the distinct labels, ascending, on the host; see `maths.labels.distinct`."""
     return backend_for(labels).labels.distinct(labels)
 
 
 def codes_among(labels: Any, names: Labels) -> Any:
-    """The number of each label among names, on the device of the labels or on the host; see
-    `maths.labels.codes_among`."""
+    """Return the position of each label among `names`, on the device of the labels or the host.
+
+    See `maths.labels.codes_among`.
+    """
     return backend_for(labels).labels.codes_among(labels, names)
 
 
@@ -484,7 +525,7 @@ def group_cuts(
     n_groups: int,
     share: int,
 ) -> GroupCuts:
-    """The cuts of every group in some chunks together."""
+    """Measure the cuts of every group in some chunks together."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
     found = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
     return (
@@ -501,7 +542,7 @@ def group_tally(
     codes_of: CodesOf,
     brackets: GroupBrackets,
 ) -> GroupTally:
-    """The counts of some chunks at the brackets of all groups, and candidates."""
+    """Tally some chunks at the brackets of all groups, with candidates."""
     parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_groups)
     return backend_for(chunks[0]).groups.tally(parts, brackets)
 
@@ -514,7 +555,7 @@ def group_elements(
     n_groups: int,
     ranks: RanksOfLanes,
 ) -> Lanes:
-    """The elements of some ranks in every group of all chunks, as of so many lanes."""
+    """Find the elements of some ranks in every group of all chunks, one lane per group."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
     found = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
     return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
@@ -522,8 +563,10 @@ def group_elements(
 
 @one_way
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
-    """The places of the elements of each group, by the codes of all elements on the host; see
-    `reference.groups.places_in_groups`."""
+    """Return the places of the elements of each group, from the codes of all elements on the host.
+
+    See `reference.groups.places_in_groups`.
+    """
     return backend_for(codes).groups.places_in_groups(codes, n_groups)
 
 
@@ -535,15 +578,18 @@ def window_lanes(
     atoms: Atoms,
     ranks: RanksOfLanes,
 ) -> Lanes | None:
-    """The elements of some ranks in every window of every lane; None where it is as fast to take
-    one window after the other. See `reference.groups.window_lanes`."""
+    """Find the elements of some ranks in every window of every lane.
+
+    None where it is as fast to take one window after the other. See
+    `reference.groups.window_lanes`.
+    """
     backend, parts = _in_parts(chunks, dtype, axes)
     return backend.groups.window_lanes(parts, atoms, ranks)
 
 
 @one_way
 def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
-    """The wanted elements of all groups, as of so many lanes."""
+    """Find the wanted elements of all groups from their tallies, one lane per group."""
     sort = backend_for(brackets.ends).groups.sorted_in_groups
     return group_cuts_.found_in_groups(tallies, brackets, sort)
 
@@ -551,8 +597,10 @@ def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> L
 def _in_groups(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
 ) -> tuple[list[tuple[Any, Any]], NDArray[np.int64] | None]:
-    """The elements of chunks and the number of the group of each; and of dates, how many NaT each
-    group has, which are in none then."""
+    """Return the elements and group codes of each chunk, and the number of NaT in each group.
+
+    The numbers are None if the elements are not dates. NaT get the code -1, which is no group.
+    """
     parts = []
     n_nat = np.zeros(n_groups, np.int64)
     for chunk in chunks:
@@ -566,7 +614,7 @@ def _in_groups(
     return parts, n_nat if dtype.kind in "mM" else None
 
 
-# --- Lanes in passes, whose reports are on the host or a device -----------------------------------
+# --- Lanes in parts, with partial results on the host or a device ---------------------------------
 
 
 @one_way
@@ -577,8 +625,10 @@ def lane_cuts(
     brackets: Any | None,
     m: int,
 ) -> Any:
-    """The cuts of every lane at `m` ranks, inside its brackets if there are any; see
-    `reference.lane_passes.cuts`."""
+    """Measure the cuts of every lane at `m` ranks, inside its brackets if given.
+
+    See `reference.lane_passes.cuts`.
+    """
     backend, parts = _in_parts(chunks, dtype, axes)
     return backend.lane_passes.cuts(parts, brackets, m)
 
@@ -587,7 +637,7 @@ def lane_cuts(
 def lane_tally(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: Any
 ) -> Any:
-    """What every lane has at its brackets, and candidates; see `reference.lane_passes.tally`."""
+    """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`."""
     backend, parts = _in_parts(chunks, dtype, axes)
     return backend.lane_passes.tally(parts, brackets)
 
@@ -600,7 +650,7 @@ def lane_tails(
     brackets: None,
     sizes: TailSizes,
 ) -> LaneTails:
-    """The tails of every lane. No brackets are needed."""
+    """Return the tails of every lane: its least and largest elements. `brackets` is ignored."""
     del brackets
     backend, parts = _in_parts(chunks, dtype, axes)
     return backend.lane_passes.tails(parts, sizes)
@@ -608,7 +658,7 @@ def lane_tails(
 
 @one_way
 def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
-    """The tails of several parts of lanes together."""
+    """Merge the tails of several parts of lanes."""
     if len(parts) == 1:
         return parts[0]
     kernels = backend_for(parts[0].kept).lane_passes
@@ -623,7 +673,7 @@ def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
 
 @one_way
 def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
-    """What is known of several parts of lanes together, at `m` ranks; see `lane_cuts.merge`."""
+    """Merge the cuts of several parts of lanes into cuts at `m` ranks; see `lane_cuts.merge`."""
     return lane_cuts_.merge(parts, m, backend_for(parts[0].low).lane_passes.bracketed)
 
 
@@ -631,8 +681,10 @@ def merge_lane_cuts(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
 def narrowed_lane_brackets(
     parts: Sequence[LaneCuts], brackets: LaneBrackets | None, ranks: RanksOfLanes
 ) -> LaneBrackets:
-    """The brackets that the cuts of a pass prove, inside those of the pass before if there was one;
-    see `lane_cuts.find_lane_brackets` and `lane_cuts.narrow`."""
+    """Find the brackets that the cuts of a pass prove, inside those of the pass before if any.
+
+    See `lane_cuts.find_lane_brackets` and `lane_cuts.narrow`.
+    """
     kernels = backend_for(parts[0].low).lane_passes
     if brackets is None:
         return kernels.find_lane_brackets(parts, ranks)
@@ -641,20 +693,23 @@ def narrowed_lane_brackets(
 
 @one_way
 def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
-    """The tally of several parts of lanes together."""
+    """Merge the tallies of several parts of lanes."""
     return backend_for(parts[0].candidates).lane_passes.merge_tallies(parts)
 
 
 @one_way
 def answers_of_tally(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Any | None:
-    """The answers ``(n_answers, n_lanes)`` that `LaneOrder.lane_answer` has, where the tally is;
-    None where they are found as fast by `order_statistics_of_lanes`."""
+    """Answer a question from the tally of every lane, on the tally's device.
+
+    Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
+    `order_statistics_of_lanes` is as fast.
+    """
     return backend_for(tally.candidates).lane_passes.answers(tally, brackets, order)
 
 
 @one_way
 def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
-    """The elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
+    """Return the elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
     return backend_for(tally.candidates).lane_passes.order_statistics(tally, brackets)
 
 
@@ -662,24 +717,28 @@ def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes
 
 
 def nearest(rows: Any, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
-    """The nearest rows of some queries, of a chunk ``(n, p)``, on the host; see
-    `reference.distances.nearest`."""
+    """Find the nearest rows of some queries in a chunk ``(n, p)``, on the host.
+
+    See `reference.distances.nearest`.
+    """
     return backend_for(rows).distances.nearest(rows, queries, k, tile_elements)
 
 
 def nearest_in_place(rows: Any, queries: Any, k: int, tile_elements: int) -> NearestRows:
-    """The nearest rows of some finite queries, an array of any kind, of an array ``(n, p)``: on its
-    device, if that is CuPy's."""
+    """Find the nearest rows of some queries in an array ``(n, p)``, on its device if it is CuPy's.
+
+    The queries are finite, an array of any kind.
+    """
     return backend_for(rows).distances.nearest_in_place(rows, queries, k, tile_elements)
 
 
 def is_finite(values: Any) -> bool:
-    """Whether no element is NaN or infinite."""
+    """Return whether no element is NaN or infinite."""
     if not is_kind(values, "real floating"):
         return True
     return all_true(namespace(values).isfinite(values))
 
 
 def taken(values: Any, places: NDArray[np.int64]) -> Any:
-    """The rows at some places, of their kind."""
+    """Return the rows at some places, in kind."""
     return namespace(values).take(values, like(places, values), axis=0)

@@ -1,8 +1,8 @@
-"""In which bin each element of a chunk is, NumPy's or CuPy's, on the chunk's own device.
+"""Bins of the elements of a NumPy or CuPy chunk, on the chunk's own device.
 
-Elements and edges are compared by their keys, see `radix.keys_of`. An edge that is no element of
-the chunk's dtype is replaced by the next one that is, on the side where it divides the elements in
-the same way: so integers above 2**53 are compared with float64 edges exactly.
+Elements and edges are compared by their keys, see `radix.keys_of`. An edge that the chunk's dtype
+cannot represent is replaced by a neighbour that it can, which divides the elements in the same way:
+so integers above 2**53 are compared with float64 edges exactly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dask_gpuselect.quiet import quiet
 
 
 def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
-    """Raise a TypeError for elements and edges that cannot be compared."""
+    """Raise a TypeError if elements and edges of these dtypes cannot be compared."""
     kinds = {elements.kind, edges.kind}
     is_wide = max(elements.itemsize, edges.itemsize) > 8
     if is_wide or not (kinds <= set("biuf") or kinds in ({"M"}, {"m"})):
@@ -29,7 +29,7 @@ def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
 
 
 def check_edges(edges: NDArray[Any]) -> None:
-    """Raise a ValueError for edges that are missing, or neither ascend nor descend."""
+    """Raise a ValueError if edges are missing, or neither ascend nor descend."""
     if (edges != edges).any():  # noqa: PLR0124 - NaN and NaT
         raise ValueError("bins must not be missing (NaN or NaT): pass bins[bins == bins]")
     if not ((edges[1:] >= edges[:-1]).all() or (edges[1:] <= edges[:-1]).all()):
@@ -38,16 +38,16 @@ def check_edges(edges: NDArray[Any]) -> None:
 
 @quiet()
 def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
-    """What ``numpy.digitize`` is; int64, of the chunk's shape.
+    """Return what ``numpy.digitize`` returns, as int64 of the chunk's shape.
 
     Parameters
     ----------
     chunk : NumPy or CuPy array
-        Of any shape.
+        Elements, of any shape.
     edges : array
-        One-dimensional, on any device.
+        Edges, one-dimensional, on any device.
     right : bool
-        Whether a bin has its right edge.
+        True if a bin includes its right edge.
     """
     edges = to_host(edges)
     check_edges(edges)
@@ -68,7 +68,7 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
 
 
 def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Dates in a finer unit, of which 64 bits reach less far."""
+    """Convert dates to a finer unit; raise a ValueError if one is out of its range."""
     try:
         found = dates.astype(dtype)
         is_same = bool(((found.astype(dates.dtype) == dates) | np.isnat(dates)).all())
@@ -85,10 +85,12 @@ def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 def as_elements(
     edges: NDArray[Any], dtype: np.dtype[Any], *, right: bool
 ) -> tuple[int, NDArray[Any]]:
-    """Edges as elements of a dtype: how many are below all of these, and those that are not beyond.
+    """Convert edges to elements of a dtype that divide the elements in the same way.
 
-    With `right`, the largest element that is ``<=`` the edge, which is below the same elements as
-    it; otherwise the least that is ``>=`` it, which is up to the same ones.
+    Returns the number of edges below all elements of the dtype, and the converted edges without
+    these. With `right`, each becomes the largest element that is ``<=`` the edge: the same elements
+    are below both. Otherwise it becomes the least that is ``>=`` the edge: the same elements are up
+    to both.
     """
     if edges.dtype == dtype or dtype.kind in "mM":
         return 0, edges.astype(dtype)
@@ -106,14 +108,14 @@ def as_elements(
         is_high = whole.astype(np.float64) >= float(high) + (float(high) == high)
     inside = whole[~(is_low | is_high)].astype(dtype)
     n_low, n_high = int(is_low.sum()), int(is_high.sum())
-    if right:  # none is as small as an edge below all: it is below every element
+    if right:  # no element of the dtype is <= such an edge: it is below all of them
         return n_low, np.concatenate([inside, np.full(n_high, high, dtype)])
-    # An edge beyond all elements is up to none, and is left out.
+    # An edge above the dtype's range has no element at or above it, and is left out.
     return 0, np.concatenate([np.full(n_low, low, dtype), inside])
 
 
 def _rounded(edges: NDArray[Any], dtype: np.dtype[Any], *, right: bool) -> NDArray[Any]:
-    """Floats of a dtype next to edges: down if `right`, else up."""
+    """Round edges to the next floats of a dtype: down if `right`, else up."""
     with np.errstate(over="ignore"):
         near = edges.astype(dtype)
     if edges.dtype.kind == "f":

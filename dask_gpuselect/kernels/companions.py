@@ -1,4 +1,4 @@
-"""Chunks with their companions: what goes with the elements, one for one, and is loaded too."""
+"""Chunks with their companions: masks, weights and labels, one for each element, read with it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
 class Accompanied:
     """A chunk, or an array in memory, with its companions.
 
-    Companions have the shape of the elements. They may be broadcast views of less.
+    Companions have the shape of the elements. They may be broadcast views of smaller arrays.
 
     Parameters
     ----------
     values : array
-        The elements.
+        Elements.
     keeps : array of bool, optional
-        Which elements take part; all of them by default.
+        Mask: True for elements that take part; all of them by default.
     weights : array of real numbers, optional
-        What each element weighs; all the same by default.
+        Weight of each element; all equal by default.
     labels : array of int64, optional
-        What tells the groups that each element is in; no kernel looks at them.
+        Labels that groups are made of; no kernel reads them.
     """
 
     values: Array
@@ -58,7 +58,7 @@ class Accompanied:
 
     @property
     def companions(self) -> dict[str, Array]:
-        """Those that there are, by their names."""
+        """The companions that are given, by name."""
         given = {"keeps": self.keeps, "weights": self.weights, "labels": self.labels}
         return {name: array for name, array in given.items() if array is not None}
 
@@ -71,31 +71,32 @@ class Accompanied:
         return 64 + self.nbytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is broadcast is sent small, and is broadcast again where it arrives."""
+        """Send broadcast views small, and broadcast them again where they arrive."""
         few = {name: (unstretched(each), each.shape) for name, each in self.companions.items()}
         return _received, (self.values, few)
 
     def __getitem__(self, index: Any) -> Accompanied:
-        """Some of the elements, with their companions."""
+        """Return some of the elements, with their companions."""
         some = {name: array[index] for name, array in self.companions.items()}
         return replace(self, values=self.values[index], **some)
 
 
 def _received(values: Array, few: dict[str, tuple[Array, tuple[int, ...]]]) -> Accompanied:
-    """A chunk that another process has sent."""
+    """Restore a chunk that another process has sent."""
     companions = {name: stretched(array, shape) for name, (array, shape) in few.items()}
     return Accompanied(values, **companions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Several:
-    """Arrays on one device that are asked about as one, in place: no kernel is waited for between
-    them.
+    """Arrays on one device that are treated as one without a copy.
+
+    Kernels run over all of them without waiting for the host in between.
 
     Parameters
     ----------
     parts : tuple of array
-        At least one, all of one dtype; or all `Accompanied`, by masks alone.
+        At least one array, all of one dtype; or all `Accompanied`, with masks only.
     """
 
     parts: tuple[Any, ...]
@@ -118,17 +119,17 @@ class Several:
 
 
 def parts_of(values: Any) -> tuple[Any, ...]:
-    """Those of `Several`; else the array or chunk itself."""
+    """Return the parts of `Several`, or else the array or chunk itself."""
     return values.parts if isinstance(values, Several) else (values,)
 
 
 def values_of(chunk: Any) -> Array:
-    """The elements of a chunk, without its companions if it has some."""
+    """Return the elements of a chunk, without its companions."""
     return chunk.values if isinstance(chunk, Accompanied) else chunk
 
 
 def with_companions(function: Callable[..., Any]) -> Callable[[AnyKernel], AnyKernel]:
-    """A decorator: what is called instead, if the chunks that come first have companions."""
+    """Decorate a function of chunks: call another one instead if the chunks have companions."""
 
     def choose(alone: AnyKernel) -> AnyKernel:
         @wraps(alone)
@@ -142,8 +143,10 @@ def with_companions(function: Callable[..., Any]) -> Callable[[AnyKernel], AnyKe
 
 
 def checked_chunk(chunk: Any, dtype: np.dtype[Any]) -> Any:
-    """A chunk whose elements are of a kind and a dtype that kernels take, with its companions if it
-    has some; see `arrays.checked`."""
+    """Check that kernels take the kind and dtype of a chunk, with companions or without.
+
+    See `arrays.checked`.
+    """
     if isinstance(chunk, Accompanied):
         return replace(chunk, values=checked(chunk.values, dtype))
     return checked(chunk, dtype)
@@ -155,8 +158,11 @@ def words_of(
     kept: Callable[[Accompanied, np.dtype[Any]], T],
     elements_of: Callable[[Any, np.dtype[Any]], T],
 ) -> T:
-    """The elements of a chunk that take part as words of their bits: by the two functions of that
-    name of a backend, for those of its arrays that have views."""
+    """Return the unmasked elements of a chunk as words of their bits.
+
+    `kept` and `elements_of` are the functions of those names of a backend whose arrays have views
+    of another dtype.
+    """
     native, word = dtype.newbyteorder("="), np.dtype(f"u{dtype.itemsize}")
     words = values_of(chunk).astype(native, copy=False).view(word)
     if isinstance(chunk, Accompanied):
@@ -165,7 +171,7 @@ def words_of(
 
 
 def copied(chunk: Any) -> Any:
-    """A copy of a chunk and its companions."""
+    """Copy a chunk and its companions."""
     if not isinstance(chunk, Accompanied):
         return namespace(chunk).asarray(chunk, copy=True)
     arrays = {
@@ -176,8 +182,11 @@ def copied(chunk: Any) -> Any:
 
 
 def unstretched(array: Array) -> Array:
-    """An array with size 1 along the axes that it is a broadcast view along, where that can be
-    seen: of labels of days, as many numbers as days instead of elements."""
+    """Return an array with size 1 along axes of stride 0, along which it is a broadcast view.
+
+    Arrays that do not tell their strides are returned unchanged. Labels of days, for example,
+    become one number per day instead of one per element.
+    """
     strides: Any = getattr(array, "strides", None)
     if not strides or 0 in array.shape:
         return array
@@ -185,18 +194,17 @@ def unstretched(array: Array) -> Array:
 
 
 def stretched(array: Array, shape: tuple[int, ...]) -> Array:
-    """An array of that shape, by a broadcast view if it has another."""
+    """Return an array of the given shape, as a broadcast view if it has another."""
     if tuple(array.shape) == tuple(shape):
         return array
     return namespace(array).broadcast_to(array, shape)
 
 
 def without_repeats(array: Array) -> Array:
-    """A NumPy or CuPy array with size 1 along the axes along which all its slices are the same to
-    the bit.
+    """Return a NumPy or CuPy array with size 1 along axes along which all slices are bit-identical.
 
     Unlike `unstretched`, this depends on the values alone: a broadcast view and a copy of it give
-    the same. Slices are compared only where the first one and the last one are the same.
+    the same result. All slices are compared only if the first and the last are identical.
     """
     array = unstretched(array)
     for axis, size in enumerate(array.shape):
@@ -207,8 +215,10 @@ def without_repeats(array: Array) -> Array:
 
 
 def as_words(array: Array) -> list[Array]:
-    """The elements of a NumPy or CuPy array by their bits: as one array of unsigned integers, or
-    several where an element is wider than these."""
+    """Return the elements of a NumPy or CuPy array as unsigned integers of the same bits.
+
+    An element of more than 8 bytes becomes one element of each of several arrays.
+    """
     size = array.dtype.itemsize
     if size in WORDS:
         return [array.view(f"u{size}")]
@@ -225,22 +235,23 @@ def _at(array: Array, axis: int, some: slice) -> Array:
 
 
 def _are_same(a: Array, b: Array) -> bool:
-    """Whether all bits are the same, with broadcasting."""
+    """Return whether all bits are the same, with broadcasting."""
     size = a.dtype.itemsize
-    word = f"u{size}" if size in WORDS else f"V{size}"  # as strings and records are
+    word = f"u{size}" if size in WORDS else f"V{size}"  # V for strings and records
     return all_true(a.view(word) == b.view(word))
 
 
 # --- Labels ---------------------------------------------------------------------------------------
 
 CodesOf = Callable[[Any], Any]
-"""From labels of elements to the number of the group of each, -1 for none; in kind, or on the
-host."""
+"""Maps labels of elements to the group of each, -1 for none; in kind, or on the host."""
 
 
 def group_codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
-    """The number of the group of each element, -1 for those that are left out: where labels and
-    masks are, if that is a CUDA device, else on the host."""
+    """Return the group of each element, -1 for masked ones.
+
+    The codes are on the labels' CUDA device, else on the host.
+    """
     labels, keeps = chunk.labels, chunk.keeps
     assert labels is not None
     codes = codes_of(labels if is_cupy(labels) else to_host(labels)).reshape(-1)
@@ -251,7 +262,7 @@ def group_codes(chunk: Accompanied, codes_of: CodesOf) -> Any:
 
 
 def as_codes(codes: Any, values: Any) -> Any:
-    """Codes of the kind of the elements."""
+    """Convert codes to int32 on the device of the elements."""
     if is_cupy(codes):
         return codes.astype(np.int32, copy=False)
     return like(np.require(codes, np.int32, ["C", "A"]), values)

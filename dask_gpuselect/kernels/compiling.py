@@ -1,16 +1,16 @@
-"""Compiling kernels by Numba: once for each dtype, kept on disk for the next process.
+"""Compilation of kernels by Numba, once for each dtype, with a cache on disk.
 
-Numba takes half a second to import, and a kernel up to three seconds to compile. Nobody waits for
-that to see the median of a small array: a function that NumPy can do as well is marked
-`until_compiled`. NumPy answers where the arrays of a call are small, until it has taken `PATIENCE`
-seconds for calls of one kind. Kernels answer all else. One that is missing is loaded from the disk
-or compiled in the call that needs it, and a call takes one way from its beginning to its end.
-Answers are the same either way.
+Importing Numba takes half a second, and compiling a kernel up to three seconds. The median of a
+small array need not wait for that: a function that NumPy can compute as well is marked
+`until_compiled`. NumPy answers calls with small arrays, until it has spent `PATIENCE` seconds on
+calls of one kind. Kernels answer all other calls. A kernel that is missing is loaded from disk or
+compiled in the call that needs it, and a whole call is computed either by NumPy or by kernels. The
+answers are identical.
 
-Nothing else in this package asks Numba to keep what it has compiled. The folder is the one that
-`NUMBA_CACHE_DIR` names, or `__pycache__` beside the sources, or one of the user's. Where none can
-be written, as in a container with a read-only file system, or the disk is full, every process
-compiles its kernels anew: seconds, and the same answers.
+Nothing else in this package uses Numba's cache. Its folder is `NUMBA_CACHE_DIR`, or `__pycache__`
+beside the sources, or one of the user's. If none is writable, as in a container with a read-only
+file system, or if the disk is full, every process compiles its kernels anew: it takes seconds, and
+the answers are the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
 
     class _Types:
-        """The types of Numba, which is imported when the first one is asked for."""
+        """Numba's types; Numba is imported when the first one is used."""
 
         def __getattr__(self, name: str) -> Any:
             from numba import types
@@ -65,30 +65,30 @@ __all__ = [
 
 Kernel = Callable[..., Any]
 Types = dict[Kernel, tuple[Any, ...]]
-"""Those of the arguments of each kernel."""
+"""The types of the arguments of each kernel."""
 Signatures = Callable[[Any, Any], Types]
-"""From the types of an array that is read and of one that is written, those of each kernel."""
+"""Maps the Numba types of an input array and of an output array to the types of each kernel."""
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
-# Elements of the arrays of a call from which on kernels answer, whether they are there or not. With
-# its second load and the work around it, NumPy takes up to 0.4 s more than kernels for so many.
+# Calls whose arrays have this many elements use kernels, even if these must be compiled first. With
+# its second load and the work around it, NumPy takes up to 0.4 s longer than kernels for so many.
 LARGE = 1_000_000
-PATIENCE = 0.1  # seconds of NumPy's work on small arrays, after which kernels take calls of a kind
+PATIENCE = 0.1  # seconds of NumPy's work on small arrays, after which calls of a kind use kernels
 
 _logger = logging.getLogger("dask_gpuselect")
 
-# One kernel at a time, and each once: Numba has such a lock too. No process is copied while it is
-# held.
+# Kernels are compiled one at a time, and each once; Numba has such a lock too. No process is forked
+# while it is locked.
 _building = forks.lock()
 
 # --- Numba ----------------------------------------------------------------------------------------
 
 _awaiting_numba: list[Callable[[], object]] = []
-"""What is told to Numba once it is imported."""
+"""Registrations of functions that wait until Numba is imported."""
 
 
 def numba() -> Any:
-    """Numba, once it has been told of all functions that kernels call."""
+    """Import Numba, and register all functions that kernels call."""
     with _building:
         import numba
 
@@ -98,12 +98,12 @@ def numba() -> Any:
 
 
 def called_by_kernels(function: AnyKernel) -> AnyKernel:
-    """A decorator: a function that kernels may call."""
+    """Decorate a function that kernels may call."""
     return called_with()(function)
 
 
 def called_with(**options: Any) -> Callable[[AnyKernel], AnyKernel]:
-    """A decorator with Numba's options: a function that kernels may call."""
+    """Decorate a function that kernels may call, with Numba's options."""
 
     def keep(function: AnyKernel) -> AnyKernel:
         def tell() -> object:
@@ -118,8 +118,10 @@ def called_with(**options: Any) -> Callable[[AnyKernel], AnyKernel]:
 
 
 def by_types(choose: Kernel) -> Kernel:
-    """A decorator: a function that kernels alone can call, by one that chooses what it does for the
-    types of its arguments."""
+    """Decorate a function that picks an implementation by the types of its arguments.
+
+    Only kernels can call the result; see `numba.extending.overload`.
+    """
 
     @wraps(choose)
     def stub(*arguments: Any) -> Any:
@@ -135,7 +137,7 @@ def by_types(choose: Kernel) -> Kernel:
 
 
 def intrinsic(typed: Kernel) -> Any:
-    """What kernels call for instructions of their own; see `numba.extending.intrinsic`."""
+    """Make an LLVM instruction that kernels can call; see `numba.extending.intrinsic`."""
     from numba.extending import intrinsic
 
     return intrinsic(typed)
@@ -148,7 +150,7 @@ _kernels: dict[Hashable, Kernel] = {}
 
 
 def ready(key: Hashable, build: Callable[[], Kernel]) -> Kernel:
-    """A kernel that is compiled: now, if no call has needed it before."""
+    """Return a compiled kernel, and build it if no call has needed it before."""
     found = _kernels.get(key)
     if found is not None:
         return found
@@ -159,10 +161,10 @@ def ready(key: Hashable, build: Callable[[], Kernel]) -> Kernel:
 
 
 def compiled(kernel: Kernel, dtype: np.dtype[Any], signatures: Signatures) -> Kernel:
-    """A kernel compiled for one dtype: once in a process, and kept on disk for the next.
+    """Compile a kernel for one dtype: once in a process, and cached on disk for the next.
 
-    Read-only arrays are another type to Numba; a signature that asks for no more than reading
-    accepts both.
+    Numba gives read-only arrays a type of their own. A signature with read-only arrays accepts
+    both.
     """
     found = _kernels.get((kernel, dtype, signatures))
     if found is not None:
@@ -178,12 +180,14 @@ def _compile(kernel: Kernel, dtype: np.dtype[Any], signatures: Signatures) -> Ke
 
 
 _tables: list[Signatures] = []
-"""Of all modules that have been imported."""
+"""The signatures of all modules that have been imported."""
 
 
 def compiles(signatures: Signatures) -> Callable[[Kernel, np.dtype[Any]], Kernel]:
-    """A decorator: `compiled`, by the signatures that a function gives. It names the kernels that
-    there are for a dtype, and no others."""
+    """Decorate a function that returns signatures: the result compiles its kernels for a dtype.
+
+    The signatures name the kernels that exist for a dtype.
+    """
     _tables.append(signatures)
     return partial(compiled, signatures=signatures)
 
@@ -191,7 +195,7 @@ def compiles(signatures: Signatures) -> Callable[[Kernel, np.dtype[Any]], Kernel
 def kernels_for(
     dtype: np.dtype[Any], modules: Collection[str]
 ) -> list[tuple[Kernel, Callable[[], Kernel]]]:
-    """The kernels of some modules for elements of a dtype, each with what compiles it."""
+    """List the kernels of some modules for a dtype, each with a function that compiles it."""
     scalar = numba().from_dtype(dtype)
     values, out = types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
     return [
@@ -203,7 +207,7 @@ def kernels_for(
 
 
 class _Made(NamedTuple):
-    """A kernel that has been compiled: of which elements, in which time, and where it is kept."""
+    """A kernel that has been compiled: its dtype, the time that took, and its cache folder."""
 
     dtype: str
     seconds: float
@@ -211,12 +215,12 @@ class _Made(NamedTuple):
 
 
 _untold: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
-"""What a call has compiled so far; None outside of calls."""
+"""Kernels that the current call has compiled so far; None outside of calls."""
 
 
 @contextmanager
 def told_together() -> Iterator[list[_Made]]:
-    """Tell what is compiled from here on in one line, at the end."""
+    """Log all kernels that are compiled inside this context in one line, at its end."""
     made: list[_Made] = []
     token = _untold.set(made)
     try:
@@ -237,7 +241,7 @@ def _tell(made: Sequence[_Made]) -> None:
 
 
 def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
-    """A kernel compiled for the types of its arguments, kept on disk if that can be."""
+    """Compile a kernel for the types of its arguments, and cache it on disk if possible."""
     begin = time.perf_counter()
     found, folder = _jit(kernel, signature)
     if not cast(Any, found).stats.cache_hits:
@@ -252,24 +256,25 @@ def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
 
 
 def _jit(kernel: Kernel, signature: tuple[Any, ...]) -> tuple[Kernel, str | None]:
-    """The kernel, and the folder that it is kept in if there is one."""
+    """Compile a kernel; return it with its cache folder, None if it is not cached."""
     njit = numba().njit
     found: Any = None
-    # Whatever it is that cannot be written or read: an error of the kernel itself comes again.
+    # Any error of reading or writing the cache is ignored; an error of the kernel itself is raised
+    # again below.
     with suppress(Exception):
         found = njit(nogil=True, cache=True)(kernel)
         found.compile(signature)
     if found is not None and found.signatures == [signature]:
-        # It may not have been written, but it is there.
+        # It may not have been cached, but it is compiled.
         found.disable_compile()
         return cast(Kernel, found), found.stats.cache_path
-    # Or two processes that compiled a kernel for two dtypes at the same time have written to one
-    # file, and it is the other's.
+    # The cache failed, or it holds a kernel for another dtype: two processes that compile a kernel
+    # for two dtypes at the same time may write to one file.
     return cast(Kernel, njit(signature, nogil=True)(kernel)), None
 
 
 def jit_when_called(kernel: Kernel) -> Kernel:
-    """A decorator: compile a kernel for the types of the arguments of a call, when that comes."""
+    """Decorate a kernel: compile it for the types of the arguments of its first call."""
     kept = cache(lambda: numba().njit(nogil=True, cache=True)(kernel))
     plain = cache(lambda: numba().njit(nogil=True)(kernel))
 
@@ -283,11 +288,11 @@ def jit_when_called(kernel: Kernel) -> Kernel:
     return call
 
 
-# --- One way for each call ------------------------------------------------------------------------
+# --- NumPy or kernels for a whole call ------------------------------------------------------------
 
 
 class _Way:
-    """The way that a call takes: that of kernels, or of NumPy, and how long NumPy has worked."""
+    """The path of a call, by kernels or by NumPy, and the time that NumPy has taken."""
 
     def __init__(self, by_kernels: bool) -> None:
         self.by_kernels = by_kernels
@@ -295,11 +300,11 @@ class _Way:
 
 
 _way: ContextVar[_Way | None] = ContextVar("_way", default=None)
-"""That of the call at hand; None outside of calls."""
+"""The path of the current call; None outside of calls."""
 
 
 class _Call(NamedTuple):
-    """A call, by what decides which way it takes."""
+    """A call, reduced to what decides its path."""
 
     function: Kernel
     dtype: Any
@@ -307,8 +312,10 @@ class _Call(NamedTuple):
 
 
 def _call_of(function: Kernel, arguments: Any) -> _Call:
-    """The dtype of the first array among the arguments, and the elements of all of them. Arrays may
-    be in sequences, as chunks with their codes are, and in reports."""
+    """Return the dtype of the first array among the arguments, and the number of elements of all.
+
+    Arrays may be inside sequences, such as chunks with their codes, and inside partial results.
+    """
     dtype, size = None, 0
     waiting = list(reversed(arguments))
     while waiting:
@@ -320,14 +327,14 @@ def _call_of(function: Kernel, arguments: Any) -> _Call:
             waiting.extend(reversed(each.parts()))
             continue
         n, own = getattr(each, "size", None), getattr(each, "dtype", None)
-        # Those of other libraries warn where they are compared, and no kernel is for them.
+        # Comparing dtypes of other libraries may warn, and no compiled kernel takes their arrays.
         if isinstance(n, int) and isinstance(own, np.dtype):
             dtype, size = own if dtype is None else dtype, size + n
     return _Call(function, dtype, size)
 
 
 class _Ways:
-    """What has been done in this process so far, by kind of call: a function, and a dtype."""
+    """NumPy's time in this process, by kind of call: a function and a dtype."""
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[Kernel, Any], float] = {}
@@ -337,7 +344,7 @@ class _Ways:
         return call.size >= LARGE or seconds > PATIENCE
 
     def note(self, call: _Call, seconds: float) -> None:
-        """Note that NumPy has taken so long for a call; infinity, that kernels have."""
+        """Add the seconds that NumPy took for a call; infinity if kernels took it."""
         self._seconds[call[:2]] = self._seconds.get(call[:2], 0.0) + seconds
 
 
@@ -345,8 +352,10 @@ _ways = _Ways()
 
 
 def one_way(function: AnyKernel) -> AnyKernel:
-    """A decorator: what a call of this function asks of others is done by kernels or by NumPy, all
-    of it. Otherwise one step may hand the other what it does not take."""
+    """Decorate a function so that the kernels of one call are all compiled, or all by NumPy.
+
+    If steps were mixed, one might get elements from another in a form that it does not take.
+    """
 
     @wraps(function)
     def call(*arguments: Any, **others: Any) -> Any:
@@ -367,8 +376,10 @@ def one_way(function: AnyKernel) -> AnyKernel:
 
 
 def until_compiled(by_numpy: Callable[..., Any]) -> Callable[[AnyKernel], AnyKernel]:
-    """A decorator: what NumPy does instead, where a call is not worth the time that its kernels
-    take to load or to compile."""
+    """Decorate a kernel with NumPy's version of it.
+
+    NumPy answers if the call is too small to be worth loading or compiling the kernel.
+    """
 
     def choose(by_kernels: AnyKernel) -> AnyKernel:
         @one_way
@@ -377,8 +388,8 @@ def until_compiled(by_numpy: Callable[..., Any]) -> Callable[[AnyKernel], AnyKer
             way = cast(_Way, _way.get())
             if way.by_kernels:
                 return by_kernels(*arguments, **others)
-            # Not what comes before: the first call of a process imports the kernels' modules. And
-            # what NumPy's way asks of other such functions is in its own time.
+            # Earlier work is not timed: the first call of a process imports the kernels' modules.
+            # What this call asks of other such functions is part of its own time.
             begin = time.thread_time() - way.seconds
             found = by_numpy(*arguments, **others)
             way.seconds = time.thread_time() - begin
@@ -390,5 +401,5 @@ def until_compiled(by_numpy: Callable[..., Any]) -> Callable[[AnyKernel], AnyKer
 
 
 def forget() -> None:
-    """Forget all kernels: they are compiled again, or read from the disk."""
+    """Drop all kernels from memory: they are loaded from disk or compiled again."""
     _kernels.clear()

@@ -1,4 +1,4 @@
-"""Fingerprints of chunks: whether what is read again is what was read before."""
+"""Fingerprints of chunks, which tell whether a chunk that is read again has changed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from dask_gpuselect.kernels.registry import backend_for
 
 @one_way
 def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
-    """64 bits that the shape of a chunk of any kind, its dtype and every bit of it have a part in:
-    in C order if `ordered`, else in any order, each element with its companions.
+    """Return a 64-bit fingerprint of a chunk: its shape, its dtype and every bit of it.
 
-    The same chunk read twice has one fingerprint, wherever its elements and its companions lie in
-    memory, and whether or not they are broadcast views. Another chunk has the same one with a
-    chance of 2**-64, unless somebody has made it for that: this is no cryptography. Zeros of both
-    signs differ, and so do NaN with other bits. A chunk whose elements have changed their places
-    with each other, their companions with them, is another one only if `ordered`.
+    The elements are taken in C order if `ordered`, else in any order, each with its companions.
+
+    A chunk that is read twice has the same fingerprint, wherever its elements and its companions
+    lie in memory, and whether or not they are broadcast views. Another chunk has the same one with
+    a probability of 2**-64, unless it was made for that: this is no cryptographic hash. Zeros of
+    opposite sign differ, and so do NaN with different bits. If elements and their companions have
+    only changed places, the fingerprint differs only if `ordered`.
 
     It reads the chunk once, and copies it only if it is `ordered` and not in C order. 1e6 float64
     take 0.9 ms if ordered and 1.0 if not, a thirtieth of what `cuts` takes; 1e6 uint8 take 0.2 and
@@ -36,7 +37,7 @@ def fingerprint(chunk: Any, *, ordered: bool = True) -> int:
 
 @one_way
 def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerprint:
-    """`fingerprint`, of a chunk on a device perhaps not yet `ended`: nobody waits for it here."""
+    """Start a `fingerprint` without waiting for a device; `ended_fingerprints` finishes it."""
     if not ordered:
         return _begun_sum(_arrays_of(chunk))
     if isinstance(chunk, Accompanied):
@@ -46,15 +47,17 @@ def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerp
 
 @one_way
 def fingerprint_of_rows(columns: Sequence[Any]) -> int:
-    """The fingerprint of the rows of some columns of one length, `Accompanied` or not, in any
-    order."""
+    """Return the fingerprint of the rows of some columns, in any order.
+
+    The columns have one length and may be `Accompanied`.
+    """
     arrays = [array for column in columns for array in _arrays_of(column)]
     (found,) = ended_fingerprints([_begun_sum(arrays)])
     return found
 
 
 def ended_fingerprints(begun: Sequence[int | BegunFingerprint]) -> list[int]:
-    """All of these fingerprints, for which the host waits once."""
+    """Finish all of these fingerprints; the host waits once."""
     waiting = [each for each in begun if not isinstance(each, int)]
     if not waiting:
         return [each for each in begun if isinstance(each, int)]
@@ -63,19 +66,21 @@ def ended_fingerprints(begun: Sequence[int | BegunFingerprint]) -> list[int]:
 
 
 def _fingerprint_of_all(chunk: Accompanied) -> int:
-    """The fingerprint of a chunk with its companions, in order."""
+    """Return the fingerprint of a chunk with its companions, in C order."""
     *companions, values = _arrays_of(chunk)
     start = 0
-    # Companions without the axes along which they only repeat themselves, whether they are
-    # broadcast or not, so that what is broadcast costs little.
+    # Companions are reduced to size 1 along axes along which they repeat themselves, whether they
+    # are broadcast views or not: a broadcast mask then costs little.
     for array in (values, *map(without_repeats, companions)):
         start = backend_for(array).fingerprints.mixed_in(_mixed_form(start, array), array)
     return start
 
 
 def _begun_sum(arrays: Sequence[Any]) -> int | BegunFingerprint:
-    """The fingerprint of the elements at the same places of some arrays, in any order, perhaps not
-    yet `ended`."""
+    """Start the fingerprint of the elements at the same places of some arrays, in any order.
+
+    `ended_fingerprints` finishes it.
+    """
     if not all(map(is_cupy, arrays)):
         arrays = [np.asarray(to_host(array)) for array in arrays]
     words = [each for array in arrays for each in as_words(array)]
@@ -84,16 +89,16 @@ def _begun_sum(arrays: Sequence[Any]) -> int | BegunFingerprint:
 
 
 def _arrays_of(chunk: Any) -> list[Any]:
-    """The companions of a chunk, and its elements as the last."""
+    """Return the companions of a chunk, followed by its elements."""
     companions = chunk.companions.values() if isinstance(chunk, Accompanied) else ()
     return [*map(_told, companions), values_of(chunk)]
 
 
 def _told(companion: Any) -> Any:
-    """A companion as its fingerprint is taken."""
+    """Return a companion in the form that its fingerprint is made from."""
     companion = companion if is_cupy(companion) else to_host(companion)
     if companion.dtype.kind == "f" and companion.dtype.itemsize > 8:
-        # They weigh as float64, and some of their bytes may hold anything.
+        # Weights are used as float64, and padding bytes of long double may hold anything.
         companion = companion.astype(np.float64)
     return companion
 
@@ -104,6 +109,6 @@ def _mixed_form(start: int, chunk: Any) -> int:
 
 @lru_cache
 def _mixed_about(start: int, shape: tuple[int, ...], dtype: str) -> int:
-    """A number that a shape and a dtype have a part in: chunk after chunk has the same."""
+    """Return a fingerprint of a shape and a dtype; cached, since most chunks share them."""
     head = np.frombuffer(repr((shape, dtype)).encode(), np.uint8)
     return backend_for(head).fingerprints.mixed_in(start, head)

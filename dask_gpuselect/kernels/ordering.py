@@ -1,7 +1,7 @@
-"""What sorting does to one chunk, NumPy's or CuPy's, on the chunk's own device.
+"""Sorting of one chunk, NumPy's or CuPy's, on the chunk's own device.
 
-Elements are ordered by their keys: NaN and NaT come last, and zeros of both signs are equal. What
-keys are is for the kernels to say.
+Elements are ordered by their keys: NaN and NaT come last, and zeros of both signs are equal. Each
+backend has its own keys.
 """
 
 from __future__ import annotations
@@ -20,34 +20,39 @@ from dask_gpuselect.maths.cuts import IntArray
 
 
 def words_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
-    """The elements of a chunk in C order."""
+    """Return the elements of a chunk in C order, with their bits unchanged."""
     chunk = checked(chunk, dtype)
     check_kind(chunk, "sort")
     return chunk.astype(dtype, copy=False).reshape(-1)
 
 
 def keys_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
-    """The keys of a chunk's elements in C order, of the elements' size; it may be the chunk. See
-    `radix.keys_of`."""
+    """Return the keys of a chunk's elements in C order, of the elements' size.
+
+    The keys may be the chunk itself. See `radix.keys_of`.
+    """
     chunk = checked(chunk, dtype)
     check_kind(chunk, "sort")
     return backend_for(chunk).ordering.keys_of(chunk, dtype)
 
 
 def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """The elements of ascending keys, of `dtype`, maybe in their place; zeros are positive."""
+    """Return the elements of `dtype` that have these ascending keys; zeros are positive.
+
+    The memory of the keys may be reused.
+    """
     return backend_for(keys).ordering.elements_of(keys, dtype)
 
 
 @one_way
 def sort(keys: Array) -> None:
-    """Sort keys in place, ones that ascend in one read."""
+    """Sort keys in place; keys that already ascend are only read once."""
     backend_for(keys).ordering.sort(keys)
 
 
 @one_way
 def stable_order(keys: Array) -> Array:
-    """The places of the keys in ascending order, those of equal ones ascending; int64."""
+    """Return the places of the keys in ascending order, those of equal keys ascending; int64."""
     return backend_for(keys).ordering.stable_order(keys)
 
 
@@ -61,14 +66,16 @@ def dealt(
     known: tuple[IntArray, IntArray],
     ends: IntArray | None = None,
 ) -> Dealt:
-    """Elements, or keys, in the order in which they are cut into pieces; see
-    `reference.ordering.dealt`."""
+    """Order elements, or keys, so that they can be cut into pieces at `marks`.
+
+    See `reference.ordering.dealt`.
+    """
     own = backend_for(values).ordering
     return own.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
 
 
 def places(found: Dealt, first: int) -> Array:
-    """Where the elements were, counted from a number."""
+    """Return the place of each element before it was moved, counted from `first`."""
     if found.order is None:
         return namespace(found.keys).arange(first, first + len(found.keys))
     return found.order + first

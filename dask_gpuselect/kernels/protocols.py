@@ -1,7 +1,8 @@
-"""What the kernels for a kind of chunk offer: one protocol for each purpose.
+"""Protocols of a backend: the functions that the kernels for one kind of chunk offer.
 
-A backend is a folder with a module for each protocol, and `backend.py` that names them all. What
-the functions do is said in `kernels.reference`, to which the others are held.
+A backend is a folder with one module for each protocol, and a `backend.py` that lists them. The
+docstrings of `kernels.reference` define the functions. Tests hold the other backends to them. A
+result "in kind" is an array of the same library, on the same device, as the chunk.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ from dask_gpuselect.maths.windows import Frame, WindowOrder
 from dask_gpuselect.strategies.probes import Measure, Report
 
 MOST_STACKED = 64
-"""Chunks of a column that a device takes as they lie, at most; more are joined by a copy."""
+"""Largest number of chunks of a column that a device reads in place. More are joined by a copy."""
 
 Chunk = Any
-"""A chunk as it comes, of any shape, once `arrays.checked` has seen it."""
+"""A chunk of any shape, after `arrays.checked`."""
 Values = Any
-"""The elements of a chunk, as `Selection.elements_of` gives them."""
+"""The elements of a chunk, as `Selection.elements_of` returns them."""
 Part = Any
-"""A part of lanes, shape ``(*lanes, n)``, with its mask and weights if there are any, as
-`LaneKernels.parts_of` gives it."""
+"""A part of lanes, shape ``(*lanes, n)``, with its mask and weights if it has some, as
+`LaneKernels.parts_of` returns it."""
 
 
 class Selection(Protocol):
-    """Elements: counted between pivots, and gathered between the ends of brackets."""
+    """Counts of elements between pivots, and the elements between the ends of brackets."""
 
     def elements_of(self, chunk: Chunk, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
 
@@ -79,8 +80,11 @@ class Selection(Protocol):
 
 
 class Weighing(Protocol):
-    """Elements that weigh: those that take part, counted, weighed and gathered. Reports are on the
-    host, but for what `tally_in_place` says."""
+    """Weighted elements: counts, sums of weights, and candidates.
+
+    Masked elements and elements of weight zero are left out. Partial results are on the host,
+    except the candidates of `tally_in_place`.
+    """
 
     def weighed(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, Values, int]: ...
 
@@ -106,7 +110,7 @@ class Weighing(Protocol):
 
 
 class Sampling(Protocol):
-    """Samples, and what follows from them for arrays in memory."""
+    """Samples of arrays in memory, and the brackets, tallies and sums that follow from them."""
 
     def sample(self, values: Values, size: int) -> NDArray[Any]: ...
 
@@ -135,13 +139,13 @@ class Sampling(Protocol):
 
 
 class AddsUp(Protocol):
-    """Sums of elements and of their squares."""
+    """Exact sums of elements and of their squares."""
 
     def moments(self, values: Values, near: NDArray[Any]) -> Moments: ...
 
 
 class Measures(Protocol):
-    """What the probes of strategies measure."""
+    """Measurements that strategies ask for."""
 
     def report(self, values: Values, probe: Measure) -> Report: ...
 
@@ -153,8 +157,11 @@ class Bitonic(Protocol):
 
 
 class LaneKernels(Protocol):
-    """Lanes that are known as a whole. Chunks may have masks and weights, all of them or none. A
-    count is a weight of one: questions about weights are those of chunks that have some."""
+    """Lanes whose elements are all in memory.
+
+    Chunks may have masks and weights: either all of them or none. An unweighted element counts as
+    weight 1; only chunks with weights are asked about weights.
+    """
 
     def parts_of(
         self, chunks: Sequence[Chunk], dtype: np.dtype[Any], axes: tuple[int, ...]
@@ -210,8 +217,10 @@ class LaneKernels(Protocol):
 
 
 class Groups(Protocol):
-    """Elements that are in groups, each chunk with the codes of its own; see
-    `reference.groups`."""
+    """Elements in groups; each chunk comes with the group codes of its elements.
+
+    See `reference.groups`.
+    """
 
     def cuts(
         self, parts: Sequence[tuple[Values, Values]], n_groups: int, share: int
@@ -243,8 +252,10 @@ class Groups(Protocol):
 
 
 class LabelKernels(Protocol):
-    """Labels of elements: which there are, on the host, and the number of each among some, where
-    they are or on the host."""
+    """Labels of elements: the distinct ones, on the host, and codes of elements among these.
+
+    Codes are on the device of the labels, or on the host.
+    """
 
     def distinct(self, labels: Any) -> Labels: ...
 
@@ -262,8 +273,11 @@ class Windows(Protocol):
 
 
 class LanePasses(Protocol):
-    """Lanes that are taken in parts, as of `LaneKernels`. Reports and answers are where the chunks
-    are, order statistics on the host, and all that is about chunks with companions."""
+    """Lanes that are read in parts, as `LaneKernels.parts_of` makes them.
+
+    Partial results and answers are on the device of the chunks. Order statistics, and everything
+    about chunks with masks or weights, are on the host.
+    """
 
     def cuts(self, parts: Sequence[Part], brackets: Any | None, m: int) -> Any: ...
 
@@ -289,7 +303,7 @@ class LanePasses(Protocol):
 
 
 class Residuals(Protocol):
-    """What the rows of two chunks say of linear fits."""
+    """Counts and sums over the rows of two chunks, for linear fits."""
 
     def row_tallies(
         self,
@@ -317,7 +331,7 @@ class Distances(Protocol):
 
 
 class LowerSets(Protocol):
-    """Isotonic regression on the device of an array, of up to so many numbers."""
+    """Isotonic regression on the device of an array, of at most `BEST_UPTO` elements."""
 
     @property
     def BEST_UPTO(self) -> int: ...
@@ -326,13 +340,13 @@ class LowerSets(Protocol):
 
 
 class BegunFingerprint(Protocol):
-    """A fingerprint that a device may not have found yet."""
+    """A fingerprint that a device may still be computing."""
 
     words: Any  # an array of the device
 
 
 class Fingerprints(Protocol):
-    """Bits that every element of a chunk has a part in."""
+    """Fingerprints of chunks: 64 bits that depend on every element."""
 
     def mixed_in(self, start: int, chunk: Chunk) -> int: ...
 
@@ -344,7 +358,7 @@ class Fingerprints(Protocol):
 
 
 class Ordering(Protocol):
-    """What sorting does to a chunk: its keys, sorted or cut into pieces."""
+    """Sorting of one chunk: its keys, sorted or cut into pieces."""
 
     def keys_of(self, chunk: Chunk, dtype: np.dtype[Any]) -> Any: ...
 
@@ -368,8 +382,10 @@ class Ordering(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """All kernels for one kind of chunk: a module for each purpose. mypy holds it to the protocol
-    where it is given."""
+    """All kernels for one kind of chunk: a module for each purpose.
+
+    mypy checks each module against its protocol where a `Backend` is made.
+    """
 
     selection: Selection
     weighing: Weighing

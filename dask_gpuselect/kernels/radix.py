@@ -1,7 +1,8 @@
-"""What the distributed radix sort does to one chunk, NumPy's or CuPy's, on the chunk's own device.
+"""Steps of the distributed radix sort on one chunk, NumPy's or CuPy's, on the chunk's own device.
 
-The keys are those of `keys.to_keys`, no wider than the elements, and here all elements have one:
-NaN and NaT the last, as `numpy.sort` has them. On bits, for CuPy takes denormal float32 for zeros.
+The keys are those of `keys.to_keys`, no wider than the elements. Here every element has a key: NaN
+and NaT have the last one, because `numpy.sort` puts them last. Keys are made from the bits of the
+elements, since CuPy flushes subnormal float32 to zero.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from dask_gpuselect.maths.scans import Run
 
 
 def key_bits(dtype: np.dtype[Any]) -> int:
-    """How many bits of the keys differ at all."""
+    """Return the number of bits in which keys can differ."""
     return 1 if dtype.kind == "b" else 8 * dtype.itemsize
 
 
 def check_kind(array: Any, name: str = "radix_sort") -> None:
-    """Raise for arrays whose bits cannot be had: the array API has no views of another dtype."""
+    """Raise a TypeError unless an array is NumPy's or CuPy's.
+
+    The array API has no views of another dtype, so the bits of other arrays are out of reach.
+    """
     if not (isinstance(array, np.ndarray) or is_cupy(array)):
         raise TypeError(
             f"{name} needs chunks of NumPy or CuPy, not of {type(array).__module__}: "
@@ -30,14 +34,14 @@ def check_kind(array: Any, name: str = "radix_sort") -> None:
 
 
 def keys_of(chunk: Any, dtype: np.dtype[Any]) -> Array:
-    """The keys of a chunk's elements in C order, unsigned integers of the elements' size.
+    """Return the keys of a chunk's elements in C order, unsigned integers of the elements' size.
 
     Parameters
     ----------
     chunk : NumPy or CuPy array
-        Of any shape.
+        Elements, of any shape.
     dtype : dtype
-        What its array says it is, in native byte order.
+        The dtype of the dask array, in native byte order.
     """
     chunk = checked(chunk, dtype)
     check_kind(chunk)
@@ -46,16 +50,16 @@ def keys_of(chunk: Any, dtype: np.dtype[Any]) -> Array:
     if dtype.kind == "i":
         return words ^ sign
     if dtype.kind in "mM":
-        return (words ^ sign) - words.dtype.type(1)  # NaT, the least number, becomes the last
+        return (words ^ sign) - words.dtype.type(1)  # NaT, the least integer, gets the largest key
     if dtype.kind == "f":
         return _keys_of_floats(words, sign, dtype)
     return words
 
 
 def _keys_of_floats(words: Array, sign: Any, dtype: np.dtype[Any]) -> Array:
-    """Keys from the bits of floats, of which zeros of both signs have one, and so has every NaN."""
+    """Return keys from the bits of floats: one for zeros of both signs, and one for every NaN."""
     signed = words.view(f"i{dtype.itemsize}")
-    keys = (signed >> (8 * dtype.itemsize - 1)).view(words.dtype)  # all bits if negative
+    keys = (signed >> (8 * dtype.itemsize - 1)).view(words.dtype)  # all ones if negative
     keys |= sign
     keys ^= words
     keys[words == sign] = sign
@@ -65,14 +69,14 @@ def _keys_of_floats(words: Array, sign: Any, dtype: np.dtype[Any]) -> Array:
 
 
 def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """The elements of these keys, of `dtype`; zeros are positive."""
+    """Return the elements of `dtype` that have these keys; zeros are positive."""
     sign = _sign(keys)
     if dtype.kind == "i":
         keys = keys ^ sign
     elif dtype.kind in "mM":
         keys = (keys + keys.dtype.type(1)) ^ sign
     elif dtype.kind == "f":
-        positive = keys.view(f"i{dtype.itemsize}") >> (8 * dtype.itemsize - 1)  # all bits if so
+        positive = keys.view(f"i{dtype.itemsize}") >> (8 * dtype.itemsize - 1)  # ones if positive
         flipped = namespace(keys).invert(positive, out=positive).view(keys.dtype)
         flipped |= sign
         flipped ^= keys
@@ -81,7 +85,7 @@ def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def run_of(keys: Array) -> Run:
-    """The ends of a chunk's keys, and whether they ascend."""
+    """Return the first and last key of a chunk, and whether the keys ascend."""
     n = keys.shape[0]
     if n == 0:
         return Run(None, None, ascends=True)
@@ -90,43 +94,43 @@ def run_of(keys: Array) -> Run:
 
 
 def count_digit(keys: Array, shift: int, bits: int) -> IntArray:
-    """How many keys have each value of a digit, on the host: step 1 of Algorithm 1."""
+    """Count the keys that have each value of a digit, on the host: step 1 of Algorithm 1."""
     size = _values_of_digit(keys, shift, bits)
-    if keys.shape[0] == 0:  # CuPy's bincount looks for the largest
+    if keys.shape[0] == 0:  # CuPy's bincount takes the maximum, which is an error if there is none
         return np.zeros(size, np.int64)
     counts = namespace(keys).bincount(digits(keys, shift, bits), minlength=size)
     return np.asarray(to_host(counts), np.int64)
 
 
 def by_digit(keys: Array, shift: int, bits: int) -> Array:
-    """The keys in the order of a digit, those with equal ones as they were."""
+    """Sort keys by one digit; keys with equal digits keep their order."""
     # NumPy's stable argsort is a radix sort for so few bits: 1.25e6 in 7.5 ms.
     return keys[stable_places(digits(keys, shift, bits))]
 
 
 def stable_places(keys: Array) -> Array:
-    """The places of keys in ascending order, those of equal ones ascending."""
-    # CuPy's only argsort is stable.
+    """Return the places of keys in ascending order, those of equal keys ascending."""
+    # CuPy has one argsort, and it is stable.
     return keys.argsort() if is_cupy(keys) else keys.argsort(kind="stable")
 
 
 def joined(pieces: list[Array]) -> Array:
-    """All of some pieces, copied: a piece that is a view keeps the whole of its source."""
+    """Join pieces into one copy: a piece that is a view keeps its whole source in memory."""
     return namespace(pieces[0]).concatenate(pieces)
 
 
 def digits(keys: Array, shift: int, bits: int) -> Array:
-    """The digit of each key: of its bits, `bits` from the one of value ``2**shift`` on."""
+    """Return a digit of each key: `bits` bits, the lowest of them worth ``2**shift``."""
     unsigned = keys.dtype.type
     mask = unsigned(_values_of_digit(keys, shift, bits) - 1)
     return ((keys >> unsigned(shift)) & mask).astype(np.uint8 if bits <= 8 else np.uint16)
 
 
 def _values_of_digit(keys: Array, shift: int, bits: int) -> int:
-    """How many values it can have: the first digit may be of fewer bits."""
+    """Return the number of values of a digit: the topmost digit may have fewer bits."""
     return 1 << min(bits, 8 * int(keys.dtype.itemsize) - shift)
 
 
 def _sign(words: Array) -> Any:
-    """The largest bit of unsigned integers."""
+    """Return the top bit of unsigned integers."""
     return words.dtype.type(1 << (8 * words.dtype.itemsize - 1))

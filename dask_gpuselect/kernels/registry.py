@@ -1,4 +1,4 @@
-"""Which kernels take a chunk: chosen by its kind, and imported when the first such chunk is met."""
+"""Choice of the kernels for a chunk, by its kind; imported when the first such chunk arrives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_gpuselect.kernels.protocols import Backend
 
 
 def backend_for(chunk: Any) -> Backend:
-    """The kernels for a chunk, with companions or without, or for `Several`."""
+    """Return the kernels for a chunk, with companions or without, or for `Several`."""
     chunk = values_of(parts_of(chunk)[0])
     if isinstance(chunk, np.ndarray):
         from dask_gpuselect.kernels.cpu import backend as cpu

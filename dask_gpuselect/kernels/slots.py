@@ -1,4 +1,4 @@
-"""Chunks whose elements are in slots, divided into those of each slot."""
+"""Division of a chunk into one chunk for each slot."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def in_slots(chunk: Any) -> Any:
-    """Divide a chunk by its labels, numbers of slots of which -1 is none, into a chunk for each
-    slot, one-dimensional and without labels. A chunk without labels is returned as it is."""
+    """Divide a chunk by its labels into a chunk for each slot, one-dimensional and without labels.
+
+    Labels are numbers of slots; -1 means no slot. A chunk without labels is returned unchanged.
+    """
     if not isinstance(chunk, Accompanied) or chunk.labels is None:
         return chunk
     arrays = {"values": chunk.values} | chunk.companions
@@ -41,13 +43,15 @@ def _taken(array: Any, order: Any) -> Any:
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether an array, or one with its companions, is a CuPy array."""
+    """Return whether an array, or a chunk with companions, is on a CUDA device (CuPy)."""
     return is_cupy(values_of(array))
 
 
 def each_slot(function: Function) -> Function:
-    """Make a function of a chunk, its first argument, one of the chunks of all slots, if it has
-    labels: see `over_slots`."""
+    """Call a function of a chunk for each slot of the chunk, if it has labels.
+
+    The chunk is the first argument. See `over_slots`.
+    """
     of_each = over_slots(function)
 
     @wraps(function)

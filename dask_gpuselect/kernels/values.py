@@ -1,4 +1,4 @@
-"""Count every value of elements of one or two bytes. Reports are on the host."""
+"""Counts of every value of elements of one or two bytes. Partial results are on the host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dask_gpuselect.maths.value_counts import ValueCounts
 
 @one_way
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
-    """How often each value occurs in a chunk of any shape, of a countable dtype."""
+    """Count every value in a chunk of any shape, of a countable dtype."""
     chunk = checked_chunk(chunk, dtype)
     found = backend_for(chunk).selection.value_counts(chunk, dtype)
     n_left_out = math.prod(chunk.shape) - found.n_valid - found.n_missing
@@ -38,8 +38,10 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
 def lane_value_counts(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 ) -> LaneValueCounts:
-    """How often each value occurs in every lane along `axes`, of all chunks together, of a
-    countable dtype. Scratch: a chunk, where lanes are side by side."""
+    """Count every value in every lane along `axes` of all chunks together, of a countable dtype.
+
+    Scratch: a copy of one chunk if the elements of a lane are not contiguous.
+    """
     return LaneValueCounts.merge([_counts_of_chunk(chunk, dtype, axes) for chunk in chunks])
 
 
@@ -65,7 +67,7 @@ def _counts_of_lanes(rows: Any, keeps: Any, dtype: np.dtype[Any]) -> Iterator[Va
 
 
 def _rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
-    """The lanes of an array as rows: a copy unless each is contiguous."""
+    """Return the lanes of an array as rows: a copy unless each is contiguous."""
     rows = lanes_last(array, axes)
     return namespace(rows).reshape(rows, (math.prod(rows.shape[:-1]), rows.shape[-1]))
 
@@ -74,10 +76,9 @@ def _rows_of_lanes(array: Any, axes: tuple[int, ...]) -> Any:
 def group_value_counts(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], codes_of: CodesOf, n_groups: int
 ) -> LaneValueCounts:
-    """How often each value occurs in every group of all chunks, of a countable dtype: reports are
-    on the host.
+    """Count every value in every group of all chunks together, of a countable dtype, on the host.
 
-    Scratch: the codes of a chunk, and 8 bytes for each value that there can be, of each group.
+    Scratch: the codes of one chunk, and 8 bytes for each possible value of each group.
     """
     kernel = backend_for(_counted_as(chunks[0])).groups.value_counts
 
@@ -87,7 +88,7 @@ def group_value_counts(
             yield words.reshape(-1), _codes_beside(chunk, codes_of)
 
     def left_out() -> Iterator[tuple[Any, Any]]:
-        """Those elements as words that are all alike."""
+        """Yield the masked elements as words that are all equal, with their codes."""
         for chunk in chunks:
             if chunk.keeps is not None:
                 others = namespace(chunk.keeps).logical_not(chunk.keeps)
@@ -99,20 +100,21 @@ def group_value_counts(
 
 
 def _counted_as(chunk: Accompanied) -> Any:
-    """An array of the kind by whose kernels a chunk is counted: its own, or NumPy's."""
+    """Return an array of the kind whose kernels count a chunk: the chunk's own, or NumPy's."""
     return chunk.values if is_cupy(chunk.values) else np.empty(0)
 
 
 def _codes_beside(chunk: Accompanied, codes_of: CodesOf) -> Any:
-    """The number of the group of each element, -1 for those that are left out, of the kind by whose
-    kernels they are counted."""
+    """Return the group of each element, -1 if masked, for the kernels that count the chunk."""
     kind, codes = _counted_as(chunk), group_codes(chunk, codes_of)
     return as_codes(codes if is_cupy(kind) else to_host(codes), kind)
 
 
 def _words(values: Any, dtype: np.dtype[Any]) -> Any:
-    """The bits of elements of a countable dtype as unsigned integers, of their shape: on their
-    device if that is a CUDA device, else on the host."""
+    """Return the bits of elements of a countable dtype as unsigned integers, of the same shape.
+
+    They stay on a CUDA device; other arrays go to the host.
+    """
     values = values if is_cupy(values) else to_host(values)
     native = values.astype(dtype.newbyteorder("="), copy=False)
     return native.view(np.dtype(f"u{dtype.itemsize}"))

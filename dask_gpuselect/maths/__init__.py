@@ -1,1 +1,1 @@
-"""The mathematics, of NumPy alone: cuts and the brackets they prove, ranks, interpolation, sums."""
+"""Mathematics of exact quantiles, in plain NumPy: cuts, brackets, ranks, interpolation and sums."""

@@ -1,7 +1,7 @@
 """Overlapping windows as unions of atoms: sets of places that no window divides.
 
-The five-day windows around the days of a year have the days as atoms. What is sorted of an atom
-serves every window that it is in.
+For example, the five-day windows around the days of a year have the days as atoms. An atom is
+sorted once, and the result serves every window that contains the atom.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dask_gpuselect.maths.cuts import IntArray
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """The atoms of some windows.
+    """Atoms of some windows, and the atoms that make up each window.
 
     Parameters
     ----------
     places : ndarray of int64
-        Of the elements that are in any window, atom by atom.
+        Places of the elements that are in any window, atom by atom.
     starts : ndarray of int64, shape (n_atoms + 1,)
-        Where each atom begins in `places`, and where all end.
+        Start of each atom in `places`, and the end of the last one.
     members : ndarray of int64
-        The atoms of each window, window by window.
+        Numbers of the atoms of each window, window by window.
     first_member : ndarray of int64, shape (n_windows + 1,)
-        Where those of each window begin in `members`, and where all end.
+        Start of each window in `members`, and the end of the last one.
     """
 
     places: IntArray
@@ -37,15 +37,20 @@ class Atoms:
 
     @property
     def sizes(self) -> IntArray:
-        """Elements of each window."""
+        """Number of elements of each window."""
         stops = np.append(np.int64(0), np.cumsum(np.diff(self.starts)[self.members]))
         return np.diff(stops[self.first_member])
 
     @classmethod
     def of(cls, windows: Sequence[IntArray], n: int) -> Atoms | None:
-        """The atoms of windows of distinct places among `n`; None if these cannot be told apart."""
-        # Places in the same windows have the same sum of random numbers, and others another one:
-        # nearly certainly, and it is checked.
+        """Find the atoms of windows of distinct places below `n`; None if the check below fails.
+
+        Each window gets a random number. Places in the same windows have the same sum of these
+        numbers. Places in different windows nearly certainly have different sums, and the sizes of
+        the windows that are built from the atoms check that.
+        """
+        # Sums of random numbers stand for sets of windows: comparing one integer for each place is
+        # faster than comparing sets.
         marks = np.random.default_rng(0).integers(1, 1 << 63, len(windows), dtype=np.uint64)
         mark_of = np.zeros(n, np.uint64)
         for window, mark in zip(windows, marks, strict=True):

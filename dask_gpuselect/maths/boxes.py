@@ -1,11 +1,13 @@
-"""Box plots from counts: which elements are gathered for the quartiles, whiskers and fliers, and
-what these are then. Plain NumPy on the host.
+"""Box plots from counts: which elements are gathered, and the box that they make.
 
-A fence is as uncertain as the quartiles that it depends on. Where they are bracketed, it lies in an
-interval; what is outside of that on the far side is counted, what is inside is gathered, and so is
-the nearest element on the near side, which is at the next pivot or before it. The quartiles,
-whiskers and the most extreme fliers are then order statistics of known ranks, proven by the counts
-as all others (`finish.order_statistics`).
+Plain NumPy on the host.
+
+A fence is as uncertain as the quartiles that it depends on. While the quartiles are bracketed, a
+fence lies in an interval. Elements beyond that interval are counted, and elements inside it are
+gathered. The whisker ends at the nearest element on the near side of the fence, which lies at the
+next pivot or before it, so it is gathered as well. The quartiles, whiskers and the most extreme
+fliers are then order statistics of known ranks, proven by the counts as all others are
+(`finish.order_statistics`).
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
 
 QUARTILES = (0.25, 0.5, 0.75)
-NOTCH = 1.57  # of iqr / sqrt(n) (McGill, Tukey & Larsen 1978)
+NOTCH = 1.57  # half the width of a notch is this times iqr / sqrt(n) (McGill, Tukey & Larsen 1978)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How boxes are drawn.
+    """Rule by which boxes are drawn.
 
     Parameters
     ----------
     whis : float or tuple of 2 floats
-        How many interquartile ranges the whiskers reach beyond the box, or the quantiles, in
-        [0, 1], where they end.
+        Length of the whiskers beyond the box in interquartile ranges, or the two quantiles, in [0,
+        1], at which they end.
     autorange : bool
-        Whether they reach the extremes where the interquartile range is 0.
+        True if the whiskers reach the extremes where the interquartile range is 0.
     max_fliers : int
-        How many fliers are kept on each side, the most extreme ones.
+        Number of fliers that are listed on each side, the most extreme ones.
     method : str
-        Of `ranks.METHODS`.
+        Method of interpolation, a key of `ranks.METHODS`.
     """
 
     whis: float | tuple[float, float]
@@ -62,18 +64,20 @@ class Rule:
 
     @property
     def q(self) -> tuple[float, ...]:
-        """The quantiles that are wanted: the quartiles, and the whiskers' if they are given so."""
+        """Quantiles that the box needs: quartiles, and those of the whiskers if given."""
         return QUARTILES + (self.whis if isinstance(self.whis, tuple) else ())
 
     def ranks(self, n: int) -> Ranks:
-        """The ranks of what these are made of, of so many elements."""
+        """Find the ranks from which the quantiles `q` of n elements are interpolated."""
         return ranks_of(self.q, METHODS[self.method], n)
 
     def fences(self, q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Beyond which elements are fliers, from the quantiles `q`, shape ``(n_q, ...)``.
+        """Compute the fences, beyond which elements are fliers, from the quantiles `Rule.q`.
 
-        No whisker ends inside the box. Where `whis` says so (percentiles within the quartiles), or
-        where it says nothing (NaN, of infinite quartiles), the box's end is the fence.
+        `q` has shape ``(n_q, ...)``, and each fence the shape of one quantile.
+
+        No whisker ends inside the box. Where `whis` is a pair of quantiles between the quartiles,
+        or where the fence is NaN because quartiles are infinite, the end of the box is the fence.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             iqr = q[2] - q[0]
@@ -88,9 +92,9 @@ class Rule:
     def fence_bounds(
         self, least: NDArray[np.float64], most: NDArray[np.float64]
     ) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The intervals in which the lower and the upper fence lie, from those of the quantiles.
+        """Compute intervals that hold the lower and the upper fence, from bounds of the quantiles.
 
-        Rounding is monotonic, so that what holds of the real numbers holds of their sums too.
+        Rounding is monotonic, so bounds that hold for real numbers hold for their rounded sums too.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             if isinstance(self.whis, tuple):
@@ -100,27 +104,29 @@ class Rule:
                 narrowest = self.whis * np.maximum(least[2] - most[0], 0.0)
                 low = (least[0] - widest, most[0] - narrowest)
                 high = (least[2] + narrowest, most[2] + widest)
-            # Of infinite quartiles nothing may be known.
+            # Infinite quartiles make these sums NaN: then nothing is known, and the interval is
+            # open.
             low_end, high_end = np.fmax(low[0], -np.inf), np.fmin(high[1], np.inf)
             low = (np.minimum(low_end, least[0]), np.fmin(low[1], most[0]))
             high = (np.fmax(high[0], least[2]), np.maximum(high_end, most[2]))
         return (float(low[0]), float(low[1])), (float(high[0]), float(high[1]))
 
 
-# --- Where to look --------------------------------------------------------------------------------
+# --- Which elements to gather ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ladder:
-    """What is known of how many of n elements are below and up to some values, of the data.
+    """Bounds of how many of n elements lie below, and up to, some values of the data.
 
     Parameters
     ----------
     values : ndarray, shape (K,)
         Ascending and distinct.
     least_upto, most_below : ndarray of int64, shape (K,)
-        Bounds of #{x <= value} and of #{x < value}, both ascending.
+        Lower bounds of #{x <= value} and upper bounds of #{x < value}, both ascending.
     n : int
+        Number of elements.
     """
 
     values: NDArray[Any]
@@ -134,20 +140,26 @@ class Ladder:
         return cls(envelope.values, envelope.lower, most_below, n)
 
     def lowest(self, k: int) -> int:
-        """The first value that certainly has k elements below or at it, or K."""
+        """Find the position of the first value with surely k elements below or at it, or K."""
         return int(np.searchsorted(self.least_upto, k, side="left"))
 
     def highest(self, k: int) -> int:
-        """The last value that certainly has k elements above or at it, or -1."""
+        """Find the position of the last value with surely k elements above or at it, or -1."""
         return int(np.searchsorted(self.most_below, self.n - k, side="right")) - 1
 
     def most_between(self, lo: int, hi: int) -> int:
-        """At most how many elements lie above value `lo` (-1: all) and below `hi` (K: all)."""
+        """Bound from above how many elements lie between two values, both excluded.
+
+        They lie above value `lo` (-1: no lower end) and below value `hi` (K: no upper end).
+        """
         most = self.n if hi == len(self.values) else int(self.most_below[hi])
         return most - (int(self.least_upto[lo]) if lo >= 0 else 0)
 
     def least_from(self, first: int, last: int) -> int:
-        """At least how many elements lie from value `first` (K: none) to `last` (-1: none)."""
+        """Bound from below how many elements lie from value `first` to `last`, both included.
+
+        `first` K or `last` -1 stand for an empty interval.
+        """
         below = self.n if first == len(self.values) else int(self.most_below[first])
         return (int(self.least_upto[last]) if last >= 0 else 0) - below
 
@@ -157,13 +169,14 @@ Spared = tuple[NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxBrackets(Brackets):
-    """Brackets for quartiles, fliers, and whiskers where there is room for what lies about a fence.
+    """Brackets for the quartiles and fliers, and for whiskers unless too much lies near a fence.
 
     Parameters
     ----------
     spared : Spared
-        About the lower and the upper fence: empty, or the values known there, because too much may
-        lie between them to be gathered before the fence is known.
+        Known values near the lower and near the upper fence. A part is empty if the elements near
+        that fence are gathered. Otherwise too many elements may lie between these values to gather
+        them before the fence is known.
     """
 
     spared: Spared
@@ -182,30 +195,35 @@ def bracket_box(
     room: int,
     made_of: tuple[IntArray, IntArray] | None = None,
 ) -> BoxBrackets:
-    """What to gather for a box.
+    """Choose the cells whose elements are gathered for a box.
 
     Parameters
     ----------
     ladder : Ladder
-        Of at least one element.
+        Bounds for at least one element.
     rule : Rule
     lo, hi : ndarray of int64, shape (n_q,)
         Positions in the ladder between which the quantiles `rule.q` lie: see
         `envelope.positions_among`.
     tied : ndarray of int64
-        Positions of further values that many elements may equal: counted where they are inside
-        brackets.
+        Positions of further values that many elements may equal. They are counted where they lie
+        inside brackets.
     room : int
-        How many elements may be gathered about a fence.
+        Largest number of elements that may be gathered near a fence.
     made_of : tuple of two ndarrays of int64, optional
-        Positions between which the elements lie that the quantiles are made of, if these are not
-        all that lie in (lo, hi].
+        Positions between which the elements lie from which the quantiles are interpolated. Default:
+        (lo, hi].
+
+    Returns
+    -------
+    BoxBrackets
     """
     values, size = ladder.values, len(ladder.values)
     fences, extremes = _outer_cells(ladder, rule, lo, hi)
     lo, hi = (lo, hi) if made_of is None else made_of
     low_cells, high_cells = fences
-    # All that is beyond a fence, if that is little: elements are compared with fewer ends.
+    # Gather everything beyond a fence if that is little: then elements are compared with fewer
+    # ends.
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
     none = values[:0]
     spared = [none, none]
@@ -230,8 +248,11 @@ Cells = tuple[tuple[int, int], tuple[int, int]]
 
 
 def _outer_cells(ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray) -> tuple[Cells, Cells]:
-    """Between which positions of the ladder the lower and the upper fence lie, with the nearest
-    element inside each, and the extremes, by where the quantiles are."""
+    """Find positions in the ladder around the fences, and around the most extreme elements.
+
+    The cell of a fence includes the nearest element on its inner side. `lo` and `hi` are the
+    positions around the quantiles.
+    """
     values, size = ladder.values, len(ladder.values)
     low, high = rule.fence_bounds(*_known_range(values, lo, hi))
     # The nearest element inside is the next value of the ladder at the latest.
@@ -240,7 +261,7 @@ def _outer_cells(ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray) -> tupl
         (_last_to(values, high[0]), _last_to(values, high[1]) + 1),
     )
     k = min(max(rule.max_fliers, 1), ladder.n)
-    # The extremes, no further inwards than a fence can be.
+    # The most extreme elements are wanted only as far inwards as a fence can be.
     extremes = (
         (-1, min(ladder.lowest(k), fences[0][1])),
         (max(ladder.highest(k), fences[1][0]), size),
@@ -251,23 +272,27 @@ def _outer_cells(ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray) -> tupl
 def cells_of_box(
     ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Between which positions of the ladder the fences and the extremes lie, by where the quantiles
-    are: where each of these begins, and where it ends."""
+    """Find positions in the ladder around the fences and the extremes: all begins, then all ends.
+
+    `lo` and `hi` are the positions around the quantiles.
+    """
     fences, extremes = _outer_cells(ladder, rule, lo, hi)
     begins, ends = np.array([*fences, *extremes], np.int64).T
     return begins, ends
 
 
-# For so many elements about a fence for each pivot. Of 1e7 normal float64 in 10 chunks about 4 are
-# there, of lognormal ones with a sigma of 3 up to 7.
+# Elements that may be gathered near a fence, for each pivot. Of 1e7 normal float64 in 10 chunks
+# about 4 lie there for each pivot; of lognormal ones with a sigma of 3, up to 7.
 ROOM = 16
 LEAST_ROOM = 1 << 14
-LITTLE = 0.25  # of that room
+LITTLE = 0.25  # of that room: up to here everything beyond a fence is gathered
 
 
 def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> BoxBrackets:
-    """What to gather for a box, from the cuts of all chunks; up to `room` elements about a fence,
-    or as many as these cuts make likely."""
+    """Choose the cells whose elements are gathered for a box, from the cuts of all chunks.
+
+    Up to `room` elements may be gathered near a fence; by default as many as `room_for` allows.
+    """
     n = int(cuts.n_valid.sum())
     if n == 0:
         none = cuts.pivots[:0]
@@ -281,13 +306,15 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> BoxBra
 
 
 def room_for(cuts: Cuts) -> int:
-    """How many elements may be gathered about a fence."""
+    """Return how many elements may be gathered near a fence."""
     return max(ROOM * len(cuts.pivots), LEAST_ROOM)
 
 
 def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
-    """Where the pivots lie that `bracket_from_cuts` needs, by the cuts of all chunks at some of
-    them: with more of them each of its cells is narrower, and inside these."""
+    """Find the ranges of values whose pivots `bracket_from_cuts` needs, from cuts at some pivots.
+
+    With more pivots, each cell of the box is narrower and lies inside these ranges.
+    """
     n = int(cuts.n_valid.sum())
     if n == 0:
         return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
@@ -299,8 +326,10 @@ def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
 
 
 def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
-    """What is wanted of what was gathered at some brackets, by cuts of all chunks at some of the
-    candidates. What was spared stays so."""
+    """Narrow the brackets of a box by the cuts of all chunks at some of the candidates.
+
+    Elements near a fence that were not gathered (`spared`) stay so.
+    """
     n = int(cuts.n_valid.sum())
     if n == 0:
         return brackets
@@ -314,13 +343,29 @@ def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
     return BoxBrackets(both.ends, both.wanted, brackets.spared)
 
 
-SAMPLED_ROOM = 0.05  # of a sample may lie about a fence
-HEAVY_SHARE = 1000  # a value that is more than one in so many is counted, not gathered
+SAMPLED_ROOM = 0.05  # share of a sample that may lie near a fence
+HEAVY_SHARE = 1000  # a value that more than one in so many elements equal is counted, not gathered
 
 
 def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule) -> BoxBrackets:
-    """What to gather for a box with near certainty, from the elements at `rungs_of` a sample that
-    has this share of all elements. Nothing is proven: the counts will tell whether it holds."""
+    """Choose the cells to gather for a box with near certainty, from a random sample.
+
+    Nothing is proven: the counts of the next load tell whether the brackets hold.
+
+    Parameters
+    ----------
+    taken : ndarray
+        Elements at `rungs_of` the sorted sample.
+    size : int
+        Number of elements of the sample.
+    rate : float
+        Share of all elements that is in the sample.
+    rule : Rule
+
+    Returns
+    -------
+    BoxBrackets
+    """
     if size == 0:
         return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
     ladder, most_upto, sampled = ladder_of_sample(taken, size)
@@ -334,21 +379,23 @@ def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule)
 
 @dataclass(frozen=True, slots=True)
 class BoxGuess:
-    """Where the ends of a box's brackets are in a sorted sample: what `bracket_from_sample` does in
-    the usual case, told to a device so that nobody waits for the host.
+    """Places in a sorted sample where a device finds the ends of a box's brackets.
 
-    The brackets are (-inf, a), three about the quartiles, and (b, inf): a and b are the first
-    elements of the sample inside the fences, wherever the quartiles are in their brackets.
+    With these a device does by itself what `bracket_from_sample` does in the usual case, without a
+    wait for the host. The brackets are (-inf, a), three about the quartiles, and (b, inf): a and b
+    are the outermost elements of the sample inside the fences, wherever the quartiles are in their
+    brackets.
 
     Parameters
     ----------
     places : tuple of 6 ints
-        Of the ends of the quartiles' brackets.
+        Places of the ends of the quartiles' brackets.
     whis : float
+        Length of the whiskers in interquartile ranges.
     most_beyond : int
-        How many elements of the sample may be before a, or behind b.
+        Largest number of sampled elements that may lie before a, or behind b.
     most_tied : int
-        How many of them may equal each other inside a bracket.
+        Largest number of sampled elements that may equal each other inside a bracket.
     """
 
     places: tuple[int, ...]
@@ -358,14 +405,14 @@ class BoxGuess:
 
     @staticmethod
     def brackets(ends: NDArray[Any]) -> BoxBrackets:
-        """The brackets, by their ends."""
+        """Make the brackets from their ends."""
         none = ends[:0]
         return BoxBrackets(ends, np.arange(len(ends) + 1) % 2 == 0, (none, none))
 
 
-@lru_cache(maxsize=16)  # for arrays of one size are asked the same again and again
+@lru_cache(maxsize=16)  # arrays of the same size are asked about again and again
 def box_guess(rule: Rule, size: int) -> BoxGuess | None:
-    """What to tell a device about a sample of so many; None if the case is not the usual one."""
+    """Prepare a guess for a device, for a sample of `size` elements; None in unusual cases."""
     if isinstance(rule.whis, tuple) or size == 0:
         return None
     wanted = rule.ranks(size)
@@ -379,9 +426,11 @@ def box_guess(rule: Rule, size: int) -> BoxGuess | None:
 
 
 def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, Ladder]:
-    """What a sorted random sample of at least one element, taken at `rungs_of`, lets expect of as
-    many elements, nearly certainly; the most that are up to each value; and what holds of the
-    sample itself."""
+    """Make bounds from a sorted random sample of at least one element, taken at `rungs_of`.
+
+    Returns bounds that nearly certainly hold for all elements, in units of sampled elements; the
+    upper bound of the elements up to each value; and the exact ladder of the sample itself.
+    """
     expected = _expected_of_distinct(size, PILOT_SIGMA)
     is_new = taken[1:] != taken[:-1]
     if not is_new.all():
@@ -392,7 +441,7 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
 
 
 class SampleCounts(NamedTuple):
-    """What is before each value of a sample and up to it, and what that lets expect of all."""
+    """Counts of sampled elements before and up to each value, and bounds that they make likely."""
 
     first: IntArray
     last: IntArray
@@ -401,9 +450,10 @@ class SampleCounts(NamedTuple):
     most_below: IntArray
 
     def of_equal(self, is_new: NDArray[np.bool_]) -> SampleCounts:
-        """The same where some values are equal to those before them: whether each is new, but the
-        first, which is. What is below them is told by the first of equal ones, and what is up to
-        them by the last."""
+        """Merge equal neighbouring values; `is_new` has whether each but the first is a new value.
+
+        The first of equal values has the count below them, and the last the count up to them.
+        """
         begins, ends = np.append(True, is_new), np.append(is_new, True)
         return SampleCounts(
             self.first[begins],
@@ -414,10 +464,10 @@ class SampleCounts(NamedTuple):
         )
 
 
-# Samples of one size are asked again and again, and this is most of what a ladder takes.
+# Samples of the same size occur again and again, and this is most of the time a ladder takes.
 @lru_cache(maxsize=16)
 def _expected_of_distinct(size: int, sigma: float) -> SampleCounts:
-    """That of a sample of which no two elements at rungs are equal."""
+    """Compute the counts and bounds of a sample in which no two rungs are equal."""
     first = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
     last = first + 1
     least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
@@ -432,10 +482,11 @@ def _expected_of_distinct(size: int, sigma: float) -> SampleCounts:
 
 
 def rungs_of(size: int) -> tuple[slice, slice, slice]:
-    """Where in a sorted sample of so many the elements are that are enough for a ladder.
+    """Choose the places in a sorted sample at which its elements are enough for a ladder.
 
-    All of them near the ends, where few elements are fliers; between, steps of a twentieth of what
-    a place is uncertain by. Of 2**18 elements the brackets take 0.4 ms, with all of them 7.7.
+    All places near the ends, where few elements are fliers. Between them, steps of a twentieth of
+    the uncertainty of a place. With a sample of 2**18 elements the brackets take 0.4 ms, with all
+    places 7.7 ms.
     """
     begin = min(size, 512)
     end = max(size - 512, begin)
@@ -443,15 +494,14 @@ def rungs_of(size: int) -> tuple[slice, slice, slice]:
 
 
 def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
-    """How far at most, nearly certainly, a sample's places are from those of all elements."""
+    """Bound how far a place in a sample nearly certainly is from its place among all elements."""
     share = places / size
     reach = sigma * (np.sqrt(size * share * (1 - share)) + 1)
     return np.ceil(reach).astype(np.int64)
 
 
 def bracket_fences(spared: Spared, found: BoxReport) -> Brackets | None:
-    """Brackets about fences that are known now, among the values that were spared there; None if
-    all is known."""
+    """Bracket the fences, now known, among the spared values; None if the box is complete."""
     if found.is_complete:
         return None
     is_known = found.below is not None, found.above is not None
@@ -471,29 +521,29 @@ def bracket_fences(spared: Spared, found: BoxReport) -> Brackets | None:
 def _known_range(
     values: NDArray[Any], lo: IntArray, hi: IntArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Numbers between which quantiles lie that are interpolated between elements in (lo, hi]."""
+    """Compute bounds of quantiles that are interpolated between elements in cells (lo, hi]."""
     size = len(values)
     least = np.where(lo < 0, -np.inf, values[np.maximum(lo, 0)].astype(np.float64))
     most = np.where(hi >= size, np.inf, values[np.minimum(hi, size - 1)].astype(np.float64))
-    with np.errstate(over="ignore"):  # behind the largest number is inf
-        # Interpolating may round beyond.
+    with np.errstate(over="ignore"):  # the next number after the largest is inf
+        # Interpolation may round to a number beyond both of its neighbours.
         return np.nextafter(least, -np.inf), np.nextafter(most, np.inf)
 
 
 def _first_from(values: NDArray[Any], fence: float) -> int:
-    """The position of the first of ascending values that is not below a fence."""
+    """Find the position of the first of ascending values that is not below a fence."""
     wanted = smallest_from(fence, values.dtype)
     return len(values) if wanted is None else int(np.searchsorted(values, wanted, side="left"))
 
 
 def _last_to(values: NDArray[Any], fence: float) -> int:
-    """The position of the last of ascending values that is not above a fence, or -1."""
+    """Find the position of the last of ascending values that is not above a fence, or -1."""
     wanted = largest_to(fence, values.dtype)
     return -1 if wanted is None else int(np.searchsorted(values, wanted, side="right")) - 1
 
 
 def smallest_from(fence: float, dtype: np.dtype[Any]) -> Any:
-    """The smallest value of a dtype that as float64 is not below a fence; None if all are."""
+    """Find the smallest value of a dtype that as float64 is not below a fence, if there is one."""
     if math.isnan(fence):
         return None
     if dtype.kind == "f":
@@ -507,7 +557,7 @@ def smallest_from(fence: float, dtype: np.dtype[Any]) -> Any:
 
 
 def largest_to(fence: float, dtype: np.dtype[Any]) -> Any:
-    """The largest value of a dtype that as float64 is not above a fence; None if all are."""
+    """Find the largest value of a dtype that as float64 is not above a fence, if there is one."""
     if math.isnan(fence):
         return None
     if dtype.kind == "f":
@@ -521,34 +571,40 @@ def largest_to(fence: float, dtype: np.dtype[Any]) -> Any:
 
 
 def _first_integer(fence: float, info: Any) -> int:
-    """The first integer of a dtype that as float64 is not below a fence. There is one before."""
-    first, last = info.min, info.max  # the one before, and one that is not below
+    """Find the first integer of a dtype that as float64 is not below a fence, by bisection.
+
+    At least one integer of the dtype must be below the fence.
+    """
+    first, last = info.min, info.max  # always: `first` is below the fence, and `last` is not
     while last - first > 1:
         middle = (first + last) // 2
         first, last = (middle, last) if float(middle) < fence else (first, middle)
     return int(last)
 
 
-# --- What was found -------------------------------------------------------------------------------
+# --- The box from what was gathered ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class BoxReport:
-    """What the second load says of a box.
+    """Partial result of a box after load 2.
 
     Parameters
     ----------
     n, n_missing, n_left_out : int
+        Number of valid elements, of NaN or NaT, and of elements that take no part, such as masked
+        ones.
     q : ndarray of float64
-        The quantiles `Rule.q`.
+        Quantiles `Rule.q`.
     low, high : ndarray, dtype of the elements
-        The smallest elements, ascending, and the largest, descending: as many fliers as are kept,
+        The smallest elements, ascending, and the largest, descending: as many as fliers are listed,
         and at least one.
     fences : tuple of 2 floats
+        Lower and upper fence.
     below, above : int or None
-        How many elements are beyond each fence; None if that is not known yet.
+        Number of elements beyond each fence; None if that is not known yet.
     whiskers : tuple of 2 elements
-        The nearest elements inside the fences; None if there is none, or it is not known yet.
+        The nearest elements inside the fences; None if there is none, or if it is not known yet.
     """
 
     n: int
@@ -567,7 +623,7 @@ class BoxReport:
         return self.below is not None and self.above is not None
 
     def fliers(self, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Those that are kept of each side, when all is known: at most so many."""
+        """Return the fliers of each side, at most `most` of each; everything must be known."""
         assert self.below is not None
         assert self.above is not None
         return self.low[: min(self.below, most)], self.high[: min(self.above, most)]
@@ -575,14 +631,14 @@ class BoxReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FenceQuery:
-    """What is asked of candidates about a fence: how many elements are beyond, and which is the
-    nearest inside.
+    """Question about a fence to the candidates: how many elements are beyond, which is next inside.
 
     Parameters
     ----------
     intervals : list
-        Of which `answer` takes what they hold. Nothing is in one that is None.
+        Intervals whose surveys `answer` takes. An interval that is None holds no candidates.
     answer : callable
+        Turns the surveys of the intervals into a count and the nearest element.
     """
 
     intervals: Sequence[tuple[Any, Any] | None]
@@ -594,9 +650,11 @@ class FenceQuery:
 
 
 class BracketContents:
-    """What lies at and between the ends of some brackets. Nothing is sorted: of 1e8 elements there
-    are 2.6 million candidates, and sorting them takes as long as half a read. Candidates may be on
-    a device, and stay there."""
+    """Number of elements at the ends of brackets, and the candidates between them.
+
+    Nothing is sorted: of 1e8 elements there are 2.6 million candidates, and sorting them takes as
+    long as half a read. Candidates may be on a device, and stay there.
+    """
 
     def __init__(self, brackets: Brackets, tally: Tally) -> None:
         self.brackets = brackets
@@ -605,9 +663,11 @@ class BracketContents:
         self.least, self.largest = extremes_of(brackets.ends.dtype)
 
     def below(self, first: Any) -> FenceQuery:
-        """How many elements are less than a value, None if what is about there was not gathered;
-        and then the least that is not less, None if there is none. The value None stands for one
-        above all elements."""
+        """Ask how many elements are less than a value, and for the least of the others.
+
+        The count is None if the elements near the value were not gathered. The element is None if
+        there is none. `first` None stands for a value above all elements.
+        """
         ends, n = self.brackets.ends, self.tally.n_valid
         if first is None:
             return FenceQuery.known(n, None)
@@ -626,9 +686,11 @@ class BracketContents:
         return FenceQuery([None if is_known else apart, beyond], answer)
 
     def above(self, last: Any) -> FenceQuery:
-        """How many elements are greater than a value, None if what is about there was not gathered;
-        and then the largest that is not greater, None if there is none. The value None stands for
-        one below all elements."""
+        """Ask how many elements are greater than a value, and for the largest of the others.
+
+        The count is None if the elements near the value were not gathered. The element is None if
+        there is none. `last` None stands for a value below all elements.
+        """
         ends, n = self.brackets.ends, self.tally.n_valid
         if last is None:
             return FenceQuery.known(n, None)
@@ -648,7 +710,7 @@ class BracketContents:
     def answers(
         self, asked: Sequence[FenceQuery], kept: Sequence[Kept | None] = ()
     ) -> tuple[list[tuple[int | None, Any]], list[NDArray[Any]]]:
-        """What is asked, and the elements in further intervals, in one look at the candidates."""
+        """Answer questions about fences, and list the elements in `kept` intervals, in one pass."""
         nothing = self.brackets.ends[:0]
         wanted = [
             [each for each in one.intervals if each is not None and each[0] <= each[1]]
@@ -668,8 +730,11 @@ class BracketContents:
         ]
 
     def _place(self, value: Any, at_ends: IntArray) -> tuple[int, int, bool]:
-        """The open cell of a value, how many elements are before, and whether that is all that
-        count: the value is an end, where `at_ends` are the counts, or nothing is in the cell."""
+        """Find the open cell of a value, how many elements come before, and whether that is exact.
+
+        The count is exact if the value is an end, where `at_ends` has the counts, or if its cell is
+        empty.
+        """
         ends = self.brackets.ends
         cell = int(np.searchsorted(ends, value, side="left"))
         if cell < len(ends) and ends[cell] == value:
@@ -679,15 +744,18 @@ class BracketContents:
         return cell, before, before == behind
 
     def all_beyond(self, value: Any, extreme: Any, most: int) -> Kept | None:
-        """The interval strictly between a value and an extreme, and so many elements at most."""
+        """Return the interval strictly between a value and an extreme; None if it is empty."""
         if value is None or value == extreme:
             return None
         low, high = sorted([_next(value, extreme), extreme])
         return low, high, most
 
     def beyond(self, value: Any, extreme: Any, most: int, found: NDArray[Any]) -> NDArray[Any]:
-        """The elements that lie strictly between a value and an extreme, the most extreme ones
-        first, from the candidates there: there are at most so many, or of some ends more."""
+        """Return the elements strictly between a value and an extreme, the most extreme ones first.
+
+        `found` are the candidates there. There are at most `most` elements, but where several ends
+        are tied there may be more.
+        """
         ends = self.brackets.ends
         if value == extreme:
             return ends[:0]
@@ -698,13 +766,13 @@ class BracketContents:
 
 
 def _only(better: np.ufunc, *found: NDArray[Any]) -> Any:
-    """The better one of at most two elements, or None."""
+    """Return the better one of at most two elements by `better`; None if there is none."""
     both = np.concatenate(found)
     return unsigned_zero(better.reduce(both, keepdims=True))[0] if len(both) else None
 
 
 def _next(value: Any, towards: Any) -> Any:
-    """The next number of a dtype."""
+    """Return the next number of the dtype of a value towards another one."""
     if value == towards:
         return value
     if value.dtype.kind == "f":
@@ -713,8 +781,7 @@ def _next(value: Any, towards: Any) -> Any:
 
 
 def first_ranks(rule: Rule, n: int) -> IntArray:
-    """The ranks that `look` asks for, distinct: what quantiles are made of, and the last fliers
-    that are kept."""
+    """Return the distinct ranks that `look` selects: for quantiles, and of the last fliers."""
     if n == 0:
         return np.empty(0, np.int64)
     wanted = rule.ranks(n)
@@ -722,21 +789,21 @@ def first_ranks(rule: Rule, n: int) -> IntArray:
 
 
 def _last_fliers(rule: Rule, n: int) -> IntArray:
-    """The ranks of the last fliers that are kept, if there are so many."""
+    """Return the ranks of the innermost fliers that may be listed, one from each side."""
     k = min(max(rule.max_fliers, 1), n)
     return np.array([k - 1, n - k])
 
 
 def look(brackets: Brackets, tally: Tally, rule: Rule) -> BoxReport:
-    """The quartiles, and the rest as far as it was gathered. There is at least one element.
+    """Compute the quartiles of at least one element, and the rest of the box as far as gathered.
 
     Raises `ChunksChangedError` if the brackets do not hold what they should.
     """
     n, method = tally.n_valid, METHODS[rule.method]
     wanted = rule.ranks(n)
     pairs = np.stack([wanted.lower, wanted.upper]).ravel()
-    # With the quartiles the last fliers that are kept, if they are there: to select a few elements
-    # more takes little longer, on a device.
+    # The last fliers are selected together with the quartiles if they were gathered: on a device a
+    # few more elements take little longer.
     others = _last_fliers(rule, n)
     others = others[is_held(brackets, tally, others)]
     found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
@@ -749,9 +816,9 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> BoxReport:
 def look_beyond(
     brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64], known: dict[int, Any]
 ) -> BoxReport:
-    """What lies beyond the fences that the quantiles `Rule.q` make, as far as it was gathered.
+    """Find the fliers and whiskers for given quantiles `Rule.q`, as far as they were gathered.
 
-    `known` are elements by their ranks. Raises as `look`.
+    `known` maps ranks to elements. Raises as `look` does.
     """
     n, dtype = tally.n_valid, brackets.ends.dtype
     k = min(max(rule.max_fliers, 1), n)
@@ -773,18 +840,19 @@ def look_beyond(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """The most extreme elements of a side, of which `k` are kept.
+    """One side of a box, of which the `k` most extreme elements are listed.
 
     Parameters
     ----------
-    gathered : Gathered
+    gathered : BracketContents
     k : int
+        Number of elements that are listed.
     rank : int
-        Of the last that is kept.
+        Rank of the last one that is listed.
     fence : element or None
-        The first one that is not beyond the fence; None if there is none.
+        The first value of the dtype that is not beyond the fence; None if there is none.
     extreme : element
-        The most extreme value there is.
+        The most extreme value of the dtype.
     known : dict
         Elements by their ranks.
     """
@@ -798,8 +866,7 @@ class _Side:
 
     @property
     def within(self) -> Any:
-        """The value beyond which elements are kept: the fence, or the last one that is kept, whose
-        rank is known."""
+        """Value beyond which elements are listed: the fence, or the last listed element."""
         last = self.known.get(self.rank)
         if last is None or self.fence is None:
             return self.fence if last is None else last
@@ -810,9 +877,11 @@ class _Side:
         return self.gathered.all_beyond(self.within, self.extreme, self.k)
 
     def most_extreme(self, count: int | None, nearest: Any, found: NDArray[Any]) -> NDArray[Any]:
-        """The `k` most extreme elements of a side, or all those beyond the fence, if that is fewer;
-        at least one. `count` are beyond the fence, `nearest` is the first inside, and `found` are
-        the candidates that were kept."""
+        """Find the `k` most extreme elements of the side, or all beyond the fence if fewer.
+
+        At least one element is returned. `count` elements are beyond the fence, `nearest` is the
+        first one inside, and `found` are the candidates beyond `within`.
+        """
         gathered, k = self.gathered, self.k
         if count is not None and 0 < count < k and self.fence is not None:
             if self.within != self.fence:
@@ -836,7 +905,7 @@ class _Side:
 
 
 def look_again(found: BoxReport, brackets: Brackets, tally: Tally) -> BoxReport:
-    """What is known of a box after a third load, which gathers what lies about its fences."""
+    """Complete a box after the third load, which gathers the elements near its fences."""
     gathered = BracketContents(brackets, tally)
     asked = [_beyond_low(gathered, found.fences[0]), _beyond_high(gathered, found.fences[1])]
     of_low, of_high = found.below is None, found.above is None
@@ -855,14 +924,14 @@ def look_again(found: BoxReport, brackets: Brackets, tally: Tally) -> BoxReport:
 
 
 def _beyond_low(gathered: BracketContents, fence: float) -> FenceQuery:
-    """How many elements are below the lower fence, and the nearest one inside."""
+    """Ask how many elements are below the lower fence, and for the nearest one inside."""
     if math.isnan(fence):  # nothing is beyond it, and no whisker ends there
         return FenceQuery.known(0, None)
     return gathered.below(smallest_from(fence, gathered.brackets.ends.dtype))
 
 
 def _beyond_high(gathered: BracketContents, fence: float) -> FenceQuery:
-    """How many elements are above the upper fence, and the nearest one inside."""
+    """Ask how many elements are above the upper fence, and for the nearest one inside."""
     if math.isnan(fence):
         return FenceQuery.known(0, None)
     return gathered.above(largest_to(fence, gathered.brackets.ends.dtype))

@@ -1,7 +1,7 @@
-"""Candidates: the elements that lie in brackets, wherever they are.
+"""Candidates: the elements that lie in brackets, on the host or on a device.
 
-The mathematics asks them for what it needs. Those in the host's memory answer here, by NumPy, and
-those on a device by kernels.
+The mathematics asks them questions. Candidates in host memory answer here with NumPy; those on a
+device answer with kernels.
 """
 
 from __future__ import annotations
@@ -14,29 +14,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 Sort = Callable[[Any], Any]
-"""From an array to its elements in ascending order."""
+"""Function from an array to its elements in ascending order."""
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
+Side = Literal["left", "right"]
+Counter = Callable[[int, Side], int]
+"""Function from the number of a value and a side to the count of elements below it, or up to it."""
 Survey = tuple[int, NDArray[Any], NDArray[Any]]
-"""How many elements an interval holds, and the least and the largest of them: arrays of one element
-each, or empty."""
+"""Number of elements in an interval, and the least and the largest of them.
+
+The latter two are arrays of one element, or empty.
+"""
 
 Kept = tuple[Any, Any, int]
-"""An interval [low, high], and how many elements it holds at most: if there are more, which of them
-are found is not said."""
+"""Interval [low, high], and the most elements to find in it.
 
-# Up to so many places partitioning is faster than sorting: 3.7 million float64 at eight places in
-# 37 ms, sorted in 63.
+If it holds more elements than that, it is undefined which of them are found.
+"""
+
+# Up to so many places, partitioning is faster than sorting: 3.7 million float64 take 37 ms at eight
+# places, and 63 ms sorted.
 FEW_PLACES = 16
-# NumPy partitions elements of at least so many bytes by vectors, at one place a call.
+# NumPy partitions elements of at least so many bytes with SIMD instructions, at one place a call.
 VECTOR_BYTES = 4
 
 
 class Candidates(Protocol):
-    """Elements in no particular order, none of them missing."""
+    """Protocol of candidates: valid elements in no particular order."""
 
     @property
     def elements(self) -> Any:
-        """The array of them, one-dimensional, where it is."""
+        """One-dimensional array of the elements, on the host or the device."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -44,41 +51,50 @@ class Candidates(Protocol):
     def __len__(self) -> int: ...
 
     def on_host(self) -> NDArray[Any]:
-        """All of them, on the host."""
+        """Copy all elements to the host."""
 
     def elements_at(self, places: NDArray[np.int64]) -> NDArray[Any]:
-        """The elements that sorting would put at some places, on the host."""
+        """Return the elements that sorting would put at some places, on the host."""
 
     def look(
         self, intervals: Sequence[Sequence[tuple[Any, Any]]], kept: Sequence[Kept]
     ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
-        """What lies in each interval [low, high], at most four, of which neighbours come together;
-        and the elements in others, at most two, on the host."""
+        """Survey intervals [low, high], and list the elements of `kept` ones, on the host.
+
+        There are at most four intervals to survey, grouped with their neighbours, and at most two
+        in `kept`.
+        """
 
     def counts(self, values: NDArray[Any]) -> Counts:
-        """How many elements are below, and up to, each of some values, ascending and distinct."""
+        """Count the elements below, and up to, each of some ascending distinct values."""
+
+    def counter(self, values: NDArray[Any]) -> Counter:
+        """Make a function that counts the elements below the i-th of some values, or up to it."""
 
     def inside(self, low: Any, high: Any) -> Candidates | None:
-        """Those in (low, high), or None where it is no faster to select among them."""
+        """Take the elements in (low, high); None where selecting among them is no faster."""
+
+    def distances(self, centre: Any) -> Candidates:
+        """Compute the distances from a floating-point number, in its dtype, on the same device."""
 
     def ordered(self, by: Sort = ...) -> OrderedCandidates:
-        """The candidates sorted, by the fastest sort there is unless another is given."""
+        """Sort the candidates, with the fastest sort unless another one is given."""
 
 
 class OrderedCandidates(Candidates, Protocol):
-    """Elements that ascend."""
+    """Protocol of candidates in ascending order."""
 
-    def places(self, values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
-        """How many elements are below, or up to, each value; as `numpy.searchsorted`."""
+    def places(self, values: NDArray[Any], side: Side) -> NDArray[np.int64]:
+        """Count the elements below, or up to, each value, as `numpy.searchsorted` does."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCandidates:
-    """Candidates in the host's memory."""
+    """Candidates in host memory."""
 
     elements: NDArray[Any]
 
-    # 6 us beside the 25 of the array; as a dataclass does it, 18.
+    # Pickling takes 6 us beside the 25 of the array; the method of a dataclass takes 18.
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.elements,)
 
@@ -109,7 +125,8 @@ class HostCandidates:
     ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
         surveys = []
         for neighbours in filter(None, intervals):
-            # Few are about a fence: of 2.7 million float64 all that was asked took 65 ms, now 11.
+            # Few elements are near a fence, so find these first: of 2.7 million float64 all
+            # questions took 65 ms, and now take 11.
             low, high = min(each[0] for each in neighbours), max(each[1] for each in neighbours)
             near = _within(self.elements, low, high)
             surveys += [_survey(_within(near, *each)) for each in neighbours]
@@ -119,16 +136,28 @@ class HostCandidates:
         ordered = self.ordered()
         return ordered.places(values, "left"), ordered.places(values, "right")
 
+    def counter(self, values: NDArray[Any]) -> Counter:
+        def count(i: int, side: Side) -> int:
+            elements, value = self.elements, values[i]
+            is_before = elements < value if side == "left" else elements <= value
+            return int(np.count_nonzero(is_before))
+
+        return count
+
     def inside(self, low: Any, high: Any) -> HostCandidates:
         elements = self.elements
         return HostCandidates(elements.compress((elements > low) & (elements < high)))
+
+    def distances(self, centre: Any) -> HostCandidates:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return HostCandidates(np.abs(self.elements.astype(centre.dtype) - centre))
 
     def ordered(self, by: Sort = np.sort) -> OrderedHostCandidates:
         return OrderedHostCandidates(by(self.elements))
 
 
 class OrderedHostCandidates(HostCandidates):
-    """Candidates in the host's memory that ascend."""
+    """Candidates in host memory, in ascending order."""
 
     __slots__ = ()
 
@@ -138,17 +167,16 @@ class OrderedHostCandidates(HostCandidates):
     def ordered(self, by: Sort = np.sort) -> OrderedHostCandidates:
         return self
 
-    def places(self, values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.int64]:
+    def places(self, values: NDArray[Any], side: Side) -> NDArray[np.int64]:
         return np.asarray(self.elements.searchsorted(values, side))
 
 
 def partitioned(values: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
-    """The values, partitioned in place so that at some places, ascending and distinct, there are
-    the elements that sorting would put there.
+    """Partition values in place so that some places hold what sorting would put there.
 
-    A call for each place, among the elements that are left between its neighbours: in one call for
-    all places NumPy uses no vectors. With AVX-512, 674,000 float64 at eight places took 17.6 ms in
-    one call and take 4.4.
+    The places are ascending and distinct. There is one call for each place, among the elements left
+    between its neighbours: in one call for all places NumPy uses no SIMD instructions. With
+    AVX-512, 674,000 float64 at eight places took 17.6 ms in one call and take 4.4.
     """
     if values.dtype.itemsize < VECTOR_BYTES:
         values.partition(places)
@@ -158,7 +186,7 @@ def partitioned(values: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]
 
 
 def _partition_between(values: NDArray[Any], places: list[int], first: int) -> None:
-    """Partition values of which the first one is at place `first`."""
+    """Partition values whose first one is at place `first` of all values."""
     if places:
         middle = len(places) // 2
         place = places[middle] - first

@@ -1,4 +1,4 @@
-"""An order in which to take chunks, of which every first part is spread evenly over all of them."""
+"""An order of chunks in which the first k are spread evenly over all of them, for every k."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 from dask_gpuselect.maths.cuts import IntArray
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-NEAR = 12  # steps around it are tried
+NEAR = 12  # how many steps on each side of the golden section are tried
 
 
 @dataclass(frozen=True)
 class ChunkOrder:
-    """The order of so many chunks: each is so many behind the one before, around the end.
+    """Order of n chunks: each one is `step` chunks behind the one before, modulo n.
 
     Parameters
     ----------
     n : int
-        How many chunks there are.
+        Number of chunks.
     step : int
-        Without a common divisor with `n`.
+        Coprime to `n`.
 
     Notes
     -----
-    Whatever number is taken from the start, the gaps between the chunks have at most three lengths
+    However many chunks are taken from the start, the gaps between them have at most three lengths
     (Sós 1958). These differ least where the continued fraction of step / n has small quotients, as
-    that of the golden section has. So do mostly the gaps in rows and columns of a grid, of which
-    bisection would take all that is in its first column before anything else.
+    that of the golden section has. The gaps in rows and columns of a grid are then mostly even too.
+    Bisection would take the whole first column of a grid before anything else.
     """
 
     n: int
@@ -44,18 +44,18 @@ class ChunkOrder:
         return cls(n, min(apart, key=lambda step: (_largest_quotient(step, n), abs(step - near))))
 
     def chunks(self, start: int, stop: int) -> IntArray:
-        """The numbers of the chunks that are taken from the start-th on."""
+        """Return the numbers of the chunks that are taken at turns `start` to `stop`."""
         return np.arange(start, stop, dtype=np.int64) * self.step % max(self.n, 1)
 
     def turns(self) -> IntArray:
-        """For each chunk when it is taken: the first one at 0."""
+        """Compute for each chunk at which turn it is taken, counted from 0."""
         found = np.empty(self.n, np.int64)
         found[self.chunks(0, self.n)] = np.arange(self.n)
         return found
 
 
 def _largest_quotient(a: int, b: int) -> int:
-    """Of the continued fraction of a / b, where a is not larger."""
+    """Find the largest quotient of the continued fraction of a / b, for a <= b."""
     largest = 0
     while a:
         quotient, rest = divmod(b, a)

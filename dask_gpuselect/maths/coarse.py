@@ -1,20 +1,20 @@
-"""Cuts of several chunks as those of one, at as few pivots as wanted.
+"""Cuts of several chunks, merged into the cuts of one at as few pivots as wanted.
 
-The cuts of a million chunks are too many for one place, and so are the few around the wanted ranks.
-So they are merged in a tree. What the chunks below a merge know together are bounds of the number
-of elements up to each of their pivots, and some of the pivots, evenly spaced, are handed on with
-these. A merge that hands on K pivots makes each bracket wider by about one in K of all elements,
-and proves it all the same.
+The cuts of a million chunks are too many for one task, and so are the few pivots around the wanted
+ranks. So the cuts are merged in a tree. The chunks below a merge together bound the number of
+elements up to each of their pivots. The merge hands on evenly spaced pivots with these bounds. If
+it hands on K pivots, each bracket gets wider by about one in K of all elements, and stays proven.
 
-Elements that weigh are bounded by what they weigh as well. Half of the pivots are spaced evenly by
-their number and half by their weight, so a bracket is wider by about two in K of all weight.
+The weight of weighted elements is bounded in the same way. Half of the pivots are spaced evenly by
+their number and half by their weight, so a bracket gets wider by about two in K of all weight.
 
-The second load's candidates are narrowed by the same tree, where they wait: each group of chunks
-knows exact counts at every one of its candidates.
+The candidates of the second load are narrowed by the same tree, where they are: each branch of the
+tree has exact counts at every one of its candidates.
 
-A few large groups of elements have as many pivots as all elements have. Each of them is as an array
-of its own, and all share what a merge hands on: a group of four times the elements gets twice as
-many pivots, for so the candidates of all groups together are fewest.
+A few large groups of elements have as many pivots as all elements have. Each of these groups is
+treated as an array of its own, and the groups share the pivots that a merge hands on. A group of
+four times the elements gets twice as many pivots: this makes the candidates of all groups together
+fewest.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from dask_gpuselect.maths.weights import (
     unit_of,
 )
 
-# How often the largest of even steps is found anew: with k large ones among K, what is left of the
-# error is (k / K) to that power.
+# How often the limit on large steps is computed anew: if k of K steps are large, the error left is
+# (k / K) to that power.
 LEVELLED = 8
 
 
 class HasPivots(Protocol):
-    """What some chunks know at some pivots."""
+    """Protocol of cuts: anything with pivots."""
 
     @property
     def pivots(self) -> NDArray[Any]: ...
@@ -67,14 +67,14 @@ CutsOf = TypeVar("CutsOf", bound=HasPivots)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseCuts(Cuts):
-    """Cuts of groups of chunks, each of them as one chunk, whose counts are known from both sides.
+    """Cuts of sets of chunks, each set as one chunk whose counts are known as bounds.
 
     Parameters
     ----------
     below, upto
-        As of `Cuts`, but of so many elements at most.
+        Upper bounds of the numbers that `Cuts` has.
     least : ndarray of int64, shape (P,)
-        How many valid elements of the group are <= the pivot, at least.
+        Lower bound of the number of valid elements of the set that are <= the pivot.
     """
 
     least: IntArray
@@ -87,8 +87,11 @@ class CoarseCuts(Cuts):
 
 
 def coarsened(cuts: Cuts, most: int) -> Cuts:
-    """What some chunks know together, at about `most` of their pivots: evenly spaced, and closer
-    near the ends. A value that many elements equal is among them."""
+    """Merge the cuts of some chunks into those of one, at about `most` of their pivots.
+
+    The pivots are evenly spaced, and closer near the ends. A value that many elements equal is
+    among them.
+    """
     if isinstance(cuts, WeightedCuts):
         return _coarsened_weights(cuts, most)
     envelope = Envelope.of(cuts)
@@ -96,7 +99,7 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
 
 
 def _bounds_at(kept: IntArray, envelope: Envelope, cuts: Cuts) -> CoarseCuts:
-    """The cuts of all chunks together at some of the distinct pivots."""
+    """Make the cuts of all chunks together at some of the distinct pivots."""
     unknown = np.full(len(kept), np.nan)
     upper = envelope.upper[kept]
     return CoarseCuts(
@@ -133,9 +136,11 @@ def _coarsened_weights(cuts: WeightedCuts, most: int) -> CoarseWeightedCuts:
 
 
 def _spread(upto: IntArray, n: int, most: int) -> IntArray:
-    """Places of about so many of some values, by how many of n elements are up to each: evenly
-    spaced, where a single step that is larger than the others counts as one of them. So those
-    around candidates are told apart, however many elements are beside them."""
+    """Choose about `most` of some values, evenly spaced by how many of n elements are up to each.
+
+    A single step that is larger than the others counts as one of them. So pivots around candidates
+    stay apart, however many elements are beside them.
+    """
     if len(upto) <= most:
         return np.arange(len(upto))
     steps = np.diff(upto, prepend=np.int64(0)).astype(np.float64)
@@ -152,8 +157,10 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
 
 @over_slots
 def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY) -> Cuts:
-    """The same of the cuts of many chunks, few at a time: what is in one place are about `every`
-    times as many pivots as are handed on, or those of two parts."""
+    """Merge the cuts of many chunks into those of one, few at a time.
+
+    A merge holds about `every` times as many pivots as it hands on (`most`), or those of two parts.
+    """
     return _few_at_a_time(parts, most, every, lambda batch: coarsened(_merged(batch), most))
 
 
@@ -168,7 +175,7 @@ def _few_at_a_time(
 
 
 def batches(parts: Sequence[CutsOf], room: int) -> Iterator[list[CutsOf]]:
-    """Parts that have so many pivots together, or are two."""
+    """Yield batches of parts with at most `room` pivots together, or of two parts."""
     batch: list[CutsOf] = []
     held = 0
     for part in parts:
@@ -189,31 +196,34 @@ def _merged(batch: Sequence[Cuts]) -> Cuts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseGroupCuts(GroupCuts):
-    """Cuts of runs, some of which are of several parts together: their counts are known from both
-    sides.
+    """Cuts of runs, some of several parts together, whose counts are known as bounds.
 
     Parameters
     ----------
     least : ndarray of unsigned integers, shape (P,)
-        How many elements of the run are <= the pivot, at least; `below` and `upto` are at most.
+        Lower bound of the number of elements of the run that are <= the pivot; `below` and `upto`
+        are upper bounds.
     """
 
     least: NDArray[Any]
 
     def as_chunks(self, unknown: Cuts) -> Cuts:
-        """The runs as chunks whose counts are known from both sides."""
+        """Convert the runs to chunks whose counts are known as bounds."""
         return CoarseCuts(**unknown.by_name(), least=self.least.astype(np.int64))
 
 
 def merged_groups_coarsely(parts: Sequence[GroupCuts], most: int) -> GroupCuts:
-    """The cuts of all parts together, few at a time, at about `most` pivots of all groups."""
+    """Merge the cuts of groups, few parts at a time, at about `most` pivots of all groups."""
     return _few_at_a_time(
         parts, most, COARSE_EVERY, lambda batch: _coarsened_groups(GroupCuts.merge(batch), most)
     )
 
 
 def _coarsened_groups(cuts: GroupCuts, most: int) -> CoarseGroupCuts:
-    """What several parts know together of each group, at about so many pivots of all groups."""
+    """Merge the runs of each large group into one, at about `most` pivots of all groups.
+
+    Runs of groups that have few pivots stay as they are.
+    """
     groups, number = np.unique(cuts.groups, return_inverse=True)
     n_valid, n_pivots, n_runs = (
         totals(number, each, len(groups))
@@ -229,7 +239,7 @@ def _coarsened_groups(cuts: GroupCuts, most: int) -> CoarseGroupCuts:
 
 
 def _shares(n: IntArray, most: int) -> IntArray:
-    """How many of `most` pivots each group of so many elements gets, at least a few."""
+    """Divide `most` pivots among groups of n elements, with at least a few for each."""
     weights = np.sqrt(n)
     shares = most * weights / max(float(weights.sum()), 1.0)
     return np.maximum(shares, LEAST_OF_GROUP).astype(np.int64)
@@ -242,7 +252,7 @@ def _as_coarse(cuts: GroupCuts) -> CoarseGroupCuts:
 
 
 def _run_of(group: int, cuts: Cuts) -> CoarseGroupCuts:
-    """The only chunk of some cuts as a run of a group."""
+    """Convert cuts of a single chunk to a run of a group."""
     return CoarseGroupCuts(
         groups=np.array([group], np.int32),
         sizes=packed(cuts.sizes),
@@ -256,7 +266,7 @@ def _run_of(group: int, cuts: Cuts) -> CoarseGroupCuts:
 
 
 def cuts_of_group_tally(brackets: GroupBrackets, tally: GroupTally, most: int) -> GroupCuts:
-    """The cuts of each group as of `cuts_of_tally`, at about `most` of the candidates of all."""
+    """Make the cuts of each group from the tally, at about `most` of the candidates of all."""
     held = np.bincount(brackets.group_of_cell[tally.of_cells], minlength=brackets.n_groups)
     shares = _shares(held, most)
     none = _as_coarse(GroupCuts.of_missing(np.arange(0), brackets.ends.dtype))
@@ -268,8 +278,7 @@ def cuts_of_group_tally(brackets: GroupBrackets, tally: GroupTally, most: int) -
 
 
 def narrower_groups(brackets: GroupBrackets, cuts: GroupCuts) -> GroupBrackets:
-    """What is wanted of what was gathered at some brackets, by cuts of all parts at some of the
-    candidates."""
+    """Narrow the brackets of groups by the cuts of all parts at some of the candidates."""
     of_group = brackets.each()
     some = {}
     for group, own in cuts.each(np.unique(cuts.groups)):
@@ -284,14 +293,16 @@ def narrower_groups(brackets: GroupBrackets, cuts: GroupCuts) -> GroupBrackets:
 
 @over_slots
 def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
-    """The cuts of some chunks together, by their tally: at the ends of the brackets, and at about
-    `most` of the candidates, evenly spaced."""
+    """Make cuts from a tally: at the ends of the brackets, and at about `most` of the candidates.
+
+    The candidates that become pivots are evenly spaced.
+    """
     if isinstance(tally, WeightedTally):
         return _cuts_of_weights(brackets, tally, most)
     ordered = tally.candidates.ordered()
     taken = ordered.elements_at(_even(len(ordered), most))
     pivots = np.unique(np.concatenate([brackets.ends, taken]))
-    # Each is an element at least once, or counts nothing that its neighbours do not.
+    # Where a pivot is no element, its counts equal those of its neighbours, which does no harm.
     return _counted_at(pivots, brackets, tally, ordered.places)
 
 
@@ -301,7 +312,7 @@ def _counted_at(pivots: NDArray[Any], brackets: Brackets, tally: Tally, places: 
 
 
 def _even(n: int, most: int) -> IntArray:
-    """About so many of `n` places, evenly spaced."""
+    """Choose about `most` of `n` places, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) if n else np.arange(0)
 
 
@@ -327,16 +338,22 @@ def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> Wei
 
 
 def narrower(brackets: Brackets, found: Brackets) -> Brackets:
-    """What is wanted of both, where the tally of the first tells it: brackets of the same ranks,
-    whose elements are inside both."""
+    """Intersect brackets with narrower ones of the same ranks.
+
+    The wanted elements are inside both. Ends of the narrower ones that the tally of the first
+    cannot count are left out.
+    """
     ends = _ends_of_both(brackets, found)
     wanted = cells_of(brackets, ends)
     return Brackets(ends, brackets.wanted[wanted] & found.wanted[cells_of(found, ends)])
 
 
 def narrower_weighted(brackets: WeightedBrackets, found: WeightedBrackets) -> WeightedBrackets:
-    """The same of brackets of windows. What is between the ends of a window and was a candidate is
-    summed from now on, as what was summed stays so."""
+    """Intersect brackets of windows with narrower ones of the same ranks.
+
+    Elements that were summed stay so. Former candidates that are between the ends of a window are
+    summed from now on.
+    """
     ends = _ends_of_both(brackets, found)
     before, now = cells_of(brackets, ends), cells_of(found, ends)
     wanted = brackets.wanted[before] & found.wanted[now]
@@ -345,12 +362,14 @@ def narrower_weighted(brackets: WeightedBrackets, found: WeightedBrackets) -> We
 
 
 def _ends_of_both(brackets: Brackets, found: Brackets) -> NDArray[Any]:
-    """The ends of brackets, and those of others that are inside their wanted cells."""
+    """Merge the ends of brackets with those of others that are inside their wanted cells."""
     cell, is_end = places_among(brackets.ends, found.ends)
     return np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
 
 
 def cells_of(brackets: Brackets, ends: NDArray[Any]) -> IntArray:
-    """Which cells of brackets those between some ends are in, which have all of theirs or leave out
-    such as are beside what matters."""
+    """Find for each cell between some ends the cell of the brackets that it is in.
+
+    `ends` has all ends of the brackets, except some that do not matter.
+    """
     return np.append(np.int64(0), brackets.ends.searchsorted(ends, side="right"))

@@ -1,11 +1,11 @@
-"""What a load teaches: the cuts of load 1, the brackets they prove, the tally of load 2.
+"""Cuts of load 1, brackets that they prove, and tallies of load 2.
 
 Everything here is frozen, pure and plain NumPy on the host: no dask, no GPU. Counts and ranks are
 int64.
 
-The objective of an order statistic, f(y) = sum |x - y|, is a sum over chunks, and so is what a
-chunk knows of it at a pivot p: its slope there (how many elements are below p, and how many up to
-p) and its value (the distances to p of the elements below). These are the *cuts* of Kelley's
+The objective of an order statistic, f(y) = sum |x - y|, is a sum over chunks. So each chunk can
+tell at a pivot p its part of the slope (how many elements are below p, and how many up to p) and
+its part of the value (the distances to p of the elements below). These are the *cuts* of Kelley's
 method (Beliakov 2011, section IV); every chunk contributing its own bundle of cuts is its multicut
 form (Birge & Louveaux 1988). Their sum bounds the number of elements up to any y from both sides,
 which is all a bracket needs.
@@ -25,49 +25,50 @@ from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
-"""From a number of elements to the first and last ranks that are wanted of so many."""
+"""Function from a number of elements to the first and last ranks that are wanted among them."""
 
 ADVICE = "The source is not reproducible: `.persist()` the array first."
 
 
 class ChunksChangedError(RuntimeError):
-    """Raised if a chunk differs between two loads, so that there is no exact answer.
+    """Raised if a chunk differs between two reads, so that there is no exact answer.
 
-    Raised while computing, and names the chunk by its place in the grid. The source is not
-    reproducible (an unseeded random function, a file that is being written). ``x.persist()`` or
-    ``x.to_zarr(...)`` fixes the data.
+    It is raised while computing, and names the chunk by its place in the grid. The source is not
+    reproducible: for example an unseeded random function, or a file that is being written. Type
+    ``x.persist()`` or ``x.to_zarr(...)`` to fix the data.
 
     Notes
     -----
-    An answer that is returned is exact for one version of every chunk, and never made of two.
-    Functions keep this in one of two ways.
+    An answer that is returned is exact for one version of every chunk, never for a mixture of two.
+    Functions ensure this in one of two ways.
 
-    Where one load alone proves the answer, its counts do: quantiles and order statistics of all
-    elements, `quantile_bins`, `ecdf`, and what `sort`, `argsort` and `sort_by` return. Counts of
-    two loads are compared. A change that cannot alter the answer need not alter any count, and then
-    is no error.
+    If the counts of a single read prove the answer, they are compared with those of the other read.
+    This is so for quantiles and order statistics of all elements, `quantile_bins`, `ecdf`, and the
+    results of `sort`, `argsort` and `sort_by`. A change that cannot alter the answer may leave all
+    counts as they are, and then is no error.
 
-    Where several loads have a part in the answer, each of them is compared with the one before by
-    a fingerprint of every chunk, 64 bits that all its bits have a part in. Any change of an element
-    is then an error, also one that would not alter the answer. It stays unnoticed with a chance of
-    2**-64. Data that dask holds in memory is not compared where it is read in place.
+    If the answer depends on several reads, each one is compared with the one before by a 64-bit
+    fingerprint of every chunk, a hash of all its bits. Any change of an element is then an error,
+    even one that would not alter the answer. It stays unnoticed with a probability of 2**-64. Data
+    that dask has in memory is not compared where it is read in place.
 
-    Whether the order of elements counts depends on the question. It does in quantiles and box plots
-    along an axis in several passes, `mad` along an axis, robust fits and their `support_`, and a
-    search for neighbours among the rows themselves. It does not in questions about all elements and
-    about groups of them: `describe_boxplot`, `mad` with a third load, strategies, and groups of the
-    rows of a DataFrame. There a chunk may have its elements in another order at each load, as
-    partitions have after a shuffle on disk. Each element keeps its own mask, weight and label.
+    The question decides whether the order of the elements matters. It matters for quantiles and box
+    plots along an axis in several passes, `mad` along an axis, robust fits and their `support_`,
+    and a search for neighbours among the rows themselves. It does not matter for questions about
+    all elements and about groups of them: `describe_boxplot`, `mad` with a third read, strategies,
+    and groups of the rows of a DataFrame. There a chunk may have its elements in another order at
+    each read, as partitions have after a shuffle on disk. Each element must keep its own mask,
+    weight and label.
     """
 
 
 class Arrays:
-    """Bundles of arrays: their size in bytes, for the schedulers' accounts."""
+    """Base of frozen bundles of arrays, with a size in bytes for the accounts of schedulers."""
 
     __slots__ = ()
 
     def parts(self) -> list[Any]:
-        """The arrays, and what else there is."""
+        """List the arrays, and the other fields."""
         return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
 
     def __sizeof__(self) -> int:
@@ -81,13 +82,13 @@ def _size(value: Any) -> int:
 
 
 class Joined(Arrays):
-    """Columns that are joined one by one."""
+    """Base of tables whose columns are joined one by one."""
 
     __slots__ = ()
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """Those of all parts together, in their order."""
+        """Join several parts, in their order."""
         if len(parts) == 1:
             return parts[0]
         cls = type(parts[0])
@@ -99,24 +100,26 @@ class Joined(Arrays):
         return [each.name for each in fields(cls) if not each.kw_only]  # type: ignore[arg-type]
 
     def by_name(self) -> dict[str, Any]:
-        """The columns, by their names."""
+        """Return the columns by their names."""
         return {name: getattr(self, name) for name in self.column_names()}
 
 
 class AtPivots(Joined):
-    """What is known of chunks at pivots of their own, chunk after chunk; or of runs, each of which
-    is what a group has in a part of the data, as if that were a chunk."""
+    """Base of cuts: counts of chunks at pivots of their own, chunk after chunk.
+
+    Instead of a chunk there may be a run, which is the elements of a group in a part of the data.
+    """
 
     __slots__ = ()
 
     sizes: NDArray[Any]
-    """Pivots of each chunk."""
+    """Number of pivots of each chunk."""
 
     OF_CHUNKS: ClassVar[frozenset[str]]
-    """The columns of a number for each chunk; the others have one for each pivot."""
+    """Names of the columns with one entry for each chunk; the others have one for each pivot."""
 
     def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
-        """Those of some chunks, by their numbers, in that order; by `starts` if that is known."""
+        """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""
         if starts is None:
             starts = self.starts()
         sizes = self.sizes[chunks].astype(np.int64, copy=False)
@@ -129,7 +132,7 @@ class AtPivots(Joined):
         return replace(self, **columns)  # type: ignore[type-var]
 
     def at_pivots(self, some: NDArray[Any], sizes: IntArray, **columns: NDArray[Any]) -> Self:
-        """Those at some of the pivots, of which the chunks have so many, and with other columns."""
+        """Take some of the pivots; `sizes` are the new numbers of pivots. Replace `columns`."""
         kept = {
             name: getattr(self, name)[some]
             for name in self.column_names()
@@ -138,37 +141,37 @@ class AtPivots(Joined):
         return replace(self, **kept, **columns, sizes=sizes)  # type: ignore[type-var]
 
     def starts(self) -> IntArray:
-        """Where the pivots of each chunk begin."""
+        """Find the index of the first pivot of each chunk."""
         return np.asarray(np.cumsum(self.sizes, dtype=np.int64) - self.sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts(AtPivots):
-    """The cuts of one chunk, or of several, chunk after chunk.
+    """Cuts of one chunk, or of several, chunk after chunk.
 
     The pivots of a chunk divide its valid elements (neither NaN nor NaT) into those equal to a
     pivot and those in the open cells before, between and behind the pivots. Nothing else of the
-    data is kept.
+    data is retained.
 
     Parameters
     ----------
     pivots : ndarray, shape (P,), dtype of the chunks
         Ascending and distinct within a chunk. No NaN.
     below, upto : ndarray of int64, shape (P,)
-        How many valid elements of the chunk are < and <= the pivot. Exact.
+        Number of valid elements of the chunk that are < and <= the pivot. Exact.
     distance : ndarray of float64, shape (P,)
-        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot. NaN or
-        inf (the first cell, infinite or overflowing data): unknown.
+        Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot. NaN or inf
+        (the first cell, infinite or overflowing data): unknown.
     slack : ndarray of float64, shape (P,)
-        How far at most the exact sum is from `distance`, at either side.
+        Largest distance of the exact sum from `distance`, in either direction.
     sizes : ndarray of int64, shape (B,)
-        Number of pivots of each chunk; a chunk without valid elements has none, others at least
-        one.
+        Number of pivots of each chunk. A chunk without valid elements has none, others have at
+        least one.
     n_valid, n_missing : ndarray of int64, shape (B,)
         Number of valid elements, and of NaN or NaT, of each chunk.
     doubt : float
-        By which share of all elements the counts of all chunks together may be off: 0 but for data
-        that might be, see `maths.seen`.
+        Share of all elements by which the counts of all chunks together may be off. It is 0, except
+        for the expected cuts of `maths.seen`.
     """
 
     pivots: NDArray[Any]
@@ -185,7 +188,7 @@ class Cuts(AtPivots):
 
     @property
     def least_upto(self) -> IntArray:
-        """How many valid elements of the chunk are <= the pivot, at least."""
+        """Least number of valid elements of the chunk that are <= the pivot."""
         return self.upto
 
     @classmethod
@@ -200,11 +203,11 @@ class Cuts(AtPivots):
         *,
         slack: FloatArray | None = None,
     ) -> Self:
-        """The cuts of a single chunk.
+        """Make the cuts of a single chunk.
 
-        Without `slack`, that of a plain sum in float64: all terms are positive, so its relative
-        error is at most ``(c + 8) * 2**-53`` for c elements, however far from zero the data lies.
-        Without `distance`, both are unknown.
+        By default `slack` is that of a plain sum in float64: all terms are positive, so its
+        relative error is at most ``(c + 8) * 2**-53`` for c elements, however far from zero the
+        data lies. Without `distance`, both are unknown.
         """
         if distance is None:
             distance = slack = np.full(len(pivots), np.nan)
@@ -216,14 +219,14 @@ class Cuts(AtPivots):
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
         return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
 
-    # --- Of data that might be: see `maths.seen` ---
+    # --- For expected cuts: see `maths.seen` ---
 
     def by_mass(self) -> Cuts:
-        """The cuts of what quantiles are shares of, instead of elements: of these, here."""
+        """Return the cuts of the measure whose shares quantiles are: here the count itself."""
         return self
 
     def times(self, factors: FloatArray) -> Self:
-        """The cuts if there were so many chunks like each of them, about. Distances are unknown."""
+        """Scale the counts of each chunk by a factor, rounded. Distances become unknown."""
         at_pivots = np.repeat(factors, self.sizes)
         return replace(
             self,
@@ -236,7 +239,7 @@ class Cuts(AtPivots):
 
 
 def multiplied(counts: IntArray, factors: FloatArray) -> IntArray:
-    """Counts times factors, rounded."""
+    """Multiply counts by factors, and round."""
     return np.rint(counts * factors).astype(np.int64)
 
 
@@ -244,15 +247,15 @@ def multiplied(counts: IntArray, factors: FloatArray) -> IntArray:
 class Brackets(Arrays):
     """Intervals proven to hold the wanted order statistics, as cells between counted values.
 
-    A bracket (lo, hi] is a run of neighbouring cells and their ends. Overlapping
-    brackets share cells; values known to be tied are ends, so they are counted and never gathered.
+    A bracket (lo, hi] is a run of neighbouring cells and their ends. Overlapping brackets share
+    cells. Values known to be tied are ends, so they are counted and never gathered.
 
     Parameters
     ----------
     ends : ndarray, shape (E,), dtype of the chunks
         Ascending and distinct: values at which load 2 counts exactly.
     wanted : ndarray of bool, shape (E + 1,)
-        Whether the elements of open cell j, between ``ends[j - 1]`` and ``ends[j]``, are
+        True if the elements of open cell j, between ``ends[j - 1]`` and ``ends[j]``, are
         candidates. The first cell is open below, the last one above.
     """
 
@@ -260,24 +263,24 @@ class Brackets(Arrays):
     wanted: NDArray[np.bool_]
 
     tells_more: ClassVar[bool] = False
-    """Whether a tally at them says more than counts and candidates."""
+    """True if a tally at these brackets has more than counts and candidates."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether they leave nothing out for want of room."""
+        """True if the brackets leave nothing out for want of room."""
         return True
 
     @property
     def asked(self) -> NDArray[np.bool_]:
-        """Of which open cells a tally at them says more than how many elements there are."""
+        """Mask of the open cells for which a tally has more than the number of elements."""
         return self.wanted
 
     @classmethod
     def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:
-        """The brackets (lo, hi], by positions among distinct ascending `values`.
+        """Make the brackets (lo, hi], given as positions among distinct ascending `values`.
 
         Position -1 is open below, ``len(values)`` open above. `counted` are positions of further
-        values to make ends, heavily tied ones.
+        values to make ends, such as heavily tied ones.
         """
         given = np.concatenate([lo[lo >= 0], counted, hi[hi < len(values)]])
         ends = distinct_places(given, len(values))
@@ -285,8 +288,11 @@ class Brackets(Arrays):
 
 
 def distinct_places(places: IntArray, n: int) -> IntArray:
-    """The distinct ones of some of `n` places, ascending. Of 4 million among as many in 10 ms, for
-    which NumPy's hashing takes a second."""
+    """Sort some of `n` places and drop repeated ones.
+
+    A table of flags does that for 4 million places among as many in 10 ms; NumPy's hashing takes a
+    second.
+    """
     if len(places) < n // 64:
         return np.unique(places)
     flags = np.zeros(n, np.bool_)
@@ -295,10 +301,12 @@ def distinct_places(places: IntArray, n: int) -> IntArray:
 
 
 def covered(ends: IntArray, lo: IntArray, hi: IntArray) -> NDArray[np.bool_]:
-    """Which of the cells between `ends`, ascending, are between a `lo` and its `hi`, each of which
-    is an end or beyond all."""
-    # Count, at each cell, the brackets that begin and end there: covered if more have begun than
-    # ended.
+    """Mark the cells between ascending `ends` that lie between a `lo` and its `hi`.
+
+    Each `lo` and `hi` is an end, or is beyond all of them.
+    """
+    # Count, at each cell, the brackets that begin and end there. A cell is covered if more brackets
+    # have begun than ended.
     count = np.zeros(len(ends) + 2, np.int64)
     np.add.at(count, np.searchsorted(ends, lo, side="right"), 1)
     np.add.at(count, np.searchsorted(ends, hi, side="left") + 1, -1)
@@ -307,16 +315,17 @@ def covered(ends: IntArray, lo: IntArray, hi: IntArray) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally(Arrays):
-    """What load 2 finds at some brackets, in one chunk or in several together.
+    """Counts and candidates that load 2 finds at some brackets, in one chunk or several together.
 
     Parameters
     ----------
     below, upto : ndarray of int64, shape (E,)
-        How many valid elements are < and <= each end. Exact.
+        Number of valid elements < and <= each end. Exact.
     candidates : Candidates, dtype of the chunks
-        The elements of the wanted cells.
+        Elements of the wanted cells.
     n_valid, n_missing, n_left_out : int
-        Number of valid elements, of NaN or NaT, and of those that take no part.
+        Number of valid elements, of NaN or NaT, and of elements that take no part, such as masked
+        ones.
     """
 
     below: IntArray
@@ -328,7 +337,7 @@ class Tally(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The tally of all parts together, with candidates on the host unless it is one part."""
+        """Merge the tallies of all parts. Candidates move to the host unless there is one part."""
         if len(parts) == 1:
             return parts[0]
         candidates = np.concatenate([part.candidates.on_host() for part in parts])
@@ -342,21 +351,21 @@ class Tally(Arrays):
         )
 
     def columns(self) -> list[NDArray[Any]]:
-        """What is known of each candidate, on the host."""
+        """List the columns that describe the candidates, on the host."""
         return [self.candidates.on_host()]
 
     def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
-        """The tally with these candidates instead."""
+        """Replace the candidates by these columns."""
         return replace(self, candidates=HostCandidates(columns[0]))
 
     @property
     def held_bytes(self) -> int:
-        """Of the candidates, where these are."""
+        """Size of the candidates in bytes, wherever they are."""
         return len(self.candidates) * self.candidates.dtype.itemsize
 
 
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """The smallest and the largest number of a dtype."""
+    """Return the smallest and the largest value of a dtype."""
     if dtype.kind == "f":
         return dtype.type(-np.inf), dtype.type(np.inf)
     return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)

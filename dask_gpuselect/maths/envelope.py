@@ -1,8 +1,9 @@
-"""The bounds that the cuts of all chunks prove, and the brackets that follow from them.
+"""Bounds of the counts that the cuts of all chunks prove, and the brackets that follow from them.
 
-At any pivot y of all chunks, the elements up to y are counted from both sides: the cells that end
-up to it are below, and those that it lies in may be. That is the `Envelope`. The distances of the
-cells narrow what it proves (`Distances`).
+At any pivot y of all chunks, the number of elements up to y is bounded from both sides: cells that
+end at y or before are counted as a whole, and cells that contain y count as a whole for the upper
+bound and not at all for the lower one. These bounds are the `Envelope`. The sums of distances in
+the cells narrow it (`CellDistances`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ CutsOf = TypeVar("CutsOf", bound=Cuts)
 # alone decide.
 NARROW_AT_MOST = 1 << 26
 
-# From so many pivots on, for so few ranks, those far from all of them are left out, by a look at
-# one in 16: three quantiles of 131,000 pivots take 3.4 ms instead of 8.1. 1,001 would take longer.
+# With so many pivots or more, and so few ranks or fewer, pivots far from all ranks are dropped
+# first, by a pass over one in 16: three quantiles of 131,000 pivots take 3.4 ms instead of 8.1.
+# 1,001 quantiles would take longer.
 THIN_FROM = 1 << 14
 THIN_FOR = 16
 THIN = 16
@@ -44,18 +46,18 @@ def find_brackets(
     Parameters
     ----------
     cuts : Cuts
-        Of all chunks.
+        Cuts of all chunks.
     first, last : ndarray of int64, shape (n_q,)
         Ranks, 0-based, ``0 <= first <= last < n``. ``last - first`` is 0 or 1: the two neighbours
         of a quantile.
     use_distances : bool
-        Whether distances may narrow what counts alone prove. They never widen it.
+        True if distances may narrow what counts alone prove. They never widen it.
 
     Returns
     -------
     Brackets
-        Of every rank named. With n elements in all and m evenly spaced pivots in every chunk, each
-        bracket has at most about 1.09 n/m candidates by counts alone.
+        Brackets of all these ranks. With n elements in all and m evenly spaced pivots in every
+        chunk, each bracket has at most about 1.09 n/m candidates by counts alone.
 
     Notes
     -----
@@ -75,8 +77,10 @@ def find_brackets(
 def positions_of(
     cuts: Cuts, envelope: Envelope, first: IntArray, last: IntArray, *, use_distances: bool = True
 ) -> tuple[IntArray, IntArray]:
-    """Between which of the distinct pivots the order statistics of these ranks lie: see
-    `Envelope.positions`."""
+    """Find positions of distinct pivots between which the order statistics of these ranks lie.
+
+    As `Envelope.positions`, and narrowed by distances where that is worth its time.
+    """
     lo, hi = envelope.positions(first, last)
     if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
         distances = CellDistances.of(cuts, envelope)
@@ -89,13 +93,16 @@ def positions_of(
 class Ranges(Arrays):
     """Ranges of values, each proven to hold what some bracket needs.
 
-    Pivots far from all of them change no bracket: what they count is on one side of it.
+    Pivots far from all ranges change no bracket: all elements that they count are on one side of
+    it.
 
     Parameters
     ----------
     n_ranges : int
+        Number of ranges.
     lows, highs : ndarray, dtype of the chunks
-        The ends of the ranges below and above, ascending. A range that is open has none.
+        Lower and upper ends of the ranges, each ascending. A range that is open on a side has no
+        end there.
     """
 
     n_ranges: int
@@ -104,23 +111,26 @@ class Ranges(Arrays):
 
     @classmethod
     def between(cls, values: NDArray[Any], lo: IntArray, hi: IntArray) -> Ranges:
-        """By positions among distinct ascending `values`, ``lo < hi``: -1 is open below,
-        ``len(values)`` open above."""
+        """Make ranges from positions among distinct ascending `values`, ``lo < hi``.
+
+        Position -1 is open below, ``len(values)`` open above.
+        """
         lows, highs = values[lo[lo >= 0]], values[hi[hi < len(values)]]
         return cls(len(lo), np.sort(lows), np.sort(highs))
 
     @classmethod
     def of_ranks(cls, cuts: Cuts, first: IntArray, last: IntArray) -> Ranges:
-        """Of the brackets of some ranks, by the cuts of all chunks at some of their pivots."""
+        """Find ranges around the brackets of some ranks, by cuts of all chunks at some pivots."""
         if len(first) == 0:
             return cls(0, cuts.pivots[:0], cuts.pivots[:0])
         envelope = Envelope.of(cuts)
         return cls.between(envelope.values, *envelope.positions(first, last))
 
     def around(self, cuts: Cuts) -> Cuts:
-        """The cuts with only those pivots whose cells reach into a range."""
-        # A cell lies beside all ranges if as many have ended up to its begin as have begun before
-        # its end. Ranges of no low end begin before all, and those of no high end never do.
+        """Drop all pivots but those whose cells reach into a range."""
+        # A cell lies beside all ranges if as many ranges have ended up to its begin as have begun
+        # before its end. Ranges without a low end have begun before all cells, and those without a
+        # high end never end.
         n_open = self.n_ranges - len(self.lows)
         begun = n_open + np.searchsorted(self.lows, cuts.pivots, side="left")
         ended = np.searchsorted(self.highs, cuts.pivots, side="right")
@@ -132,7 +142,7 @@ class Ranges(Arrays):
 
 @over_slots
 def thinned(cuts: CutsOf, step: int) -> CutsOf:
-    """The cuts at every `step`-th pivot of each chunk, the first one among them."""
+    """Take every `step`-th pivot of each chunk, beginning with the first."""
     if step == 1:
         return cuts
     place = np.arange(len(cuts.pivots)) - np.repeat(np.cumsum(cuts.sizes) - cuts.sizes, cuts.sizes)
@@ -140,7 +150,7 @@ def thinned(cuts: CutsOf, step: int) -> CutsOf:
 
 
 def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
-    """The cuts at some of their pivots, with distances where the pivot before is kept too."""
+    """Take some of the pivots, with distances where the pivot before is taken too."""
     n_kept = np.append(np.int64(0), np.cumsum(is_kept, dtype=np.int64))
     stops = np.cumsum(cuts.sizes)
     follows = np.append(np.False_, is_kept[:-1])
@@ -152,14 +162,14 @@ def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
 def guess_brackets(
     look: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
 ) -> tuple[Brackets, float]:
-    """Brackets that hold the wanted order statistics with near certainty, from a random sample.
+    """Bracket the wanted order statistics with near certainty, by a random sample.
 
     Parameters
     ----------
     look : callable
-        Positions in the sorted sample to the elements there, on the host.
+        Function from positions in the sorted sample to the elements there, on the host.
     size : int
-        Of the sample: valid elements, drawn at the same rate everywhere.
+        Number of elements of the sample: valid ones, drawn at the same rate everywhere.
     first, last : ndarray of int64
         Ranks of the sample where the wanted quantiles are, as for `find_brackets`.
 
@@ -168,7 +178,7 @@ def guess_brackets(
     brackets : Brackets
         Nothing is proven: load 2 counts whether they hold.
     share : float
-        The candidates' share of all elements will be about this at most.
+        Share of all elements that are candidates, about and at most.
     """
     if len(first) == 0:
         return Brackets(look(first), np.zeros(1, np.bool_)), 0.0
@@ -179,12 +189,13 @@ def guess_brackets(
 def brackets_at(
     look: Callable[[IntArray], NDArray[Any]], size: int, lo: IntArray, hi: IntArray
 ) -> Brackets:
-    """The brackets (lo, hi], by positions in a sorted sample; see `guess_brackets`.
+    """Make the brackets (lo, hi] from positions in a sorted sample; see `guess_brackets`.
 
     Position -1 is open below, `size` open above.
     """
-    # A value is counted, not gathered, if it is more than one in eight of what a bracket holds, or
-    # so: found at two neighbouring positions of those that divide the bracket in sixteen.
+    # A value becomes an end, and so is counted and not gathered, if more than about one in eight of
+    # the elements of a bracket equal it: that is, if it is found at two neighbouring ones of the
+    # positions that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
     places = np.clip(positions, 0, size - 1)
     values, found = np.unique(look(places.ravel()), return_inverse=True)
@@ -198,17 +209,16 @@ def brackets_at(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownAtPivots:
-    """What each chunk knows, at its own pivots, of a sum that grows with every element: their
-    number, or what they weigh.
+    """Bounds at each chunk's own pivots of a measure: the number of its elements, or their weight.
 
     Parameters
     ----------
     least_upto : ndarray of int64, shape (P,)
-        Of the elements <= the pivot, at least.
+        Lower bound of the measure of the elements <= the pivot.
     most_below, most_upto : ndarray of int64, shape (P,)
-        Of those < and <= the pivot, at most.
+        Upper bounds of the measure of those < and <= the pivot.
     most : ndarray of int64, shape (B,)
-        Of all of a chunk, at most.
+        Upper bound of the measure of all elements of a chunk.
     """
 
     least_upto: IntArray
@@ -219,26 +229,32 @@ class KnownAtPivots:
     def bounds(
         self, cuts: Cuts, order: IntArray, is_last: NDArray[np.bool_]
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """Bounds of the sum over all chunks up to every distinct pivot; and how much less than the
-        upper one the sum is below it.
+        """Bound the measure of all chunks up to every distinct pivot.
 
         Parameters
         ----------
         order : ndarray of int64
-            Of the pivots of all chunks.
+            Order of the pivots of all chunks.
         is_last : ndarray of bool
-            Which of the ordered pivots are the last of their value.
+            True for the ordered pivots that are the last of their value.
+
+        Returns
+        -------
+        lower, upper : ndarray of int64
+            Bounds of the measure of the elements up to each distinct pivot.
+        ties : ndarray of int64
+            Difference between `upper` and the upper bound below the pivot.
         """
 
         def summed(column: IntArray) -> IntArray:
-            # One column at a time: of very many pivots each is as large as the pivots.
+            # One column at a time: with very many pivots each is as large as the pivots.
             return np.asarray(np.cumsum(column[order])[is_last])
 
         lower = summed(self.least_upto - _previous(cuts, self.least_upto, 0))
         upper = summed(self.most_upto - self.most_below)
         ties = np.diff(upper, prepend=np.int64(0))
-        # A cell is open at y if it begins before y and ends after it: its elements may be up to y,
-        # or not.
+        # A cell is open at y if it begins before y and ends after it: its elements may or may not
+        # be up to y.
         opened = summed(_next(cuts, self.most_below, self.most) - self.most_upto)
         upper[1:] += opened[:-1]
         upper += int(self.most_below[_firsts(cuts)].sum())  # cells before a chunk's first pivot
@@ -254,14 +270,14 @@ class Envelope:
     values : ndarray, shape (K,)
         The distinct pivots, ascending.
     lower, upper : ndarray of int64, shape (K,)
-        ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending. Of cuts in doubt they may be
-        less than none and more than all.
+        ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending. If the cuts have a `doubt`,
+        they may be below 0 and above the number of elements.
     ties : ndarray of int64, shape (K,)
-        Elements known to equal the value.
+        Number of elements known to equal the value.
     position : ndarray of int64, shape (P,)
-        Where each pivot of the cuts stands in `values`.
+        Position of each pivot of the cuts in `values`.
     inside : ndarray of int64, shape (P,)
-        Elements of the open cell that ends at each pivot.
+        Number of elements of the open cell that ends at each pivot.
     """
 
     values: NDArray[Any]
@@ -290,43 +306,47 @@ class Envelope:
         return cls(values, lower, upper, ties, position, inside)
 
     def bounds(self, cuts: Cuts, sums: KnownAtPivots) -> tuple[IntArray, IntArray, IntArray]:
-        """As `KnownAtPivots.bounds`, of other sums than the counts and of the same cuts."""
+        """Bound other sums than the counts of the same cuts, as `KnownAtPivots.bounds` does."""
         order = np.argsort(self.position, kind="stable")
         return sums.bounds(cuts, order, _is_last(self.position[order]))
 
     def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
-        """Between which of the values the order statistics of these ranks lie."""
+        """Find positions between which the order statistics of these ranks lie."""
         return positions_among(self.lower, self.upper, first, last)
 
 
 def positions_among(
     least_upto: IntArray, most_upto: IntArray, first: IntArray, last: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Of each pair of ranks the last value that certainly leaves `first` above it, or -1, and the
-    first that certainly has `last` below or at it, or their number; by bounds of the number of
-    elements up to each value."""
+    """Find positions between which order statistics lie, by bounds of the counts at each value.
+
+    For each pair of ranks these are the last value with surely at most `first` elements up to it,
+    or -1, and the first value with surely more than `last` elements up to it, or the number of
+    values.
+    """
     lo = np.searchsorted(most_upto, first, side="right") - 1
     return lo, np.searchsorted(least_upto, last + 1, side="left")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellDistances:
-    """The cells whose distances say more than their counts, and what they say.
+    """Cells whose distances tell more than their counts, and these distances.
 
-    A cell (a, b) with c elements of distance d to b, and a < y < b: were j of them up to y, then d
-    would be at least j (b - y), and at most j (y - a) + c (b - y). So j is at most d / (b - y) and
-    at least (d - c (b - y)) / (y - a): the two cutting planes at a and b, seen from y.
+    Take a cell (a, b) with c elements whose distances to b add up to d, and a < y < b. If j of the
+    elements were up to y, d would be at least j (b - y), and at most j (y - a) + c (b - y). So j is
+    at most d / (b - y) and at least (d - c (b - y)) / (y - a): the two cutting planes at a and b,
+    seen from y.
 
     Parameters
     ----------
     envelope : Envelope
-        What counts alone prove.
+        Bounds by counts alone.
     begin, end : ndarray of int64, shape (C,)
         Positions of a and b among the distinct pivots; there is a pivot between them.
     inside : ndarray of int64, shape (C,)
-        c.
+        Number c of elements.
     distance, slack : ndarray of float64, shape (C,)
-        d and its error, finite, as is the width b - a.
+        Sum d and its error, finite, as is the width b - a.
     """
 
     envelope: Envelope
@@ -347,13 +367,12 @@ class CellDistances:
         return every._select(np.flatnonzero(informs))
 
     def narrow(self, lo: int, hi: int, first: int, last: int) -> tuple[int, int]:
-        """The narrowest bracket of ranks `first` to `last` within positions (lo, hi], by
-        bisection."""
+        """Find the narrowest bracket of ranks `first` to `last` within (lo, hi], by bisection."""
         if hi - lo <= 1:
             return lo, hi
         overlaps = np.flatnonzero((self.begin < hi - 1) & (self.end > lo + 1))
         if len(overlaps) == 0:
-            return lo, hi  # counts alone say it
+            return lo, hi  # no cell tells more than its counts
         cells = self._select(overlaps)
         low, high = lo, hi - 1
         while low < high:
@@ -366,7 +385,7 @@ class CellDistances:
         return lo, low
 
     def most(self, y: int) -> int:
-        """At most how many elements of all chunks are up to pivot `y` (a position)."""
+        """Bound from above how many elements of all chunks are up to pivot `y` (a position)."""
         is_open, inside, _, distance, _, to_end = self._open(y)
         with np.errstate(over="ignore"):
             most = np.floor(distance / to_end * ROUND_UP)
@@ -374,7 +393,7 @@ class CellDistances:
         return int(self.envelope.upper[y]) - int((self.inside[is_open] - certain).sum())
 
     def least(self, y: int) -> int:
-        """At least how many elements of all chunks are up to pivot `y` (a position)."""
+        """Bound from below how many elements of all chunks are up to pivot `y` (a position)."""
         _, inside, distance, _, to_begin, to_end = self._open(y)
         with np.errstate(over="ignore", invalid="ignore"):
             least = (distance - inside * to_end * ROUND_UP) / to_begin
@@ -394,8 +413,11 @@ class CellDistances:
     def _open(
         self, y: int
     ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-        """The cells open at y: which, their counts, their distances at least and at most, and y's
-        own distances to their ends."""
+        """Find the cells that are open at y.
+
+        Returns which cells these are, their counts, lower and upper bounds of their distances, and
+        the distances of y to their begins and to their ends.
+        """
         values = self.envelope.values
         is_open = np.flatnonzero((self.begin < y) & (y < self.end))
         to_begin = exact_gap(values[self.begin[is_open]], values[y])
@@ -408,8 +430,7 @@ class CellDistances:
 
 
 def exact_gap(low: Any, high: Any) -> FloatArray:
-    """``high - low`` as float64 to a relative error of 2**-53, for any ``low <= high`` of a real
-    dtype."""
+    """Compute ``high - low`` for ``low <= high`` of a real dtype, to a relative error of 2**-53."""
     low, high = np.asarray(low), np.asarray(high)
     if low.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
@@ -419,27 +440,30 @@ def exact_gap(low: Any, high: Any) -> FloatArray:
 
 
 def cells_between(envelope: Envelope, lo: IntArray, hi: IntArray, counted: IntArray) -> Brackets:
-    """The cells that cover the brackets (lo, hi] (positions; -1 and K mean open below and above),
-    with `counted` as further ends."""
+    """Make the brackets (lo, hi] from positions, without cells that are surely empty.
+
+    Position -1 is open below, K open above. `counted` are positions of further ends.
+    """
     brackets = Brackets.covering(envelope.values, lo, hi, counted=counted)
     ends = np.searchsorted(envelope.values, brackets.ends)
     return replace(brackets, wanted=brackets.wanted & (most_inside(envelope, ends) > 0))
 
 
 def tied_inside(envelope: Envelope, lo: IntArray, hi: IntArray) -> IntArray:
-    """Positions inside brackets (lo, hi] of pivots that may have too many ties to be gathered.
+    """Find pivots inside brackets (lo, hi] that may have too many ties to gather, as positions.
 
     Where ties are heavy, rank and bounds can disagree about a pivot inside a bracket. At most one
-    such pivot holds more ties than the cells open there, and it is the first: any later one has all
-    ties of those between it and the first above the first's lower bound and below the rank. So
-    making the first an end is enough to keep candidates bounded on any data.
+    such pivot has more ties than the cells open there have elements, and it is the first. For any
+    later one, all ties of the pivots between it and the first would have to lie above the lower
+    bound of the first and below the rank. So making the first one an end is enough to bound the
+    number of candidates on any data.
     """
     tied = lo + 1
     return tied[(tied < hi) & (envelope.ties[np.minimum(tied, len(envelope.ties) - 1)] > 1)]
 
 
 def most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
-    """The most elements that can lie in each open cell between neighbouring ends (positions)."""
+    """Bound from above the elements in each open cell between neighbouring ends (positions)."""
     n_valid = np.int64(np.iinfo(np.int64).max)
     most_below = np.append(envelope.upper[ends] - envelope.ties[ends], n_valid)
     least_upto = np.append(np.int64(0), envelope.lower[ends])
@@ -447,19 +471,21 @@ def most_inside(envelope: Envelope, ends: IntArray) -> IntArray:
 
 
 def _is_last(ordered: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of some ordered values are the last of those that equal them."""
+    """Mark the ordered values that are the last of those that equal them."""
     return np.append(ordered[1:] != ordered[:-1], np.True_)[: len(ordered)]
 
 
 def _firsts(cuts: Cuts) -> IntArray:
-    """Index of the first pivot of every chunk that has any."""
+    """Find the index of the first pivot of every chunk that has any."""
     starts = np.cumsum(cuts.sizes) - cuts.sizes
     return np.asarray(starts[cuts.sizes > 0])
 
 
 def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
-    """A column of the cuts, one pivot earlier in the same chunk; `at_first` for a chunk's first
-    pivot."""
+    """Return for each pivot what a column has at the previous pivot of the same chunk.
+
+    The first pivot of a chunk gets `at_first`.
+    """
     previous = np.empty_like(column)
     previous[1:] = column[:-1]
     previous[_firsts(cuts)] = at_first
@@ -467,8 +493,10 @@ def _previous(cuts: Cuts, column: IntArray, at_first: int) -> IntArray:
 
 
 def _next(cuts: Cuts, column: IntArray, at_last: IntArray) -> IntArray:
-    """A column of the cuts, one pivot later in the same chunk; a chunk's `at_last` for its last
-    pivot."""
+    """Return for each pivot what a column has at the next pivot of the same chunk.
+
+    The last pivot of a chunk gets the chunk's `at_last`.
+    """
     following = np.empty_like(column)
     following[:-1] = column[1:]
     has_pivots = cuts.sizes > 0

@@ -1,9 +1,9 @@
-"""Exact sums, the same to the last bit under any chunking, and what is compared with them.
+"""Exact sums, the same to the last bit under any chunking, and thresholds to compare them with.
 
 A finite float is a whole number of small units, and so are its square and its products with others.
-So their sums are integers (Kulisch's accumulator; Neal 2015): too large for int64, and kept in
-digits of 32 bits. Whatever the order, the magnitudes or the cancellation, nothing is rounded before
-the end.
+So their sums are integers (Kulisch's accumulator; Neal 2015). They are too large for int64, and
+stored in digits of 32 bits. Whatever the order, the magnitudes or the cancellation, nothing is
+rounded before the end.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ DIGIT = 32  # bits
 MASK = (1 << DIGIT) - 1
 LEAST = -1074  # the exponent of the last bit of the smallest float64
 
-# Kernels add up rows of digits: of elements, of products of two, and of three. So many of these
-# digits are behind the binary point, and so many hold sums of 2**63 elements of any magnitude.
+# Kernels add up rows of digits: of elements, of products of two, and of three. A row has so many
+# digits behind the binary point, and so many digits in all, enough for sums of 2**63 elements of
+# any magnitude.
 TOTAL_POINT, TOTAL_DIGITS = 34, 68
 SQUARE_POINT, SQUARE_DIGITS = 2 * TOTAL_POINT, 2 * TOTAL_DIGITS
 CUBE_POINT, CUBE_DIGITS = 3 * TOTAL_POINT, 3 * TOTAL_DIGITS
-# Where the bits of a float64 begin: this more than its biased exponent, and twice it in squares.
+# Bits of a float64 begin at its biased exponent plus this; those of a square, at twice that sum.
 OFFSET = DIGIT * TOTAL_POINT - 1075
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactSums(Arrays):
-    """A table of exact numbers, whole multiples of ``2**(32 * first)``.
+    """Table of exact numbers, whole multiples of ``2**(32 * first)``.
 
     Parameters
     ----------
     first : int
-        The place of the lowest digit.
+        Place of the lowest digit.
     digits : ndarray of uint32 or int64, shape (n_digits, *table)
-        The lowest first, each of 32 bits; of a negative number, the highest is negative.
+        Digits of 32 bits, the lowest first. The highest digit of a negative number is negative.
     """
 
     first: int
@@ -65,7 +66,7 @@ class ExactSums(Arrays):
         for start in range(0, len(group), AT_ONCE):
             some = slice(start, start + AT_ONCE)
             number = reduce(Wide.times, [Wide.of(factor[some]) for factor in factors])
-            # Zeros, whose place may be any, begin anywhere.
+            # A zero may have any place, so its place is clipped to the table.
             place = np.clip(number.begin // DIGIT, first, last) - first + group[some] * n_digits
             for i, part in enumerate(number.parts()):
                 np.add.at(flat, place + i, part)
@@ -73,8 +74,11 @@ class ExactSums(Arrays):
 
     @classmethod
     def of_table(cls, table: IntArray, point: int) -> Self:
-        """Read sums from what kernels have added up: rows of digits, of which so many are behind
-        the binary point, and which may be negative and larger than 32 bits."""
+        """Read sums from the rows of digits that kernels have added up.
+
+        `point` digits of a row are behind the binary point. Digits may be negative and larger than
+        32 bits.
+        """
         some = np.flatnonzero(table.reshape(-1, table.shape[-1]).any(axis=0))
         if not len(some):
             return cls.zeros(table.shape[:-1])
@@ -84,7 +88,7 @@ class ExactSums(Arrays):
 
     @classmethod
     def carried(cls, first: int, digits: IntArray) -> Self:
-        """Make numbers of digits of any size; they have one more."""
+        """Carry digits of any size to digits of 32 bits; the result has one more."""
         found = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
         found[:-1] = digits
         columns = found.reshape(len(found), -1)
@@ -95,7 +99,7 @@ class ExactSums(Arrays):
 
     @classmethod
     def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
-        """Read Python's integers, in units of ``2**(32 * unit)``."""
+        """Convert Python integers, in units of ``2**(32 * unit)``."""
         size = max((int(each).bit_length() for each in numbers), default=0) // DIGIT + 1
         text = b"".join(int(each).to_bytes(4 * size, "little", signed=True) for each in numbers)
         words = np.frombuffer(text, "<u4").reshape(-1, size).T.astype(np.int64)
@@ -104,7 +108,7 @@ class ExactSums(Arrays):
 
     @classmethod
     def sum(cls, parts: Sequence[Self]) -> Self:
-        """Add up the numbers at each place of several tables."""
+        """Add up several tables, place by place."""
         first, n = _span(parts)
         total = np.zeros((n, *parts[0].shape), np.int64)
         for part in parts:
@@ -113,7 +117,7 @@ class ExactSums(Arrays):
 
     @classmethod
     def joined(cls, pieces: Sequence[Self]) -> Self:
-        """Put tables behind one another, along their first axis."""
+        """Concatenate tables along their first axis."""
         first, n = _span(pieces)
         return cls(first, np.concatenate([piece.aligned(first, n) for piece in pieces], 1)).packed()
 
@@ -125,7 +129,7 @@ class ExactSums(Arrays):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Self:
-        """Take some of the table."""
+        """Take a part of the table."""
         index = index if isinstance(index, tuple) else (index,)
         return type(self)(self.first, self.digits[:, *index])
 
@@ -139,24 +143,24 @@ class ExactSums(Arrays):
         return self.carried(first, self.aligned(first, n) - other.aligned(first, n)).trimmed()
 
     def where(self, mask: NDArray[np.bool_]) -> Self:
-        """Take the numbers at some places, and zeros at others."""
+        """Take the numbers at places where the mask is True, and zeros elsewhere."""
         return type(self)(self.first, np.where(mask, self.digits, self.digits.dtype.type(0)))
 
     def running(self) -> Self:
-        """Add up the numbers before each place of one axis; and behind the last."""
+        """Add up the numbers before each place of a one-dimensional table, and behind the last."""
         digits = np.zeros((len(self.digits), len(self) + 1), np.int64)
         np.cumsum(self.digits, axis=1, out=digits[:, 1:])
         return self.carried(self.first, digits).packed()
 
     def of_runs(self, begins: IntArray) -> Self:
-        """Add up neighbouring numbers of one axis, from each of some places to the next."""
+        """Add up neighbouring numbers of a one-dimensional table, from each begin to the next."""
         if not len(begins):
             return self.zeros((0,))
         digits = np.add.reduceat(self.digits.astype(np.int64), begins, axis=1)
         return self.carried(self.first, digits).packed()
 
     def aligned(self, first: int, n_digits: int) -> IntArray:
-        """Give the digits from another place on, which has to be before these."""
+        """Return the digits from a lower place `first` on, padded with zeros."""
         digits = np.zeros((n_digits, *self.shape), np.int64)
         digits[self._places(first)] = self.digits
         return digits
@@ -166,7 +170,7 @@ class ExactSums(Arrays):
         return slice(start, start + len(self.digits))
 
     def trimmed(self) -> Self:
-        """Leave out digits that are zero in all numbers, at both ends."""
+        """Drop digits that are zero in all numbers, at both ends."""
         start, stop = 0, len(self.digits)
         while start < stop and not self.digits[stop - 1].any():
             stop -= 1
@@ -175,19 +179,19 @@ class ExactSums(Arrays):
         return type(self)(self.first + start if start < stop else 0, self.digits[start:stop])
 
     def packed(self) -> Self:
-        """Give the same numbers in less memory."""
+        """Convert the digits to the form with the least memory."""
         found = self.trimmed()
         kind = np.int64 if found.is_negative.any() else np.uint32
         return type(self)(found.first, found.digits.astype(kind))
 
     def times(self, q: float) -> Self:
-        """Multiply exactly with a float64, from 0 to 1."""
+        """Multiply exactly with a float64 between 0 and 1."""
         p, denominator = q.as_integer_ratio()
         places, shift = divmod(1 - denominator.bit_length(), DIGIT)
         return self._times([(p << shift) >> HALF * i & HALF_MASK for i in range(6)], places)
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
-        """Multiply with numbers from 0 to 1 at each place, these rounded to ``2**-48``."""
+        """Multiply each place with a number between 0 and 1, rounded to ``2**-48`` first."""
         whole = np.rint(shares * 2.0**48).astype(np.int64)
         return self._times([0, *(whole >> HALF * i & HALF_MASK for i in range(4))], -2)
 
@@ -222,8 +226,10 @@ class ExactSums(Arrays):
         return np.asarray(~self.digits.any(axis=0))
 
     def whole(self, more: NDArray[np.bool_]) -> Self:
-        """Find the least integers that are no less; or, where `more`, that are larger. Of numbers
-        that are not negative."""
+        """Round up to integers; where `more`, to the next larger integer in any case.
+
+        The numbers must not be negative.
+        """
         one = np.zeros((1, *self.shape), np.int64)
         first, n = _span([self, type(self)(0, one)])
         digits = self.aligned(first, n)
@@ -239,20 +245,23 @@ class ExactSums(Arrays):
         return self.carried(self.first, self.digits + added)
 
     def has_bit(self, place: IntArray) -> NDArray[np.bool_]:
-        """Tell whether a bit is set, counted from the lowest."""
+        """Return whether a bit is set, counted from the lowest bit."""
         place = np.maximum(place, 0)
         digit = np.take_along_axis(self.digits, (place // DIGIT)[None], axis=0)[0]
         return np.asarray((digit >> place % DIGIT & 1) != 0)
 
     def last_bit(self) -> IntArray:
-        """Find the place of the last of the 53 bits that the numbers have as floats; 0 for zero."""
+        """Find the place of the last of the 53 bits that each number has as a float; 0 for zero."""
         (highest,), top, _ = self.leading_digits(1)
         found = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
         return np.asarray(np.maximum(found, 0))
 
     def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
-        """Give the highest n digits of each number, the highest first; the place of that among the
-        digits, 0 for zero; and whether all others are zero."""
+        """Return the highest n digits of each number, the highest first.
+
+        Also return the place of the highest among the digits (0 for zero), and whether all other
+        digits are zero.
+        """
         digits = self.digits if len(self.digits) else np.zeros((1, *self.shape), np.int64)
         some = digits != 0
         top = np.maximum(len(digits) - 1 - np.argmax(some[::-1], axis=0), 0)
@@ -263,16 +272,17 @@ class ExactSums(Arrays):
         return found, top, ~some.any(axis=0) | (np.argmax(some, axis=0) > top - n)
 
     def magnitude(self) -> Self:
-        """Leave out the signs."""
+        """Compute absolute values."""
         if not self.is_negative.any():
             return self
         times = np.where(self.is_negative, -1, 1)
         return self.carried(self.first, self.digits * times).trimmed()
 
     def integers(self, unit: int) -> NDArray[np.object_]:
-        """Give Python's integers, in units of ``2**(32 * unit)``, of which all are multiples.
+        """Convert to Python integers, in units of ``2**(32 * unit)``, of which all are multiples.
 
-        Digits are read as bytes: of 135 of them in a twentieth of the time of adding them up.
+        Digits are read as bytes: with 135 digits that takes a twentieth of the time of adding them
+        up.
         """
         found = np.zeros(math.prod(self.shape), object)
         if len(self.digits):
@@ -286,8 +296,10 @@ class ExactSums(Arrays):
         return found.reshape(self.shape)
 
     def rounded(self) -> FloatArray:
-        """Round each number once to float64; inf beyond the largest. Of multiples of the smallest
-        float64 that are not negative."""
+        """Round each number once to float64; inf beyond the largest.
+
+        The numbers must be multiples of the smallest float64 and not negative.
+        """
         if math.prod(self.shape) <= FEW:
             units = self.integers(self.first).ravel().tolist()
             found = [_as_float(each, DIGIT * self.first) for each in units]
@@ -296,7 +308,7 @@ class ExactSums(Arrays):
         bits = np.frexp(a.astype(np.float64))[1]  # of the highest digit
         shift = np.clip(DIGIT - bits, 0, DIGIT - 1).astype(np.uint64)
         whole = (a << DIGIT | b).astype(np.uint64) << shift | (c >> bits).astype(np.uint64)
-        # The last of 64 bits says whether there are more, so the next rounding is as of all.
+        # The last of the 64 bits tells whether any lower bit is set, so the next rounding is right.
         is_more = ~is_all | ((c & (1 << bits) - 1) != 0)
         whole |= is_more.astype(np.uint64)
         exponent = DIGIT * (self.first + top - 1) - shift.astype(np.int64)
@@ -304,7 +316,7 @@ class ExactSums(Arrays):
             return np.asarray(np.ldexp(whole.astype(np.float64), exponent))
 
     def leading(self) -> tuple[FloatArray, IntArray]:
-        """Give the numbers as floats times ``2**(32 * place)``, to 64 bits and more; 0 for zero."""
+        """Return the numbers as floats times ``2**(32 * place)``, to 64 bits; 0 for zero."""
         digits, top, _ = self.leading_digits(3)
         scales = 2.0 ** (-DIGIT * np.arange(3))
         found: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
@@ -313,11 +325,11 @@ class ExactSums(Arrays):
 
 HALF = DIGIT // 2
 HALF_MASK = (1 << HALF) - 1
-AT_ONCE = 1 << 14  # numbers whose digits are looked at together
+AT_ONCE = 1 << 14  # numbers whose digits are computed together
 
 
-# Numbers that Python's integers round in less time than NumPy's 30 calls take: 22 in 0.05 ms, where
-# these took 0.3.
+# Up to so many numbers, rounding Python integers is faster than NumPy's 30 calls: 22 numbers take
+# 0.05 ms instead of 0.3.
 FEW = 64
 
 
@@ -330,7 +342,7 @@ def _as_float(number: int, exponent: int) -> float:
 
 
 def _span(parts: Sequence[ExactSums]) -> tuple[int, int]:
-    """Find the lowest place of all numbers, and how many digits they have together."""
+    """Find the lowest place of all numbers, and how many digits they span together."""
     some = [part for part in parts if len(part.digits)]
     first = min((part.first for part in some), default=0)
     return first, max((part.first + len(part.digits) for part in some), default=0) - first
@@ -348,7 +360,10 @@ def _begins(values: NDArray[Any]) -> tuple[int, int]:
 
 
 class Wide(NamedTuple):
-    """Finite numbers: ``sign * 2**begin`` times what limbs of 32 bits make, the lowest first."""
+    """Finite numbers as a sign, a power of two and limbs: ``sign * 2**begin * whole number``.
+
+    The limbs have 32 bits, the lowest first.
+    """
 
     sign: IntArray
     begin: IntArray
@@ -384,8 +399,10 @@ class Wide(NamedTuple):
         return type(self)(self.sign * other.sign, self.begin + other.begin, limbs)
 
     def parts(self) -> list[IntArray]:
-        """Give what each number has in the digit where it begins, and in each of the next ones: 33
-        bits at most."""
+        """Split each number into the digits it has bits in, from the one where it begins.
+
+        Each part has at most 33 bits.
+        """
         shift = (self.begin % DIGIT).astype(np.uint64)
         found, carry = [], np.zeros_like(shift)
         for limb in self.limbs:
@@ -399,14 +416,14 @@ U_MASK, U_DIGIT = np.uint64(MASK), np.uint64(DIGIT)
 
 
 def two_sum(a: FloatArray, b: Any) -> tuple[FloatArray, FloatArray]:
-    """Give sums and their rounding errors (Knuth, volume 2, 4.2.2)."""
+    """Compute sums and their rounding errors (Knuth, volume 2, 4.2.2)."""
     total = a + b
     rest = total - a
     return total, (a - (total - rest)) + (b - rest)
 
 
 def product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Products and their rounding errors (Dekker 1971; Veltkamp's splitting)."""
+    """Compute products and their rounding errors (Dekker 1971; Veltkamp's splitting)."""
     found = a * b
     (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
     error = ((a_high * b_high - found) + a_high * b_low + a_low * b_high) + a_low * b_low
@@ -419,12 +436,12 @@ def _split(a: FloatArray) -> tuple[FloatArray, FloatArray]:
     return high, a - high
 
 
-# --- What sums are compared with ------------------------------------------------------------------
+# --- Thresholds for sums --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Sums that others have to reach, or to pass where `passes`."""
+    """Thresholds that other sums have to reach, or to exceed where `passes` is True."""
 
     sums: ExactSums
     passes: NDArray[np.bool_]
@@ -434,27 +451,27 @@ class Need:
         return cls(sums, np.zeros(sums.shape, np.bool_))
 
     def repeated(self, n: int) -> Self:
-        """The same for `n` rows, of one."""
+        """Repeat a threshold of one row for `n` rows."""
         digits = np.broadcast_to(self.sums.digits, (len(self.sums.digits), n))
         return type(self)(ExactSums(self.sums.first, digits), np.broadcast_to(self.passes, n))
 
     def minus(self, sums: ExactSums) -> Self:
-        """What is needed beside other sums."""
+        """Subtract other sums from the thresholds."""
         return type(self)(self.sums - sums, self.passes)
 
     @property
     def is_met(self) -> NDArray[np.bool_]:
-        """Whether nothing at all is needed."""
+        """Mask of the thresholds that even a sum of zero meets."""
         return self.sums.is_negative | (self.sums.is_zero & ~self.passes)
 
 
 def needs(weight: ExactSums, q: float) -> tuple[Need, Need]:
-    """What sums need to reach the share q of all weights, and to pass it.
+    """Compute the thresholds to reach the share q of all weights, and to exceed it.
 
-    Share and sums are exact, and compared when each is rounded to 53 bits: the 0.1 of a user is a
-    little more than a tenth, and of ten equal weights the first one is wanted. NumPy rounds the
-    share where it counts elements; so weights that are counts give what as many elements would. The
-    share 1 is that of all elements, however little the last one weighs.
+    Share and sums are exact, and compared when each is rounded to 53 bits. A user's 0.1 is a little
+    more than a tenth as a float, and yet of ten equal weights the first one is wanted. NumPy rounds
+    the share where it counts elements, so weights that are counts give the same result as repeated
+    elements. The share 1 is that of all elements, however little the last one weighs.
     """
     if q == 1:
         return Need.reached(weight), Need.reached(weight)
@@ -464,12 +481,12 @@ def needs(weight: ExactSums, q: float) -> tuple[Need, Need]:
     product = weight.times(q).trimmed()
     if q == 0:
         return Need.reached(product), Need(product, np.ones(product.shape, np.bool_))
-    # With two digits more, for what is less than the last bit.
+    # With two more digits, for the part of the product below its last bit.
     n = len(product.digits) + 3
     share = ExactSums(product.first - 2, product.aligned(product.first - 2, n))
     last, one = share.last_bit(), np.where(share.is_zero, 0, 1)
     bits = np.clip(last - DIGIT * np.arange(n).reshape(-1, *(1,) * last.ndim), 0, DIGIT)
-    lost = ExactSums(share.first, share.digits & ((1 << bits) - 1))  # of each digit
+    lost = ExactSums(share.first, share.digits & ((1 << bits) - 1))  # the bits that rounding drops
     share = ExactSums(share.first, share.digits - lost.digits)
     is_half = lost.has_bit(last - 1)
     is_up = is_half & (~lost.plus_bit(last - 1, -one).is_zero | share.has_bit(last))
@@ -478,38 +495,41 @@ def needs(weight: ExactSums, q: float) -> tuple[Need, Need]:
     last = share.last_bit()
     is_even = ~share.has_bit(last)
     is_power = share.plus_bit(last + 52, -one).is_zero
-    # Halfway to the numbers of 53 bits beside it: an even one takes what is halfway.
+    # The thresholds lie halfway to the neighbouring numbers of 53 bits. A sum exactly halfway is
+    # rounded to the even one.
     below, beyond = share.plus_bit(last - 1 - is_power, -one), share.plus_bit(last - 1, one)
     return Need(below, ~is_even), Need(beyond, is_even)
 
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """The running sums of the weights in the rows of a table.
+    """Running sums of the weights in the rows of a table.
 
     Parameters
     ----------
     exponent : int
-        They are whole multiples of ``2**exponent``.
+        The sums are whole multiples of ``2**exponent``.
     limbs : list of ndarray of int64, shape (n_rows, n)
-        Digits, the lowest first, of which the highest takes what is left. Mostly one or two.
+        Digits of 32 bits, the lowest first; the highest has all remaining bits. Mostly one or two.
     """
 
     exponent: int
     limbs: list[IntArray]
 
     def at(self, n: IntArray) -> ExactSums:
-        """The sums of the first `n` weights of each row; shape ``(n_rows,)`` or more axes."""
+        """Return the sums of the first `n` weights of each row, with the shape of `n`."""
         digits = np.array([np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs])
         return ExactSums.carried(0, digits).shifted(self.exponent).trimmed()
 
     def some(self, rows: IntArray) -> Self:
-        """Those of some rows."""
+        """Take some rows."""
         return type(self)(self.exponent, [limb[rows] for limb in self.limbs])
 
     def reach(self, need: Need) -> IntArray:
-        """How many weights of each row have sums that are not enough: so the next has. Shape
-        ``(n_rows,)``."""
+        """Count for each row the running sums that do not meet a threshold; shape ``(n_rows,)``.
+
+        The result is the place of the first running sum that meets it.
+        """
         is_met, sums = need.is_met, need.sums.trimmed()
         if is_met.any():
             sums = sums.where(~is_met)
@@ -533,8 +553,7 @@ class Running:
         return np.where(is_met, 0, low)
 
     def _limbs_of(self, sums: ExactSums) -> list[IntArray]:
-        """Give whole numbers of units, in limbs as these; the largest limb where there are too
-        many."""
+        """Split whole numbers of units into limbs; the highest saturates at the largest int64."""
         last = len(self.limbs) - 1
         limbs = [*sums.aligned(0, max(len(sums.digits), last + 2))]
         highest, beyond = limbs[last] | limbs[last + 1] << DIGIT, limbs[last + 2 :]
@@ -542,20 +561,20 @@ class Running:
         return [*limbs[:last], np.where(is_beyond, np.iinfo(np.int64).max, highest)]
 
 
-COUNTED = 256  # of fewer sums, all are compared: bisection takes longer
+COUNTED = 256  # up to so many sums, comparing all takes less time than bisection
 
 
 @dataclass(frozen=True, eq=False)
 class Wholes:
-    """A table of weights as whole numbers of a unit.
+    """Table of weights as whole numbers of a unit.
 
     Parameters
     ----------
     exponent : int
         The unit is ``2**exponent``.
     limbs : list of ndarray of int64, shape (n_rows, n)
-        Digits, the lowest first, of which the highest takes what is left; their sums in a row fit
-        int64. Mostly one or two.
+        Digits of 32 bits, the lowest first; the highest has all remaining bits. The sum of a row of
+        any of them fits int64. Mostly one or two.
     """
 
     exponent: int
@@ -563,7 +582,7 @@ class Wholes:
 
     @classmethod
     def of(cls, weights: NDArray[Any]) -> Self:
-        """Of a table of float64 or int64, none negative."""
+        """Convert a table of float64 or int64, none negative."""
         carry = weights.shape[1].bit_length()
         largest = weights.max(initial=0)
         if weights.dtype.kind == "i":
@@ -574,7 +593,7 @@ class Wholes:
         exponent = max(top + carry - 62, LEAST)
         found = _scaled(weights, -exponent)
         whole = found.astype(np.int64)
-        # What is so small that scaling makes it 0 is no whole number.
+        # A number that scaling makes 0 is too small to be whole.
         if (whole == found).all() and np.count_nonzero(whole) == np.count_nonzero(weights):
             return cls(exponent, [whole])
         least = weights.min(initial=largest, where=weights > 0)
@@ -587,7 +606,7 @@ class Wholes:
         return cls(exponent, limbs[::-1])
 
     def running(self) -> Running:
-        """The running sums of each row."""
+        """Compute the running sums of each row."""
         limbs = [limb.cumsum(axis=1) for limb in self.limbs]
         for low, high in zip(limbs[:-1], limbs[1:], strict=True):
             high += low >> DIGIT
@@ -595,9 +614,9 @@ class Wholes:
         return Running(self.exponent, limbs)
 
     def squares(self) -> ExactSums:
-        """The sums of the squares of each row."""
+        """Compute the sum of the squares of each row."""
         n_rows, n = self.limbs[0].shape
-        # In pieces, whose products have sums that are exact as float64.
+        # Split into pieces so small that sums of their products are exact as float64.
         held = 64 if len(self.limbs) == 1 else DIGIT
         size, at_once = (21, 1 << 11) if held == 64 and n <= 1 << 11 else (HALF, 1 << 20)
         pieces = [
@@ -623,7 +642,7 @@ class Wholes:
 
 
 def squares_of(weights: NDArray[Any], wholes: Wholes) -> ExactSums:
-    """The sums of the squares of each row of a table of weights, which are these whole numbers."""
+    """Compute the sum of squares of each row of weights; `wholes` are the same weights."""
     if len(wholes.limbs) <= NARROW:
         return wholes.squares()
     row, place = np.nonzero(weights)
@@ -632,13 +651,16 @@ def squares_of(weights: NDArray[Any], wholes: Wholes) -> ExactSums:
 
 
 NARROW = 9
-"""Limbs whose pieces are multiplied by each other. Of more most pieces are zero: of 2.6e5 weights
-of all magnitudes 8,000 products took 2.4 s, and each weight by itself takes 0.06."""
+"""Largest number of limbs whose pieces are multiplied by each other.
+
+With more limbs most pieces are zero: for 2.6e5 weights of all magnitudes 8,000 products took 2.4 s.
+Squaring each weight by itself takes 0.06 s.
+"""
 
 
 def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
-    """The values times a power of two."""
-    if abs(exponent) < 1000:  # a third of the time
+    """Multiply values by a power of two."""
+    if abs(exponent) < 1000:  # takes a third of the time of ldexp
         scaled: NDArray[Any] = values * math.ldexp(1.0, exponent)
     else:
         scaled = np.ldexp(values, exponent)
@@ -646,8 +668,10 @@ def _scaled(values: NDArray[Any], exponent: int) -> NDArray[Any]:
 
 
 def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:
-    """Elements of each row, at places of its own: shape ``(n_rows, ...)``; the nearest to places
-    beyond the ends."""
+    """Take elements of each row at places of its own; shape ``(n_rows, ...)``.
+
+    Places beyond the ends take the nearest element.
+    """
     if not table.shape[1]:
         return np.zeros(at.shape, table.dtype)
     flat = np.clip(at.reshape(len(table), math.prod(at.shape[1:])), 0, table.shape[1] - 1)
@@ -655,11 +679,11 @@ def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:
 
 
 def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
-    """Round a fraction of a positive denominator once to a floating-point dtype."""
+    """Round a fraction with a positive denominator once to a floating-point dtype."""
     found = numerator / denominator
     if dtype.itemsize < 8 and np.float64(found).view(np.uint64) % 2 == 0:
-        # Of the two float64 beside the fraction the odd one: it is never halfway between two of the
-        # smaller dtype.
+        # Take the odd one of the two float64 beside the fraction: it is never halfway between two
+        # numbers of the smaller dtype, so the second rounding is right.
         top, bottom = found.as_integer_ratio()
         rest = numerator * bottom - top * denominator
         if rest:

@@ -1,8 +1,8 @@
-"""What load 1 proves of the counts that load 2 will find, chunk by chunk.
+"""Counts that load 2 must find in every chunk, as proven by load 1.
 
-A small table, made once where the brackets are, and told to load 2 together with them. So a chunk
-that has changed is noticed on the spot and named, and no task of load 2 needs the chunk's own cuts:
-if it did, `dask.order` would take time with the square of the number of chunks.
+A small table of bounds is made once, where the brackets are, and goes to load 2 together with them.
+So a changed chunk is noticed at once and named, and no task of load 2 depends on the chunk's own
+cuts. If it did, the time of `dask.order` would grow with the square of the number of chunks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dask_gpuselect.maths.cuts import (
     Tally,
 )
 
-# So many counts at most are in the table, 17 bytes each; of more, some of the ends are left out.
+# Largest number of counts in the table, 17 bytes each. If there are more, some ends are left out.
 MOST_CHECKED = 1 << 20
-# So many are made at once.
+# Number of counts that are computed together.
 AT_ONCE = 1 << 20
 
 
@@ -37,16 +37,17 @@ class Expected(Arrays):
     Parameters
     ----------
     n_valid, n_missing : ndarray of int64, shape (B,)
-        Numbers of valid elements, and of NaN or NaT, of each chunk.
+        Number of valid elements, and of NaN or NaT, of each chunk.
     most_candidates : ndarray of int64, shape (B,)
-        The most candidates that each chunk can have.
+        Largest number of candidates that each chunk can have.
     checked : ndarray of int64, shape (C,)
-        The places of the ends that are checked: all of them, unless there are too many.
+        Places of the ends that are checked: all of them, unless there are too many.
     least, most : ndarray of int64, shape (B, C)
-        At least and at most so many elements of the chunk are below the end, and up to it: with
-        none or all of the cell around. At a pivot of the chunk, how many are below and up to it.
+        Bounds of the number of the chunk's elements below the end, and up to it: without and with
+        all of the cell around the end. Where the end is a pivot of the chunk, the exact numbers
+        below it and up to it.
     is_pivot : ndarray of bool, shape (B, C)
-        Whether the end is a pivot of the chunk.
+        True if the end is a pivot of the chunk.
     """
 
     n_valid: IntArray
@@ -59,8 +60,7 @@ class Expected(Arrays):
 
     @classmethod
     def of(cls, cuts: Cuts, brackets: Brackets, among: int = 0) -> Self:
-        """What the cuts of all chunks prove of the counts at some brackets; or those of some
-        chunks, `among` so many."""
+        """Compute the bounds from the cuts of all chunks, or of some of `among` chunks."""
         n_chunks, n_ends = len(cuts.sizes), len(brackets.ends)
         n_checked = min(n_ends, max(MOST_CHECKED // max(n_chunks, among, 1), 1))
         checked = np.arange(n_checked) * n_ends // max(n_checked, 1)
@@ -80,31 +80,31 @@ class Expected(Arrays):
         *("n_valid", "n_missing", "most_candidates"),
         *("least", "most", "is_pivot"),
     )
-    """What has a row for each chunk."""
+    """Names of the columns with a row for each chunk."""
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """What is known of all chunks of `parts`, in their order."""
+        """Join the bounds of all chunks of `parts`, in their order."""
         columns = ((name, [getattr(part, name) for part in parts]) for name in cls.OF_CHUNKS)
         return replace(parts[0], **{name: np.concatenate(column) for name, column in columns})
 
     def of_chunks(self, chunks: IntArray) -> Self:
-        """What is known of some of the chunks, by their numbers, in that order."""
+        """Take some of the chunks, by their numbers, in that order."""
         return replace(self, **{name: getattr(self, name)[chunks] for name in self.OF_CHUNKS})
 
     def check(self, i: int, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
-        """The tally of chunk `i`, if its second load agrees with what the first one proved.
+        """Check that the second load of chunk `i` agrees with the bounds, and return its tally.
 
         Parameters
         ----------
         i : int
-            Its number.
+            Number of the chunk.
         tally : Tally or None
-            Of the chunk, from load 2; None if it had more candidates than it can have.
+            Tally of the chunk from load 2; None if it had more candidates than it can have.
         brackets : Brackets
-            Those of the tally.
+            Brackets of the tally.
         chunk : str
-            How to name the chunk in the message, for example ``"(3, 0)"``.
+            Name of the chunk in messages, for example ``"(3, 0)"``.
 
         Raises
         ------
@@ -145,8 +145,10 @@ Bounds = tuple[IntArray, IntArray, NDArray[np.bool_]]
 
 
 def bounds_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Bounds:
-    """What the cuts of some of the chunks prove of their counts at values `ends`, ascending and
-    distinct: `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``."""
+    """Bound the counts of some chunks at ascending distinct values `ends`, by their cuts.
+
+    Returns `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``.
+    """
     last = np.cumsum(cuts.sizes)[part]
     sizes = cuts.sizes[part]
     first = last - sizes
@@ -158,12 +160,12 @@ def bounds_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Bounds:
     chunk = np.repeat(np.arange(n_chunks), sizes)
     cell = ends.searchsorted(pivots, side="left")  # the first end that is not below the pivot
     counts = np.bincount(chunk * (n_ends + 1) + cell, minlength=n_chunks * (n_ends + 1))
-    upto_end = counts.reshape(n_chunks, -1)[:, :n_ends].cumsum(axis=1)  # pivots, of each chunk
+    upto_end = counts.reshape(n_chunks, -1)[:, :n_ends].cumsum(axis=1)  # pivots of each chunk
     is_pivot = np.zeros((n_chunks, n_ends), np.bool_)
     is_end = cell < n_ends
     is_end[is_end] = ends[cell[is_end]] == pivots[is_end]
     is_pivot[chunk[is_end], cell[is_end]] = True
-    behind = first[:, None] + upto_end  # the next pivot of all chunks' pivots
+    behind = first[:, None] + upto_end  # index of the chunk's next pivot among all pivots
     before = np.where(upto_end > 0, _at(cuts.upto, behind - 1), 0)
     after = np.where(upto_end < sizes[:, None], _at(cuts.below, behind), cuts.n_valid[part, None])
     least = np.where(is_pivot, _at(cuts.below, behind - 1), before)
@@ -171,7 +173,7 @@ def bounds_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Bounds:
 
 
 def _at(counts: IntArray, places: IntArray) -> IntArray:
-    """The counts at some places, anything where there is none."""
+    """Take the counts at some places; the values at places out of range are arbitrary."""
     return counts[np.clip(places, 0, len(counts) - 1)] if len(counts) else np.zeros_like(places)
 
 
@@ -182,7 +184,7 @@ def _most_candidates(
     n_valid: IntArray,
     wanted: NDArray[np.bool_],
 ) -> IntArray:
-    """The most elements that chunks can have in the wanted cells."""
+    """Bound from above the number of elements of each chunk in the wanted cells."""
     most_below = np.where(is_pivot, least, most)
     least_upto = np.where(is_pivot, most, least)
     inside = np.hstack([most_below, n_valid[:, None]])

@@ -1,4 +1,4 @@
-"""From the candidates to the order statistics: the proof that each answer is exact."""
+"""Order statistics from the candidates, with the proof that each one is exact."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 
 SumsBefore = Callable[[NDArray[Any], Literal["left", "right"]], NDArray[Any]]
-"""From values to a sum of all candidates that are < or <= each."""
+"""Function from values to a sum over all candidates that are < or <= each value."""
 Places = Callable[[NDArray[Any], Literal["left", "right"]], IntArray]
-"""From values to how many candidates are < or <= each."""
+"""Function from values to the number of candidates that are < or <= each value."""
 
 
 def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[Any]:
-    """The elements of the given ranks.
+    """Find the elements of the given ranks.
 
     Parameters
     ----------
     brackets : Brackets
-        Of all these ranks.
+        Brackets of all these ranks.
     tally : Tally
-        Of all chunks, at these brackets.
+        Tally of all chunks, at these brackets.
     ranks : ndarray of int64, any shape
         0-based, ``0 <= rank < tally.n_valid``.
 
@@ -39,11 +39,11 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
 
     Notes
     -----
-    The counts are load 2's alone, so an answer that is returned is exact for the data as load 2
+    All counts are from load 2, so an answer that is returned is exact for the data as load 2
     read it.
     """
     borders = _borders(tally)
-    inside = borders[1::2] - borders[::2]  # of each cell
+    inside = borders[1::2] - borders[::2]  # number of elements of each cell
     segment = _segments(borders, ranks)
     is_end = segment % 2 == 1
     is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
@@ -68,16 +68,16 @@ def counts_at(
     values: NDArray[Any],
     places: Places,
 ) -> tuple[IntArray, IntArray]:
-    """How many valid elements are < and <= some values.
+    """Count the valid elements that are < and <= some values.
 
     Parameters
     ----------
     brackets, tally
-        As for `order_statistics`, or of a chunk alone.
+        As for `order_statistics`, or the tally of a single chunk.
     values : ndarray
-        Each is an end of the brackets, or in a cell that was gathered.
+        Each is an end of the brackets, or lies in a cell whose elements are candidates.
     places : callable
-        ``(values, "left" or "right")`` to how many candidates are < or <= them.
+        Function from values and "left" or "right" to the number of candidates < or <= them.
     """
     return sums_at(brackets.ends, (tally.below, tally.upto), values, places)
 
@@ -88,10 +88,14 @@ def sums_at(
     values: NDArray[Any],
     places: SumsBefore,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """As `counts_at`, of elements or of what they weigh, by the sums below and up to each end."""
+    """Sum over the valid elements that are < and <= some values, as `counts_at` does.
+
+    `at_ends` are the sums, counts or weights, below and up to each end.
+    """
     below_ends, upto_ends = at_ends
-    # The end at or next above each value. If it is not the value, that is in the cell before, and
-    # what is below the value is up to the cell's begin, or a candidate behind that.
+    # `end` is the end at each value or the next one above. If the value is no end itself, it lies
+    # in the cell before that end. Elements below the value are then those up to the begin of the
+    # cell, and the candidates between that and the value.
     end = ends.searchsorted(values)
     is_end = ends.searchsorted(values, "right") > end
     behind = np.append(np.int64(0), upto_ends - places(ends, "right"))[end]
@@ -102,25 +106,29 @@ def sums_at(
 
 
 def is_held(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
-    """Whether the elements of these ranks are at or in the brackets."""
+    """Return whether the elements of these ranks are ends, or lie in wanted cells."""
     segment = _segments(_borders(tally), ranks)
     return np.asarray((segment % 2 == 1) | brackets.wanted[segment // 2])
 
 
 def _segments(borders: IntArray, ranks: IntArray) -> IntArray:
-    """The segment that holds each rank: an even number is a cell, an odd one an end."""
+    """Find the segment that has each rank: an even number is a cell, an odd one an end."""
     return borders[1:].searchsorted(ranks, side="right")
 
 
 def unsigned_zero(values: NDArray[Any]) -> NDArray[Any]:
-    """The values with +0.0 for -0.0: they are equal, so which of them has a rank depends on the
-    chunks."""
+    """Replace -0.0 by +0.0.
+
+    Both are equal, so which of them has a given rank depends on the chunks.
+    """
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
 def _borders(tally: Tally) -> IntArray:
-    """Where, in the sorted whole, cell 0 begins, the elements equal to end 0, cell 1, those equal
-    to end 1, and so on; and where all ends."""
+    """Compute the first rank of cell 0, of the ties of end 0, of cell 1, and so on.
+
+    The last entry is the number of valid elements.
+    """
     borders = np.zeros(2 * len(tally.below) + 2, np.int64)
     borders[1:-1:2], borders[2:-1:2], borders[-1] = tally.below, tally.upto, tally.n_valid
     return borders

@@ -1,13 +1,12 @@
 """Order statistics of groups that are scattered over all elements, in two loads.
 
-The elements of all groups in one order, by group and then by value: in it a group is a stretch of
-ranks, and an order statistic of a group is one of the whole. So the cuts of a *run*, the elements
-that a group has in a part of the data, are those of a chunk, and the brackets, their proofs and the
-candidates are those of all elements (`envelope`, `finish`), whatever the number of groups.
+Sort all elements by group and then by value: a group is then a stretch of ranks, and an order
+statistic of a group is one of the whole. A *run* is the elements that a group has in a part of the
+data. The cuts of a run are like those of a chunk. So brackets, proofs and candidates are those of
+one large array (`envelope`, `finish`), whatever the number of groups.
 
-A few large groups are looked at one by one, each as an array of its own: what is known of a group
-is then what is known of all elements of that array (`GroupCuts.each`, `GroupBrackets.each`,
-`GroupTally.each`).
+A few large groups are treated one by one, each as an array of its own, with the plain classes for
+all elements (`GroupCuts.each`, `GroupBrackets.each`, `GroupTally.each`).
 
 Plain NumPy on the host.
 """
@@ -39,37 +38,39 @@ from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 
 SortedInGroups = Callable[[NDArray[Any], NDArray[np.int32], int], NDArray[Any]]
-"""From elements, the number of the group of each and the number of groups to the elements group by
-group, each group's ascending."""
+"""Function that sorts elements group by group, ascending within each.
 
-# Runs of up to so many elements report all of them: pivots of some would be hardly fewer.
+Arguments are the elements, the group number of each, and the number of groups.
+"""
+
+# Runs of up to so many elements have all of them as pivots: fewer pivots would save little.
 FEW = 4
 
-# Pivots that brackets are found of at once: 250 MB of scratch.
+# Number of pivots from which brackets are found together: 250 MB of scratch.
 AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCuts(AtPivots):
-    """The cuts of runs.
+    """Cuts of runs, as columns.
 
     Parameters
     ----------
     groups : ndarray of int32, shape (R,)
-        The number of the group of each run.
+        Number of the group of each run.
     sizes : ndarray of unsigned integers, shape (R,)
-        Pivots of each run, the least and the largest element among them; none if it has no valid
-        element.
+        Number of pivots of each run, the least and the largest element among them; 0 if the run has
+        no valid element.
     n_valid, n_missing : ndarray of unsigned integers, shape (R,)
-        Elements of each run that are no NaN or NaT, and those that are.
+        Number of valid elements of each run, and of NaN or NaT.
     pivots : ndarray, shape (P,), dtype of the elements
         Ascending and distinct within a run.
     below, upto : ndarray of unsigned integers, shape (P,)
-        How many elements of the run are < and <= the pivot.
+        Number of elements of the run that are < and <= the pivot.
 
     Notes
     -----
-    Unsigned integers have as few bytes as hold them: there may be as many runs as elements.
+    Unsigned integers have as few bytes as possible, because there may be as many runs as elements.
     """
 
     groups: NDArray[np.int32]
@@ -105,7 +106,7 @@ class GroupCuts(AtPivots):
 
     @classmethod
     def of_missing(cls, counts: IntArray, dtype: np.dtype[Any]) -> GroupCuts:
-        """Runs of nothing but so many missing elements of each group."""
+        """Make runs without valid elements, from the number of missing elements of each group."""
         groups = np.flatnonzero(counts)
         none = np.zeros(len(groups), np.int64)
         return cls.of_runs(
@@ -113,7 +114,7 @@ class GroupCuts(AtPivots):
         )
 
     def among(self, edges: Sequence[int]) -> list[GroupCuts]:
-        """The runs of the groups between each two edges, and their groups numbered from there."""
+        """Split the runs by groups between each two edges; groups are numbered anew from 0."""
         starts = self.starts()
         pieces = []
         for first, last in itertools.pairwise(edges):
@@ -123,11 +124,11 @@ class GroupCuts(AtPivots):
         return pieces
 
     def as_chunks(self, unknown: Cuts) -> Cuts:
-        """The runs as chunks, by their cuts but for what this knows more."""
+        """Return the runs as chunks, given their plain cuts; subclasses add what else they know."""
         return unknown
 
     def each(self, groups: NDArray[Any]) -> Iterator[tuple[int, Cuts]]:
-        """The numbers of some groups, and the cuts of each alone: every run is a chunk."""
+        """Yield each of some groups with its cuts: its runs are the chunks of an array."""
         order = np.argsort(self.groups, kind="stable")
         edges = (self.groups[order].searchsorted(groups, side) for side in ("left", "right"))
         starts = self.starts()
@@ -135,8 +136,10 @@ class GroupCuts(AtPivots):
             yield group, runs_as_chunks(self.of_chunks(order[first:last], starts))
 
     def ranges(self, n_groups: int) -> Iterator[tuple[Self, int, int]]:
-        """Those of some groups, of the next, and so on: of few enough pivots at once, unless one
-        group alone has more."""
+        """Split the runs into ranges of groups, as ``(cuts, first, last)``.
+
+        A range has at most `AT_ONCE` pivots, unless a single group has more.
+        """
         if len(self.pivots) <= AT_ONCE:
             yield self, 0, n_groups
             return
@@ -164,13 +167,13 @@ class GroupBrackets(Joined):
     ends : ndarray, shape (E,), dtype of the elements
         Ascending and distinct within a group.
     n_ends : ndarray of int64, shape (G,)
-        Of each group.
+        Number of ends of each group.
     wanted : ndarray of bool, shape (E + G,)
-        Whether the elements of each cell are candidates.
+        True if the elements of the cell are candidates.
     lower, upper : ndarray of int64, shape (n_questions, G)
-        The ranks of each group that are wanted.
+        Wanted ranks of each group.
     n_valid, n_missing : ndarray of int64, shape (G,)
-        Of all parts.
+        Number of valid elements of each group in all parts, and of NaN or NaT.
     """
 
     ends: NDArray[Any]
@@ -187,12 +190,12 @@ class GroupBrackets(Joined):
 
     @property
     def first_end(self) -> IntArray:
-        """Where the ends of each group begin, and where all end."""
+        """Index of the first end of each group, and the number of all ends."""
         return np.append(np.int64(0), np.cumsum(self.n_ends))
 
     @property
     def first_cell(self) -> IntArray:
-        """Where the cells of each group begin."""
+        """Index of the first cell of each group."""
         return np.asarray(np.cumsum(self.n_ends + 1) - self.n_ends - 1)
 
     @property
@@ -201,13 +204,13 @@ class GroupBrackets(Joined):
 
     @classmethod
     def of_nothing(cls, n_groups: int, dtype: np.dtype[Any]) -> GroupBrackets:
-        """Brackets of groups of which nothing is asked, nor known."""
+        """Make brackets of groups without elements and without questions."""
         none = np.zeros(n_groups, np.int64)
         wanted = np.zeros(n_groups, np.bool_)
         return cls(np.empty(0, dtype), none, wanted, none[None], none[None], none, none)
 
     def each(self) -> Callable[[int], tuple[Brackets, slice]]:
-        """From the number of a group to its brackets alone, and where its cells are."""
+        """Return a function from a group number to the group's own brackets and cells."""
         ends, cells, n_ends = (
             each.tolist() for each in (self.first_end, self.first_cell, self.n_ends)
         )
@@ -220,7 +223,7 @@ class GroupBrackets(Joined):
         return of_group
 
     def with_each(self, some: Mapping[int, Brackets]) -> GroupBrackets:
-        """These with other brackets of some groups, by their numbers."""
+        """Replace the brackets of some groups, given by their numbers."""
         of_group = self.each()
         each = [
             some[group] if group in some else of_group(group)[0] for group in range(self.n_groups)
@@ -233,7 +236,7 @@ class GroupBrackets(Joined):
         )
 
     def among(self, edges: Sequence[int]) -> list[GroupBrackets]:
-        """Those of the groups between each two edges."""
+        """Split the brackets by groups between each two edges."""
         first_end, pieces = self.first_end, []
         for first, last in itertools.pairwise(edges):
             begin, end = int(first_end[first]), int(first_end[last])
@@ -254,18 +257,19 @@ class GroupBrackets(Joined):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTally(Joined):
-    """Counts of parts in the cells of brackets and at their ends, and candidates.
+    """Counts in the cells and at the ends of group brackets, and the candidates.
 
     Parameters
     ----------
     cells : ndarray of int32
-        Those that have elements, or whose upper end has; a cell may be there several times.
+        Numbers of the cells that have elements, or whose upper end has. A cell may occur several
+        times.
     inside, equal : ndarray of unsigned integers
-        How many elements are in the cell, and how many equal its upper end; see `GroupCuts`.
+        Number of elements in the cell, and of those that equal its upper end; see `GroupCuts`.
     candidates : ndarray, dtype of the elements
-        The elements of the wanted cells.
+        Elements of the wanted cells.
     of_cells : ndarray of int32
-        The cell of each candidate.
+        Cell of each candidate.
     """
 
     cells: NDArray[np.int32]
@@ -278,13 +282,13 @@ class GroupTally(Joined):
     def of_counts(
         cls, counts: IntArray, candidates: NDArray[Any], of_cells: NDArray[np.int32]
     ) -> GroupTally:
-        """By the counts of all cells: in them and at their upper ends, shape ``(cells, 2)``."""
+        """Make a tally from counts of shape ``(cells, 2)``: inside a cell, and at its upper end."""
         cells = np.flatnonzero(counts.any(axis=1))
         inside, equal = map(packed, counts[cells].T)
         return cls(cells.astype(np.int32), inside, equal, candidates, of_cells)
 
     def each(self, brackets: GroupBrackets) -> Iterator[tuple[int, Brackets, Tally]]:
-        """The number of each group that has elements, its brackets alone and its tally at them."""
+        """Yield the number of each group that has elements, its own brackets and its own tally."""
         n_cells = len(brackets.wanted)
         inside, equal = (totals(self.cells, each, n_cells) for each in (self.inside, self.equal))
         order = np.argsort(self.of_cells, kind="stable")
@@ -300,7 +304,7 @@ class GroupTally(Joined):
 
     @classmethod
     def of_each(cls, brackets: GroupBrackets, some: Mapping[int, Tally]) -> GroupTally:
-        """By the tallies of some groups, which alone have elements, at their brackets alone."""
+        """Make a tally from those of single groups; all other groups are empty."""
         counts = np.zeros((len(brackets.wanted), 2), np.int64)
         candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
         of_group = brackets.each()
@@ -313,21 +317,21 @@ class GroupTally(Joined):
         return cls.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
 
     def columns(self) -> list[NDArray[Any]]:
-        """What is known of each candidate."""
+        """List the columns that describe the candidates."""
         return [self.candidates, self.of_cells]
 
     def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
-        """The tally with these candidates instead."""
+        """Replace the candidates by these columns."""
         candidates, of_cells = columns
         return replace(self, candidates=candidates, of_cells=of_cells)
 
     @property
     def held_bytes(self) -> int:
-        """Of the candidates."""
+        """Size of the candidates in bytes."""
         return int(self.candidates.nbytes) + int(self.of_cells.nbytes)
 
     def among(self, brackets: GroupBrackets, edges: Sequence[int]) -> list[GroupTally]:
-        """Those of the groups between each two edges, and their cells numbered from there."""
+        """Split the tally by groups between each two edges; cells are numbered anew from 0."""
         first_end, pieces = brackets.first_end, []
         for first, last in itertools.pairwise(edges):
             begin, end = int(first_end[first]) + first, int(first_end[last]) + last
@@ -346,20 +350,22 @@ class GroupTally(Joined):
 
 
 def pivot_counts(n: IntArray, share: int) -> IntArray:
-    """How many pivots runs of so many elements get: about as `sizes.pivot_count` says, but without
-    the least number that pays for a task."""
+    """Choose the number of pivots of runs of n elements.
+
+    As `sizes.pivot_count`, but without the least number that pays for a task.
+    """
     root = np.sqrt(n * share).astype(np.int64)
     return np.asarray(np.minimum(n, np.maximum(root, FEW)))
 
 
 def packed(counts: IntArray) -> NDArray[Any]:
-    """Counts as unsigned integers of as few bytes as hold them."""
+    """Convert counts to unsigned integers with as few bytes as possible."""
     most = int(counts.max(initial=0))
     return counts.astype(np.min_scalar_type(most), copy=False)
 
 
 def totals(groups: NDArray[Any], counts: NDArray[Any], n_groups: int) -> IntArray:
-    """The sums of counts of each group, exact."""
+    """Add up counts for each group, exactly."""
     found = np.zeros(n_groups, np.int64)
     np.add.at(found, groups, counts.astype(np.int64, copy=False))
     return found
@@ -368,15 +374,16 @@ def totals(groups: NDArray[Any], counts: NDArray[Any], n_groups: int) -> IntArra
 def find_group_brackets(
     parts: Sequence[GroupCuts], n_groups: int, ranks: RanksOfLanes
 ) -> GroupBrackets:
-    """Brackets of the wanted order statistics of every group.
+    """Bracket the wanted order statistics of every group.
 
     Parameters
     ----------
     parts : sequence of GroupCuts
-        Of all data.
+        Cuts of all data.
     n_groups : int
+        Number of groups.
     ranks : callable
-        From numbers of elements to the lower and upper ranks that are wanted of so many.
+        Function from numbers of elements to the lower and upper ranks that are wanted.
     """
     cuts = GroupCuts.merge(parts)
     n_valid = totals(cuts.groups, cuts.n_valid, n_groups)
@@ -391,8 +398,8 @@ def find_group_brackets(
         wanted = ((each[:, first + has] + before).ravel() for each in (lower, upper))
         brackets, of_group = _brackets(some, *wanted)
         n_ends = np.bincount(of_group - first, minlength=last - first)
-        # The cell behind the last end of a group and that before the first of the next are one in
-        # the whole; the first of them is never wanted, unless it has no elements.
+        # In the whole, the cell behind the last end of a group and the cell before the first end of
+        # the next group are one. The first of the two is never wanted, unless it is empty.
         cell = np.arange(len(brackets.ends) + last - first)
         cell -= np.repeat(np.arange(last - first), n_ends + 1)
         rows = lower[:, first:last], upper[:, first:last], n, n_missing[first:last]
@@ -407,8 +414,7 @@ def find_group_brackets(
 
 
 def _brackets(cuts: GroupCuts, first: IntArray, last: IntArray) -> tuple[Brackets, IntArray]:
-    """The brackets of some ranks of all elements in the order of groups and values, with values as
-    ends; and the group of each end."""
+    """Bracket ranks of all elements, sorted by group and value; find the group of each end too."""
     keys, value_of = _composite(np.repeat(cuts.groups, cuts.sizes), cuts.pivots)
     whole = replace(runs_as_chunks(cuts), pivots=keys)
     found = find_brackets(whole, first, last, use_distances=False)
@@ -417,7 +423,7 @@ def _brackets(cuts: GroupCuts, first: IntArray, last: IntArray) -> tuple[Bracket
 
 
 def runs_as_chunks(cuts: GroupCuts) -> Cuts:
-    """The cuts of runs as those of chunks, whose distances are unknown."""
+    """Convert the cuts of runs to those of chunks, with unknown distances."""
     unknown = np.broadcast_to(np.float64("nan"), cuts.pivots.shape)
     below, upto = cuts.below.astype(np.int64), cuts.upto.astype(np.int64)
     rows = (each.astype(np.int64) for each in (cuts.sizes, cuts.n_valid, cuts.n_missing))
@@ -427,10 +433,12 @@ def runs_as_chunks(cuts: GroupCuts) -> Cuts:
 def _composite(
     groups: IntArray, values: NDArray[Any]
 ) -> tuple[NDArray[np.uint64], Callable[[NDArray[np.uint64]], NDArray[Any]]]:
-    """Keys in the order of groups, then of values; and from the lower half of a key to its value.
+    """Make keys in the order of groups, then values; also return a function back to values.
 
-    That half is the value's own key, or, where this is too long, its place among the values there
-    are.
+    The function takes the lower halves of the keys.
+
+    The lower half is the value's own key or, where that is too long, the place of the value among
+    the distinct ones.
     """
     high = groups.astype(np.uint64) << np.uint64(32)
     if values.dtype.itemsize <= 4:
@@ -442,7 +450,7 @@ def _composite(
 def found_in_groups(
     parts: Sequence[GroupTally], brackets: GroupBrackets, by: SortedInGroups
 ) -> Lanes:
-    """The wanted order statistics of every group, as of so many lanes.
+    """Find the wanted order statistics of every group, one lane for each group.
 
     Raises
     ------
@@ -459,34 +467,33 @@ def found_in_groups(
             "the data have changed since the first read: wanted ranks are outside their brackets. "
             f"{ADVICE}"
         )
-    both = np.concatenate([candidates, brackets.ends])  # a negative place counts from the end
+    both = np.concatenate([candidates, brackets.ends])  # negative places index the ends
     return lanes_at(found, lambda places: both[places], brackets)
 
 
 def located(
     inside: IntArray, equal: IntArray, brackets: GroupBrackets
 ) -> tuple[IntArray, IntArray] | None:
-    """Where the lower and the upper elements that are wanted of each group are; None if the
-    brackets do not hold them all.
+    """Locate the wanted elements of each group; None if the brackets do not hold them all.
 
     Parameters
     ----------
     inside, equal : ndarray of int64, shape (n_cells,)
-        How many elements are in each cell, and how many equal its upper end.
+        Number of elements in each cell, and of those that equal its upper end.
     brackets : GroupBrackets
 
     Returns
     -------
     tuple of 2 ndarray of int64, shape (n_questions, n_groups)
-        Of groups that have elements. Places among all candidates, ordered by cells and values;
-        negative ones are those of ends, counted from the last.
+        Lower and upper elements of the groups that have elements, as places among all candidates,
+        ordered by cell and value. Negative places count from the last end.
     """
     every = np.add.reduceat(inside + equal, brackets.first_cell)
     if not np.array_equal(every, brackets.n_valid):
         return None
     stops = np.stack([inside, equal], axis=1).ravel().cumsum()  # in the order of groups and values
     held = inside * brackets.wanted
-    # From a rank that is in a cell to the place among the candidates.
+    # Difference between the place of a candidate and its rank, for each cell.
     shift = (held.cumsum() - held) - (stops[::2] - inside)
     end = np.arange(len(inside)) - brackets.group_of_cell - len(brackets.ends)
     is_some = brackets.n_valid > 0
@@ -507,7 +514,7 @@ def lanes_at(
     elements_at: Callable[[IntArray], NDArray[Any]],
     brackets: GroupBrackets,
 ) -> Lanes:
-    """The elements at places that `located` gives, as of so many lanes."""
+    """Return the elements at the places that `located` gives, one lane for each group."""
 
     def elements(places: IntArray) -> NDArray[Any]:
         table = np.zeros((len(places), brackets.n_groups), brackets.ends.dtype)

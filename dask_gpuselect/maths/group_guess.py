@@ -1,4 +1,4 @@
-"""Brackets of groups that a sample guesses: whether they hold is for counts to prove.
+"""Brackets of groups that a sample guesses; the counts must prove them.
 
 Plain NumPy on the host.
 """
@@ -16,14 +16,15 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.group_cuts import GroupBrackets
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 
-# Standard deviations that a bracket is wide on either side: of 10^5 groups one is missed in every
-# 17th call.
+# Standard deviations from the wanted rank to either end of a bracket. With 10^5 groups, one bracket
+# fails in every 17th call.
 WIDTH = 5
 
 
 def sample_size(n: int, n_groups: int, n_answers: int) -> tuple[int, int]:
-    """How many of `n` elements to sample, so that with their candidates they are fewest; and how
-    many candidates there will be.
+    """Choose the sample size with the fewest sampled elements and candidates together.
+
+    Returns it and the expected number of candidates among `n` elements.
 
     With s elements sampled of each of g groups, a bracket holds about ``WIDTH / sqrt(s)`` of a
     group's elements, so all sampled and all candidates are ``g s + n WIDTH / sqrt(s)``.
@@ -38,16 +39,16 @@ def sample_size(n: int, n_groups: int, n_answers: int) -> tuple[int, int]:
 def guess_group_brackets(
     n: IntArray, ranks: RanksOfLanes, elements_at: Callable[[IntArray], NDArray[Any]]
 ) -> GroupBrackets:
-    """Brackets that hold the wanted order statistics of every group with near certainty.
+    """Bracket the wanted order statistics of every group with near certainty, by a sample.
 
     Parameters
     ----------
     n : ndarray of int64, shape (G,)
-        Valid elements of each group in a random sample.
+        Number of valid elements of each group in a random sample.
     ranks : callable
-        From numbers of elements to the lower and upper ranks that are wanted of so many.
+        Function from numbers of elements to the lower and upper ranks that are wanted.
     elements_at : callable
-        From places in the sample, ordered by groups and values, to the elements there.
+        Function from places in the sample, ordered by group and value, to the elements there.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def guess_group_brackets(
     # Place -1 is open below, place n open above.
     low, high = np.maximum(lower - width, -1), np.minimum(upper + width, n)
     places = np.sort(np.concatenate([low, high]), axis=0).T
-    # Whether a bracket covers what is before, between and behind the places of a group.
+    # True if a bracket covers the cell before, between or behind the places of a group.
     covered = np.zeros((len(n), places.shape[1] + 1), np.bool_)
     for each_low, each_high in zip(low, high, strict=True):
         covered[:, 1:-1] |= (each_low[:, None] <= places[:, :-1]) & (
@@ -70,7 +71,7 @@ def guess_group_brackets(
     is_end = (places >= 0) & (places < n[:, None])
     group, column = np.nonzero(is_end)
     elements = elements_at(places[is_end] + (np.cumsum(n) - n)[group])
-    # Equal ones are one end: what is between them has no elements.
+    # Equal elements make one end, as no element lies between them.
     is_new = np.append(np.True_, (group[1:] != group[:-1]) | (elements[1:] != elements[:-1]))[
         : len(group)
     ]

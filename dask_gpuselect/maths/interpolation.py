@@ -1,4 +1,4 @@
-"""From two neighbouring elements of the sorted data to the answer, and the type it has.
+"""Interpolation between two neighbouring elements of the sorted data, and the dtype of the result.
 
 The types are NumPy 2's, the arithmetic is that of ``numpy.quantile`` and ``numpy.median`` on
 float64, except where theirs loses an answer that exists: see `interpolate`.
@@ -27,22 +27,22 @@ _CONVERSIONS: Final = {
     "f": ': a.astype("f8") rounds it',
     "a record": ': pass one field, as a["name"]',
 }
-"""What an error advises for data of other kinds of dtype."""
+"""Advice in errors about data of other kinds of dtype."""
 
 _WIDE: Final = 2.0**53
-"""Integers up to this are float64 numbers. Larger ones are mixed as Python's integers."""
+"""Integers up to this are float64 numbers. Larger ones are mixed as Python integers."""
 
 
 # --- Types --------------------------------------------------------------------------------------
 
 
 def is_weak(q: object) -> bool:
-    """Whether q leaves the precision of the data alone.
+    """Return whether q leaves the precision of the data alone.
 
     Parameters
     ----------
     q : object
-        The quantile argument as the user gave it.
+        Quantile argument as the user gave it.
 
     Returns
     -------
@@ -60,8 +60,7 @@ def is_weak(q: object) -> bool:
 
 
 def precision_of(q: object) -> np.dtype[Any]:
-    """The dtype of q where it is an array or number of NumPy's of less precision than float64; else
-    float64.
+    """Return the dtype of q if it is a NumPy float narrower than float64, else float64.
 
     Examples
     --------
@@ -74,7 +73,7 @@ def precision_of(q: object) -> np.dtype[Any]:
 
 
 def no_quantiles_of(dtype: np.dtype[Any]) -> str:
-    """Say why elements of a dtype have no quantiles, and what to type; nothing if they have."""
+    """Say why elements of a dtype have no quantiles, and what to type; empty if they have."""
     if dtype.kind in "biufmM" and (dtype.kind != "f" or dtype.type in _FLOATS):
         return ""
     advice = _CONVERSIONS.get("a record" if dtype.names else dtype.kind, "")
@@ -88,18 +87,18 @@ def result_dtype(
     weak_q: bool,
     q_dtype: np.dtype[Any] = np.dtype(np.float64),  # noqa: B008 -- it is immutable
 ) -> np.dtype[Any]:
-    """The dtype of a quantile, as NumPy 2 has it.
+    """Return the dtype of a quantile, as in NumPy 2.
 
     Parameters
     ----------
     dtype : dtype
-        Of the data.
+        Dtype of the data.
     method : Method
         An entry of `dask_gpuselect.maths.ranks.METHODS`, or `dask_gpuselect.maths.ranks.MEDIAN`.
     weak_q : bool
-        Whether q is a Python number (`is_weak`). The median takes no q and ignores it.
+        True if q is a Python number (`is_weak`). The median takes no q and ignores it.
     q_dtype : dtype
-        Of q otherwise: see `precision_of`.
+        Dtype of q otherwise: see `precision_of`.
 
     Returns
     -------
@@ -116,7 +115,7 @@ def result_dtype(
         datetime, timedelta  the same  the same    the same       the same
         ===================  ========  ==========  =============  =============
 
-        where *of both* is what NumPy promotes data and q to, float64 if q is, and *discrete* are
+        where *of both* is the dtype to which NumPy promotes data and q, and *discrete* are
         inverted_cdf, closest_observation, lower, higher and nearest.
 
     Raises
@@ -129,9 +128,9 @@ def result_dtype(
     -----
     Deviations from NumPy:
 
-    - q is always computed with in float64, and of an integer type, which NumPy does not convert,
-      it counts as float64: for 0 and 1 ``numpy.quantile`` gives integers for some methods
-      (``numpy.percentile`` for none).
+    - q is always converted to float64, and an integer q counts as float64. NumPy does not convert
+      it: for 0 and 1 ``numpy.quantile`` gives integers for some methods (``numpy.percentile`` for
+      none).
     - NumPy has a median of time differences, but none of dates. Here both have one, as in pandas.
     - NumPy answers in the data's own byte order for some arguments and in native order for others.
     """
@@ -164,22 +163,22 @@ def interpolate(
     *,
     nearest: bool = False,
 ) -> NDArray[Any]:
-    """The quantiles, from the elements at the two ranks that answer each.
+    """Interpolate quantiles between the elements at the two ranks of each.
 
     Parameters
     ----------
     lower, upper : ndarray
-        The elements, in the dtype of the data, ``lower <= upper``.
+        Elements in the dtype of the data, ``lower <= upper``.
     weight : array_like of float64
-        The weight of upper against lower, in [0, 1]; broadcasts against them. The median ignores
+        Weight of upper against lower, in [0, 1]; broadcasts against them. The median ignores
         it: its weights are equal.
     method : Method
-        The method that gave the ranks and weights.
+        Method that gave the ranks and weights.
     dtype : dtype
-        Of the result, by `result_dtype`.
+        Dtype of the result, by `result_dtype`.
     nearest : bool
-        Whether a date between two others is rounded to the nearest unit. Otherwise, as NumPy has
-        it, its distance from the nearer of these is cut to a whole number of units.
+        True if a date between two others is rounded to the nearest unit. Otherwise, as in NumPy,
+        its distance from the nearer one is truncated to a whole number of units.
 
     Returns
     -------
@@ -208,7 +207,8 @@ def interpolate(
       a Python number.
     - Dates and time differences that are 2**53 units or more apart (104 days in nanoseconds): the
       exact mixture, rounded to the nearest unit. NumPy rounds their difference to float64 first,
-      or it overflows. The median is exact, cut to a whole unit towards the epoch, as in pandas.
+      or it overflows. The median is exact, truncated to a whole unit towards the epoch, as in
+      pandas.
 
     Where zeros of both signs meet, the sign of a zero is not defined.
 
@@ -239,14 +239,15 @@ def interpolate(
 
 
 def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
-    """``(1 - weight) a + weight b``: by NumPy's formula if it can be used, or at half scale."""
+    """Compute ``(1 - weight) a + weight b`` by NumPy's formula, at half scale if it overflows."""
     if a.ndim == 2 and weight.shape == (len(a), 1):
         rows = zip(a, b, weight[:, 0].tolist(), strict=True)
         return np.stack([_lerp_by_one(*row) for row in rows]) if len(a) else a
     mixed = _numpy_lerp(a, b, weight)
     is_far = ~np.isfinite(b - a)
     if is_far.any():
-        # Few, as a rule: of all elements this takes as long as the rest.
+        # Mostly these are few, so only they are computed anew: all of them take as long as the
+        # rest.
         is_far = np.broadcast_to(is_far, mixed.shape)
         some = (np.broadcast_to(each, mixed.shape)[is_far] for each in (a, b, weight))
         mixed[is_far] = _lerp_far(*some)
@@ -256,13 +257,13 @@ def _lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
 
 
 def _lerp_far(a: Reals, b: Reals, weight: Reals) -> Reals:
-    """The same of numbers so far from each other that their difference is infinite, or NaN."""
+    """Interpolate between numbers whose difference is infinite or NaN."""
     inner = 2 * _numpy_lerp(a / 2, b / 2, weight)
     return np.where(np.isfinite(a) & np.isfinite(b), inner, a + b)
 
 
 def _lerp_by_one(a: Reals, b: Reals, weight: float) -> Reals:
-    """``(1 - weight) a + weight b`` by a single weight, in a third of the time."""
+    """Interpolate with a single weight, in a third of the time."""
     if weight in (0.0, 1.0):
         return b if weight else a
     width = b - a
@@ -273,13 +274,16 @@ def _lerp_by_one(a: Reals, b: Reals, weight: float) -> Reals:
 
 
 def _numpy_lerp(a: Reals, b: Reals, weight: Reals) -> Reals:
-    """NumPy's formula: from the nearer end, so that the answer never decreases with the weight."""
+    """Interpolate by NumPy's formula.
+
+    It starts from the nearer end, so that the answer never decreases with the weight.
+    """
     width = b - a
     return np.where(weight < 0.5, a + width * weight, b - width * (1 - weight))
 
 
 def _mean(a: Reals, b: Reals) -> Reals:
-    """``(a + b) / 2``."""
+    """Compute ``(a + b) / 2`` without overflow."""
     total = a + b
     is_finite = np.isfinite(total)
     if is_finite.all():
@@ -288,7 +292,7 @@ def _mean(a: Reals, b: Reals) -> Reals:
 
 
 def _mix_integer(a: int, b: int, weight: float) -> float:
-    """``(1 - weight) a + weight b``, rounded once."""
+    """Compute ``(1 - weight) a + weight b``, rounded once."""
     numerator, denominator = weight.as_integer_ratio()
     return (a * denominator + (b - a) * numerator) / denominator
 
@@ -300,13 +304,13 @@ _mix_integers: Final = np.frompyfunc(_mix_integer, 3, 1)
 
 
 def _middle(a: Integers, b: Integers) -> Integers:
-    """``(a + b) / 2``, cut to an integer towards 0, whatever the sum."""
+    """Compute ``(a + b) / 2`` without overflow, truncated to an integer towards 0."""
     floor = (a >> 1) + (b >> 1) + (a & b & 1)
     return np.asarray(floor + ((floor < 0) & ((a ^ b) & 1 == 1)))
 
 
 def _between(a: Integers, b: Integers, weight: Reals, nearest: bool) -> Integers:
-    """``(1 - weight) a + weight b``: a whole number of units from the nearer end."""
+    """Compute ``(1 - weight) a + weight b`` as a whole number of units from the nearer end."""
     a, b, weight = np.broadcast_arrays(a, b, weight)
     is_near = weight < 0.5
     share = np.where(is_near, weight, 1 - weight)
@@ -314,14 +318,14 @@ def _between(a: Integers, b: Integers, weight: Reals, nearest: bool) -> Integers
         width = b - a
         exact = np.asarray(width * share, np.float64)
         step = (np.rint(exact) if nearest else exact).astype(np.int64)
-    is_wide = (width >= _WIDE) | (width < 0)  # negative where it overflows
+    is_wide = (width >= _WIDE) | (width < 0)  # an overflow makes it negative
     if is_wide.any():
         step[is_wide] = _wide_steps(a[is_wide], b[is_wide], share[is_wide])
     return np.asarray(np.where(is_near, a + step, b - step))
 
 
 def _wide_step(a: int, b: int, share: float) -> int:
-    """``share (b - a)``, rounded to the nearest integer."""
+    """Compute ``share (b - a)``, rounded to the nearest integer."""
     return round((b - a) * Fraction(share))
 
 

@@ -1,7 +1,8 @@
-"""What a second load would say of a chunk, by what the first one has kept of it.
+"""Tallies at new brackets, from the cached tallies of the first load.
 
-Each group of a part is as a chunk of an array of its own: what was kept of the part says what was
-kept of each.
+If the first load cached a chunk's tally at guessed brackets, its tally at the proven ones may
+follow from that, without a second load. Each group in a part of the data is treated as a chunk of
+an array of its own.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from dask_gpuselect.maths.weights import (
 
 
 def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
-    """Whether the tally of any chunk at the `kept` brackets tells its tally at those that are
-    `wanted`.
+    """Return whether a chunk's tally at the `kept` brackets determines its tally at `wanted` ones.
 
-    `weighs` says whether candidates have weights of their own: what was counted has not.
+    `weighs` is True if candidates have individual weights. Elements that were only counted have
+    none.
     """
     dtype = kept.ends.dtype
     if wanted.tells_more > kept.tells_more or weighs and _is_inside(wanted, kept.ends).any():
         return False
     is_left_out = ~kept.wanted
-    # Beyond the extreme numbers there is nothing.
+    # Nothing lies beyond the extreme values of the dtype, so outer cells there leave nothing out.
     least, largest = extremes_of(dtype) if dtype.kind in "iuf" else (None, None)
     if len(kept.ends):
         is_left_out[0] &= bool(kept.ends[0] != least)
         is_left_out[-1] &= bool(kept.ends[-1] != largest)
-    # No end of those wanted is inside of what was left out, and nothing is asked around it.
+    # No wanted end may lie inside a cell that was left out, and no cell that is asked about may
+    # overlap it.
     first = np.append(0, wanted.ends.searchsorted(kept.ends, "right"))
     last = np.append(wanted.ends.searchsorted(kept.ends), len(wanted.ends))
     return not ((first < last) | wanted.asked[last])[is_left_out].any()
@@ -49,12 +51,12 @@ def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
 
 @over_slots
 def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
-    """The tally of a chunk at other brackets, which those that were kept cover."""
+    """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
     if isinstance(tally, WeightedTally):
         return _weighted_tally_by(kept, tally, wanted)
     ordered = tally.candidates.ordered()
     below, upto = counts_at(kept, tally, wanted.ends, ordered.places)
-    # Only these come to the host: what was kept of a chunk on a GPU is there.
+    # Only these elements move to the host: candidates of a chunk on a GPU are there.
     elements = ordered.elements_at(_places_inside(wanted, len(ordered), ordered.places))
     found = tally.with_columns([_with_ties(kept, tally, elements, wanted)])
     return replace(found, below=below, upto=upto)
@@ -63,15 +65,15 @@ def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
 def group_tally_by(
     kept: GroupBrackets, tally: GroupTally, wanted: GroupBrackets, among: IntArray
 ) -> GroupTally | None:
-    """The tally of a part at other brackets; None if those that were kept do not cover them.
+    """Compute the tally of a part at other brackets; None if the cached ones do not cover them.
 
     Parameters
     ----------
     kept, tally
-        What was kept, and at which brackets.
+        Cached brackets, and the tally at them.
     wanted : GroupBrackets
     among : ndarray of int, shape (kept.n_groups,)
-        The number of each group that was kept among those that are wanted.
+        Number of each cached group among the wanted groups.
     """
     of_group = wanted.each()
     found = {}
@@ -85,7 +87,7 @@ def group_tally_by(
 
 
 def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
-    """Where in ascending order the elements in wanted cells are, of so many."""
+    """Find the places of the elements in wanted cells, among n candidates in ascending order."""
     starts = np.append(np.int64(0), places(wanted.ends, "right"))[wanted.wanted]
     stops = np.append(places(wanted.ends, "left"), np.int64(n))[wanted.wanted]
     cells = [np.arange(start, stop) for start, stop in zip(starts, stops, strict=True)]
@@ -109,7 +111,7 @@ def _weighted_tally_by(kept: Brackets, tally: WeightedTally, wanted: Brackets) -
 
 
 def in_order(tally: WeightedTally) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The candidates of a tally, ascending, and what each weighs."""
+    """Sort the candidates of a tally and their weights."""
     elements, weights = tally.columns()
     order = np.argsort(elements, kind="stable")
     return elements[order], weights[order]
@@ -122,8 +124,10 @@ def weights_at(
     elements: NDArray[Any],
     weights: NDArray[Any],
 ) -> tuple[ExactSums, ExactSums]:
-    """What the valid elements < and <= some values weigh, as of `finish.counts_at`, by candidates
-    that are `in_order`."""
+    """Add up the weights of the valid elements < and <= some values, as `finish.counts_at` counts.
+
+    `elements` and `weights` are the candidates, as `in_order` returns them.
+    """
 
     def weight(values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.object_]:
         return _sums_before(weights, elements.searchsorted(values, side)).integers(WEIGHT_UNIT)
@@ -140,8 +144,11 @@ def _products_by(
     elements: NDArray[Any],
     weights: NDArray[Any],
 ) -> ExactSums:
-    """The exact sums of element times weight in the cells that are summed: of what was kept there,
-    of what was counted, and of what was summed before."""
+    """Add up element times weight exactly in the summed cells of the wanted brackets.
+
+    Terms come from the cached candidates, from the counted ends, and from the cells that were
+    summed before.
+    """
     if not isinstance(wanted, WeightedBrackets):
         return ExactSums.zeros((0,))
     n_cells = len(wanted.wanted)
@@ -153,7 +160,7 @@ def _products_by(
     for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
         found[cell[end]] += at_ends[end] * whole(kept.ends[end].item())
     if isinstance(kept, WeightedBrackets):
-        # Such a cell is between two ends, and no end of those that are wanted is inside.
+        # A cell that was summed lies between two ends, and no wanted end is inside it.
         for old in np.flatnonzero(kept.summed):
             if wanted.summed[cell[old]]:
                 found[cell[old]] += tally.products[old].integers(PRODUCT_UNIT).item()
@@ -161,20 +168,20 @@ def _products_by(
 
 
 def _sums_before(weights: NDArray[Any], places: IntArray) -> ExactSums:
-    """The exact sums of the weights before some places."""
+    """Add up the weights before each of some places, exactly."""
     distinct, place = np.unique(places, return_inverse=True)
     group = distinct.searchsorted(np.arange(len(weights)), "right")
     return ExactSums.of(group, len(distinct) + 1, weights).running()[1:][place]
 
 
 def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The open cell below each value, or the one that it is in; and whether it is an end."""
+    """Find the open cell below each value or around it, and whether the value is an end."""
     cell = ends.searchsorted(values)
     return cell, ends.searchsorted(values, "right") > cell
 
 
 def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are in wanted cells."""
+    """Mark the values that are in wanted cells."""
     cell, is_end = places_among(brackets.ends, values)
     found: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
     return found
@@ -183,6 +190,6 @@ def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
 def _with_ties(
     kept: Brackets, tally: Tally, elements: NDArray[Any], wanted: Brackets
 ) -> NDArray[Any]:
-    """The elements that were kept, with those that were counted and lie in wanted cells."""
+    """Append the counted elements that lie in wanted cells to the cached candidates."""
     times: IntArray = (tally.upto - tally.below) * _is_inside(wanted, kept.ends)
     return np.concatenate([elements, np.repeat(kept.ends, times)]) if times.any() else elements

@@ -1,8 +1,8 @@
-"""Ordered keys: unsigned integers in the order of the elements, whatever these are.
+"""Ordered keys: unsigned integers in the order of the elements, for any dtype.
 
-The key of a float is its bits, with the sign flipped of a positive and all bits of a negative one;
-zeros of both signs have one key (Alabi et al. 2012, section 2.2, with that exception). NaN has none
-that means anything.
+The key of a float is its bits, with the sign bit flipped if it is positive and all bits flipped if
+it is negative. Zeros of both signs have the same key (Alabi et al. 2012, section 2.2, with that
+exception). The keys of NaN have no meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which elements of `dtype` are compared: the same order, and exact both ways."""
+    """Return the dtype in which elements of `dtype` are compared: exact, and in the same order."""
     substitutes = {"b": np.uint8, "M": np.int64, "m": np.int64}
     if dtype.kind == "f" and dtype.itemsize == 2:
         return np.dtype(np.float32)
@@ -22,7 +22,7 @@ def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The elements of these keys, of `selection_dtype`."""
+    """Convert keys to elements of `selection_dtype`."""
     bits = 8 * dtype.itemsize
     sign = np.uint64(1 << (bits - 1))
     if dtype.kind == "i":
@@ -34,11 +34,11 @@ def from_keys(keys: NDArray[np.uint64], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def to_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """The keys of elements, of `selection_dtype`."""
+    """Convert elements of `selection_dtype` to keys."""
     dtype = values.dtype
     sign = np.uint64(1 << (8 * dtype.itemsize - 1))
     if dtype.kind == "f":
-        values = values + dtype.type(0)  # zeros of both signs have one
+        values = values + dtype.type(0)  # makes -0.0 +0.0: both have the same key
     keys = values.view(f"u{dtype.itemsize}").astype(np.uint64)
     if dtype.kind == "i":
         return keys ^ sign
@@ -49,18 +49,23 @@ def to_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def unused_key(dtype: np.dtype[Any]) -> int | None:
-    """The key between those of elements that belongs to none, of a `selection_dtype`: that before
-    +0.0, for -0.0 has the other's."""
+    """Return the key that no element has, for a `selection_dtype`; None if there is none.
+
+    It is the key before that of +0.0, because -0.0 has the key of +0.0.
+    """
     return (1 << 8 * dtype.itemsize - 1) - 1 if dtype.kind == "f" else None
 
 
 def key_at(key: int, dtype: np.dtype[Any]) -> int:
-    """The key itself, or the next if it belongs to no element."""
+    """Return the key itself, or the next one if no element has it."""
     return key + (key == unused_key(dtype))
 
 
 def extreme_keys(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The keys of the least and of the largest number of a `selection_dtype`: of infinities."""
+    """Return the keys of the least and of the largest value of a `selection_dtype`.
+
+    Those of floats are infinities.
+    """
     if dtype.kind == "f":
         ends = np.array([-np.inf, np.inf], dtype)
     else:

@@ -1,7 +1,8 @@
-"""Labels of elements: which there are, and the number of each among some.
+"""Labels of groups: the distinct ones, and the place of each label among some.
 
-A label of several parts, of several kinds of labels, is a structured array: by its fields, in their
-order. NaN, NaT and what is masked are no labels; of objects None and pandas' NA are none either.
+A label of several parts, of several kinds of labels, is an element of a structured array: its
+fields are compared in their order. NaN, NaT and masked elements are no labels. Among objects, None
+and the NA of pandas are none either.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ Labels = NDArray[Any]
 Codes = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
-# Integers in a range of so many for each label are looked up in a table: of 1e6 labels in 2 ms;
-# sorting them takes 60.
+# Integers in a range of at most so many values for each label are looked up in a table: 1e6 labels
+# take 2 ms, and sorted 60.
 TABLE = 4
 LEAST_TABLE = 1 << 16
 
 
 def is_missing(labels: Labels) -> Flags:
-    """Which labels are missing, or have such a part."""
+    """Mark the labels that are missing, or that have a missing part."""
     labels, mask = _unmasked(labels)
     if mask is not None:
         return mask | is_missing(labels)
@@ -41,15 +42,15 @@ def is_missing(labels: Labels) -> Flags:
 
 
 def _is_none(label: Any) -> bool:
-    """Whether an object is None, NaN, NaT or NA."""
+    """Return whether an object is None, NaN, NaT or NA."""
     try:
         return label is None or bool(label != label)
-    except TypeError:  # pandas' NA does not say whether it equals anything
+    except TypeError:  # the NA of pandas raises for the truth of a comparison
         return True
 
 
 def _unmasked(labels: Labels) -> tuple[Labels, Flags | None]:
-    """Labels without their mask, and the mask if they have one."""
+    """Split labels into plain labels and their mask, None without one."""
     if not isinstance(labels, np.ma.MaskedArray):
         return labels, None
     mask: Labels = np.ma.getmaskarray(labels)
@@ -59,7 +60,7 @@ def _unmasked(labels: Labels) -> tuple[Labels, Flags | None]:
 
 
 def distinct(labels: Labels) -> Labels:
-    """The labels that there are, ascending.
+    """Find the distinct labels, ascending.
 
     Raises
     ------
@@ -106,7 +107,7 @@ def _distinct_objects(labels: Labels) -> Labels:
 
 
 def as_objects(labels: Iterable[Any]) -> Labels:
-    """Some objects, which may be sequences themselves, as a one-dimensional array of them."""
+    """Put objects, which may be sequences themselves, into a one-dimensional array."""
     every = list(labels)
     found = np.empty(len(every), object)
     found[:] = every
@@ -114,21 +115,23 @@ def as_objects(labels: Iterable[Any]) -> Labels:
 
 
 def union(several: Sequence[Labels]) -> Labels:
-    """All labels of several arrays of distinct ones, ascending."""
+    """Merge several arrays of distinct labels into one, ascending."""
     together = np.concatenate(several)
     return _ascending(together) if together.dtype.kind in "SUT" else distinct(together)
 
 
 def _ascending(labels: Labels) -> Labels:
-    """Distinct labels in order; NumPy's own hashes them first, which takes ten times as long where
-    there are millions."""
+    """Sort labels and drop repeated ones.
+
+    `numpy.unique` hashes them first, which takes ten times as long where there are millions.
+    """
     ordered = np.sort(labels)
     is_first = np.append(np.True_, ordered[1:] != ordered[:-1])[: len(ordered)]
     return np.asarray(ordered[is_first])
 
 
 def codes_among(labels: Labels, names: Labels) -> Codes:
-    """The place of each label among distinct names, in any order; -1 where it is none of them."""
+    """Find the place of each label among distinct names in any order, or -1."""
     labels, mask = _unmasked(labels)
     if mask is not None:
         return np.where(mask, -1, codes_among(labels, names)).astype(np.int32)
@@ -166,16 +169,18 @@ def _codes_of_objects(labels: Labels, names: Labels) -> Codes:
 
 
 def _exactly(names: Labels, dtype: np.dtype[Any]) -> tuple[Labels, Flags]:
-    """Names in the dtype of labels, and which of them it holds exactly: no label equals others.
-    NumPy compares integers with floats, and with integers of the other sign, as float64, where
-    those beyond 2**53 are equal to their neighbours."""
+    """Convert names to the dtype of labels, and mark those that are converted exactly.
+
+    No label equals any of the others. NumPy compares integers with floats, and with integers of the
+    other sign, as float64, where numbers beyond 2**53 equal their neighbours.
+    """
     with np.errstate(all="ignore"):
         found = _converted(names, dtype)
         held = np.asarray(_converted(found, names.dtype) == names)
         if names.dtype.kind in "biuf":
             held &= (found < 0) == (names < 0)
     for ends, floats in ((dtype, names), (names.dtype, found)):
-        if floats.dtype.kind == "f" and ends.kind in "iu":  # processors differ beyond the ends
+        if floats.dtype.kind == "f" and ends.kind in "iu":  # overflow depends on the processor
             info = np.iinfo(ends)
             held &= (floats >= float(info.min)) & (floats < 2.0 ** (info.bits - (info.min < 0)))
     return found, held
@@ -184,37 +189,39 @@ def _exactly(names: Labels, dtype: np.dtype[Any]) -> tuple[Labels, Flags]:
 def _converted(values: Labels, dtype: np.dtype[Any]) -> Labels:
     try:
         return values.astype(dtype)
-    except OverflowError:  # of dates, since NumPy 2.5
+    except OverflowError:  # raised for dates since NumPy 2.5
         if values.size == 1:
             return np.full(values.shape, "NaT", dtype)
         return np.concatenate([_converted(each, dtype) for each in np.split(values, values.size)])
 
 
 def is_numbering(names: Labels, labels: Labels) -> bool:
-    """Whether distinct names are 0, 1, ..., and all labels are among them: a third of the time of
-    looking them up."""
+    """Return whether distinct names are 0, 1, ..., and all labels are among them.
+
+    That takes a third of the time of a look-up.
+    """
     is_among = int(labels.min()) >= 0 and int(labels.max()) < len(names)
     return is_among and bool((names[1:] > names[:-1]).all())
 
 
 def _looked_up(labels: Labels, names: Labels, least: int, largest: int) -> Codes:
-    """The same of integers in a narrow range, by a table of all numbers in it."""
+    """Find codes of integers in a narrow range, by a table of all numbers in it."""
     table = np.full(largest - least + 3, -1, np.int32)
     table[_differences(names, least - 1)] = np.arange(len(names))
     info = np.iinfo(labels.dtype)
-    # One before the range and one behind it stand for all that is beyond.
+    # One number before the range and one behind it stand for all numbers beyond.
     low, high = max(least - 1, info.min), min(largest + 1, info.max)
     within = np.clip(labels, labels.dtype.type(low), labels.dtype.type(high))
     return table[_differences(within, least - 1)]
 
 
 def _differences(labels: Labels, least: int) -> IntArray:
-    """Integers less a number that is near to them, which int64 may not hold."""
+    """Subtract a number that is near to the integers, which may not fit int64."""
     return (labels.astype(np.uint64) - np.uint64(least % 2**64)).view(np.int64)
 
 
 def _table(labels: Labels) -> tuple[int, Flags] | None:
-    """Of integers in a narrow range the least, and which of those behind it there are."""
+    """Find the least of integers in a narrow range, and flags of the numbers from there on."""
     if labels.dtype.kind not in "iu" or not labels.size:
         return None
     least, largest = int(labels.min()), int(labels.max())
@@ -229,8 +236,10 @@ def _table(labels: Labels) -> tuple[int, Flags] | None:
 
 
 def together(parts: Sequence[Labels]) -> Labels:
-    """Labels of several parts, from arrays of each that broadcast to one shape. They are masked if
-    one of their parts is."""
+    """Combine labels of several parts, from arrays that broadcast to one shape.
+
+    The result is masked if one of the parts is.
+    """
     parts = [np.asanyarray(each) for each in parts]
     shape = np.broadcast_shapes(*(each.shape for each in parts))
     found = np.empty(shape, [(f"f{i}", each.dtype) for i, each in enumerate(parts)])
@@ -263,8 +272,10 @@ def _codes_together(labels: Labels, names: Labels) -> Codes:
 
 
 def _place_of(labels: Labels, names: Sequence[Labels]) -> IntArray:
-    """Where labels are in the product of those of each part, -1 for those with a part that is none
-    of them."""
+    """Compute the place of labels in the product of the names of all parts.
+
+    It is -1 if a part is none of the names.
+    """
     place = np.zeros(labels.shape, np.int64)
     is_none = np.zeros(labels.shape, np.bool_)
     for field, each in zip(labels.dtype.names or (), names, strict=True):

@@ -1,4 +1,4 @@
-"""Box plots of many lanes, finished where the lanes are: columns of any kind of arrays."""
+"""Box plots of many lanes, complete, as columns of any kind of arrays."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ Column = Any  # an array of the kind of the chunks
 
 @dataclass(frozen=True, eq=False)
 class LaneBoxes(Arrays):
-    """The statistics of every lane, with NaN and no fliers where there is no box.
+    """Statistics of the box plot of every lane, with NaN and no fliers where there is no box.
 
     Parameters
     ----------
     n : int
-        Elements of each lane, missing ones among them.
+        Number of elements of each lane, missing ones among them.
     n_valid, n_low, n_high : array of uint32, shape (n_lanes,)
-        Elements that are not NaN; those beyond the lower and the upper fence.
+        Number of elements that are not NaN, and of those beyond the lower and the upper fence.
     q : array of float64, shape (n_q, n_lanes)
-        The quantiles `Rule.q`.
+        Quantiles `Rule.q`.
     mean, deviation : array of float64, shape (n_lanes,)
-        Of the exact sums, each rounded once.
+        Mean and standard deviation, from exact sums, each rounded once.
     least, most, low, high : array, shape (n_lanes,)
         The extremes, and the nearest elements inside the fences. Of the dtype of the chunks.
     fliers : array
-        Of the same dtype. Lane by lane the lowest, ascending, then the highest, descending; but
-        those of some consecutive lanes before or behind those of others.
+        Of the same dtype. For each lane the lowest fliers, ascending, then the highest, descending.
+        The lanes come in blocks of consecutive lanes, which may be in any order.
     starts, counts : array of int64
-        Where the fliers of some consecutive lanes begin, of the next ones, and so on; and how many
-        they are.
+        Where the fliers of each block of lanes begin, and how many they are, in the order of the
+        lanes.
     most_fliers : int
-        How many there are of each side of a lane, at most.
+        Largest number of fliers of each side of a lane.
     """
 
     n: int
@@ -61,12 +61,12 @@ class LaneBoxes(Arrays):
 
 
 DRAWS_UP_TO = (1 << 31) - 1
-"""How many elements a lane may have, and fliers of each side that are kept."""
+"""Largest number of elements of a lane, and of listed fliers of each side."""
 
 
 def in_order(
     fliers: NDArray[Any], starts: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Fliers in the order of their lanes; see `LaneBoxes`."""
+    """Sort the fliers into the order of their lanes; see `LaneBoxes`."""
     before = np.cumsum(counts) - counts
     return fliers[np.repeat(starts - before, counts) + np.arange(len(fliers))]

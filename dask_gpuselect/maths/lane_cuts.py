@@ -1,15 +1,15 @@
-"""What is known of many lanes at once, and the brackets that it proves.
+"""Cuts of many lanes at once, and the brackets that they prove.
 
-A part of the data tells, for every lane, its order statistics at even ranks. Those of all parts
-bracket every order statistic of the lane: where the pivots of a part lie among those of the others
-does not matter, only how many elements are certainly before and behind. A part that says no more
-than "that of rank t lies between `low` and `high`" will do as well, so what is known of several
-parts takes the same form, and can be cut down to few ranks again (a mergeable summary, Agarwal et
-al. 2012, section 3).
+The cuts of a part of the data are order statistics of every lane at even ranks. Those of all parts
+bracket every order statistic of the lane. Only the number of elements that are surely before and
+behind a pivot matters, not where the pivots of a part lie among those of others. It is enough to
+know that the order statistic of rank t lies between `low` and `high`. So several parts together
+take the same form, and can be reduced to few ranks again (a mergeable summary, Agarwal et al. 2012,
+section 3).
 
-All tables are on the host, or all on one device, whose arrays NumPy's functions know. They have
-lanes along their first axis, questions along the second: the
-questions part ways when each lane has a bracket for each of them. Numbers of elements are int64.
+All tables are on the host, or all on one device whose arrays NumPy's functions accept. They have
+lanes along their first axis and questions along the second: in later passes each question has its
+own bracket in each lane. Numbers of elements are int64.
 """
 
 from __future__ import annotations
@@ -29,44 +29,50 @@ from dask_gpuselect.maths.exact_sums import ExactSums, taken
 from dask_gpuselect.maths.ranks import Ranks
 
 RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
-"""From numbers of valid elements, shape ``(k,)``, to the two ranks of each answer among so many,
-shapes ``(n_questions, k)``."""
+"""Function from numbers of valid elements to the two ranks of each answer.
+
+The numbers have shape ``(k,)``, the ranks shape ``(n_questions, k)``.
+"""
 
 
 class LaneOrder(Protocol):
-    """The order statistics that are asked of every lane. Hashable, picklable, and deterministically
-    tokenizable."""
+    """Protocol of the order statistics that are asked of every lane.
+
+    Hashable, picklable, and deterministically tokenizable.
+    """
 
     def __hash__(self) -> int: ...
 
     @property
     def n_answers(self) -> int:
-        """How many answers a lane has."""
+        """Number of answers of a lane."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the answers."""
+        """Dtype of the answers."""
 
     @property
     def mixes(self) -> int:
-        """How the two elements make an answer: 0 it is the lower, 1 their mean, 2 by weight."""
+        """Code of how two elements make an answer: 0 the lower, 1 the mean, 2 by weight."""
 
     @property
     def skips_missing(self) -> bool:
-        """Whether NaN is left out; otherwise one of them makes the answers of its lane NaN."""
+        """True if NaN is left out; otherwise one NaN makes all answers of its lane NaN."""
 
     def wanted_of_lanes(self, n: IntArray) -> Ranks:
-        """The elements that answer, and their weights, of each number of valid elements; shape
-        ``(n_answers, len(n))``, or the same for all."""
+        """Find the ranks and weights of the answers for each number of valid elements.
+
+        The shape is ``(n_answers, len(n))``, or broadcasts to it.
+        """
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
-        """The two ranks of each answer, of each number of valid elements: a `RanksOfLanes`."""
+        """Find the two ranks of each answer for each number of elements: a `RanksOfLanes`."""
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        """The answers, ``(n_answers, n_lanes)``, with warnings of lanes that have none."""
+        """Compute the answers, ``(n_answers, n_lanes)``, and warn of lanes that have none."""
 
     def lane_values(self, found: Lanes) -> NDArray[Any]:
-        """The answers, ``(n_answers, n_lanes)``, without warnings."""
+        """Compute the answers, ``(n_answers, n_lanes)``, without warnings."""
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Warn of lanes that have no element, or no valid one."""
@@ -75,27 +81,29 @@ class LaneOrder(Protocol):
 FindBrackets = Callable[
     [Sequence["LaneCuts"], IntArray, IntArray], tuple[NDArray[Any], NDArray[Any]]
 ]
-"""From the cuts of some parts and the first and last ranks to the ends of brackets: `bracketed`."""
+"""Function that finds brackets, with the arguments and results of `bracketed`."""
 
 TILE = 1 << 17
-"""Entries of tables that are ordered together: 5 MB with their order and sums."""
+"""Entries of tables that are sorted together: 5 MB with their order and sums."""
 
 
 @dataclass(frozen=True, eq=False)
 class LaneCuts(Arrays):
-    """Order statistics at even ranks, of a part of the data or of several.
+    """Order statistics of lanes at even ranks, of one part of the data or several together.
 
-    Of the elements strictly inside the brackets of an earlier pass, or, in the first, of all.
+    In the first pass they are those of all elements, later of the elements strictly inside the
+    brackets of the pass before.
 
     Parameters
     ----------
     low, high : ndarray, shape (n_lanes, n_questions, m)
         The order statistic of rank ``even_ranks(n_inside, m)[..., j]`` lies in ``[low[..., j],
-        high[..., j]]``. One array for both if all are known. Of no meaning where nothing is inside.
+        high[..., j]]``. One array for both if all are known exactly. Arbitrary where nothing is
+        inside.
     n_inside, n_before : ndarray, shape (n_lanes, n_questions)
-        Elements inside; elements up to the lower end.
+        Number of elements inside, and up to the lower end.
     n_valid, n_missing : ndarray, shape (n_lanes,)
-        All elements that are no NaN or NaT, and those that are.
+        Number of all valid elements, and of NaN or NaT.
     """
 
     low: NDArray[Any]
@@ -108,15 +116,15 @@ class LaneCuts(Arrays):
 
 @dataclass(frozen=True)
 class LaneSizes:
-    """What the host knows of lanes whose tables are on a device, so that it need not wait for them.
+    """Bounds of sizes that the host knows of tables on a device, to avoid waiting for them.
 
     Parameters
     ----------
     least, most : int
-        No lane has fewer, and none more, valid elements.
+        Smallest and largest possible number of valid elements of a lane.
     room : int or None
-        No bracket has more elements strictly inside, of all parts together, and a table of so many
-        for every bracket is small enough. None if that is not so.
+        Bound of the number of elements strictly inside a bracket, in all parts together, if a table
+        of so many for every bracket is small enough. Otherwise None.
     """
 
     least: int
@@ -126,18 +134,18 @@ class LaneSizes:
 
 @dataclass(frozen=True, eq=False)
 class LaneBrackets(Arrays):
-    """Where the two order statistics of each question and lane are: both in ``[low, high]``.
+    """Brackets ``[low, high]`` that hold the two order statistics of each question and lane.
 
     Parameters
     ----------
     low, high : ndarray, shape (n_lanes, n_questions)
-        Elements of the lane; any value where it has no valid element.
+        Elements of the lane; arbitrary where it has no valid element.
     lower, upper : ndarray of int64, shape (n_lanes, n_questions)
-        Their ranks.
+        Ranks of the two order statistics.
     n_valid, n_missing : ndarray, shape (n_lanes,)
-        Of all the data.
+        Number of valid elements in all the data, and of NaN or NaT.
     sizes : LaneSizes, optional
-        Where tables are on a device.
+        Given where tables are on a device.
     """
 
     low: NDArray[Any]
@@ -151,15 +159,15 @@ class LaneBrackets(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class LaneTally(Arrays):
-    """Counts of a part of the data at the ends of brackets, and its elements strictly inside.
+    """Counts of a part of the data at the ends of lane brackets, and its elements strictly inside.
 
     Parameters
     ----------
     below, n_before, n_inside, upto : ndarray, shape (n_lanes, n_questions)
-        Elements below the lower end, up to it, inside, and up to the upper end.
+        Number of elements below the lower end, up to it, strictly inside, and up to the upper end.
     candidates : ndarray, shape (n_inside.sum(),) or (n_inside.size, room)
-        Those inside: one bracket after the other, in the order of `n_inside`. On a device perhaps a
-        row for each bracket, of which `n_inside` count.
+        Elements strictly inside, one bracket after the other, in the order of `n_inside`. On a
+        device there may instead be a row for each bracket, whose first `n_inside` entries count.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         As in `LaneCuts`.
     """
@@ -175,12 +183,12 @@ class LaneTally(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class Lanes(Arrays):
-    """What is found in every lane.
+    """Pair of order statistics that answers each question in every lane.
 
     Parameters
     ----------
     lower, upper : ndarray, shape (n_lanes, n_questions)
-        The elements at the two ranks; any value where the lane has no valid element.
+        Elements at the two ranks; arbitrary where the lane has no valid element.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         As in `LaneCuts`.
     """
@@ -192,8 +200,10 @@ class Lanes(Arrays):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the lanes are known, without looking at them, to have elements and miss none: one
-        number, broadcast, stands for all of them."""
+        """True if all lanes are known, without a pass over them, to have elements and miss none.
+
+        That is so where one number, broadcast, stands for all lanes.
+        """
         counts = self.n_valid, self.n_missing
         is_one = len(self.n_valid) > 0 and all(count.strides == (0,) for count in counts)
         return is_one and bool(self.n_valid[0] > 0 and self.n_missing[0] == 0)
@@ -203,7 +213,7 @@ Table = TypeVar("Table", bound=Any)
 
 
 def join(pieces: Sequence[Table]) -> Table:
-    """Put what is known of some lanes, and of the next, behind one another."""
+    """Concatenate tables of consecutive batches of lanes."""
     first: Any = pieces[0]
     if len(pieces) == 1:
         return pieces[0]
@@ -212,63 +222,70 @@ def join(pieces: Sequence[Table]) -> Table:
     if not isinstance(first, Arrays):
         return cast(Table, np.concatenate(pieces) if hasattr(first, "nbytes") else first)
     columns = {each.name: [getattr(p, each.name) for p in pieces] for each in fields(first)}  # type: ignore[arg-type]
-    # The ends of brackets may be one array: it stays one.
+    # The two ends of brackets may be the same array, which must not be copied twice.
     joined = {tuple(map(id, column)): join(column) for column in columns.values()}
     named = {name: joined[tuple(map(id, column))] for name, column in columns.items()}
     return cast(Table, type(first)(**named))
 
 
 def moved(table: Table, move: Callable[[Any], Any]) -> Table:
-    """Move every array: to the host, for instance."""
+    """Apply `move` to every array of a table, for example to move it to the host."""
     columns = _columns_of(table)
-    own = {id(column): move(column) for column in columns.values()}  # one array stays one
+    own = {id(column): move(column) for column in columns.values()}  # shared arrays stay shared
     return replace(table, **{name: own[id(column)] for name, column in columns.items()})
 
 
 def lanes_between(table: Table, start: int, stop: int) -> Table:
-    """Take what is known of some of the lanes, where there is a row for each."""
+    """Take a range of the lanes from every array that has a row for each lane."""
     return some_lanes(table, slice(start, stop))
 
 
 def some_lanes(table: Table, lanes: slice | IntArray) -> Table:
-    """Take what is known of lanes by their numbers, where there is a row for each."""
+    """Take lanes by their numbers from every array that has a row for each lane."""
     columns = _columns_of(table)
     return replace(table, **{name: column[lanes] for name, column in columns.items()})
 
 
 def _columns_of(table: Any) -> dict[str, Any]:
-    """Name what has a row for each lane."""
+    """Find the arrays of a table, by their names; each has a row for each lane."""
     columns = {each.name: getattr(table, each.name) for each in fields(table)}
     return {name: each for name, each in columns.items() if hasattr(each, "nbytes")}
 
 
 def even_ranks(n: IntArray, m: int) -> IntArray:
-    """The `m` ranks that are spread evenly over ``range(n)``, its first and last among them; some
-    are repeated where there are fewer. A new last axis."""
+    """Spread `m` ranks evenly over ``range(n)``, with its first and last among them.
+
+    The ranks are a new last axis. Some are repeated where n is less than m.
+    """
     return np.arange(m, like=n) * np.maximum(n - 1, 0)[..., None] // max(m - 1, 1)
 
 
 def last_of(dtype: np.dtype[Any]) -> Any:
-    """What is sorted behind all elements, or is no smaller than any: it stands for those that are
-    left out."""
+    """Return a value that sorts behind all elements, or that none exceeds, to fill tables with."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max
     return np.array("NaT" if dtype.kind in "Mm" else np.nan, dtype)
 
 
 def ranks_of_each(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
-    """The ranks for every lane, shape ``(n_lanes, n_questions)``: of few numbers of elements."""
+    """Find the ranks for every lane, computed once for each distinct number of elements.
+
+    The shape is ``(n_lanes, n_questions)``.
+    """
     counts, place = distinct(n_valid)
     lower, upper = (np.asarray(rank.T, like=place) for rank in ranks(np.maximum(counts, 1)))
-    return lower.take(place, axis=0), upper.take(place, axis=0)  # half the time of an index
+    return lower.take(place, axis=0), upper.take(place, axis=0)  # half the time of indexing
 
 
 MOST_COUNTS = 1 << 12
 
 
 def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
-    """Numbers among which are all those of a table, ascending, on the host, and the place of each:
-    `numpy.unique` where they differ much, which sorts. Of lanes that have equally many, one."""
+    """Find ascending numbers on the host that include all of a table, and the place of each.
+
+    Where the numbers are close together, a range of integers does; `numpy.unique`, which sorts, is
+    for numbers that differ much. Lanes that broadcast a single number need only that one.
+    """
     if n_valid.size == 0:
         return np.empty(0, np.int64), n_valid
     if isinstance(n_valid, np.ndarray) and n_valid.strides == (0,):  # one number, broadcast
@@ -282,14 +299,14 @@ def distinct(n_valid: IntArray) -> tuple[IntArray, IntArray]:
     return counts, place
 
 
-# --- Parts together -------------------------------------------------------------------------------
+# --- Several parts together -----------------------------------------------------------------------
 
 
 def merge(parts: Sequence[LaneCuts], m: int, find: FindBrackets | None = None) -> LaneCuts:
-    """What is known of several parts together, at `m` ranks.
+    """Merge the cuts of several parts, at `m` ranks.
 
-    If each part of ``n_p`` elements has ``m_p`` ranks, then at most ``sum((n_p - 1) / (m_p - 1))``
-    elements more than before are strictly inside a bracket at either side of its rank.
+    If part p has ``n_p`` elements and ``m_p`` ranks, the merged cuts put at most ``sum((n_p - 1) /
+    (m_p - 1))`` more elements strictly inside a bracket on either side of its rank.
     """
     n_inside = total("n_inside", parts)
     ranks = even_ranks(n_inside, m)
@@ -302,7 +319,7 @@ def merge(parts: Sequence[LaneCuts], m: int, find: FindBrackets | None = None) -
 def find_lane_brackets(
     parts: Sequence[LaneCuts], ranks: RanksOfLanes, find: FindBrackets | None = None
 ) -> LaneBrackets:
-    """The brackets of some ranks after the first pass."""
+    """Find the brackets of some ranks after the first pass."""
     n_valid, n_missing = known_of_all(parts)
     lower, upper = ranks_of_each(n_valid, ranks)
     low, high = (find or bracketed)(parts, lower[:, None], upper[:, None])
@@ -312,7 +329,7 @@ def find_lane_brackets(
 def narrow(
     parts: Sequence[LaneCuts], brackets: LaneBrackets, find: FindBrackets | None = None
 ) -> LaneBrackets:
-    """The brackets after one pass more, over what is inside the brackets before."""
+    """Find the brackets after one more pass over the elements inside the previous ones."""
     n_valid, n_missing = check_lanes_unchanged(parts, brackets)
     n_before, n_inside = total("n_before", parts), total("n_inside", parts)
     places = brackets.lower - n_before, brackets.upper - n_before
@@ -327,7 +344,7 @@ def narrow(
 
 
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
-    """The tally of several parts together."""
+    """Merge the tallies of several parts."""
     if len(parts) == 1:
         return parts[0]
     sizes = [part.n_inside.reshape(-1) for part in parts]
@@ -344,7 +361,7 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
 
 
 def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
-    """The elements of the wanted ranks, by the tally of all parts, which proves them.
+    """Find the elements of the wanted ranks, as the tally of all parts proves them.
 
     Raises
     ------
@@ -365,7 +382,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
 
 
 def total(name: str, parts: Sequence[Any]) -> IntArray:
-    """The sum of one table over all parts."""
+    """Add up one table over all parts."""
     return functools.reduce(operator.add, [getattr(part, name) for part in parts])
 
 
@@ -375,8 +392,7 @@ def known_of_all(parts: Sequence[Any]) -> tuple[IntArray, IntArray]:
 
 
 def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, IntArray]:
-    """The numbers of all elements of each lane, if they are those that are known of the first
-    load."""
+    """Check that every lane has as many elements as in the first load, and return their numbers."""
     found = known_of_all(parts)
     for kind, first, now in zip(
         ("valid", "missing (NaN or NaT)"),
@@ -396,13 +412,13 @@ def check_lanes_unchanged(parts: Sequence[Any], known: Any) -> tuple[IntArray, I
 def _or_end(
     place: IntArray, n_inside: IntArray, inside: NDArray[Any], brackets: LaneBrackets
 ) -> NDArray[Any]:
-    """What is found inside, or an end of the bracket if the rank is before or behind."""
+    """Return what was found inside, or an end of the bracket if the rank is before or behind."""
     found: NDArray[Any] = np.where(place < n_inside, inside, brackets.high)
     return np.where(place < 0, brackets.low, found)
 
 
 def _select(tally: LaneTally, wanted: IntArray) -> NDArray[Any]:
-    """The candidates of some ranks of each bracket, shape ``(n_lanes, n_questions, k)``."""
+    """Select the candidates of some ranks of each bracket, shape ``(n_lanes, n_questions, k)``."""
     sizes, at = tally.n_inside.reshape(-1), as_rows(wanted)
     stops = np.cumsum(sizes)
     found = np.zeros(at.shape, tally.candidates.dtype)
@@ -419,14 +435,17 @@ def _select(tally: LaneTally, wanted: IntArray) -> NDArray[Any]:
     return found.reshape(wanted.shape)
 
 
-# --- What pivots prove ----------------------------------------------------------------------------
+# --- Brackets from pivots -------------------------------------------------------------------------
 
 
 def bracketed(
     parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The largest pivots known not to be behind the order statistics of ranks `lower`, and the
-    smallest known not to be before those of ranks `upper`; shape ``(n_lanes, n_questions, k)``."""
+    """Find the pivots that bracket order statistics, shape ``(n_lanes, n_questions, k)``.
+
+    These are the largest pivots surely not behind the order statistics of ranks `lower`, and the
+    smallest ones surely not before those of ranks `upper`.
+    """
     k = lower.shape[-1]
     lows, highs = ([as_rows(getattr(part, end)) for part in parts] for end in ("low", "high"))
     n = [part.n_inside.reshape(-1) for part in parts]
@@ -446,10 +465,10 @@ def bracketed(
 def _last_not_behind(
     pivots: NDArray[Any], ranks: list[IntArray], n: list[IntArray], wanted: IntArray
 ) -> NDArray[Any]:
-    """In each row, the largest pivot that at most `wanted` elements can be below.
+    """Find in each row the largest pivot that at most `wanted` elements can be below.
 
-    Of the elements of a part, at most t are below the pivot of rank t, and so below any value up to
-    it; behind the last pivot, all.
+    At most t elements of a part are below its pivot of rank t, and so below any value up to that
+    pivot. Behind the last pivot, all elements may be below.
     """
     steps = [
         np.diff(rank, append=size[:, None], axis=1) for rank, size in zip(ranks, n, strict=True)
@@ -463,7 +482,7 @@ def _last_not_behind(
 def _first_not_before(
     pivots: NDArray[Any], ranks: list[IntArray], n: list[IntArray], wanted: IntArray
 ) -> NDArray[Any]:
-    """In each row, the smallest pivot that at least ``wanted + 1`` elements must be up to."""
+    """Find in each row the smallest pivot that at least ``wanted + 1`` elements must be up to."""
     steps = [
         np.diff(np.minimum(rank + 1, size[:, None]), prepend=0, axis=1)
         for rank, size in zip(ranks, n, strict=True)
@@ -475,7 +494,7 @@ def _first_not_before(
 
 
 def _search(table: IntArray, wanted: IntArray, side: Literal["left", "right"]) -> IntArray:
-    """`searchsorted` in every row of a table of numbers from 0."""
+    """Search every row of a table of non-negative integers, as `numpy.searchsorted` does."""
     apart = max(table.max(initial=0), wanted.max(initial=0)) + 1
     base = np.arange(len(table))[:, None]
     every = (table + base * apart).reshape(-1)
@@ -484,12 +503,12 @@ def _search(table: IntArray, wanted: IntArray, side: Literal["left", "right"]) -
 
 
 def as_rows(table: NDArray[Any]) -> NDArray[Any]:
-    """One row for each lane and question."""
+    """Reshape a table to one row for each lane and question."""
     return table.reshape(math.prod(table.shape[:-1]), table.shape[-1])
 
 
 def table_tiles(n_rows: int, width: int) -> Iterator[slice]:
-    """Rows of a table of that width which are ordered together."""
+    """Yield slices of rows that are sorted together, for a table of some width."""
     step = max(1, TILE // width)
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))

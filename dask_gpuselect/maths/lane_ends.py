@@ -1,9 +1,9 @@
-"""The ends of many lanes at once: what is beyond two bounds of each.
+"""Ends of many lanes: elements beyond two bounds of each lane, and its moments.
 
-One look at a lane's elements counts what is beyond its bounds, finds the nearest elements inside
-and the extremes, keeps the most extreme elements beyond, and adds up all and their squares,
-exactly. Parts of a lane are looked at one by one, and what is known of them put together. All
-tables are on the host, with a row for each lane.
+One pass over a lane counts the elements beyond its bounds, finds the extremes and the nearest
+elements inside the bounds, lists the most extreme elements beyond, and adds up all elements and
+their squares, exactly. Parts of a lane are treated one by one, and the results merged. All tables
+are on the host, with a row for each lane.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from dask_gpuselect.maths.moments import LANES, Moments, RoundedMoments, sum_of
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 Measure = IntArray | ExactSums | FloatArray
-"""Of some elements of each lane: their number, or what they weigh, which may be rounded."""
+"""Number of elements in each lane, or their weight, which may be rounded."""
 
 BoundsOf = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-"""From the answers for some lanes, shape ``(n_answers, n_lanes)``, to the lower and the upper bound
-of each."""
+"""Function from the answers of some lanes, shape ``(n_answers, n_lanes)``, to their two bounds."""
 
 
-# A table of all lanes, of so many times the elements there are, is sorted by rows: 23 times as fast
-# as sorting 1.3e5 elements of 64 lanes by two keys.
+# A table of all lanes is sorted by rows, unless it has more than so many times the elements there
+# are. That is 23 times as fast as sorting 1.3e5 elements of 64 lanes by two keys.
 PADDED = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds(Arrays):
-    """Two bounds for each lane.
+    """Lower and upper bound of each lane.
 
     Parameters
     ----------
     low, high : ndarray of float64, shape (n_lanes,)
         Nothing is beyond NaN.
     dtype : dtype
-        Of the elements.
+        Dtype of the elements.
     """
 
     low: FloatArray
@@ -54,21 +53,21 @@ class Bounds(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class Outermost(Arrays):
-    """The most extreme elements beyond one bound of each lane, by their distinct values.
+    """The most extreme elements beyond one bound of each lane, as distinct values.
 
     Parameters
     ----------
     measure : Measure, shape (n_lanes,)
-        How many elements lie beyond it; where elements weigh, what these weigh.
+        Number of elements beyond the bound, or their weight.
     kept : ndarray of int64, shape (n_lanes,)
-        How many values are here.
+        Number of values that are listed.
     elements : ndarray, shape (kept.sum(),)
-        Lane by lane, the most extreme first.
+        Values, lane by lane, the most extreme first.
     counts : ndarray of int64, of the same shape
-        How many elements equal each: all of them, but for the last of a lane whose elements do not
-        weigh.
+        Number of elements that equal each value. Without weights, that of the last value of a lane
+        may be too low.
     weights : ExactSums of the same shape, optional
-        What these weigh.
+        Weight of these elements.
     """
 
     measure: Measure
@@ -89,8 +88,10 @@ class Outermost(Arrays):
         counts: IntArray | None = None,
         weights: ExactSums | None = None,
     ) -> Self:
-        """Take the values of at most so many elements of each lane, and of all that equal the last
-        of them; of elements in any order that are lane by lane."""
+        """List the values of at most `most` elements of each lane, and of all that equal the last.
+
+        The elements come lane by lane, and in any order within a lane.
+        """
         n_lanes = len(measure)
         found = np.bincount(lane, minlength=n_lanes)
         order = _order_in_lanes(found, lane, elements)
@@ -106,7 +107,7 @@ class Outermost(Arrays):
         elif len(first):
             counts = np.add.reduceat(counts[order], first)
         lane, elements = lane[first], elements[first]
-        # As long as fewer elements of the lane are more extreme.
+        # A value is taken as long as fewer than `most` elements of the lane are more extreme.
         before = np.cumsum(counts) - counts
         takes = before - before[np.searchsorted(lane, lane)] < most
         if weights is not None:
@@ -116,9 +117,9 @@ class Outermost(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Outermost], most: int, *, is_high: bool) -> Outermost:
-        """Merge what lies beyond the bounds in several parts of the same lanes.
+        """Merge the values beyond the bounds of several parts of the same lanes.
 
-        Each part has all of its elements that are more extreme than the last value that is left, so
+        Each part has all of its elements that are more extreme than the last value that is left. So
         counts and weights are those of all parts.
         """
         lane = np.concatenate([np.repeat(np.arange(len(part.kept)), part.kept) for part in parts])
@@ -139,7 +140,10 @@ class Outermost(Arrays):
         )
 
     def repeated(self, most: int) -> tuple[IntArray, NDArray[Any]]:
-        """Give how many elements of each lane are here, at most so many, and these."""
+        """Repeat each value by its count, up to `most` elements a lane.
+
+        Returns the number of elements of each lane, and the elements.
+        """
         lane = np.repeat(np.arange(len(self.kept)), self.kept)
         before = np.cumsum(self.counts) - self.counts
         times = np.minimum(self.counts, most - (before - before[np.searchsorted(lane, lane)]))
@@ -149,7 +153,7 @@ class Outermost(Arrays):
 
 
 def _order_in_lanes(found: IntArray, lane: IntArray, elements: NDArray[Any]) -> IntArray:
-    """Sort elements that are lane by lane, `found` in each; they may be sorted."""
+    """Sort elements that are lane by lane, `found` in each, unless they are sorted already."""
     if ((elements[1:] >= elements[:-1]) | (lane[1:] != lane[:-1])).all():
         return np.arange(len(elements))
     width = int(found.max(initial=0))
@@ -164,21 +168,23 @@ def _order_in_lanes(found: IntArray, lane: IntArray, elements: NDArray[Any]) -> 
 
 @dataclass(frozen=True, eq=False)
 class LaneEnds(Arrays):
-    """What is beyond the bounds of each lane, in a part of the data or in all.
+    """Elements beyond the bounds of each lane, in a part of the data or in all of it.
 
     Parameters
     ----------
     n_valid, n_missing, n_left_out : ndarray of int64, shape (n_lanes,)
-        Elements that weigh nothing are left out, too.
+        Number of valid elements, of missing ones, and of those that are left out. Elements of
+        weight 0 are left out, too.
     measure : Measure, shape (n_lanes,)
-        As of `Outermost`, of all valid elements.
+        Number or weight of all valid elements.
     least, most : ndarray, shape (n_lanes,)
         The extremes; the largest and the smallest number of the dtype where nothing is valid.
     low, high : ndarray, shape (n_lanes,)
         The nearest elements inside the bounds, or as above where there is none.
     beyond_low, beyond_high : Outermost
+        Elements beyond the lower and the upper bound.
     moments : Moments or RoundedMoments
-        Rounded where they are of whole lanes.
+        Rounded if they are those of whole lanes.
     """
 
     n_valid: IntArray
@@ -195,8 +201,7 @@ class LaneEnds(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[LaneEnds], most: int) -> LaneEnds:
-        """Merge the ends of several parts of the same lanes, with the values of so many elements of
-        each side."""
+        """Merge several parts of the same lanes, with values of `most` elements of each side."""
         if len(parts) == 1:
             return parts[0]
         columns = {
@@ -220,7 +225,7 @@ class LaneEnds(Arrays):
 
     @classmethod
     def of_whole_lanes(cls, pieces: Iterable[LaneEnds]) -> LaneEnds:
-        """Join the ends of some lanes, of the next, and so on.
+        """Join the ends of consecutive batches of lanes.
 
         Sums of lanes are rounded as soon as there are many: the digits of 62,500 lanes of 32
         elements of all magnitudes take six times the memory of the elements.
@@ -241,12 +246,15 @@ class LaneEnds(Arrays):
 def ends_of_sorted(
     lanes: SortedLanes, bounds: Bounds, most: int, *, are_whole: bool = False
 ) -> LaneEnds:
-    """Look at what is beyond the bounds of sorted lanes, with the values of at most so many
-    elements of each side. Kernels may round what is told of lanes that `are_whole`."""
+    """Find the elements beyond the bounds of sorted lanes, at most `most` on each side.
+
+    `are_whole` says that lanes are complete. Kernels with the same arguments may then round sums;
+    here they are exact.
+    """
     rows, n_valid, weights = lanes.values, lanes.n_valid, lanes.weights
     least, largest = extremes_of(rows.dtype)
     low, high = (bound[:, None] for bound in (bounds.low, bounds.high))
-    n_low = lanes.places(low, upto=False)[:, 0]  # of NaN none
+    n_low = lanes.places(low, upto=False)[:, 0]  # 0 if the bound is NaN
     n_upto = np.where(np.isnan(bounds.high), n_valid, lanes.places(high, upto=True)[:, 0])
 
     def at(places: IntArray, is_some: NDArray[np.bool_], other: Any) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""How often each value occurs in every lane, or in every group, of data that have few values.
+"""Counts of each value in every lane, or in every group, for data that have few values.
 
 Plain NumPy on the host; see `value_counts`.
 """
@@ -29,22 +29,22 @@ from dask_gpuselect.maths.value_counts import (
 
 @dataclass(frozen=True, eq=False)
 class LaneValueCounts(Arrays):
-    """The valid elements of many lanes, of some chunks, by their values.
+    """Counts of the distinct values in many lanes, of some chunks.
 
     Parameters
     ----------
     sizes : ndarray of unsigned integers, shape (n_lanes,)
-        How many values occur in each lane.
+        Number of distinct values in each lane.
     values : ndarray, shape (P,)
-        Those that occur, lane by lane; ascending and distinct within a lane. No NaN.
+        Distinct values, lane by lane, ascending within a lane. No NaN.
     counts : ndarray of unsigned integers, shape (P,)
-        How often each of them does.
+        Number of elements that equal each value.
     n_missing, n_left_out : ndarray of unsigned integers, shape (n_lanes,)
-        Number of NaN, and of elements that take no part.
+        Number of NaN, and of elements that take no part, such as masked ones.
 
     Notes
     -----
-    Unsigned integers have as few bytes as hold them: there may be as many values as elements.
+    Unsigned integers have as few bytes as possible, as there may be as many values as elements.
     """
 
     sizes: NDArray[Any]
@@ -55,19 +55,21 @@ class LaneValueCounts(Arrays):
 
     @classmethod
     def of_words(cls, table: IntArray, dtype: np.dtype[Any], n_left_out: IntArray) -> Self:
-        """By how often each word of bits occurs in every lane, shape ``(n_lanes, n_words)``, of
-        elements of a countable dtype."""
+        """Convert counts of words of bits, for elements of a dtype of one or two bytes.
+
+        `table` has shape ``(n_lanes, n_words)``: how often each word occurs in every lane.
+        """
         words, missing = _words_in_order(dtype.newbyteorder("="))
         n_missing = np.asarray(table[:, missing].sum(axis=1))
         if dtype.kind == "f":
-            table[:, 0] += table[:, MINUS_ZERO]  # zeros of both signs have one place
+            table[:, 0] += table[:, MINUS_ZERO]  # -0.0 and +0.0 are one value
         values = words.view(dtype.newbyteorder("=")) if dtype.kind != "b" else words
         ordered = table[:, words] if dtype.kind in "if" else table
         return cls._of_table(ordered, values.astype(selection_dtype(dtype)), n_missing, n_left_out)
 
     @classmethod
     def of_lanes(cls, lanes: Sequence[ValueCounts], dtype: np.dtype[Any]) -> Self:
-        """Those of lanes that are counted one by one, of elements of that dtype."""
+        """Join the counts of single lanes, of elements of `dtype`."""
         none = np.empty(0, selection_dtype(dtype))
         of_each = ([getattr(lane, name) for lane in lanes] for name in ("n_missing", "n_left_out"))
         return cls(
@@ -79,12 +81,12 @@ class LaneValueCounts(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The counts of all parts together."""
+        """Add up the counts of all parts."""
         if len(parts) == 1:
             return parts[0]
         kind, n_lanes = parts[0].values.dtype, parts[0].n_lanes
         table = np.zeros(n_lanes * most_values(kind), np.int64)
-        for part in parts:  # whose own values are distinct in each lane
+        for part in parts:  # whose values are distinct in each lane, so that `+=` counts all
             places = part._lanes * most_values(kind) + places_of_values(part.values)
             table[places] += part.counts.astype(np.int64)
         n_missing, n_left_out = (
@@ -98,7 +100,7 @@ class LaneValueCounts(Arrays):
     def _of_table(
         cls, ordered: IntArray, values: NDArray[Any], n_missing: IntArray, n_left_out: IntArray
     ) -> Self:
-        """By the counts of some values, ascending, in every lane."""
+        """Make counts from a table of the counts of some ascending values in every lane."""
         n_lanes, n_values = ordered.shape
         flat = ordered.reshape(-1)
         places = np.flatnonzero(flat)
@@ -107,7 +109,7 @@ class LaneValueCounts(Arrays):
         return cls(packed(sizes), some, packed(flat[places]), packed(n_missing), packed(n_left_out))
 
     def spread(self, places: IntArray, n_lanes: int) -> Self:
-        """The same as some of `n_lanes`, which are at these ascending places."""
+        """Place these lanes among `n_lanes`, at ascending places; other lanes are empty."""
         columns = {}
         for name in ("sizes", "n_missing", "n_left_out"):
             own = getattr(self, name)
@@ -121,27 +123,27 @@ class LaneValueCounts(Arrays):
 
     @property
     def n_valid(self) -> IntArray:
-        """How many elements each lane has."""
+        """Number of elements of each lane."""
         upto = np.append(np.int64(0), self._upto)
         return np.asarray(upto[self._stops] - upto[self._stops - self.sizes])
 
     @cached_property
     def _stops(self) -> IntArray:
-        """Where the values of each lane end."""
+        """Index behind the last value of each lane."""
         return np.cumsum(self.sizes, dtype=np.int64)
 
     @cached_property
     def _upto(self) -> IntArray:
-        """How many elements there are up to each value, in this lane and in those before."""
+        """Number of elements up to each value, in its lane and all lanes before."""
         return np.cumsum(self.counts, dtype=np.int64)
 
     @property
     def _lanes(self) -> IntArray:
-        """The lane of each value."""
+        """Lane of each value."""
         return np.repeat(np.arange(self.n_lanes), self.sizes)
 
     def found(self, ranks: RanksOfLanes) -> Lanes:
-        """The elements of some ranks in every lane."""
+        """Find the elements of some ranks in every lane."""
         n_valid = self.n_valid
         before = (np.cumsum(n_valid) - n_valid)[:, None]
         pair = ranks_of_each(n_valid, ranks)
@@ -153,15 +155,17 @@ class LaneValueCounts(Arrays):
         return Lanes(lower, upper, n_valid, self.n_missing.astype(np.int64))
 
     def mapped(self, function: Callable[[NDArray[Any], IntArray], NDArray[Any]]) -> Self:
-        """The counts of ``function(values, lanes)`` of the elements: equal ones may be several
-        values."""
+        """Apply ``function(values, lanes)`` to the elements, and sort the results.
+
+        Equal results stay separate values.
+        """
         lanes = self._lanes
         values = function(self.values, lanes)
         order = np.lexsort((values, lanes))
         return replace(self, values=values[order], counts=self.counts[order])
 
     def ends(self, bounds: Bounds, most: int) -> LaneEnds:
-        """What is beyond the bounds of every lane, with so many elements of each side."""
+        """Find the elements beyond the bounds of every lane, at most `most` on each side."""
         values, lanes = self.values, self._lanes
         wide = values.astype(np.float64)
         low, high = bounds.low[lanes], bounds.high[lanes]
@@ -203,12 +207,12 @@ class LaneValueCounts(Arrays):
         )
 
 
-MINUS_ZERO = 1 << 15  # the word of float16
+MINUS_ZERO = 1 << 15  # the bits of -0.0 as float16
 
 
 @cache
 def _words_in_order(dtype: np.dtype[Any]) -> tuple[NDArray[Any], IntArray]:
-    """The words of a countable dtype in the order of its values, and those that are NaN."""
+    """Return the words of a countable dtype in the order of their values, and the NaN words."""
     words = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}")
     if dtype.kind in "ub":
         return words, np.empty(0, np.int64)
@@ -220,7 +224,7 @@ def _words_in_order(dtype: np.dtype[Any]) -> tuple[NDArray[Any], IntArray]:
 
 
 def _extremes(kind: np.dtype[Any]) -> tuple[Any, Any]:
-    """The least and the largest number of a `selection_dtype`."""
+    """Return the least and the largest number of a `selection_dtype`."""
     if kind.kind == "f":
         return -np.inf, np.inf
     return np.iinfo(kind).min, np.iinfo(kind).max

@@ -1,9 +1,9 @@
-"""Weighted quantiles of many lanes in parts: what each part tells, and the brackets that it proves.
+"""Weighted quantiles of many lanes in parts: cuts of each part, and the brackets that they prove.
 
-Each part tells pivots at even steps by count and by weight, with bounds of the weights before and
-up to them. Those of all parts bracket every quantile, and the last load adds up what is outside of
-the brackets exactly. The bounds are whole numbers of a unit that each lane has; nothing is decided
-by sums of floats.
+The cuts of a part are pivots at even steps by count and by weight, with bounds of the weights
+before and up to them. Those of all parts bracket every quantile, and the last load adds up
+everything outside of the brackets exactly. The bounds are whole numbers of a unit that each lane
+has; no decision depends on rounded sums.
 
 All tables are on the host and have lanes along their first axis, questions along the second.
 """
@@ -42,28 +42,30 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes, inside_of, search
 
 @dataclass(frozen=True, eq=False)
 class WeightCuts(Arrays):
-    """What a part of the data tells, or several: pivots, and bounds of what is before each.
+    """Weighted cuts of a part of the data, or of several: pivots, and bounds of the weights before.
 
-    Of the elements strictly inside the brackets of an earlier pass, or, in the first, of all. Half
-    of the pivots are at even steps by count, half by weight, so that an element is one of them if
-    it weighs more than such a step. Weights are int64, in units of ``2**unit`` of each lane.
+    In the first pass they are those of all elements, later of the elements strictly inside the
+    brackets of the pass before. Half of the pivots are at even steps by count, half by weight. So
+    an element that weighs more than such a step is a pivot. Weights are int64, in units of
+    ``2**unit`` of each lane.
 
     Parameters
     ----------
     pivots : ndarray, shape (n_lanes, n_brackets, k)
-        Ascending. Of no meaning where nothing is inside.
+        Ascending. Arbitrary where nothing is inside.
     below, n_below : ndarray of int64, shape (n_lanes, n_brackets, k)
-        At most so much weight, and so many elements, are below the pivot.
+        Upper bounds of the weight and the number of the elements below the pivot.
     upto, n_upto : ndarray of int64, shape (n_lanes, n_brackets, k)
-        At least so much and so many are up to it.
+        Lower bounds of the weight and the number of the elements up to it.
     before, n_before, until, n_until : ndarray of int64, shape (n_lanes, n_brackets)
-        At least so much weight is up to the lower end, and at most so much below the upper end; the
-        numbers are exact.
+        Lower bound of the weight up to the lower end of the bracket, and upper bound of the weight
+        below the upper end. Numbers of these elements are exact.
     least, most : ndarray of int64, shape (n_lanes,)
         Bounds of the weight of all elements.
     square : ndarray of float64, shape (n_lanes,)
-        About the sum of the squares of all weights, in the square of the unit.
+        Approximate sum of the squares of all weights, in the square of the unit.
     unit, n_valid, n_missing : ndarray of int64, shape (n_lanes,)
+        Exponent of the unit, and number of valid elements and of NaN or NaT.
     """
 
     pivots: NDArray[Any]
@@ -85,14 +87,16 @@ class WeightCuts(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class WeightBrackets(Arrays):
-    """Where answers are: each in ``[low, high]``, elements of the lane.
+    """Brackets of weighted quantiles: each answer lies in ``[low, high]``, elements of the lane.
 
     Parameters
     ----------
     low, high : ndarray, shape (n_lanes, n_brackets)
-        Of the estimator of type 7, first those of the lower ends of all windows, then of the upper.
+        Ends of the brackets. For the estimator of type 7, first the brackets of the lower ends of
+        all windows, then those of the upper ends.
     n_valid, n_missing : ndarray of int64, shape (n_lanes,)
-    wanted : Wanted
+        Number of valid elements, and of NaN or NaT.
+    wanted : WantedQuantiles
     """
 
     low: NDArray[Any]
@@ -102,8 +106,11 @@ class WeightBrackets(Arrays):
     wanted: WantedQuantiles
 
     def ends(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """For each question, where it begins and ends, and what is between, which is not looked at
-        in detail: nothing, but for windows."""
+        """Return four ends for each question: of the whole range, and of the gap in its middle.
+
+        The range begins at the first and ends at the second. Between the other two, elements are
+        summed and are no candidates. Only windows of type 7 have such a gap.
+        """
         n = len(self.wanted.q)
         low, high = self.low[:, :n], self.high[:, -n:]
         if self.wanted.method != TYPE_7:
@@ -113,24 +120,25 @@ class WeightBrackets(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class WeightTally(Arrays):
-    """What a part of the data weighs at the ends of brackets, exactly, and its candidates.
+    """Exact weights of a part of the data at the ends of brackets, and its candidates.
 
     Parameters
     ----------
     below, before, upto : ExactSums, shape (n_lanes, n_questions)
-        Of the elements below the lower end, up to it, and up to the upper end.
+        Weight of the elements below the lower end, up to it, and up to the upper end.
     n_inside : ndarray of int64, shape (n_lanes, n_questions)
-        How many candidates there are.
+        Number of candidates.
     candidates, weights : ndarray, shape (n_inside.sum(),)
-        One bracket after the other.
+        Candidates and their weights, one bracket after the other.
     middle : ExactSums, shape (n_lanes, n_questions)
-        What the elements weigh that lie between the two ends of a window, and are no candidates.
+        Weight of the elements between the two ends of a window that are no candidates.
     product : ExactSums, shape (n_lanes, n_questions)
-        See `Middle`.
+        Sum of weight times element of the same elements.
     weight, square : ExactSums, shape (n_lanes,)
-        Of all elements. The latter of the estimator of type 7 alone.
+        Sum of the weights of all elements, and of their squares. The latter is computed only for
+        the estimator of type 7.
     n_valid, n_missing, n_idle : ndarray of int64, shape (n_lanes,)
-        As of `SortedLanes`.
+        As in `SortedLanes`.
     """
 
     below: ExactSums
@@ -149,15 +157,17 @@ class WeightTally(Arrays):
 
 
 def cuts_of_sorted(lanes: SortedLanes, brackets: WeightBrackets | None, m: int) -> WeightCuts:
-    """The cuts of some lanes, inside their brackets if there are any, at `m` pivots by count and
-    `m` by weight."""
+    """Make the cuts of some lanes, at `m` pivots by count and `m` by weight.
+
+    They are those of the elements inside the brackets, or of all elements without brackets.
+    """
     assert lanes.weights is not None
     n = lanes.n_valid
     first, stop = inside_of(lanes, brackets)
     unit, weights = _rounded_down(lanes.weights)
     sums = np.cumsum(weights, axis=1)
 
-    def least(places: IntArray) -> IntArray:  # and less than one unit more for each element
+    def least(places: IntArray) -> IntArray:  # too low by less than one unit for each element
         return np.where(places > 0, taken(sums, places - 1), 0)
 
     before, until = least(first), least(stop)
@@ -187,8 +197,10 @@ def cuts_of_sorted(lanes: SortedLanes, brackets: WeightBrackets | None, m: int) 
 
 
 def _rounded_down(weights: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """The exponent of a unit for each row, and how many whole units each weight has; their sums are
-    below 2**61."""
+    """Round the weights of each row down to whole units; return the units' exponents too.
+
+    The sum of a row is below 2**61.
+    """
     bits = weights.shape[1].bit_length()
     largest = weights.max(axis=1, initial=0).astype(np.float64)
     unit = np.frexp(largest)[1].astype(np.int64) + bits - 61
@@ -198,27 +210,28 @@ def _rounded_down(weights: NDArray[Any]) -> tuple[IntArray, IntArray]:
 
 
 def _shifted(numbers: IntArray, bits: IntArray) -> IntArray:
-    """Integers by ``2**bits``, rounded down."""
+    """Divide integers by ``2**bits``, rounded down."""
     right = numbers >> np.clip(bits, 0, 63)
     found: IntArray = np.where(bits < 0, numbers << np.clip(-bits, 0, 63), right)
     return found
 
 
 def _even_steps(start: IntArray, stop: IntArray, m: int) -> IntArray:
-    """`m` numbers from after `start` to `stop`, in even steps; a new last axis."""
+    """Compute `m` numbers from after `start` to `stop`, in even steps; a new last axis."""
     step = (stop - start) // max(m - 1, 1)
     return start[..., None] + 1 + step[..., None] * np.arange(m)
 
 
 @dataclass(frozen=True, eq=False)
 class _United:
-    """The pivots of several parts together, in order, and what all parts say at each.
+    """Sorted pivots of several parts, and the bounds of all parts together at each.
 
     Parameters
     ----------
     pivots, below, upto, n_upto, n_below : ndarray, shape (n_rows, k)
+        As in `WeightCuts`, with a row for each lane and bracket.
     n : ndarray of int64, shape (n_rows,)
-        How many of the pivots are elements: the first.
+        Number of pivots that are elements: they come first.
     """
 
     pivots: NDArray[Any]
@@ -230,7 +243,7 @@ class _United:
 
     @classmethod
     def of(cls, parts: Sequence[WeightCuts], rows: slice) -> Self:
-        """Some of the brackets. The parts have one unit."""
+        """Merge some of the brackets of parts that have the same units."""
 
         def tables(name: str) -> list[NDArray[Any]]:
             return [_as_rows(getattr(part, name), 2)[rows] for part in parts]
@@ -239,7 +252,7 @@ class _United:
         order = np.argsort(pivots, axis=1, kind="stable")
 
         def at_most(name: str, end: str) -> IntArray:
-            """What a part says of its next pivot holds before that too."""
+            """Add up upper bounds: a part's bound at its next pivot holds before that pivot too."""
             found, ends = tables(name), [_as_rows(getattr(part, end), 1)[rows] for part in parts]
             steps = [
                 np.diff(each, append=end_, axis=1) for each, end_ in zip(found, ends, strict=True)
@@ -250,7 +263,7 @@ class _United:
             return result
 
         def at_least(name: str, end: str) -> IntArray:
-            """What a part says of its last pivot holds behind that too."""
+            """Add up lower bounds: a part's bound at its last pivot holds behind that pivot too."""
             found, ends = tables(name), [_as_rows(getattr(part, end), 1)[rows] for part in parts]
             steps = [
                 np.diff(each, prepend=end_, axis=1) for each, end_ in zip(found, ends, strict=True)
@@ -274,12 +287,12 @@ class _United:
 
 
 def _as_rows(table: NDArray[Any], n_axes: int) -> NDArray[Any]:
-    """One row for each lane and bracket, whose last axis is what is behind these, or of size 1."""
+    """Reshape a table to one row for each lane and bracket; other axes become one."""
     return table.reshape(table.shape[0] * table.shape[1], -1 if n_axes == 2 and table.size else 1)
 
 
 def _in_one_unit(parts: Sequence[WeightCuts]) -> list[WeightCuts]:
-    """The same parts in one unit for each lane, such that their sums are below 2**62."""
+    """Convert parts to one unit for each lane, such that sums over parts are below 2**62."""
     bits = [
         np.where(part.most > 0, part.unit + np.frexp(part.most)[1], -(1 << 20)) for part in parts
     ]
@@ -300,12 +313,11 @@ def _in_one_unit(parts: Sequence[WeightCuts]) -> list[WeightCuts]:
 
 
 def merge(parts: Sequence[WeightCuts], m: int) -> WeightCuts:
-    """What is known of several parts together, at `m` pivots by count and `m` by weight.
+    """Merge the cuts of several parts, at `m` pivots by count and `m` by weight.
 
-    What is not known of a value, as a number of elements and as a weight, is in the cells of the
-    parts that hold it. A cell of a part has at most ``n_p / (m_p - 1)`` elements and
-    ``W_p / (m_p - 1)`` of the weight; and what is merged is known to the sum of these, and to a
-    step of its own.
+    Around a value, only the cells of the parts that contain it are uncertain, in number and in
+    weight. A cell of part p has at most ``n_p / (m_p - 1)`` elements and ``W_p / (m_p - 1)`` of the
+    weight. So the merged cuts are uncertain by the sum of these, and by a step of their own.
     """
     parts = _in_one_unit(parts)
     totals: dict[str, Any] = {
@@ -337,7 +349,7 @@ def merge(parts: Sequence[WeightCuts], m: int) -> WeightCuts:
 def narrowed(
     parts: Sequence[WeightCuts], brackets: WeightBrackets | None, wanted: WantedQuantiles
 ) -> WeightBrackets:
-    """The brackets that the cuts of a pass prove, inside those of the pass before if there was one.
+    """Find the brackets that the cuts of a pass prove, inside those of the pass before.
 
     Raises
     ------
@@ -367,7 +379,7 @@ def narrowed(
 
 
 def _targets(parts: Sequence[WeightCuts], wanted: WantedQuantiles) -> tuple[IntArray, IntArray]:
-    """Bounds of the weights that are wanted of each lane, shape ``(n_lanes, n_brackets)``."""
+    """Compute bounds of the wanted weights of each lane, shape ``(n_lanes, n_brackets)``."""
     least, most = total("least", parts)[:, None], total("most", parts)[:, None]
     q = np.array(wanted.q)
     shares, doubt = np.broadcast_to(q, (len(least), len(q))), 0.0
@@ -385,7 +397,7 @@ def _targets(parts: Sequence[WeightCuts], wanted: WantedQuantiles) -> tuple[IntA
 
 
 def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally:
-    """The tally of some lanes at their brackets."""
+    """Make the tally of some lanes at their brackets."""
     assert lanes.weights is not None
     low, high, until, behind = brackets.ends()
     first = lanes.places(low, upto=True)
@@ -419,7 +431,7 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
 
 
 def merge_tallies(parts: Sequence[WeightTally]) -> WeightTally:
-    """The tally of several parts together."""
+    """Merge the tallies of several parts."""
     if len(parts) == 1:
         return parts[0]
     sums: dict[str, Any] = {
@@ -441,12 +453,12 @@ def merge_tallies(parts: Sequence[WeightTally]) -> WeightTally:
 
 
 def answers(tally: WeightTally, brackets: WeightBrackets) -> Lanes:
-    """What answers, by the tally of all parts, which proves it.
+    """Find the answers by the tally of all parts, which proves them.
 
     Raises
     ------
     ChunksChangedError
-        If a bracket does not hold what is wanted.
+        If a bracket does not hold the wanted elements.
     """
     wanted = brackets.wanted
     check_lanes_unchanged([tally], brackets)
@@ -467,7 +479,7 @@ def answers(tally: WeightTally, brackets: WeightBrackets) -> Lanes:
 def _items_of(
     tally: WeightTally, brackets: WeightBrackets, rows: slice, i: int, starts: IntArray
 ) -> Items:
-    """The candidates of one question about some lanes, between the ends of their brackets."""
+    """Collect the candidates of one question in some lanes, between the ends of their brackets."""
     low, high, until, _ = (end[rows, i] for end in brackets.ends())
     size = tally.n_inside[rows, i]
     place = np.arange(int(size.max(initial=0)) + 2) - 1
@@ -480,7 +492,7 @@ def _items_of(
             (tally.weights, np.zeros((), tally.weights.dtype)),
         )
     )
-    # First the candidates alone, between the two places for the ends.
+    # Sort the candidates alone: the first and the last place are for the ends of the bracket.
     order = np.argsort(values[:, 1:], axis=1, kind="stable") + 1
     values[:, 1:], weights[:, 1:] = (
         np.take_along_axis(table, order, axis=1) for table in (values, weights)

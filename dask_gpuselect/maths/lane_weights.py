@@ -1,11 +1,11 @@
-"""Weighted quantiles of many lanes at once, and what is known of lanes in parts.
+"""Weighted quantiles of many lanes at once.
 
-An element that weighs w counts as w elements would: where ranks answer without weights, shares of
-the weight of a lane answer here. ``q W`` is an exact number, and so is every sum that is compared
-with it: see `exact_sums`. Of lanes in parts: see `lane_weight_cuts`.
+An element of weight w counts as w elements. Instead of ranks, shares of the weight of a lane give
+the answers. ``q W`` is an exact number, and so is every sum that is compared with it: see
+`exact_sums`. For lanes in parts see `lane_weight_cuts`.
 
-All tables are on the host and have lanes along their first axis, questions along the second. An
-element without weight is none.
+All tables are on the host and have lanes along their first axis, questions along the second.
+Elements of weight 0 are left out.
 """
 
 from __future__ import annotations
@@ -32,29 +32,30 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.lane_cuts import Lanes, some_lanes
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
-ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # as NumPy has it
+ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # NumPy's message
 
 TYPE_7: Final = "linear"
 METHODS: Final = ("inverted_cdf", "averaged_inverted_cdf", TYPE_7)
 
 
 def check_some_weigh(lanes: Any) -> None:
-    """Raise if all elements of a lane weigh nothing."""
+    """Raise if all elements of a lane have weight 0."""
     if ((lanes.n_valid + lanes.n_missing == 0) & (lanes.n_idle > 0)).any():
         raise ValueError(ALL_ZERO)
 
 
 @dataclass(frozen=True)
 class WantedQuantiles:
-    """Which quantiles are asked of every lane, by which method.
+    """Quantiles that are asked of every lane, and the method.
 
     Parameters
     ----------
     q : tuple of float
+        Quantiles, between 0 and 1.
     method : str
-        Of `METHODS`.
+        One of `METHODS`.
     dtype : dtype
-        Of the answers.
+        Dtype of the answers.
     """
 
     q: tuple[float, ...]
@@ -63,17 +64,21 @@ class WantedQuantiles:
 
     @property
     def n_brackets(self) -> int:
-        """Two for each window of the estimator of type 7, whose two ends are far apart if some
-        elements are heavy."""
+        """Number of brackets of a lane: two for each window of the estimator of type 7.
+
+        The two ends of a window are far apart if some elements are heavy.
+        """
         return len(self.q) * (2 if self.method == TYPE_7 else 1)
 
 
-# --- Lanes that are known as a whole --------------------------------------------------------------
+# --- Whole lanes ----------------------------------------------------------------------------------
 
 
 def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
-    """Find what answers, of lanes that are known as a whole: two elements whose mean does; of the
-    estimator of type 7, the answers themselves."""
+    """Find the answers of whole lanes, as pairs of elements whose means they are.
+
+    For the estimator of type 7 both of a pair are the answer itself.
+    """
     check_some_weigh(lanes)
     shape = (len(lanes.values), len(wanted.q))
     dtype = wanted.dtype if wanted.method == TYPE_7 else lanes.values.dtype
@@ -88,7 +93,7 @@ def decided(
     upper: NDArray[Any],
     is_sure: NDArray[np.bool_],
 ) -> Lanes:
-    """Find what is not sure yet, exactly."""
+    """Find the answers that are not sure yet, exactly, in place of those in `lower` and `upper`."""
     rows = np.flatnonzero(~is_sure.all(axis=1) & (lanes.n_valid > 0))
     if len(rows):
         items = Items.of(
@@ -101,16 +106,16 @@ def decided(
 
 @dataclass(frozen=True, eq=False)
 class Middle(Arrays):
-    """Elements of each row that are not kept: those between two items that follow each other.
+    """Summed elements of each row that lie between two neighbouring items.
 
     Parameters
     ----------
     weight : ExactSums, shape (n_rows,)
-        What they weigh.
+        Sum of their weights.
     product : ExactSums, shape (n_rows,)
-        The sums of weight times element.
+        Sum of weight times element.
     place : ndarray of int64, shape (n_rows,)
-        How many items are before.
+        Number of items before them.
     """
 
     weight: ExactSums
@@ -120,22 +125,26 @@ class Middle(Arrays):
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Items in the rows of a table, among which the answers are.
+    """Sorted elements in the rows of a table, among which the answers are.
 
-    The weight of the first j is what `running` says, with `base`; but 0 of none, and that of the
-    lane of all, for the first and the last may stand for others beyond.
+    The weight of the first j items is `base` plus the j-th running sum. But the weight of no items
+    is 0, and that of all items is the weight of the lane, because the first and the last item may
+    stand for others beyond them.
 
     Parameters
     ----------
     values : ndarray, shape (n_rows, n)
         Ascending.
     running : Running
+        Running sums of the weights of the items.
     base : ExactSums, shape (n_rows,)
+        Weight before the items.
     n : ndarray of int64, shape (n_rows,)
-        How many items there are.
+        Number of items.
     weight, square : ExactSums, shape (n_rows,)
-        Of the lane: the sum of its weights, and of their squares.
+        Sum of the weights of the lane, and of their squares.
     middle : Middle, optional
+        Summed elements between two of the items.
     """
 
     values: NDArray[Any]
@@ -148,7 +157,7 @@ class Items:
 
     @classmethod
     def of(cls, lanes: SortedLanes, wanted: WantedQuantiles) -> Self:
-        """Take all elements of lanes."""
+        """Take all elements of lanes as items."""
         assert lanes.weights is not None
         n, weights = lanes.n_valid, lanes.weights
         wholes, none = Wholes.of(weights), ExactSums.zeros(n.shape)
@@ -157,7 +166,7 @@ class Items:
         return cls(lanes.values, running, none, n, running.at(n), square)
 
     def answer(self, q: float, wanted: WantedQuantiles) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The two elements whose mean answers, of each row."""
+        """Find the two elements whose mean is the answer of each row."""
         if wanted.method == TYPE_7:
             found = self._averages(q, wanted.dtype)
             return found, found
@@ -174,8 +183,11 @@ class Items:
         return np.minimum(places, np.maximum(self.n - 1, 0))
 
     def check(self, q: float, wanted: WantedQuantiles, below: ExactSums, upto: ExactSums) -> None:
-        """Raise unless the answers are among the items: if more is wanted than the weight `below`
-        the first, and less than the weight `upto` the last."""
+        """Raise unless the answers are among the items.
+
+        Unless the first item is the first of all, more than the weight `below` must be wanted.
+        Unless the last item is the last of all, no more than the weight `upto` may be.
+        """
         first, last = needs(self.weight, q)
         if wanted.method == TYPE_7:
             ends = window(q, _width(self.weight, self.square), DOUBT / 2)
@@ -188,7 +200,7 @@ class Items:
             )
 
     def _averages(self, q: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The averages over the windows of the estimator of type 7."""
+        """Compute the answers of the estimator of type 7: averages over windows."""
         ends = window(q, _width(self.weight, self.square), DOUBT)
         low, high = (Need.reached(self.weight.share_of(end)) for end in ends)
         start = self._some_item(self.running.reach(low.minus(self.base)))
@@ -205,7 +217,7 @@ class Items:
         if not len(rows):
             return found
         width = stop + 1 - start
-        rows = rows[np.argsort(width[rows])]  # so that those together are about as wide
+        rows = rows[np.argsort(width[rows])]  # so that rows of a batch have similar widths
         at = 0
         while at < len(rows):
             some = rows[at : at + max(1, OBJECTS // width[rows[at]])]
@@ -216,8 +228,10 @@ class Items:
         return found
 
     def _places(self, rows: IntArray, start: IntArray, behind: IntArray) -> IntArray:
-        """The items from a place on of some rows, each row as long as the longest: there is nothing
-        at the places behind all items."""
+        """List the places of the items from `start` on, in rows as long as the longest.
+
+        The places behind a row's range are replaced by the number of items, where there is no item.
+        """
         n = behind - start
         i = np.arange(n.max())
         return np.where(i < n[:, None], start[:, None] + i, self.n[rows, None])
@@ -229,7 +243,7 @@ class Items:
         place: IntArray,
         dtype: np.dtype[Any],
     ) -> NDArray[Any]:
-        """Average some rows over the items at some places, in Python's integers."""
+        """Average some rows over the items at some places, with Python integers."""
         some = [self.running.exponent // DIGIT]
         some += [self.base.first, self.weight.first, self.square.first // 2]
         unit = min(some if self.middle is None else [*some, self.middle.weight.first])
@@ -262,7 +276,7 @@ class Items:
         exponent = DIGIT * exact.first
         numerator = (overlap * exact.integers(exact.first).reshape(finite.shape)).sum(axis=1)
         if product is not None:
-            # No weight is finer than the unit, and no element than the smallest float.
+            # Weights are multiples of the unit, and elements are multiples of the smallest float.
             point = DIGIT * TOTAL_POINT
             between = product.shifted(point).integers(unit)
             numerator = (numerator << exponent + point) + between * scale
@@ -275,16 +289,19 @@ class Items:
             return np.asarray(found.astype(dtype))
 
 
-OBJECTS = 1 << 14  # Python's integers that are in one table
+OBJECTS = 1 << 14  # largest number of Python integers in one table
 
 
 DOUBT = 2.0**-40
-"""By less than this, a share of the weight may be off that floats say."""
+"""Bound of the error of a share of the weight that is computed with floats."""
 
 
 def window(q: float, width: FloatArray, doubt: float) -> tuple[FloatArray, FloatArray]:
-    """The shares of the weight between which the estimator of type 7 averages, and `doubt` more at
-    both sides. The width is the sum of the squares of the weights by the square of their sum."""
+    """Compute the shares of the weight between which the estimator of type 7 averages.
+
+    The window is `doubt` wider on both sides. `width` is the sum of the squares of the weights
+    divided by the square of their sum.
+    """
     low = q * (1 - width)
     return np.maximum(low - doubt, 0), np.minimum(low + width + doubt, 1)
 

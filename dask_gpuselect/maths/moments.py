@@ -1,6 +1,7 @@
 """Means and standard deviations from exact sums, of one lane or many, each rounded once.
 
-Two float64 hold what nearly all of them are rounded from; where these cannot tell, integers do.
+Nearly all of them are rounded correctly from two float64. Where these are not precise enough to
+tell, Python integers are used.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from dask_gpuselect.maths.exact_sums import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments(Arrays):
-    """Sums of the elements of some lanes, or of parts of them. All elements are one lane.
+    """Exact sums of the elements of some lanes, or of parts of them, and of their squares.
+
+    A plain array is a single lane.
 
     Parameters
     ----------
     n : ndarray of int64, or ExactSums; shape (n_lanes,)
-        Finite elements; where elements weigh, what these weigh.
+        Number of finite elements, or their weight.
     n_high, n_low : ndarray of int64, shape (n_lanes,)
-        Elements that are inf and -inf.
+        Number of elements that are inf and -inf.
     total, square : ExactSums, shape (n_lanes,)
-        The sums of the finite elements and of their squares; where elements weigh, of these times
-        the weights.
+        Sums of the finite elements and of their squares, each times its weight if it has one.
     """
 
     n: IntArray | ExactSums
@@ -56,8 +58,11 @@ class Moments(Arrays):
         counts: NDArray[Any] | None = None,
         weights: NDArray[Any] | None = None,
     ) -> Self:
-        """Add up elements in the lanes where they are; each as often as it is there, if these are
-        values whose squares are float64, or as it weighs."""
+        """Add up elements in the lanes where they are.
+
+        `counts` has how often each element occurs; then squares must be exact as float64. `weights`
+        has what each one weighs.
+        """
         found = np.zeros((3, n_lanes), np.int64)
         is_finite = np.isfinite(values)
         for row, some in zip(found, (is_finite, values == np.inf, values == -np.inf), strict=True):
@@ -79,8 +84,10 @@ class Moments(Arrays):
         return cls(*map(sum_of, columns))
 
     def mean_and_std(self) -> tuple[FloatArray, FloatArray]:
-        """Round mean and deviation of each lane once: NaN without elements, and as NumPy has it
-        where some are infinite."""
+        """Round the mean and standard deviation of each lane once.
+
+        They are NaN without elements, and as in NumPy where some elements are infinite.
+        """
         found = np.zeros((2, len(self.n)))
         for start in range(0, len(self.n), LANES):
             lanes = slice(start, start + LANES)
@@ -93,8 +100,10 @@ class Moments(Arrays):
         return means, np.where(is_infinite, np.nan, found[1])
 
     def sample_std(self) -> list[float]:
-        """Round the standard deviation with n - 1 degrees of freedom of each lane of elements that
-        are counted; NaN of fewer than two elements, or where some are infinite."""
+        """Round the standard deviation with n - 1 degrees of freedom of each lane without weights.
+
+        It is NaN for fewer than two elements, or where some are infinite.
+        """
         assert isinstance(self.n, np.ndarray)
         is_some = (self.n > 1) & (self.n_high == 0) & (self.n_low == 0)
         totals, squares = self.total.integers(-TOTAL_POINT), self.square.integers(-SQUARE_POINT)
@@ -110,8 +119,10 @@ class Moments(Arrays):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundedMoments(Arrays):
-    """Means and standard deviations of whole lanes: 16 bytes a lane, where `Moments` may take
-    1,600."""
+    """Means and standard deviations of whole lanes, rounded.
+
+    They take 16 bytes a lane, where `Moments` may take 1,600.
+    """
 
     mean: FloatArray
     std: FloatArray
@@ -127,8 +138,11 @@ def sum_of(parts: Sequence[Any]) -> Any:
 
 
 def rounded(n: int, total: int, square: int) -> tuple[float, float]:
-    """Round the mean and the standard deviation of n elements, of sums in units of ``2**-1088`` and
-    of ``2**-2176``: or of all three in units that are ``2**-1088`` of these."""
+    """Round the mean and the standard deviation of n elements.
+
+    `total` and `square` are in units of ``2**-1088`` and ``2**-2176``. With weights, `n` is in
+    units of ``2**-1088``, and the units of the other two are smaller by that factor.
+    """
     if n == 0:
         return math.nan, math.nan
     variance = n * square - total * total
@@ -141,8 +155,8 @@ def rounded(n: int, total: int, square: int) -> tuple[float, float]:
 def rounded_root(numerator: int, denominator: int) -> float:
     """Round the square root of a fraction once.
 
-    From an integer root of 54 bits or more whose last bit says whether it is exact: the division
-    by a power of two then rounds as if all bits were there.
+    The root is computed as an integer of 54 bits or more. Its last bit is set if it is not exact,
+    so the division by a power of two then rounds as if all bits were there.
     """
     shift = (numerator.bit_length() - denominator.bit_length() - 109) // 2
     if shift >= 0:
@@ -155,15 +169,17 @@ def _root_to_odd(numerator: int, denominator: int) -> int:
     return root | (root * root * denominator != numerator)
 
 
-# --- From the sums of many lanes to what is rounded -----------------------------------------------
+# --- Sums of many lanes, rounded ------------------------------------------------------------------
 
-LANES = 1 << 12  # that are rounded together: their digits stay in the cache
-MANY = 1 << 31  # elements of a lane from which on a digit times them is too large
+LANES = 1 << 12  # lanes that are rounded together: their digits stay in the cache
+MANY = 1 << 31  # from so many elements of a lane on, their number times a digit is too large
 
 
 def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums) -> FloatArray:
-    """Mean and deviation of some lanes, ``(2, n_lanes)``: by floats, and by integers where these
-    may round wrongly or take longer."""
+    """Round the mean and deviation of some lanes, ``(2, n_lanes)``.
+
+    Floats do that, or integers where floats may round wrongly or take longer.
+    """
     found, unsure = np.empty((2, len(n))), np.arange(len(n))
     if isinstance(n, np.ndarray) and not _are_integers_faster(len(n), len(total.digits)):
         found, is_sure = _rounded_by_floats(n, total, square)
@@ -179,15 +195,21 @@ def _rounded_lanes(n: IntArray | ExactSums, total: ExactSums, square: ExactSums)
 
 
 def _are_integers_faster(n_lanes: int, n_digits: int) -> bool:
-    """Whether Python's integers take less time than arrays: 5 microseconds for a lane and a twelfth
-    for each digit, where arrays take 400 for all lanes, and 10 for each pair of digits."""
+    """Return whether Python integers take less time than arrays.
+
+    Integers take 5 microseconds for a lane and a twelfth for each digit. Arrays take 400 for all
+    lanes, and 10 for each pair of digits.
+    """
     return n_lanes * (5 + n_digits / 12) < 400 + 10 * (n_digits * (n_digits + 1) // 2)
 
 
 def _rounded_by_floats(
     n: IntArray, total: ExactSums, square: ExactSums
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Means and deviations, ``(2, n_lanes)``, and of which lanes both are certainly right."""
+    """Compute means and deviations, ``(2, n_lanes)``, and mark lanes where both are surely right.
+
+    Other lanes may be rounded wrongly.
+    """
     sizes, by = total.magnitude(), np.maximum(n, 1)
     with np.errstate(all="ignore"):
         mean, is_known = _quotient(_leading(sizes), by)
@@ -198,7 +220,7 @@ def _rounded_by_floats(
 
 
 def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
-    """n times the sum of squares less the square of the sum: n squared times the variance."""
+    """Compute n times the sum of squares less the squared sum: n squared times the variance."""
     products = [np.zeros(len(n), np.uint64) for _ in range(2 * len(sizes.digits) + 1)]
     words = [digit.astype(np.uint64) for digit in sizes.digits]
     shift, mask = np.uint64(DIGIT), np.uint64(MASK)
@@ -215,7 +237,7 @@ def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
         digit *= np.uint64(2)
     for i, one in enumerate(words):
         add_product(one, one, 2 * i)
-    # Of as many digits as the sum of squares, each times n, less than 2**63: see MANY.
+    # The digits of the sum of squares, each times n, are less than 2**63: see MANY.
     squared = ExactSums(2 * sizes.first, np.array(products).view(np.int64))
     times_n = np.zeros((len(square.digits) + 1, len(n)), np.int64)
     for i, digit in enumerate(square.digits):
@@ -226,8 +248,11 @@ def _spread(n: IntArray, sizes: ExactSums, square: ExactSums) -> ExactSums:
 
 
 class Leading(NamedTuple):
-    """Numbers by their leading bits: ``(high + middle + low) * 2**exponent``, of which the parts do
-    not overlap, to 2**-120 of the number, and whether that is all."""
+    """Leading bits of numbers as three floats: ``(high + middle + low) * 2**exponent``.
+
+    The three do not overlap, and are precise to 2**-120 of the number. `is_all` is True where
+    nothing is left.
+    """
 
     high: FloatArray
     middle: FloatArray
@@ -236,12 +261,12 @@ class Leading(NamedTuple):
     is_all: NDArray[np.bool_]
 
 
-TAKEN = 5  # digits: 129 bits or more
-ERROR = 2.0**-96  # of what is found in two float64, at most
+TAKEN = 5  # digits, with 129 bits or more
+ERROR = 2.0**-96  # bound of the relative error of two float64
 
 
 def _leading(numbers: ExactSums) -> Leading:
-    """The leading bits of numbers that are not negative; an even exponent."""
+    """Take the leading bits of numbers that are not negative, with an even exponent."""
     digits, top, is_whole = numbers.leading_digits(TAKEN)
     a, b, c, d, e = np.array(digits, np.float64) * 2.0 ** (-DIGIT * np.arange(TAKEN)[:, None])
     high, middle = two_sum(a, b)
@@ -255,22 +280,25 @@ def _leading(numbers: ExactSums) -> Leading:
 
 
 def _quotient(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Numbers by others, and whether they are certainly rounded correctly."""
+    """Divide numbers by integers, and mark those that are surely rounded correctly."""
     by = n.astype(np.float64)
     first = number.high / by
     whole, error = product(first, by)
     rest, more = two_sum((number.high - whole) - error, number.middle)
     more = more + number.low
     second = (rest + more) / by
-    # Of ties, which are common where n is 2 or 4, all bits are known.
+    # Where the quotient may be a tie, which is common if n is 2 or 4, all of its bits must be
+    # known.
     again, lost = product(second, by)
     is_exact = number.is_all & (more == 0) & (again == rest) & (lost == 0)
     return _rounded_sum(first, second, is_exact, number.exponent)
 
 
 def _root_over(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """The square roots of numbers with an even exponent, by others, and whether they are certainly
-    rounded correctly."""
+    """Divide square roots by integers, and mark those that are surely rounded correctly.
+
+    The numbers under the root have an even exponent.
+    """
     by = n.astype(np.float64)
     root = np.sqrt(number.high)
     whole, error = product(root, root)
@@ -292,8 +320,10 @@ def _root_over(number: Leading, n: IntArray) -> tuple[FloatArray, NDArray[np.boo
 def _rounded_sum(
     first: FloatArray, second: FloatArray, is_exact: NDArray[np.bool_], exponent: IntArray
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """The sums of two numbers, known to `ERROR` or exactly, and whether their rounding is sure.
-    None is negative."""
+    """Add pairs of non-negative numbers, and mark the sums that are surely rounded correctly.
+
+    The pairs are exact, or have errors of at most `ERROR`.
+    """
     first, second = two_sum(first, second)
     error = np.where(is_exact, 0.0, np.abs(first) * ERROR)
     low, high = first + (second - error), first + (second + error)
@@ -313,11 +343,13 @@ LEAST_NORMAL, LEAST_EXPONENT = 2.0**-1022, -1074
 def _rounded_to_subnormal(
     first: FloatArray, second: FloatArray, error: FloatArray, exponent: IntArray
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Sums of two numbers likewise, which have fewer bits than others: rounded once, at the unit of
-    subnormal numbers."""
+    """Add pairs of numbers that may be subnormal, so that the sum is rounded once.
+
+    It is rounded at the unit of subnormal numbers, which have fewer bits than others.
+    """
     unit = np.ldexp(1.0, LEAST_EXPONENT - exponent)
     whole = (first + 2.0**52 * unit) - 2.0**52 * unit
     rest = np.abs((first - whole) + second)
-    is_tie = (error == 0) & (second == 0)  # if anything; it went to the even one
+    is_tie = (error == 0) & (second == 0)  # `rest`, if any, is half a unit: rounded to even
     is_sure = np.isfinite(unit) & ((rest + error < unit / 2) | is_tie)
     return np.ldexp(whole, exponent), is_sure

@@ -1,5 +1,7 @@
-"""The nearest rows of some queries: their order, how those of chunks are merged, and what
-regression and classification make of them. Pure functions and frozen data on the host."""
+"""Nearest rows of queries: their order, how to merge them, and predictions from them.
+
+Pure functions and frozen data on the host.
+"""
 
 from __future__ import annotations
 
@@ -16,42 +18,42 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Weights = str | Callable[[Floats], Any] | None
 
-# A squared distance outside [TINY, infinity) is taken again of differences times a power of two.
+# A squared distance outside [TINY, infinity) is computed again, from scaled differences.
 TINY = 2.0**-900
-UP = 2.0**600  # of differences whose squares are below TINY
-DOWN = 2.0**-600  # of rows and queries whose distance squared overflows
+UP = 2.0**600  # scale of differences whose squares are below TINY
+DOWN = 2.0**-600  # scale of rows and queries whose squared distance overflows
 SMALL, NORMAL, LARGE = -1, 0, 1
 
 
 class NearestRows(Protocol):
-    """The nearest rows of every query, wherever they are: `Nearest`, or the same on a device."""
+    """Protocol of the nearest rows of every query, on the host (`Nearest`) or on a device."""
 
     @property
     def distances(self) -> Any:
-        """float64, shape (n_queries, m), ascending in every row."""
+        """Distances, float64 of shape (n_queries, m), ascending in every row."""
 
     @property
     def index(self) -> Any:
-        """int64, shape (n_queries, m)."""
+        """Numbers of the rows, int64 of shape (n_queries, m)."""
 
     def on_host(self) -> Nearest: ...
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nearest rows of every query, ascending by (level, squared, index).
+    """Nearest rows of every query, ascending by (level, squared, index).
 
     Parameters
     ----------
     level : int8 array, shape (n_queries, m)
         `SMALL`, `NORMAL` or `LARGE`: how `squared` was scaled.
     squared : float64 array, shape (n_queries, m)
-        Squares of the distances; of ``UP`` times the distance if it is small, and of ``DOWN`` times
-        it if it is large.
+        Squares of the distances, which are multiplied by ``UP`` first if they are small, and by
+        ``DOWN`` if they are large.
     index : int64 array, shape (n_queries, m)
-        Of the rows, from 0.
+        Numbers of the rows, from 0.
     n_rows : int
-        Of which these are the nearest.
+        Number of rows that were searched.
     """
 
     level: NDArray[np.int8]
@@ -61,7 +63,7 @@ class Nearest:
 
     @classmethod
     def merge(cls, parts: Sequence[Nearest], k: int) -> Nearest:
-        """The `k` nearest of the rows of all parts, one part's rows after the other's."""
+        """Find the `k` nearest among the rows of all parts, which are numbered part after part."""
         starts = np.cumsum([0, *(part.n_rows for part in parts)])
         level, squared = (
             np.concatenate([getattr(part, name) for part in parts], axis=1)
@@ -69,7 +71,8 @@ class Nearest:
         )
         moved = [part.index + start for part, start in zip(parts, starts[:-1], strict=True)]
         index = np.concatenate(moved, axis=1)
-        # Stable: equal ones stay in the order of the parts, which is that of their rows.
+        # A stable sort: rows at equal distances stay in the order of the parts, and so of their
+        # numbers.
         order = np.argsort(squared, axis=1, kind="stable")
         if level.any():
             by_level = np.argsort(np.take_along_axis(level, order, 1), axis=1, kind="stable")
@@ -87,7 +90,7 @@ class Nearest:
 
     @property
     def distances(self) -> Floats:
-        """The distances of the rows, correctly rounded from `squared`."""
+        """Distances of the rows, correctly rounded from `squared`."""
         roots: Floats = np.sqrt(self.squared)
         if self.level.any():
             scale = np.array([1 / UP, 1.0, 1 / DOWN])
@@ -96,8 +99,7 @@ class Nearest:
         return roots
 
     def without_themselves(self) -> Nearest:
-        """One row fewer for each query, query i being row i: that row if it is among them, else
-        the last."""
+        """Drop one row for each query i: row i itself if it is there, else the last one."""
         n, m = self.index.shape
         is_other = self.index != np.arange(n)[:, None]
         is_other[is_other.all(axis=1), m - 1 :] = False
@@ -111,14 +113,15 @@ class Nearest:
 
 
 def weights_of(distances: Floats, weights: Weights) -> Floats | None:
-    """What every neighbour counts; None if all count the same.
+    """Compute the weight of every neighbour; None if all have the same.
 
     Parameters
     ----------
     distances : float64 array, shape (n_queries, k)
     weights : {"uniform", "distance"}, callable or None
-        By "distance", the inverse; of a query that has neighbours at distance 0, these count 1 and
-        the others nothing. A callable takes `distances` and returns an array of their shape.
+        "distance" is the inverse of the distance. If a query has neighbours at distance 0, these
+        have weight 1 and the others 0. A callable takes `distances` and returns an array of their
+        shape.
     """
     if weights in (None, "uniform"):
         return None
@@ -134,8 +137,10 @@ def weights_of(distances: Floats, weights: Weights) -> Floats | None:
 
 
 def check_length(y: NDArray[Any], n_rows: float) -> None:
-    """Raise, in scikit-learn's words, unless there are as many values as rows; NaN rows are not
-    known yet."""
+    """Raise, in scikit-learn's words, unless there are as many values as rows.
+
+    NaN as `n_rows` means that the number is not known yet.
+    """
     if n_rows == n_rows and len(y) != n_rows:
         raise ValueError(
             f"Found input variables with inconsistent numbers of samples: [{n_rows}, {len(y)}]"
@@ -143,24 +148,24 @@ def check_length(y: NDArray[Any], n_rows: float) -> None:
 
 
 def means(nearest: Nearest, y: NDArray[Any], weights: Weights) -> NDArray[Any]:
-    """The weighted means of what is known of the neighbours.
+    """Compute weighted means of the neighbours' values.
 
     Parameters
     ----------
     nearest : Nearest
     y : array, shape (n_rows,) or (n_rows, n_outputs)
-        Of all rows.
+        Values of all rows.
     weights : {"uniform", "distance"}, callable or None
 
     Returns
     -------
     array, shape (n_queries,) or (n_queries, n_outputs)
-        Floating.
+        Of a floating-point dtype.
 
     Raises
     ------
     ValueError
-        If `y` is of another number of rows.
+        If `y` has another number of rows.
     """
     check_length(y, nearest.n_rows)
     known = y[nearest.index]  # (n_queries, k) or (n_queries, k, n_outputs)
@@ -175,13 +180,13 @@ def means(nearest: Nearest, y: NDArray[Any], weights: Weights) -> NDArray[Any]:
 
 
 def votes(nearest: Nearest, numbers: Ints, n_classes: int, weights: Weights) -> Floats:
-    """The summed weights of the neighbours of each class.
+    """Add up the weights of the neighbours of each class.
 
     Parameters
     ----------
     nearest : Nearest
     numbers : int array, shape (n_rows,)
-        Of each row's class.
+        Number of each row's class.
     n_classes : int
     weights : {"uniform", "distance"}, callable or None
 
@@ -192,7 +197,7 @@ def votes(nearest: Nearest, numbers: Ints, n_classes: int, weights: Weights) -> 
     Raises
     ------
     ValueError
-        If all neighbours of a query count nothing, or `numbers` is of another number of rows.
+        If all neighbours of a query have weight 0, or `numbers` has another number of rows.
     """
     check_length(numbers, nearest.n_rows)
     counts = weights_of(nearest.distances, weights)
@@ -212,15 +217,15 @@ def votes(nearest: Nearest, numbers: Ints, n_classes: int, weights: Weights) -> 
 def majority(
     nearest: Nearest, numbers: Ints, classes: tuple[NDArray[Any], ...], weights: Weights
 ) -> NDArray[Any]:
-    """The classes with the most votes, the first of those with as many.
+    """Choose the class with the most votes, the first one of a tie.
 
     Parameters
     ----------
     nearest : Nearest
     numbers : int array, shape (n_rows, n_outputs)
-        Of each row's classes.
+        Numbers of each row's classes.
     classes : tuple of arrays
-        For each output.
+        Names of the classes for each output.
     weights : {"uniform", "distance"}, callable or None
 
     Returns
@@ -237,7 +242,7 @@ def majority(
 def shares(
     nearest: Nearest, numbers: Ints, output: int, n_classes: int, weights: Weights
 ) -> Floats:
-    """The votes of the classes of one output, summing to 1 for each query; see `votes`."""
+    """Compute the share of each class in the votes for one output, for each query."""
     found = votes(nearest, numbers[:, output], n_classes, weights)
     found /= found.sum(axis=1, keepdims=True)
     return found

@@ -1,9 +1,9 @@
-"""Which elements of each chunk go to which chunk of the sorted array, by what two loads have found:
-arithmetic with ranks.
+"""Partition of chunks for a sort: which elements go to which chunk of the sorted array.
 
-The chunks of a sorted array begin at given ranks, and the elements there are the *splitters*. An
-element goes by its own value, or, if it ties with a splitter, by its place among all that do: those
-of earlier chunks come first, as in a stable sort.
+It follows from the counts of two loads by arithmetic with ranks. The chunks of a sorted array begin
+at given ranks, and the elements there are the *splitters*. An element goes by its own value. If it
+ties with a splitter, it goes by its place among all such elements: those of earlier chunks come
+first, as in a stable sort.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from dask_gpuselect.maths.sizes import share_of_ranks
 
 @dataclass(frozen=True)
 class SortedChunks:
-    """The chunks of the sorted array: what two loads are asked for.
+    """Chunks of the sorted array, and the questions about them that two loads answer.
 
     Parameters
     ----------
     n_chunks : int
+        Number of chunks.
     sizes : tuple of int, optional
-        Of the chunks, where the number of elements is known. Otherwise they are equal up to one.
+        Sizes of the chunks, if the number of elements is known. Otherwise they differ by at most
+        one.
     part : tuple of (int, int)
-        Which stretch of their starts is asked for, of how many.
+        Number of the stretch of starts that is asked for, and the number of stretches.
     """
 
     n_chunks: int
@@ -49,11 +51,11 @@ class SortedChunks:
 
     @property
     def share(self) -> int:
-        """The factor for `sizes.pivot_count` that asks for enough pivots."""
+        """Factor for `sizes.pivot_count` that gives enough pivots."""
         return share_of_ranks(self.n_chunks)
 
     def starts(self, n: int) -> IntArray:
-        """The first ranks of all chunks but the first, among `n` elements; those of the part."""
+        """Compute the first ranks of all chunks but the first, among n elements, for this part."""
         i, n_parts = self.part
         return np.array_split(self._all_starts(n), n_parts)[i]
 
@@ -68,12 +70,12 @@ class SortedChunks:
         return np.cumsum(self.sizes[:-1], dtype=np.int64)
 
     def bracket(self, cuts: Cuts) -> Brackets:
-        """What the second load gathers, by the cuts of all chunks."""
+        """Bracket the splitters by the cuts of all chunks."""
         ranks = self._ranks(cuts)
         return find_brackets(cuts, ranks, ranks)
 
     def ranges(self, cuts: Cuts) -> Ranges:
-        """Where the pivots lie that matter, by the cuts of all chunks at some of them."""
+        """Find the ranges of the pivots that matter, by the cuts of all chunks at some pivots."""
         ranks = self._ranks(cuts)
         return Ranges.of_ranks(cuts, ranks, ranks)
 
@@ -83,8 +85,10 @@ class SortedChunks:
         return np.unique(starts[starts < n_valid])
 
     def keep(self, cuts: Cuts) -> Brackets:
-        """The same by cuts of some chunks, which stand for the others: of about so many
-        elements."""
+        """Bracket the splitters by cuts of some chunks, scaled to stand for all.
+
+        They have only about as many elements as the array.
+        """
         n = int(cuts.n_valid.sum()) + int(cuts.n_missing.sum())
         if self.sizes is None:
             return self.bracket(cuts)
@@ -93,7 +97,7 @@ class SortedChunks:
         return replace(self, sizes=tuple(np.diff(sizes, prepend=0).tolist())).bracket(cuts)
 
     def splitters(self, brackets: Brackets, tally: Tally) -> Splitters:
-        """What the second load has found, in all chunks together."""
+        """Find the splitters from the tally of all chunks."""
         starts = self.starts(tally.n_valid + tally.n_missing)
         found = order_statistics(brackets, tally, starts[starts < tally.n_valid])
         return Splitters(starts, found)
@@ -101,14 +105,14 @@ class SortedChunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Splitters(Arrays):
-    """Where the chunks of the sorted array begin, but for the first.
+    """Ranks and elements at which the chunks of the sorted array begin, except the first chunk.
 
     Parameters
     ----------
     starts : ndarray of int64, shape (K,)
-        Ascending ranks, the same again for empty chunks.
+        Ascending ranks, repeated for empty chunks.
     values : ndarray, shape (V,), V <= K, dtype of the chunks
-        The elements of the first V ranks. Those of the others are missing (NaN or NaT).
+        Elements of the first V ranks. Those of the others are missing (NaN or NaT).
     """
 
     starts: IntArray
@@ -116,26 +120,26 @@ class Splitters(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """Those of all parts, in their order."""
+        """Join several parts, in their order."""
         columns = zip(*((part.starts, part.values) for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
 
     def some(self, which: IntArray) -> Splitters:
-        """Some of them, by their numbers, ascending."""
+        """Take some of the splitters, by their ascending numbers."""
         return Splitters(self.starts[which], self.values[which[which < len(self.values)]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edges(Arrays):
-    """Where the splitters fall among the sorted elements of one chunk, or of several, a row each.
+    """Places of the splitters among the sorted elements of one chunk, or of several, a row each.
 
     Parameters
     ----------
     left, right : ndarray of int64, shape (B, K)
-        How many elements of the chunk come before the splitter, and up to and with it. Missing ones
-        come last.
+        Number of elements of the chunk before the splitter, and up to and including it. Missing
+        ones come last.
     sizes : ndarray of int64, shape (B,)
-        All elements of the chunk.
+        Number of all elements of the chunk.
     """
 
     left: IntArray
@@ -144,7 +148,7 @@ class Edges(Arrays):
 
     @classmethod
     def of_chunk(cls, brackets: Brackets, tally: Tally, splitters: Splitters) -> Self:
-        """The edges of one chunk, by what the second load has found there."""
+        """Compute the edges of one chunk from its tally of the second load."""
         marks = np.union1d(brackets.ends, splitters.values)
         below, upto = tally.candidates.counts(marks)
 
@@ -160,32 +164,32 @@ class Edges(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The edges of all chunks of `parts`, in their order."""
+        """Join the edges of all chunks of `parts`, in their order."""
         columns = zip(*((part.left, part.right, part.sizes) for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
 
     def some(self, which: IntArray) -> Self:
-        """The edges at some of the splitters, by their numbers."""
+        """Take the edges at some of the splitters, by their numbers."""
         return type(self)(self.left[:, which], self.right[:, which], self.sizes)
 
     def of_chunks(self, chunks: IntArray) -> Self:
-        """The edges of some of the chunks, by their numbers, in that order."""
+        """Take some of the chunks, by their numbers, in that order."""
         return type(self)(self.left[chunks], self.right[chunks], self.sizes[chunks])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table(Arrays):
-    """Where the sorted elements of every chunk are cut into pieces.
+    """Places at which the sorted elements of every chunk are cut into pieces.
 
     Parameters
     ----------
     cuts : ndarray of int64, shape (B, K + 2)
-        Chunk i sends those from ``[i, j]`` to before ``[i, j + 1]`` to chunk j of the result.
+        Chunk i sends elements ``[i, j]`` to before ``[i, j + 1]`` to chunk j of the result.
     offsets : ndarray of int64, shape (B,)
-        How many elements there are in the chunks before.
+        Number of elements in all chunks before.
     edges : Edges
     values : ndarray, shape (V,)
-        Of the splitters.
+        Values of the splitters.
     """
 
     cuts: IntArray
@@ -195,10 +199,10 @@ class Table(Arrays):
 
     @classmethod
     def of(cls, edges: Edges, splitters: Splitters) -> Self:
-        """The pieces of all chunks.
+        """Cut all chunks into pieces.
 
-        Ties with a splitter are dealt out in the order of the chunks: as many go before it as its
-        rank leaves room for.
+        Ties with a splitter are dealt out in the order of the chunks: as many of them go to the
+        chunks before the splitter as its rank requires.
         """
         ties = edges.right - edges.left
         wanted = splitters.starts - edges.left.sum(axis=0)
@@ -213,10 +217,12 @@ class Table(Arrays):
         return cls(cuts, np.cumsum(sizes) - sizes, edges, splitters.values)
 
     def division(self, chunks: int | slice, steps: Sequence[int]) -> Division:
-        """How what a chunk, or several together, send to the chunks of the result from the first of
-        some steps to before the last is cut at the others."""
+        """Divide the elements that some chunks send to a range of chunks of the result.
+
+        The range goes from the first of `steps` to before the last, and is cut at the others.
+        """
         at = np.asarray(steps)
-        inner = at[1:-1] - 1  # splitter 0 is where chunk 1 begins
+        inner = at[1:-1] - 1  # splitter 0 is the begin of chunk 1
         cuts = np.atleast_2d(self.cuts[chunks])[:, at]
         first, last = cuts[:, :1], cuts[:, -1:]
         inner = inner[inner < len(self.values)]
@@ -229,17 +235,16 @@ class Table(Arrays):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Division(Arrays):
-    """Where some elements are cut, once they are in order.
+    """Places at which some elements are cut, once they are sorted.
 
     Parameters
     ----------
     ends : ndarray of int64, shape (pieces + 1,)
         From 0 to the number of the elements.
     values : ndarray
-        The splitters between the pieces that are not missing.
+        Splitters between the pieces that are not missing.
     below, upto : ndarray of int64
-        How many of the elements come before each of these, and up to and with it, by the second
-        load.
+        Number of the elements before each splitter, and up to and including it, by the second load.
     """
 
     ends: IntArray

@@ -1,12 +1,12 @@
-"""Which elements answer a quantile: the thirteen methods as a table of data.
+"""Ranks and weights of quantiles: the thirteen methods as a table of data.
 
-Every method says where in the sorted data ``x[0] <= ... <= x[n-1]`` the quantile lies, as a real
-*position* counted from 0, and how far from the element below that position towards the one above it
-the answer is, as a *weight*. `ranks` turns the two into integers that a selection can look for.
+Every method defines where in the sorted data ``x[0] <= ... <= x[n-1]`` the quantile lies, as a real
+*position* counted from 0, and how far the answer is from the element below that position towards
+the one above it, as a *weight*. `ranks` turns the two into integers that a selection can use.
 
 The formulas are those of NumPy, evaluated in the same order, so that the ranks and weights are
-NumPy's bit for bit. Unlike NumPy's they are float64 whatever the type of q: a float32 position
-names the wrong element past 2**24 of them.
+NumPy's bit for bit. Unlike NumPy's they are float64 whatever the dtype of q: past 2**24 elements, a
+float32 position would name the wrong one.
 
 References
 ----------
@@ -34,34 +34,34 @@ MAX_COUNT: Final = 2**53
 """Largest number of elements whose ranks are all float64 numbers."""
 
 
-# --- Positions: (n, q) -> where the quantile lies, in ranks counted from 0 ----------------------
+# --- Positions: function of (n, q) to the position of the quantile, in ranks counted from 0 ------
 
 
 def _count(n: Counts, q: Reals) -> Reals:
-    """Where the share of elements up to and including this one reaches q."""
+    """Compute the position at which the share of elements up to and including it reaches q."""
     return n * q - 1
 
 
 def _count_less_half(n: Counts, q: Reals) -> Reals:
-    """Halfway between the elements at which that share is next to q."""
+    """Compute the position half an element before the one at which the share reaches q."""
     return n * q - 1 - 0.5
 
 
 def _span(n: Counts, q: Reals) -> Reals:
-    """The share q of the way from the first element to the last."""
+    """Compute the position at the share q of the way from the first element to the last."""
     return (n - 1) * q
 
 
 @dataclass(frozen=True)
 class PlottingPosition:
-    """Where ``x[k]`` stands for the share ``(k + 1 - alpha) / (n + 1 - alpha - beta)``.
+    """Rule in which ``x[k]`` stands for the share ``(k + 1 - alpha) / (n + 1 - alpha - beta)``.
 
     Hyndman and Fan write it ``n q + m`` with ``m = alpha + q (1 - alpha - beta)``, counting from 1.
 
     Attributes
     ----------
     alpha, beta : float
-        The two parameters; a symmetric method has them equal.
+        The two parameters. They are equal in a symmetric method.
     """
 
     alpha: float
@@ -71,26 +71,26 @@ class PlottingPosition:
         return n * q + (self.alpha + q * (1 - self.alpha - self.beta)) - 1
 
 
-# --- Weights: position -> 0 for the element at or below it, 1 for the next, between for a mixture
+# --- Weights: 0 for the element at or below a position, 1 for the next, between for a mixture ----
 
 
 def _down(position: Reals) -> Reals:
-    """The element at or below."""
+    """Choose the element at or below the position."""
     return np.zeros_like(position)
 
 
 def _up(position: Reals) -> Reals:
-    """The element at or above."""
+    """Choose the element at or above the position."""
     return np.ceil(position) - np.floor(position)
 
 
 def _up_or_average(position: Reals) -> Reals:
-    """The element above, or exactly at an element the mean of that one and the next."""
+    """Choose the element above; exactly at an element, average it and the next."""
     return np.where(position == np.floor(position), 0.5, 1.0)
 
 
 def _up_or_odd(position: Reals) -> Reals:
-    """The element above, or exactly at an element that one if its rank is odd, else the next.
+    """Choose the element above; exactly at an element, this one if its rank is odd, else the next.
 
     Counted from 1, as Hyndman and Fan count, these are the even ranks.
     """
@@ -99,17 +99,17 @@ def _up_or_odd(position: Reals) -> Reals:
 
 
 def _round(position: Reals) -> Reals:
-    """The nearer element; at equal distance the one of even rank."""
+    """Choose the nearer element; at equal distance, the one of even rank."""
     return np.rint(position) - np.floor(position)
 
 
 def _halfway(position: Reals) -> Reals:
-    """The middle of the elements below and above, or exactly at an element that one."""
+    """Average the elements below and above; exactly at an element, choose it."""
     return np.where(position == np.floor(position), 0.0, 0.5)
 
 
 def _fraction(position: Reals) -> Reals:
-    """In proportion to the distance from the element below."""
+    """Weigh the element above by the distance of the position from the element below."""
     return position - np.floor(position)
 
 
@@ -118,23 +118,23 @@ def _fraction(position: Reals) -> Reals:
 
 @dataclass(frozen=True)
 class Method:
-    """One definition of a sample quantile.
+    """Definition of a sample quantile.
 
     Attributes
     ----------
     name : str
-        What users call it.
+        Name for users.
     definition : int or None
-        Its number in Hyndman and Fan [1]_, if it is one of their nine.
+        Number in Hyndman and Fan [1]_, if it is one of their nine.
     discrete : bool
-        Whether the answer always is an element of the data: every weight is 0 or 1.
+        True if the answer always is an element of the data: every weight is 0 or 1.
     position : callable
-        ``(n, q) -> position`` of the quantile among n elements, in ranks counted from 0. It may
-        lie before the first element or after the last; `ranks` then takes that element.
+        ``(n, q) -> position`` of the quantile among n elements, in ranks counted from 0. It may lie
+        before the first element or after the last; `ranks` then takes that element.
     weigh : callable
         ``position -> weight`` of the element above the position against the one below.
     averages : bool
-        Whether two elements are joined as ``(a + b) / 2``, the median's way, and not by linear
+        True if two elements are averaged as ``(a + b) / 2``, as the median does, and not by linear
         interpolation. The two differ in rounding.
     """
 
@@ -170,11 +170,11 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 """The thirteen methods of ``numpy.quantile`` by name: Hyndman and Fan's nine, then four more."""
 
 MEDIAN: Final = Method("median", None, False, _span, _halfway, averages=True)
-"""The median, to be asked for at q = 0.5: ranks ``(n - 1) // 2`` and ``n // 2``."""
+"""The median, at q = 0.5: it has ranks ``(n - 1) // 2`` and ``n // 2``."""
 
 
 def check_method(name: str) -> Method:
-    """Look a method up by its name.
+    """Look up a method by its name.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def check_method(name: str) -> Method:
     """
     try:
         return METHODS[name]
-    except (KeyError, TypeError):  # of what cannot be looked up, such as a list
+    except (KeyError, TypeError):  # a list, for example, is not hashable
         raise ValueError(
             f"{name!r} is not a valid method. Use one of: {', '.join(METHODS)}"
         ) from None
@@ -203,7 +203,7 @@ def check_method(name: str) -> Method:
 
 
 class Ranks(NamedTuple):
-    """The elements that answer a quantile: ``(1 - weight) x[lower] + weight x[upper]``.
+    """Two ranks and a weight that give a quantile: ``(1 - weight) x[lower] + weight x[upper]``.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Ranks(NamedTuple):
 
 
 def ranks(n: int | NDArray[np.int64], q: ArrayLike, method: str | Method) -> Ranks:
-    """Find which order statistics of n elements answer the quantiles q.
+    """Find the order statistics of n elements that give the quantiles q.
 
     Parameters
     ----------
@@ -271,25 +271,25 @@ def ranks(n: int | NDArray[np.int64], q: ArrayLike, method: str | Method) -> Ran
     position = np.asarray(rule.position(counts, shares))
     last = counts - 1
     below = np.clip(np.floor(position), 0, last).astype(np.int64)
-    # Before the first element and from the last one on, that element alone is the answer.
+    # Before the first element, and from the last one on, that element alone is the answer.
     weight = np.where((position >= 0) & (position < last), rule.weigh(position), 0.0)
     lower = np.asarray(below + (weight == 1))
     weight = np.where(weight == 1, 0.0, weight)
     return Ranks(lower, np.asarray(lower + (weight > 0)), weight)
 
 
-# --- Remembered -----------------------------------------------------------------------------------
+# --- Cached ranks ---------------------------------------------------------------------------------
 
 T = TypeVar("T")
 Wanted = Callable[[tuple[float, ...], Method, int], T]
-REMEMBERED = 128  # quantiles of one question
+REMEMBERED = 128  # most quantiles of a question whose ranks are cached
 
 
 def remembered(function: Wanted[T]) -> Wanted[T]:
-    """A function that remembers what it said of few quantiles: of many, that is memory.
+    """Cache the results of a function for few quantiles; for many they would take much memory.
 
-    Arrays of one size are asked the same again and again, and three calls for a median take 0.2 ms:
-    as long as a GPU takes to read 1e9 bytes.
+    Ranks for arrays of one size are needed again and again, and three calls for a median take 0.2
+    ms: as long as a GPU takes to read 1e9 bytes.
     """
     cached = lru_cache(maxsize=128)(function)
 
@@ -302,5 +302,5 @@ def remembered(function: Wanted[T]) -> Wanted[T]:
 
 @remembered
 def ranks_of(q: tuple[float, ...], method: Method, n: int) -> Ranks:
-    """`ranks`, of quantiles of one number of elements. Not to be written to."""
+    """Find ranks as `ranks` does, for one number of elements. The arrays must not be written to."""
     return ranks(n, np.array(q), method)

@@ -1,14 +1,14 @@
-"""A ruler: values at even steps, so that arithmetic tells between which of them an element lies.
+"""Rulers: bars at even steps, so that arithmetic finds the cell of an element.
 
-A chunk that has kept what the second load may ask knows all that is needed, if the guess at which
-it was kept holds. What it counts elsewhere is a precaution. Pivots of its own would take a walk
-through a tree for every element: 2e6 float64 take 7.8 ms by one thread, and 2.8 by a ruler, with
-what is kept. No
-cell between the bars of a ruler may hold more than `COARSE` times what one between pivots does, so
-a guess that fails costs candidates, and never more than that many times as many.
+If a guess holds, the cached part of a chunk answers all that the second load would ask. The counts
+elsewhere are a precaution for a guess that fails, and a ruler makes them cheap: it is a uniform
+histogram. Pivots of the chunk's own take a walk through a tree for every element: 2e6 float64 take
+7.8 ms in one thread with pivots, and 2.8 with a ruler, caching included. No cell of a ruler may
+have more than `COARSE` times the elements of a cell between pivots. So a guess that fails costs
+candidates, but never more than that many times as many.
 
-Steps are even in value or in the order of the keys, whichever suits the data: a normal distribution
-wants the one, a lognormal the other. Where neither does, there is no ruler.
+Steps are even in value or in the order of the keys, whichever suits the data: the former suits a
+normal distribution, the latter a lognormal one. Where neither does, there is no ruler.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArr
 from dask_gpuselect.maths.kept import places_among
 from dask_gpuselect.maths.keys import from_keys, to_keys, unused_key
 
-# A cell holds so many times what one between pivots does, at most. The report of a chunk has a
-# bar for each fourth of that.
+# Largest number of elements of a cell, in units of a cell between pivots. The cuts of a chunk have
+# a bar for each fourth of that.
 COARSE = 16
 BARS_OF_COARSE = 4
-# Counters of so many cells stay in the first-level cache, and in the second-level one.
+# Numbers of cells whose counters stay in the first-level cache, and in the second-level one.
 SIZES = (1 << 10, 1 << 12)
-# Bars are mostly within so many elements of where they should be: to find 1,024 takes 1.1 ms then,
-# and 4.5 by bisection among all elements.
+# Bars are mostly within so many elements of where they should be: finding 1,024 then takes 1.1 ms,
+# and 4.5 ms by bisection among all elements.
 NEAR = np.uint64(16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ruler(Arrays):
-    """Bars that ascend, each the largest value of its cell.
+    """Ascending bars, each the largest value of its cell.
 
     Parameters
     ----------
     bars : ndarray, shape (R,), dtype of the elements
-        Those behind the last one are in one cell more.
+        Elements behind the last bar are in one more cell.
     start : int or float
-        Of the first cell: a value, or a key less that of zero.
+        Begin of the first cell: a value, or a key minus the key of zero.
     step : int or float
-        The number of the cell of x is ``(x - start) * step`` if steps are even in value, in the
-        arithmetic of the elements, and otherwise ``(key - start) >> step``; rounded towards zero,
-        and at least 0.
+        The cell number of x is ``(x - start) * step`` if steps are even in value, in the arithmetic
+        of the elements, and otherwise ``(key - start) >> step``; rounded towards zero, and at least
+        0.
     is_by_key : bool
-        Which of these.
+        True if steps are even in the order of the keys.
     """
 
     bars: NDArray[Any]
@@ -60,16 +60,16 @@ class Ruler(Arrays):
 
 
 def ruler_of(values: NDArray[Any], shares: FloatArray, most: float) -> Ruler | None:
-    """A ruler for elements of which about a share is up to each of some values.
+    """Find a ruler that is fine enough for elements of a known distribution.
 
     Parameters
     ----------
     values : ndarray, shape (K,)
         Ascending and distinct, of a `selection_dtype`; finite where shares are not extreme.
     shares : ndarray of float64, shape (K,)
-        Ascending.
+        Approximate share of the elements that are up to each value. Ascending.
     most : float
-        The largest share that a cell may hold.
+        Largest share of the elements that a cell may hold.
 
     Returns
     -------
@@ -85,13 +85,13 @@ def ruler_of(values: NDArray[Any], shares: FloatArray, most: float) -> Ruler | N
 
 
 def _largest(cells: IntArray, shares: FloatArray) -> float:
-    """The largest share of a cell, by the cell of each value and the share up to it."""
+    """Find the largest share of a cell, from the cell of each value and the share up to it."""
     is_last = np.append(cells[1:] != cells[:-1], np.True_)
     return float(np.diff(shares[is_last], prepend=0.0).max())
 
 
 def scales(low: Any, high: Any, dtype: np.dtype[Any]) -> Iterator[ByValue | ByKey]:
-    """What rulers from one value to another there are, in the order in which they are tried."""
+    """Yield possible rulers from one value to another, in the order in which they are tried."""
     if not low < high:
         return
     for n in SIZES:
@@ -107,7 +107,7 @@ def scales(low: Any, high: Any, dtype: np.dtype[Any]) -> Iterator[ByValue | ByKe
 
 
 def _without_unused(first: int, shift: int, dtype: np.dtype[Any]) -> int:
-    """The key of a first cell such that no bar has the key that belongs to no element."""
+    """Shift the key of the first cell if a bar would otherwise have the key of no element."""
     unused = unused_key(dtype)
     is_bar = unused is not None and (unused + 1 - first) % (1 << shift) == 0
     return first - is_bar
@@ -122,15 +122,15 @@ class ByValue:
     n: int
 
     def cells(self, values: NDArray[Any]) -> IntArray:
-        """The cell of each value, in the arithmetic of the kernels."""
+        """Find the cell of each value, in the arithmetic of the kernels."""
         with np.errstate(over="ignore", invalid="ignore"):
             place = np.clip((values - self.start) * self.step, 0, self.n)
         found: IntArray = place.astype(np.int64)
         return found
 
     def ruler(self) -> Ruler:
-        # Arithmetic rounds, so bars are found by bisection among the keys: about where they should
-        # be, and further away where elements near zero are much finer than steps.
+        # Arithmetic rounds, so bars are found by bisection among the keys. They are near the exact
+        # places, and further away where elements near zero are much finer than steps.
         cells = np.arange(self.n)
         with np.errstate(over="ignore"):
             about = to_keys((self.start + (cells + 1) / self.step).astype(self.start.dtype))
@@ -145,7 +145,7 @@ class ByValue:
         return Ruler(from_keys(low, self.start.dtype), self.start, self.step, is_by_key=False)
 
     def _is_within(self, keys: NDArray[np.uint64], cells: IntArray) -> NDArray[np.bool_]:
-        """Whether elements are in some cells or before them."""
+        """Return whether elements are in some cells or before them."""
         found: NDArray[np.bool_] = self.cells(from_keys(keys, self.start.dtype)) <= cells
         return found
 
@@ -172,8 +172,10 @@ class ByKey:
 
 
 def reached(ruler: Ruler, brackets: Brackets) -> NDArray[np.bool_]:
-    """Which cells of a ruler, and the one behind it, may hold a candidate or an end of some
-    brackets."""
+    """Mark the cells of a ruler that may hold a candidate or an end of some brackets.
+
+    The last entry is the cell behind the last bar.
+    """
     n = len(ruler.bars)
     cell = ruler.bars.searchsorted(brackets.ends)
     first, last = np.append(0, cell)[brackets.wanted], np.append(cell, n)[brackets.wanted]
@@ -186,8 +188,10 @@ def reached(ruler: Ruler, brackets: Brackets) -> NDArray[np.bool_]:
 def tally_of_reached(
     tally: Tally, ruler: Ruler, brackets: Brackets, others: IntArray, n_missing: int
 ) -> Tally:
-    """The tally of a chunk at some brackets, by that of its elements in cells that are `reached`,
-    and how many valid ones there are in each of the others."""
+    """Complete the tally of a chunk's elements in cells that are `reached`.
+
+    `others` are the numbers of valid elements in the other cells, 0 in reached ones.
+    """
     before = np.append(np.int64(0), np.cumsum(others))
     shift = before[ruler.bars.searchsorted(brackets.ends)]
     return replace(
@@ -200,8 +204,7 @@ def tally_of_reached(
 
 
 def pivots_inside(n_pivots: int) -> int:
-    """How many pivots a chunk has inside the brackets, so that with the bars it has as many as
-    without a ruler."""
+    """Choose how many pivots inside the brackets make as many cuts as there are without a ruler."""
     return n_pivots - n_pivots * BARS_OF_COARSE // COARSE
 
 
@@ -214,23 +217,24 @@ def ruled_cuts(
     inside: Cuts,
     n_pivots: int,
 ) -> Cuts | None:
-    """The cuts of a chunk at bars of a ruler, at the ends of some brackets and inside these.
+    """Make the cuts of a chunk at bars of a ruler, at the ends of brackets and inside them.
 
     Parameters
     ----------
+    ruler : Ruler
     below, upto : ndarray of int64
-        How many of its elements are below and up to each bar.
+        Number of the chunk's elements below and up to each bar.
     brackets, tally : Brackets, Tally
-        Of the chunk, with its candidates.
+        Brackets, and the tally of the chunk with its candidates.
     inside : Cuts
-        Of the candidates.
+        Cuts of the candidates.
     n_pivots : int
-        How many the chunk would have of its own.
+        Number of pivots that the chunk would have without a ruler.
 
     Returns
     -------
     Cuts or None
-        None if a cell outside of the brackets holds more than `COARSE` times its share.
+        None if a cell outside of the brackets has more than `COARSE` times its share of elements.
     """
     most = COARSE * tally.n_valid // n_pivots
     bars, below, upto = _enough(ruler.bars, below, upto, -(-most // BARS_OF_COARSE))
@@ -265,7 +269,7 @@ def ruled_cuts(
 def _enough(
     bars: NDArray[Any], below: IntArray, upto: IntArray, step: int
 ) -> tuple[NDArray[Any], IntArray, IntArray]:
-    """As many of the bars as are needed so that about `step` elements are between two of them."""
+    """Choose bars such that about `step` elements are between neighbours."""
     targets = np.arange(0, upto[-1] + step, max(step, 1))
     places = np.unique(np.minimum(np.searchsorted(upto, targets), len(bars) - 1))
     distinct = np.append(np.True_, bars[places][1:] > bars[places][:-1])
@@ -274,8 +278,11 @@ def _enough(
 
 
 def _shifts(brackets: Brackets, tally: Tally, inside: Cuts) -> tuple[IntArray, FloatArray]:
-    """For each pivot among the candidates how many elements before it are none, and the distance of
-    its cell, which is unknown where that begins at the end of a bracket."""
+    """Count for each pivot among the candidates the elements before it that are no candidates.
+
+    Also return the distances of the pivots' cells. They are unknown for cells that begin at the end
+    of a bracket.
+    """
     before = np.append(np.int64(0), tally.upto)
     sizes = (np.append(tally.below, tally.n_valid) - before) * brackets.wanted
     cell = brackets.ends.searchsorted(inside.pivots)

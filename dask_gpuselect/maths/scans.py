@@ -1,5 +1,6 @@
-"""Which keys of each chunk go to which chunk in one pass of the distributed radix sort: the scans
-of its histograms, on the host.
+"""Scans of the histograms of one pass of the distributed radix sort, on the host.
+
+They find which keys of each chunk go to which chunk.
 
 K. Spafford, "Identification of Quartiles and Outliers with a Distributed Heterogeneous Radix Sort",
 Algorithm 1.
@@ -17,7 +18,7 @@ from dask_gpuselect.maths.cuts import IntArray
 
 
 class Run(NamedTuple):
-    """Keys one behind the other: their ends, None if there are none, and whether they ascend."""
+    """Consecutive keys: the first and the last, None if there are none, and whether they ascend."""
 
     first: int | None
     last: int | None
@@ -25,7 +26,7 @@ class Run(NamedTuple):
 
 
 def joined_runs(runs: Sequence[Run]) -> Run:
-    """The run that some runs make, one behind the other."""
+    """Join consecutive runs into one."""
     ends = [(run.first, run.last) for run in runs if run.first is not None]
     if not ends:
         return Run(None, None, ascends=True)
@@ -34,13 +35,14 @@ def joined_runs(runs: Sequence[Run]) -> Run:
 
 
 def cut_positions(counts: IntArray) -> IntArray | None:
-    """Where the keys of each chunk, once they are in the order of the digit, are cut into pieces
-    for all chunks: steps 2 to 6 of Algorithm 1.
+    """Find where the ordered keys of each chunk are cut into pieces for all chunks.
+
+    Steps 2 to 6 of Algorithm 1.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (p, values)
-        How many keys of each chunk have each value of the digit.
+        Number of keys of each chunk with each value of the digit.
 
     Returns
     -------
@@ -50,19 +52,20 @@ def cut_positions(counts: IntArray) -> IntArray | None:
 
     Notes
     -----
-    The paper computes the position of every key: those with the value before it, those of lower
-    ranks with its own (`H_PriorDigit`, `H_PriorRank`), and those of its rank (`C_Digit`). Along the
-    ordered keys of a rank positions ascend, so it is enough to know where they pass the first
-    position of each chunk. That is p numbers for a chunk, instead of one for every key.
+    The paper computes the position of every key from three counts: the keys with lower values,
+    those of lower ranks with the same value (`H_PriorDigit`, `H_PriorRank`), and those of the same
+    rank (`C_Digit`). The positions of a rank's ordered keys ascend, so it is enough to know where
+    they pass the first position of each chunk. That is p numbers for a chunk, instead of one for
+    every key.
     """
     sizes, totals = counts.sum(axis=1), counts.sum(axis=0)
     if totals.max(initial=0) == totals.sum():
         return None
     behind_value = np.cumsum(totals)
-    # Of the first position of each chunk: the value there, and how many keys of it lie before.
+    # At the first position of each chunk: the value there, and how many of its keys are before.
     begins = np.cumsum(sizes[:-1])
     value = np.searchsorted(behind_value, begins, side="right")
-    value = np.minimum(value, len(totals) - 1)  # where only empty chunks are left
+    value = np.minimum(value, len(totals) - 1)  # only empty chunks begin behind all keys
     taken = begins - (behind_value - totals)[value]
     own = counts[:, value]
     prior_rank = np.cumsum(own, axis=0) - own

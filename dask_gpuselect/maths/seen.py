@@ -1,13 +1,13 @@
-"""What some chunks say of all of them: a guess of the brackets, before all cuts are known.
+"""Guesses of the brackets from some chunks, before the cuts of all chunks are known.
 
-A chunk that is loaded can keep what a second load would ask of it, if the brackets can be guessed
-from the chunks before it. Nothing depends on the guess but whether the chunk is loaded again: when
-the brackets are proven, what was kept covers them or it does not.
+A chunk that is loaded can cache the answers to a second load if the brackets can be guessed from
+the chunks before it. The guess decides only whether the chunk is loaded again: once the brackets
+are proven, the cached part either covers them or it does not.
 
-The guess is what the question itself proves of data that might be: each chunk that was seen stands
-for those around it, in the order of the grid, and all counts may be off by as much as that is
-likely to be wrong. How much this is follows from the differences between neighbours: far less where
-chunks change slowly from one to the next than where they differ as much, at random.
+For a guess, each chunk that was seen stands for those around it, in the order of the grid. The
+question computes its brackets from the cuts of such an array, where all counts are in doubt by
+their likely error. The error is estimated from the differences between neighbours. It is far
+smaller if chunks change slowly from one to the next than if they differ as much at random.
 """
 
 from __future__ import annotations
@@ -25,57 +25,59 @@ from dask_gpuselect.maths.expected import bounds_of
 from dask_gpuselect.maths.rulers import COARSE, Ruler, ruler_of
 from dask_gpuselect.maths.sizes import pivot_count
 
-# A guess is off by more than this many standard deviations once in 16,000 times. What is missed is
-# found by the counts, and costs a load.
+# A guess is off by more than this many standard deviations once in 16,000 times. The counts notice
+# that, and it costs a load.
 SIGMA = 4.0
 # Chunks differ at random if the mean square of the steps from one to the next is more than so many
-# times their variance: of noise it is twice that, of a trend next to nothing.
+# times their variance: for noise it is twice the variance, for a trend almost nothing.
 NOISE = 1.2
-# Of all elements, at most: more would take as long to keep as to load again.
+# Largest share of all elements that is cached: caching more takes as long as loading again.
 MOST_KEPT = 0.15
-# A guess is made no more when so many chunks have been seen, or when its error is so small a part
-# of what it holds.
+# No further guess is made once so many chunks have been seen, or once the error is at most so small
+# a part of what the guess holds.
 MOST_SEEN = 128
 SMALL_DOUBT = 0.1
-# Nor when chunks are measured by a ruler and so few elements will be kept: to make one takes 1 to 5
-# ms, and to keep a million elements about as long.
+# Neither is one made if chunks are measured by a ruler and so few elements will be cached: a guess
+# takes 1 to 5 ms, and caching a million elements about as long.
 FEW_KEPT = 1 << 20
-# A chunk that comes before any guess makes one of its own, with room for so much doubt. Of mixed
-# data it holds, and this chunk is not loaded again either.
+# A chunk that comes before any guess makes one of its own, with room for so much doubt. With mixed
+# data that guess holds, and this chunk is not loaded again either.
 ALONE = 0.1
-# None does so any more when a guess by several of them may be wrong by so many of all elements: by
-# two of many chunks, where these differ by a twentieth of their elements.
+# No chunk does so any more once a guess by several of them may be wrong by so large a share of all
+# elements. With many chunks that is after two of them, if they differ by a twentieth of their
+# elements.
 FAR = 0.5
-# Pivots that tell where the brackets are, about, and by how much a guess would be wrong. Mostly it
-# is too early: then no more of them are looked at.
+# Approximate number of pivots that find the brackets and the error of a guess. Mostly it is too
+# early for one, and then no more of the pivots are used.
 ROUGH_PIVOTS = 1 << 12
-# Elements that counts may be off by, more than the error says.
+# Number of elements that counts may be off by, in addition to the error.
 LEAST_DOUBT = 4
 
 
 def most_kept(cuts: Cuts) -> int:
-    """How many elements are kept at most, by the cuts of all chunks."""
+    """Compute the largest number of elements to cache, by the cuts of all chunks."""
     return int(MOST_KEPT * cuts.n_valid.sum())
 
 
 @dataclass(frozen=True)
 class Guess:
-    """Brackets that are likely to hold those that will be proven.
+    """Brackets that likely hold those that will be proven.
 
     Parameters
     ----------
     brackets : Brackets or None
         None if they would hold too much.
     share : float
-        About this share of all elements is inside.
+        Approximate share of all elements that is inside.
     doubt : float
-        Which share of all elements is inside of each bracket because the guess may be wrong.
+        Share of all elements that is inside each bracket because the guess may be wrong.
     n_apart : int
-        So many brackets are apart, and each holds that share more.
+        Number of brackets that do not overlap; each one holds the share `doubt` in addition.
     ruler : Ruler or None
-        By which chunks that keep what is inside are measured elsewhere; None if by pivots.
+        Ruler for chunks that cache what is inside the brackets. None if they are measured at
+        pivots.
     n_kept : float
-        About so many elements are inside in the chunks that were not seen.
+        Approximate number of elements inside, in the chunks that were not seen.
     """
 
     brackets: Brackets | None
@@ -87,46 +89,45 @@ class Guess:
 
     @property
     def may_improve(self) -> bool:
-        """Whether more chunks may tell a guess that holds much less."""
+        """True if more chunks may lead to a guess that holds much less."""
         if self.ruler is not None and self.n_kept < FEW_KEPT:
             return False
-        # The rest of the share is what pivots leave open, however many chunks are seen.
+        # The rest of the share comes from the pivots, however many chunks are seen.
         return self.n_apart * self.doubt > SMALL_DOUBT * self.share
 
     @property
     def is_far(self) -> bool:
-        """Whether the chunks that were seen differ so much that none tells of the others."""
+        """True if the chunks that were seen differ so much that none tells about the others."""
         return self.doubt > FAR
 
     def next_after(self, n: int) -> int:
-        """When to guess again, after `n` chunks were seen: not before it can be of use."""
+        """Choose after how many chunks to guess again, when `n` were seen."""
         if self.brackets is not None:
             return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
-        if self.doubt <= MOST_KEPT:  # it would be a guess that holds a little less
+        if self.doubt <= MOST_KEPT:  # a guess that holds a little less would do
             return max(int(n * (self.share / MOST_KEPT) ** (2 / 3)), n + n // 4 + 1)
         times = (self.doubt / MOST_KEPT) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), 2 * n)
 
     def or_before(self, before: Guess) -> Guess:
-        """This guess; or the one before it where this would hold a little too much, and is about as
-        sure."""
+        """Choose this guess, or the one before if this holds too much and is about as sure."""
         is_about_as_sure = self.doubt <= 2 * before.doubt
         return before if self.brackets is None and is_about_as_sure else self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """The cuts of some chunks of an array.
+    """Cuts of some chunks of an array, and their places.
 
     Parameters
     ----------
     cuts : Cuts
-        Of the chunks in the order of `places`.
+        Cuts of the chunks in the order of `places`.
     places : ndarray of int64, shape (B,)
-        Their numbers, ascending.
+        Numbers of the chunks, ascending.
     n_chunks : int
-        Of the array.
+        Number of chunks of the array.
     """
 
     cuts: Cuts
@@ -134,14 +135,15 @@ class Seen:
     n_chunks: int
 
     def guess(self, keep: Callable[[Cuts], Brackets], most_pivots: int) -> Guess:
-        """A guess of the brackets, by two chunks or more.
+        """Guess the brackets from two or more chunks.
 
         Parameters
         ----------
         keep : callable
-            From the cuts of all chunks to what their second load might gather.
+            Function from the cuts of all chunks to the brackets of what their second load might
+            gather.
         most_pivots : int
-            A guess looks at so many of all pivots, about.
+            Approximate number of pivots that a guess uses.
         """
         if not self.cuts.n_valid.any():
             return Guess(None, 0.0, 1.0)
@@ -150,7 +152,8 @@ class Seen:
         doubt = rough._doubt(about.ends)
         if doubt > MOST_KEPT:
             return Guess(None, 1.0, doubt)
-        # Few pivots doubt a little more than they need to, and of many brackets each holds that.
+        # Fewer pivots overestimate the doubt a little, and with many brackets each one gets wider
+        # by it.
         fine = self._thinned(most_pivots)
         doubt = fine._doubt(about.ends)
         least = rough._least_inside(about, doubt)
@@ -160,14 +163,16 @@ class Seen:
         return fine._guess_of(keep(replace(cuts, doubt=doubt / 2)), doubt)
 
     def _doubt(self, ends: NDArray[Any]) -> float:
-        """Which share of all elements may be on both sides of each of some values because a guess
-        is wrong."""
+        """Estimate the share of all elements that must be added around each value for a guess.
+
+        It covers errors on both sides of the value.
+        """
         n_valid = float((self.cuts.n_valid * self._stands_for()).sum())
-        # Where nothing differs, a few elements may.
+        # Where no chunk differs from the others, a few elements still may.
         return 2 * (self._error(ends) + LEAST_DOUBT / n_valid)
 
     def guess_alone(self, keep: Callable[[Cuts], Brackets]) -> Guess:
-        """A guess of the brackets by a single chunk, for itself."""
+        """Guess the brackets for a single chunk, from that chunk alone."""
         if not self.cuts.n_valid.any():
             return Guess(None, 0.0, 1.0)
         cuts = self.cuts.times(self._stands_for())
@@ -183,8 +188,10 @@ class Seen:
         return Guess(brackets, inside, doubt, _n_apart(brackets), n_kept=n_kept)
 
     def ruler(self, share: int) -> Ruler | None:
-        """A ruler for chunks like these; elements that weigh have none. `share` is as for
-        `sizes.pivot_count`."""
+        """Find a ruler for chunks like these; None if elements have weights.
+
+        `share` is as for `sizes.pivot_count`.
+        """
         cuts = self._thinned(ROUGH_PIVOTS).cuts
         if cuts.by_mass() is not cuts:
             return None
@@ -194,27 +201,29 @@ class Seen:
         return ruler_of(envelope.values, shares, most)
 
     def _thinned(self, most: int) -> Seen:
-        """The same with about so many pivots at most."""
+        """Drop pivots so that about `most` of them are left."""
         return replace(self, cuts=thinned(self.cuts, max(-(-len(self.cuts.pivots) // most), 1)))
 
     def _stands_for(self) -> FloatArray:
-        """For how many chunks each of them stands."""
+        """Compute for how many chunks of the array each one stands."""
         middles = (self.places[1:] + self.places[:-1]) / 2
         return np.diff(np.concatenate([[-0.5], middles, [self.n_chunks - 0.5]]))
 
     def _error(self, ends: NDArray[Any]) -> float:
-        """By how much of all elements the counts at some values are off, at most: those up to
-        them, as the chunks that were seen let expect."""
+        """Estimate the largest error of the counts up to some values, as a share of all elements.
+
+        The chunks that were seen tell how much to expect.
+        """
         if len(ends) == 0:
             return 0.0
         by_mass = self.cuts.by_mass()
         mass = by_mass.n_valid.astype(np.float64)
         least, most, _ = bounds_of(by_mass, slice(0, len(mass)), ends)
         upto = (least + most) / 2  # ties at the value count half
-        # What a chunk has more than its share, so that chunks may differ in size.
+        # The excess of a chunk over its share, so that chunks may differ in size.
         share = upto.sum(0) / mass.sum()
         residual = (upto - mass[:, None] * share) / mass.mean()
-        # Two chunks may agree by chance: they say no less than if elements were drawn at random.
+        # Two chunks may agree by chance: the error is at least that of elements drawn at random.
         at_random = 2 * share * (1 - share) / self.cuts.n_valid.mean()
         differences = np.diff(residual, axis=0)
         steps = np.maximum(np.abs(differences), np.sqrt(at_random))
@@ -223,36 +232,40 @@ class Seen:
         return float(found.max() / self.n_chunks)
 
     def _error_of_noise(self, steps: FloatArray) -> FloatArray:
-        """By how much sums over all chunks are off, were the steps from one chunk that was seen to
-        the next the noise of both."""
-        # A chunk that was not seen is off by its own noise, and all of those for which a chunk
-        # stands by that of this one.
+        """Estimate errors of sums over all chunks, if steps between seen chunks are noise."""
+        # A chunk that was not seen adds its own noise. A chunk that was seen adds its noise once
+        # for each other chunk for which it stands.
         others = self._stands_for() - 1
         n_noisy = (others**2).sum() + self.n_chunks - len(self.places)
         found: FloatArray = _sigmas(steps) * np.sqrt((steps**2).mean(0) / 2 * n_noisy)
         return found
 
     def _error_of_trend(self, steps: FloatArray) -> FloatArray:
-        """The same, were some of it a trend: of each gap only the step over it tells."""
+        """Estimate errors of sums over all chunks, if some of the steps are a trend.
+
+        Then only the step over a gap tells about the chunks in it.
+        """
         unseen = np.diff(self.places)[:, None] - 1.0
         first, last = float(self.places[0]), float(self.n_chunks - 1 - self.places[-1])
         noise = (steps**2).mean(0) / 2
         variance = (steps**2 / 2 * (unseen**2 + unseen)).sum(0) + noise * (first + last)
         variance += (steps[0] * first) ** 2 + (steps[-1] * last) ** 2
-        # No more than if every chunk in a gap were like the one at the other side of it.
+        # The error is at most that of gaps whose chunks are all like the one at their other side.
         at_most = (steps * unseen).sum(0) + steps[0] * first + steps[-1] * last
         at_most += SIGMA * np.sqrt(noise * (self.n_chunks - len(self.places)))
         found: FloatArray = np.minimum(_sigmas(steps) * np.sqrt(variance), at_most)
         return found
 
     def _share_inside(self, brackets: Brackets) -> float:
-        """Which share of the elements that were seen is in the wanted cells, about."""
+        """Estimate the share of the elements that were seen in the wanted cells."""
         first, last = self._reach(brackets)
         return float((last - first).sum())
 
     def _least_inside(self, about: Brackets, doubt: float) -> float:
-        """Which share a guess with so much doubt holds at least, by where its brackets are: as if
-        pivots left nothing open."""
+        """Estimate the least share that a guess with so much doubt holds around these brackets.
+
+        It is the share if pivots left nothing open.
+        """
         first, last = self._reach(about)
         middles = np.sort((first + last) / 2)
         reach = np.minimum(middles + doubt / 2, 1) - np.maximum(middles - doubt / 2, 0)
@@ -260,8 +273,7 @@ class Seen:
         return float(reach.sum() - overlap.sum())
 
     def _reach(self, brackets: Brackets) -> tuple[FloatArray, FloatArray]:
-        """From which share of the elements that were seen to which each wanted cell reaches,
-        about."""
+        """Estimate which range of shares of the seen elements each wanted cell covers."""
         n_chunks = len(self.cuts.sizes)
         least, most, is_pivot = bounds_of(self.cuts, slice(0, n_chunks), brackets.ends)
         middle = (least + most) / 2
@@ -272,10 +284,10 @@ class Seen:
 
 
 def _sigmas(steps: FloatArray) -> float:
-    """How many standard deviations an error may have that is known by so few steps."""
+    """Compute how many standard deviations to allow for an error known from so few steps."""
     return SIGMA * (1 + 2 / len(steps))
 
 
 def _n_apart(brackets: Brackets) -> int:
-    """How many of the brackets are apart, at least one."""
+    """Count the brackets that do not overlap, at least one."""
     return max(int(np.diff(brackets.wanted, prepend=False).sum() + 1) // 2, 1)

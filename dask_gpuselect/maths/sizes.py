@@ -1,4 +1,4 @@
-"""How pivots are chosen: pure policies that know neither dask nor GPUs."""
+"""Policies for the number of pivots and for passes; they know neither dask nor GPUs."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Up to this many quantiles share the pivots of a single one: their brackets are few beside the
-# pivots, and the cuts of one array then serve all such calls by key.
+# Up to so many quantiles get as many pivots as one: their brackets are few beside the pivots, and
+# the cuts of an array then serve all such calls by key.
 FEW_QUANTILES = 8
 
 
-# In one place a pivot takes `PIVOT_WORK` bytes, and a candidate 24. With as many pivots as
-# candidates the pivots would take ten times what the candidates do. So there is a pivot for every
-# fourth rank: of 1,001 quantiles of 1,000 chunks of 10,000 float64 the largest tasks of both hold
-# 242 and 239 MB, and the process 298 MB more than before, instead of 395.
+# In the aggregating task a pivot takes `PIVOT_WORK` bytes, and a candidate 24. With as many pivots
+# as candidates, the pivots would take ten times the bytes of the candidates. So there is a pivot
+# for every fourth rank: with 1,001 quantiles of 1,000 chunks of 10,000 float64 the largest tasks of
+# both loads take 242 and 239 MB, and the process grows by 298 MB instead of 395.
 RANKS_OF_PIVOT = 4
 
 
 def share_of_ranks(n_ranks: int) -> int:
-    """The factor by which so many ranks multiply the elements that pivots are chosen for: pivots
-    and candidates then take about as many bytes where they come together."""
+    """Compute the factor by which a number of ranks multiplies the elements that pivots represent.
+
+    With it, pivots and candidates take about as many bytes where they come together.
+    """
     return max(1, n_ranks // RANKS_OF_PIVOT)
 
 
 def pivot_share(n_q: int) -> int:
-    """The same of `n_q` quantiles: 1 if they are few."""
+    """Compute the same factor for `n_q` quantiles: 1 if they are few."""
     return 1 if n_q <= FEW_QUANTILES else share_of_ranks(n_q)
 
 
 def pivot_count(n: int, share: int = 1) -> int:
-    """How many pivots a chunk of `n` elements gets: about sqrt(n * share).
+    """Choose the number of pivots of a chunk of `n` elements: about sqrt(n * share).
 
     A chunk sends its pivots in load 1 and, for each quantile, about ``n / pivots`` candidates in
     load 2: the sum is least where both are the square root (Munro & Paterson 1980 prove that two
@@ -44,38 +46,37 @@ def pivot_count(n: int, share: int = 1) -> int:
 
 # --- Cuts of very many chunks ---------------------------------------------------------------------
 
-# Bytes that a task holds at the peak for each pivot that comes to it: 193 were measured, 40 of the
-# pivot's own, as many of the merged copy, and those of `envelope.Envelope`. The rest is for Python.
+# Peak bytes of the aggregating task for each pivot: 193 were measured, 40 of them the pivot's own,
+# as many of the merged copy, and those of `envelope.Envelope`. The rest is for Python.
 PIVOT_BYTES, PIVOT_WORK = 40, 256
 # Candidates of a rank, in units of elements / pivots: 1.09 by counts alone, of which distances save
 # a quarter to a half.
 CANDIDATES = 0.8
-# Kernels choose the power of two below what `pivot_count` says, so half as many at least.
+# Kernels round `pivot_count` down to a power of two, so they make at least half as many.
 FEWER_PIVOTS = 2
-# As they come, joined, and the copy that is partitioned.
+# Candidates as they come, the joined array, and the copy that is partitioned.
 CANDIDATE_COPIES = 3
-# So many ranks are made room for where they are few, so that the cuts of one array serve all such
-# calls by key.
+# Few ranks get room for so many, so that the cuts of an array serve all such calls by key.
 COMMON_RANGES = 4
-# Cuts wait on the workers, and may take one byte for so many of the chunks.
+# Cuts wait on the workers. They may take one byte for so many bytes of the chunks.
 WAITING_SHARE = 32
-# Pivots for each range and chunk that come to one place, at least: with fewer, a look would leave
-# more than a quarter of the pivots.
+# Least number of pivots for each range and chunk that come to one task: with fewer, a look would
+# leave more than a quarter of the pivots.
 LEAST_PIVOTS = 4
 MOST_LOOKS = 8
-# A group of cuts may have one in so many bytes of what may be in one place. `dask.order` takes time
-# for each group and chunk: of 60,000 chunks 10 s for 2,400 groups, and 4.4 for 150.
+# A group of cuts may take one byte for so many bytes of the limit. `dask.order` takes time for each
+# group and chunk: with 60,000 chunks 10 s for 2,400 groups, and 4.4 for 150.
 GROUP_SHARE = 4
 LEAST_GROUPS, MOST_GROUPS = 128, 4096
-# A group of cuts is merged beside all of them: fewer at a time than parts that come alone.
+# A group of cuts is merged while all of them are in memory, so fewer at a time than separate parts.
 IN_GROUP_EVERY = 16
-# What a group gathers is there as it comes, and in order.
+# A group of candidates is in memory twice: as they come, and in order.
 WAITING_COPIES = 2
-# So many merged parts come to one place, and hand on as many pivots as let these fit; at least so
-# many, of which a bracket is wider by one in so many of all elements for each merge.
+# So many merged parts come to one task, and hand on as many pivots as fit there. They hand on at
+# least `LEAST_COARSE`: each merge makes a bracket wider by one in so many of all elements.
 COARSE_EVERY, LEAST_COARSE = 32, 64
-# How often candidates are narrowed where they wait, at most: each time to about a thousandth of a
-# quantile's, at the default limit.
+# Largest number of times that candidates are narrowed where they wait. At the default limit, each
+# time leaves about a thousandth of a quantile's candidates.
 MOST_ROUNDS = 6
 # A tree has so many times as many pivots as ranks, if these can be divided among trees.
 RANKS_SHARE = 256
@@ -83,32 +84,32 @@ RANKS_SHARE = 256
 
 @dataclass(frozen=True)
 class Narrowing:
-    """How the cuts of very many chunks are narrowed before they come to one place.
+    """Plan that narrows the cuts of very many chunks before they come to one task.
 
     Parameters
     ----------
     share : int
-        For `pivot_count`: more pivots leave fewer candidates.
+        Factor for `pivot_count`: more pivots leave fewer candidates.
     looks : int
-        How many times some of the pivots come to one place, before those come that matter; 0 if
-        these are merged on the way: see `coarse`.
+        Number of times that some of the pivots come to one task, before those come that matter. 0
+        if cuts are merged on the way instead: see `coarse`.
     room : int
-        How many pivots of all chunks may come there.
+        Largest number of pivots of all chunks that may come to one task.
     groups : int
-        In how many groups the cuts wait, at most.
+        Largest number of groups in which the cuts wait.
     gathered : int
-        Bytes of the pivots or candidates that come there, about.
+        Approximate bytes of the pivots or candidates that come to one task.
     work : int
-        Bytes that the task there holds at its peak, about.
+        Approximate peak bytes of that task.
     waiting : int
-        Bytes of the cuts and candidates that wait on all workers together, about.
+        Approximate bytes of the cuts and candidates that wait on all workers together.
     coarse : int
-        How many pivots a merge hands on: of candidates, and of cuts if there are no looks, because
-        even those that matter are too many.
+        Number of pivots that a merge hands on. Candidates are merged so, and also cuts if there are
+        no looks, because even those that matter are too many.
     rounds : int
-        How many times candidates are narrowed where they wait, before they come.
+        Number of times that candidates are narrowed where they wait, before they come.
     stretches : int
-        Among how many trees the ranges are divided.
+        Number of trees among which the ranges are divided.
     """
 
     share: int
@@ -124,8 +125,10 @@ class Narrowing:
 
 
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
-    """Whether one place may hold all pivots of chunks of about `size` elements, with all that it
-    takes to prove brackets by them; parameters as of `plan_narrowing`."""
+    """Return whether one task may prove brackets with all pivots of all chunks.
+
+    Parameters are as in `plan_narrowing`.
+    """
     return PIVOT_WORK * n_chunks * pivot_count(size, share) <= limit
 
 
@@ -141,35 +144,43 @@ def plan_narrowing(
     halves: int = 1,
     can_divide: bool = False,
 ) -> Narrowing | None:
-    """How to narrow the cuts of chunks of about `size` elements; None if they need not be, or if
-    any of them may matter.
+    """Plan how to narrow the cuts of chunks of about `size` elements.
 
     Parameters
     ----------
+    n_chunks : int
+        Number of chunks.
+    size : int
+        Approximate number of elements of a chunk.
     n_ranges : int
-        In so many ranges of values the pivots lie that matter; 0 if all of them may.
+        Number of ranges of values in which the pivots lie that matter; 0 if all of them may matter.
     share : int
-        For `pivot_count`, as the question has it.
+        Factor for `pivot_count`, as the question has it.
     itemsize : float
         Bytes of a candidate.
     limit : int
-        Bytes that may be held in one place.
+        Largest number of bytes in one task.
     can_wait : bool
-        Whether candidates can be narrowed where they are.
+        True if candidates can be narrowed where they are.
     halves : int
-        In how many ways the pivots that a merge hands on are spaced evenly: a bracket is wider by
-        so many times as much.
+        Number of ways in which the pivots that a merge hands on are spaced evenly: a bracket is
+        wider by so many times as much.
     can_divide : bool
-        Whether each of some stretches of the ranges can have a tree of its own.
+        True if each of some stretches of the ranges can have a tree of its own.
+
+    Returns
+    -------
+    Narrowing or None
+        None if the cuts need not be narrowed, or if any of them may matter.
     """
     if fit_one_place(n_chunks, size, share, limit) or not n_ranges:
         return None
     n, limit = n_chunks * size, max(limit, 1)
     if can_wait and not can_divide and n_ranges > FEW_QUANTILES:
-        share = max(share, n_ranges)  # as many bytes of cuts wait as of candidates, about
+        share = max(share, n_ranges)  # then about as many bytes of cuts wait as of candidates
     pivots = pivot_count(size, share)
     wanted = COMMON_RANGES if n_ranges <= FEW_QUANTILES else n_ranges
-    # More pivots leave fewer candidates, which matters where these cannot wait.
+    # More pivots leave fewer candidates, which matters where candidates cannot wait.
     least = 0 if can_wait else CANDIDATES * wanted * n * CANDIDATE_COPIES * itemsize / limit
     most = int(size * itemsize) // (WAITING_SHARE * PIVOT_BYTES)
     while pivots < least and 2 * pivots <= most:
@@ -227,38 +238,39 @@ def plan_narrowing(
 
 
 def _groups_of(waiting: int, limit: int) -> int:
-    """Among how many groups what waits is divided."""
+    """Choose the number of groups among which waiting bytes are divided."""
     return min(max(GROUP_SHARE * waiting // limit, LEAST_GROUPS), MOST_GROUPS)
 
 
 # --- Cuts of few large groups ---------------------------------------------------------------------
 
-# Bytes that a task holds at the peak for each pivot of a group, and for each candidate with its
-# cell, about: those of all elements, and the group of each.
+# Additional bytes for each pivot of a group, and for each candidate: the number of its group or
+# cell.
 GROUP_BYTES = 4
-# Pivots of a group that a merge hands on, at least.
+# Least number of pivots of a group that a merge hands on.
 LEAST_OF_GROUP = 16
-# So many of each group are worth a tree; with fewer, groups are better divided among several.
+# So many pivots of each group are worth a tree; with fewer, groups are better divided among
+# several.
 ENOUGH_OF_GROUP = 1024
 
 
 @dataclass(frozen=True)
 class GroupNarrowing:
-    """How the cuts of groups, and their candidates, come to a root: merged in a tree.
+    """Plan that merges the cuts of groups, and their candidates, in trees.
 
     Parameters
     ----------
     n_roots : int
-        Trees, each of some of the groups.
+        Number of trees, each of some of the groups.
     coarse : int
-        How many pivots of all its groups a merge hands on.
+        Number of pivots of all its groups that a merge hands on.
     lots, waits : int
-        In how many lots the cuts of all parts come together, where they have several roots, and in
-        how many their candidates wait, at most.
+        Largest number of lots in which the cuts of all parts come together, if there are several
+        roots, and in which their candidates wait.
     rounds : int
-        How many times candidates are narrowed where they wait.
+        Number of times that candidates are narrowed where they wait.
     gathered, work, waiting : int
-        As of `Narrowing`.
+        As in `Narrowing`.
     """
 
     n_roots: int
@@ -279,21 +291,26 @@ def plan_group_narrowing(
     limit: int,
     most_roots: int,
 ) -> GroupNarrowing:
-    """How to narrow the cuts of so many groups of about as many elements each.
+    """Plan how to narrow the cuts of groups of about as many elements each.
 
     Parameters
     ----------
     sizes : ndarray of int64
-        Elements of each part.
+        Number of elements of each part.
     n_groups : int
-        1 if that is not known.
+        Number of groups; 1 if that is not known.
     n_brackets : int
-        Of each group.
+        Number of brackets of each group.
     itemsize : int
         Bytes of an element.
     limit : int
-        Bytes that may be held in one place.
+        Largest number of bytes in one task.
     most_roots : int
+        Largest number of trees.
+
+    Returns
+    -------
+    GroupNarrowing
     """
     limit = max(limit, 1)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
@@ -314,7 +331,7 @@ def plan_group_narrowing(
     waits = _groups_of(waiting, limit)
     in_place = math.ceil(candidates / n_roots)
     works = PIVOT_WORK * COARSE_EVERY * coarse, CANDIDATE_COPIES * in_place
-    # As they come, and together: of all roots, before they are divided among these.
+    # The candidates of all roots are there twice, as they come and joined, before they are divided.
     of_lot = WAITING_COPIES * waiting // min(waits, len(sizes))
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
@@ -322,41 +339,43 @@ def plan_group_narrowing(
     return GroupNarrowing(n_roots, coarse, lots, waits, rounds, gathered, work, waiting)
 
 
-# A sample of this many elements brackets a rank to within one part in about 110 of all elements,
-# and is read and sorted in less than a tenth of the time that one read of 1e8 elements takes.
+# A sample of so many elements brackets a rank to within one part in about 110 of all elements. It
+# is read and sorted in less than a tenth of the time that one read of 1e8 elements takes.
 PILOT_SIZE = 1 << 18
 
-# A bracket this many standard deviations wide fails once in 150,000 times, and what fails is found
-# by the counts, and costs time.
+# Half the width of a bracket in standard deviations: one fails once in 150,000 times. The counts
+# notice that, and it costs time.
 PILOT_SIGMA = 4.5
 
-# Room for candidates, in units of what the sample lets expect.
+# Room for candidates, in units of the number that the sample makes likely.
 PILOT_ROOM = 1.25
 
 
 def pilot_room(share: float, n: int) -> int:
-    """How many candidates of n elements to make room for, where a sample expects this share."""
+    """Choose for how many candidates of n elements to make room, if a sample expects this share."""
     return min(n, math.ceil(PILOT_ROOM * share * n) + PILOT_SIZE)
 
 
 def pilot_bracket(
     first: NDArray[np.int64], last: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions in a sorted random sample between which order statistics of the whole must lie.
+    """Find positions in a sorted random sample between which order statistics of the whole lie.
+
+    They do so nearly certainly.
 
     Parameters
     ----------
     first, last : ndarray of int64
         Ranks of the sample itself, where the wanted quantiles would be.
     size : int
-        Of the sample.
+        Number of elements of the sample.
 
     Returns
     -------
     lo, hi : ndarray of int64
         From -1, open below, to `size`, open above. The number of sampled elements below a quantile
-        q is binomial with standard deviation ``sqrt(size * q * (1 - q))``; the further
-        `PILOT_SIGMA` is for the ends, where that is not yet normal.
+        q is binomial with standard deviation ``sqrt(size * q * (1 - q))``. Another `PILOT_SIGMA` is
+        for the ends, where that distribution is not yet normal.
     """
     share = (first + last + 1) / (2 * size)
     reach = PILOT_SIGMA * (np.sqrt(size * share * (1 - share)) + 1)
@@ -367,17 +386,18 @@ def pilot_bracket(
 
 @dataclass(frozen=True)
 class Passes:
-    """How a column of chunks that is taken in parts is narrowed, pass by pass.
+    """Plan of the passes that narrow a column of chunks, taken in parts.
 
     Parameters
     ----------
     widths : tuple of int
-        At how many ranks the parts are cut in each pass; then the rest is gathered.
+        Number of ranks at which the parts are cut in each pass. After these passes, the elements
+        that are left are gathered.
     merge_every : int
-        Cuts that one task takes. Tallies lose nothing when they are merged: always
-        `TALLIES_EVERY`.
+        Number of cuts that one task merges. For tallies, which lose nothing when they are merged,
+        it is always `TALLIES_EVERY`.
     gathered : int
-        Bytes of the reports that are in one place for each lane, at most.
+        Largest number of bytes of partial results in one task, for each lane.
     """
 
     widths: tuple[int, ...]
@@ -397,27 +417,27 @@ def plan_passes(
     pivot: int = 0,
     counts: int = TWO_COUNTS,
 ) -> Passes | None:
-    """The fewest passes until what is left inside the brackets can be gathered.
+    """Plan the fewest passes until the elements inside the brackets can be gathered.
 
     Parameters
     ----------
     sizes : sequence of int
-        Elements of a lane in each part, none 0.
+        Number of elements of a lane in each part, none 0.
     n_questions : int
-        Brackets of a lane.
+        Number of brackets of a lane.
     room : int
-        Bytes that may be in one place for each lane.
+        Largest number of bytes in one task, for each lane.
     itemsize : int
         Bytes of an element.
     pivot : int
-        Bytes for each rank of a cut; those of an element by default.
+        Bytes for each rank of a cut; by default those of an element.
     counts : int
         Bytes of the counts at one end of a bracket, for each lane.
 
     Returns
     -------
     Passes, or None
-        None if there is so little room that some pass might not halve what is inside.
+        None if there is so little room that some pass might not halve the elements inside.
     """
     plans = []
     for merge_every in (max(len(sizes), 2), 32, 8, 4):
@@ -427,9 +447,9 @@ def plan_passes(
     return min(plans, key=lambda plan: len(plan.widths), default=None)
 
 
-# What a candidate costs in units of a pivot: it is looked for, copied twice and sorted. Ten chunks
-# of 365 float32 a lane take the same time at 27 ranks, which gather least, and at 54; two parts of
-# 1,825 at the 1,483 ranks that there would be room for, five times that.
+# Cost of a candidate in units of a pivot: it is searched for, copied twice and sorted. Ten chunks
+# of 365 float32 a lane take the same time at 27 ranks, which gather least, and at 54. Two parts of
+# 1,825 would have room for 1,483 ranks, and take five times as long at those.
 CANDIDATE = 4
 
 
@@ -442,10 +462,10 @@ def plan_one_pass(
     pivot: int = 0,
     counts: int = TWO_COUNTS,
 ) -> Passes | None:
-    """One pass at as few ranks as cost least, if there is ample room; parameters as above.
+    """Plan one pass at as few ranks as cost least, if there is ample room.
 
-    The same for few questions whatever their number, so that those about one array share their
-    cuts.
+    Parameters are as in `plan_passes`. The plan is the same for any few questions, so that those
+    about one array share their cuts.
     """
     n = sum(sizes)
     most = max(n_questions, FEW_QUANTILES)
@@ -462,8 +482,10 @@ def plan_one_pass(
 
 
 def pass_cost(sizes: Sequence[int], n_lanes: int, itemsize: int, passes: Passes) -> float:
-    """About how many nanoseconds an element the choice of these parts costs in one pass: to sort
-    them, to look at pivots and candidates, and to run tasks (0.5 ms)."""
+    """Estimate the cost of a choice of parts in one pass, in nanoseconds an element.
+
+    It is the time to sort the parts, to process pivots and candidates, and to run tasks (0.5 ms).
+    """
     n, longest, width = sum(sizes), max(sizes), passes.widths[0]
     sorting = 0.5 * itemsize * math.log2(max(longest / 128, 1))
     reports = 4 * (len(sizes) * width + CANDIDATE * 2 * n / width)
@@ -471,32 +493,39 @@ def pass_cost(sizes: Sequence[int], n_lanes: int, itemsize: int, passes: Passes)
 
 
 def _slack_of_parts(sizes: Sequence[int], width: int) -> int:
-    """What `lane_cuts.merge` states."""
+    """Bound the elements that cuts of parts add on one side of a rank: see `lane_cuts.merge`."""
     return sum(max(-(-(size - 1) // (width - 1)) - 1, 0) for size in sizes)
 
 
 def _tally_bytes(n_parts: int, n_questions: int, counts: int) -> int:
-    """The bytes of the counts of all tallies in one place: below, before, inside and up to each
-    bracket, and of the lane."""
+    """Compute the bytes of the counts of all tallies in one task.
+
+    These are the counts below, before, inside and up to each bracket, and those of the lane.
+    """
     n_tallies = min(n_parts, TALLIES_EVERY) * merge_levels(n_parts, TALLIES_EVERY)
     return n_tallies * (2 * n_questions + 1) * counts
 
 
-TALLIES_EVERY = 4  # tallies that one task takes
+TALLIES_EVERY = 4  # number of tallies that one task merges
 
 
 def most_inside(n: int, width: int, span: int) -> int:
-    """How many elements are strictly inside a bracket at most, by what `lane_cuts.merge` states: of
-    lanes of `n` elements at most, whose parts are cut at `width` ranks or more, for `span`
-    neighbouring ranks."""
+    """Bound the number of elements strictly inside a bracket, by the bound of `lane_cuts.merge`.
+
+    Lanes have at most `n` elements, parts are cut at `width` ranks or more, and a bracket is for
+    `span` neighbouring ranks.
+    """
     return min(span + 2 * (n // max(width - 1, 1)), n)
 
 
 def tally_room(
     n: int, n_parts: int, width: int, n_questions: int, span: int, itemsize: int
 ) -> int | None:
-    """The same; None if tallies with a row of so many for each bracket would take more in one place
-    than the cuts did, which `Passes.gathered` counts."""
+    """Bound the elements inside a bracket as `most_inside` does; None if a table is too large.
+
+    A table is too large if tallies with a row of so many for each bracket would take more bytes in
+    one task than the cuts did, which `Passes.gathered` counts.
+    """
     room = most_inside(n, width, span)
     tally = n_questions * room * itemsize + (2 * n_questions + 1) * TWO_COUNTS
     cuts = n_parts * (width * itemsize + 2 * TWO_COUNTS)
@@ -513,9 +542,9 @@ def _pass_widths(
     counts: int,
 ) -> tuple[int, ...] | None:
     levels = merge_levels(len(sizes), merge_every)
-    # Of each level of the tree as many reports as a merge takes; of a single level, all.
+    # From each level of the tree as many parts wait as a merge takes; with a single level, all.
     at_once = min(len(sizes), merge_every) * levels
-    # One element is both ends of a bracket, until it is merged.
+    # Before a merge, the two ends of a bracket are the same element, which is stored once.
     pivot = pivot or (itemsize if levels == 1 else 2 * itemsize)
     tallies = _tally_bytes(len(sizes), n_questions, counts)
     if tallies > room:
@@ -527,7 +556,7 @@ def _pass_widths(
         width = (for_each - counts) // pivot
         if width < 2:
             return None
-        # What `lane_cuts.merge` states, of the parts and of all merges but the last.
+        # The bound that `lane_cuts.merge` states, for the parts and for all merges but the last.
         slack = levels * (inside // (width - 1))
         if not widths and levels == 1:
             slack = _slack_of_parts(sizes, width)
@@ -538,11 +567,11 @@ def _pass_widths(
     return tuple(widths)
 
 
-# --- Reports of one size, which are merged as they come -------------------------------------------
+# --- Partial results of one size, which are merged as they come ----------------------------------
 
 
 def merge_levels(n_parts: int, every: int) -> int:
-    """How often reports are merged on the way from those of all parts to one, `every` at a time."""
+    """Count the levels of a tree that merges all parts into one, `every` at a time."""
     levels = 1
     while n_parts > every:
         n_parts = -(-n_parts // every)
@@ -551,13 +580,17 @@ def merge_levels(n_parts: int, every: int) -> int:
 
 
 def waiting_reports(n_parts: int, every: int) -> int:
-    """How many of them wait to be merged at most, if parts are taken in their order: of each level
-    all but one of those that go together, and the last."""
+    """Bound how many partial results wait to be merged, if parts are taken in their order.
+
+    From each level all but one of those that are merged together wait, and the last.
+    """
     return min(n_parts, (every - 1) * merge_levels(n_parts, every) + 1)
 
 
 def plan_merging(n_parts: int, most: int) -> int | None:
-    """How many reports to merge at a time, so that at most so many wait: the more, the less often
-    is each merged. None if that cannot be."""
+    """Choose how many partial results to merge at a time, so that at most `most` of them wait.
+
+    The more are merged at a time, the less often each one is merged. None if that is impossible.
+    """
     some = (every for every in range(n_parts, 1, -1) if waiting_reports(n_parts, every) <= most)
     return next(some, None)

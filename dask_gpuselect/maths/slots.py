@@ -1,7 +1,7 @@
-"""Reports about every slot: each is as of all elements of an array of its own.
+"""Partial results for every slot, each as if the slot were an array of its own.
 
-A group of elements is such a slot. What is done with reports about all elements is done with those
-of each slot, by the same functions: see `over_slots`.
+A group of elements is such a slot. Functions of the partial results of all elements are applied to
+those of each slot: see `over_slots`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slots(Arrays):
-    """A report, or anything else, for each slot.
+    """Partial results, or other values, of each slot.
 
     Parameters
     ----------
     of : dict
-        By the numbers of slots.
+        Values by the numbers of slots.
     rest : object
-        The same for all other slots: they have no elements here.
+        Value of every other slot: these have no elements here.
     """
 
     of: dict[int, Any]
     rest: Any
 
     def __getitem__(self, slot: int | None) -> Any:
-        """That of a slot; of None the rest."""
+        """Return the value of a slot; that of the rest for None."""
         return self.rest if slot is None else self.of.get(slot, self.rest)
 
     def parts(self) -> list[Any]:
@@ -40,13 +40,16 @@ class Slots(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """Merge the reports of each slot."""
+        """Merge the partial results of each slot."""
         return cast(Self, over_slots(merged)(parts))
 
 
 def over_slots(function: Function) -> Function:
-    """Make a function take reports about every slot, alone or in lists: it is called for each slot,
-    and the results are `Slots`. Without such arguments it is called as it is."""
+    """Make a function accept `Slots` as arguments, alone or in lists.
+
+    Then it is called for each slot, and the results are `Slots`. Without such arguments it is
+    called as it is.
+    """
 
     @wraps(function)
     def call(*given: Any, **how: Any) -> Any:
@@ -63,24 +66,24 @@ def over_slots(function: Function) -> Function:
 
 
 def _slots_in(given: Any) -> list[Slots]:
-    """The reports about every slot that an argument is, or has."""
+    """List the `Slots` that an argument is or contains."""
     if isinstance(given, list | tuple):
         return [each for each in given if isinstance(each, Slots)]
     return [given] if isinstance(given, Slots) else []
 
 
 def _at(given: Any, slot: int | None) -> Any:
-    """What an argument has of one slot."""
+    """Replace `Slots` in an argument by their values for one slot."""
     if isinstance(given, list | tuple) and _slots_in(given):
         return [_at(each, slot) for each in given]
     return given[slot] if isinstance(given, Slots) else given
 
 
 def merged(parts: Sequence[Any]) -> Any:
-    """Merge reports of one type."""
+    """Merge partial results of one type."""
     return type(parts[0]).merge(parts)
 
 
 def every(report: Any) -> list[Any]:
-    """A report about all elements, or those about each slot."""
+    """List a partial result of all elements, or those of each slot."""
     return list(report.of.values()) if isinstance(report, Slots) else [report]

@@ -1,6 +1,6 @@
-"""Tables of lanes that are sorted, with masks and weights or without, and what is read from them.
+"""Tables of sorted lanes, with or without masks and weights, and questions that they answer.
 
-Here are the order statistics, cuts and tallies by count. Those by weight are in `lane_weights` and
+Here are order statistics, cuts and tallies by count. Those by weight are in `lane_weights` and
 `lane_weight_cuts`.
 """
 
@@ -27,20 +27,20 @@ from dask_gpuselect.maths.lane_cuts import (
 
 @dataclass(frozen=True, eq=False)
 class SortedLanes(Arrays):
-    """Lanes in the rows of tables, sorted.
+    """Sorted lanes in the rows of tables.
 
     Parameters
     ----------
     values : ndarray, shape (n_lanes, n)
-        Valid elements first, ascending; where elements weigh, those that weigh something. What
-        follows has no meaning.
+        Valid elements first, ascending; with weights, only those of weight above 0. What follows is
+        arbitrary.
     n_valid, n_missing : ndarray of int64, shape (n_lanes,)
-        Elements that are valid, and NaN or NaT. Of the former and the latter, those that weigh
-        something.
+        Number of valid elements, and of NaN or NaT. With weights, only those of weight above 0
+        count.
     n_left_out : ndarray of int64, shape (n_lanes,)
-        Elements that are left out.
+        Number of elements that are left out, such as masked ones.
     weights : ndarray of float64 or int64, shape (n_lanes, n), optional
-        Of each element; 0 behind the valid elements. All weigh the same by default.
+        Weight of each element; 0 behind the valid elements. By default all weigh the same.
     """
 
     values: NDArray[Any]
@@ -51,8 +51,10 @@ class SortedLanes(Arrays):
 
     @classmethod
     def of_rows(cls, rows: NDArray[Any], n_left_out: IntArray | None = None) -> Self:
-        """Count what is in sorted rows, with NaN and NaT last; and what is left out behind them, as
-        `lane_cuts.last_of` says."""
+        """Make a table from sorted rows, with NaN and NaT last, and count these.
+
+        Elements that are left out are behind all others, replaced by `lane_cuts.last_of`.
+        """
         n_lanes, n = rows.shape
         n_missing = np.zeros(n_lanes, np.int64)
         if rows.size and rows.dtype.kind in "fMm":
@@ -62,13 +64,13 @@ class SortedLanes(Arrays):
                 n_missing[touched] = np.count_nonzero(np.isnan(some), axis=1)
         if n_left_out is None:
             return cls(rows, n - n_missing, n_missing, np.zeros(n_lanes, np.int64))
-        if rows.dtype.kind in "fMm":  # what is left out is NaN or NaT there
+        if rows.dtype.kind in "fMm":  # elements that are left out are NaN or NaT there
             n_missing -= n_left_out
         return cls(rows, n - n_missing - n_left_out, n_missing, n_left_out)
 
     @property
     def n_idle(self) -> IntArray:
-        """Elements that weigh nothing and are not left out."""
+        """Number of elements of weight 0 that are not left out."""
         n: IntArray = self.values.shape[1] - self.n_valid - self.n_missing - self.n_left_out
         return n
 
@@ -76,7 +78,7 @@ class SortedLanes(Arrays):
     def weighed(
         cls, values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
     ) -> Self:
-        """Sort tables of lanes in any order. Their weights are none below 0, nor NaN."""
+        """Sort tables of lanes in any order, with weights that are neither negative nor NaN."""
         n_left_out = np.zeros(len(values), np.int64)
         if keeps is not None:
             n_left_out = np.count_nonzero(~keeps, axis=1).astype(np.int64)
@@ -93,13 +95,14 @@ class SortedLanes(Arrays):
             values = values.view(np.int64)
         n_behind = weighs.size - np.count_nonzero(weighs)
         if n_behind:
-            # The largest value, for NumPy sorts NaN six times as slowly as other floats.
+            # Fill with the largest value, not NaN, which NumPy sorts six times as slowly as other
+            # floats.
             last = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
             values = np.where(weighs, values, values.dtype.type(last))
             n_behind -= np.count_nonzero(values == last)
         order = np.argsort(values, axis=1)
         values, weights = (np.take_along_axis(table, order, axis=1) for table in (values, weights))
-        if n_behind:  # others have the largest value, too, and go before what weighs nothing
+        if n_behind:  # other elements may equal the largest value: they go before the fillers
             behind = np.argsort(weights == 0, axis=1, kind="stable")
             values, weights = (
                 np.take_along_axis(table, behind, axis=1) for table in (values, weights)
@@ -108,13 +111,16 @@ class SortedLanes(Arrays):
         return cls(values, n_valid, n_missing, n_left_out, weights)
 
     def places(self, ends: NDArray[Any], *, upto: bool) -> IntArray:
-        """Count the valid elements below some values, or `upto` them; shape as of `ends`."""
+        """Count the valid elements below some values, or `upto` them, in the shape of `ends`."""
         return search(self.values, ends, self.n_valid, upto=upto)
 
 
 def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool) -> IntArray:
-    """Count which of the first `n` entries of each row, ascending, are below what is wanted, or
-    `upto` that; shape as of `wanted`, ``(n_rows, ...)``."""
+    """Count the entries of each row that are below wanted values, or `upto` them.
+
+    Only the first `n` entries of a row are searched; they ascend. `wanted` has shape ``(n_rows,
+    ...)``, and so has the result.
+    """
     low, high = np.zeros((2, *wanted.shape), np.int64)
     high += n.reshape(-1, *(1 for _ in wanted.shape[1:]))
     for _ in range(table.shape[1].bit_length()):
@@ -126,10 +132,10 @@ def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool
 
 
 def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
-    """Take the elements of some ranks of lanes that are known as a whole."""
+    """Take the elements of some ranks of whole lanes."""
     rows, n_valid = lanes.values, lanes.n_valid
     columns = rows if rows.shape[1] else np.zeros((len(rows), 1), rows.dtype)
-    if (n_valid == rows.shape[1]).all():  # the same columns for all: a fifth of the time
+    if (n_valid == rows.shape[1]).all():  # the same columns for all, in a fifth of the time
         lower, upper = (rank[:, 0] for rank in ranks(np.array([max(rows.shape[1], 1)])))
         return Lanes(columns[:, lower], columns[:, upper], n_valid, lanes.n_missing)
     lower, upper = (
@@ -139,14 +145,14 @@ def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:
 
 
 def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """Measure some lanes, inside their brackets if there are any, at `m` ranks."""
+    """Make the cuts of some lanes at `m` ranks, inside their brackets if there are any."""
     first, stop = inside_of(lanes, brackets)
     found = taken(lanes.values, first[..., None] + even_ranks(stop - first, m))
     return LaneCuts(found, found, stop - first, first, lanes.n_valid, lanes.n_missing)
 
 
 def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:
-    """Count some lanes at their brackets, and gather their candidates."""
+    """Count the elements of some lanes at their brackets, and gather the candidates."""
     first, stop = inside_of(lanes, brackets)
     place = np.arange(lanes.values.shape[1])
     is_inside = (place >= first[..., None]) & (place < stop[..., None])
@@ -162,8 +168,10 @@ def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:
 
 
 def inside_of(lanes: SortedLanes, brackets: Any | None) -> tuple[IntArray, IntArray]:
-    """Find the places from the first element strictly inside each bracket to behind the last; of
-    all valid elements, if there are no brackets."""
+    """Find the places from the first element strictly inside each bracket to behind the last.
+
+    Without brackets, these are the places of all valid elements.
+    """
     if brackets is None:
         return np.zeros((len(lanes.n_valid), 1), np.int64), lanes.n_valid[:, None]
     first = lanes.places(brackets.low, upto=True)

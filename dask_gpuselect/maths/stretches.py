@@ -1,10 +1,10 @@
-"""Very many ranks of very many chunks, a stretch of neighbouring ranks at a time.
+"""Many ranks of very many chunks, divided into stretches of neighbouring ranks.
 
-A tree of merges hands on K pivots, and makes each bracket wider by one in K of the elements it is
-about for each merge (see `coarse`). Of P ranks in one tree the brackets hold P / K of all elements.
-So ranks that are more than a small part of K are divided into stretches, each with a tree of its
-own: this is about the elements between the first rank of the stretch and the last, so a bracket is
-wider by one in K of these.
+A merge in a tree that hands on K pivots makes each bracket wider by one in K of the elements that
+the tree is about (see `coarse`). With P ranks in one tree, the brackets hold P / K of all elements.
+So if there are more ranks than a small part of K, they are divided into stretches, each with a tree
+of its own. That tree is about the elements between the first and the last rank of its stretch, so a
+bracket gets wider only by one in K of these.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from dask_gpuselect.maths.kept import tally_by
 
 
 def between(cuts: Cuts, ranges: Ranges) -> Cuts:
-    """The cuts at the pivots of each chunk from the first range to the last, and at the pivot
-    before and behind: those that bound what is up to a value there."""
+    """Take the pivots of each chunk from the first range to the last, and one more at both ends.
+
+    These pivots bound the number of elements up to any value there.
+    """
     stops = np.cumsum(cuts.sizes)
     low = ranges.lows[:1] if len(ranges.lows) == ranges.n_ranges else ranges.lows[:0]
     high = ranges.highs[-1:] if len(ranges.highs) == ranges.n_ranges else ranges.highs[:0]
@@ -41,7 +43,7 @@ def between(cuts: Cuts, ranges: Ranges) -> Cuts:
 
 
 def joined(each: Sequence[Brackets]) -> Brackets:
-    """The brackets of all stretches together."""
+    """Merge the brackets of all stretches."""
     ends = np.unique(np.concatenate([own.ends for own in each]))
     wanted = np.zeros(len(ends) + 1, np.bool_)
     for own in each:
@@ -50,8 +52,10 @@ def joined(each: Sequence[Brackets]) -> Brackets:
 
 
 def cuts_of_counts(together: Brackets, tally: Tally) -> Cuts:
-    """The exact cuts of all chunks at the ends of brackets, by their tally: they tell in which of
-    the cells each rank is."""
+    """Make exact cuts of all chunks at the ends of brackets, from their tally.
+
+    They tell which of the cells has each rank.
+    """
     counts = tally.below, tally.upto, None, tally.n_valid, tally.n_missing
     return Cuts.of_chunk(together.ends, *counts)
 
@@ -59,8 +63,11 @@ def cuts_of_counts(together: Brackets, tally: Tally) -> Cuts:
 def tallies_of_stretches(
     together: Brackets, tallies: Sequence[Tally], each: Sequence[Brackets]
 ) -> list[Tally]:
-    """The tally of some chunks together at the brackets of each stretch, by those of each chunk at
-    the brackets of all, whose candidates ascend."""
+    """Compute the tally of some chunks together at the brackets of each stretch.
+
+    It follows from the tally of each chunk at the brackets of all stretches, whose candidates
+    ascend.
+    """
     return [_tally_of(together, tallies, own) for own in each]
 
 
@@ -71,6 +78,6 @@ def _tally_of(together: Brackets, tallies: Sequence[Tally], own: Brackets) -> Ta
 def cuts_of_stretches(
     together: Brackets, tallies: Sequence[Tally], each: Sequence[Brackets], most: int
 ) -> list[Cuts]:
-    """The cuts of some chunks together for each stretch, at about `most` of its candidates."""
-    # One after the other: together they are as much as all candidates.
+    """Make the cuts of some chunks together for each stretch, at about `most` of its candidates."""
+    # One stretch after the other: all tallies together are as large as all candidates.
     return [cuts_of_tally(own, _tally_of(together, tallies, own), most) for own in each]

@@ -1,8 +1,8 @@
-"""The tails of many lanes at once: so many of the least and of the largest elements of each.
+"""Tails of many lanes at once: a fixed number of the least and of the largest elements of each.
 
-A quantile near one end of a lane needs elements of that tail alone, and how many there are is known
-before any is read. So parts of lanes are looked at one by one, and of each the tails are kept. All
-tables are on the host, with a row for each lane.
+A quantile near one end of a lane needs only elements of that tail, and their number is known before
+any is read. So parts of lanes are processed one by one, and only their tails are cached. All tables
+are on the host, with a row for each lane.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 MOST = 1 << 49
-"""Elements of a lane, of which positions are rounded by less than a quarter."""
+"""Largest number of elements of a lane; positions are then rounded by less than a quarter."""
 
 
 @dataclass(frozen=True)
 class TailSizes:
-    """How many elements of a lane its tails have, where it has so many.
+    """Number of elements in the tails of a lane of known length.
 
     Parameters
     ----------
     n : int
-        Elements of the lane, valid or not.
+        Number of elements of the lane, valid or not.
     low, high : int
-        The least and the largest of the valid ones. Together no more than `n`.
+        Number of the least and of the largest valid elements. Together no more than `n`.
     """
 
     n: int
@@ -40,13 +40,12 @@ class TailSizes:
 
     @classmethod
     def of_quantiles(cls, n: int, q: Sequence[float]) -> TailSizes:
-        """Those that have the elements of some quantiles by any method, however many of the `n` are
-        missing.
+        """Find tails with the elements of some quantiles, by any method and for any number missing.
 
-        Of ``m`` elements, every method's position is from ``q m - 3 / 2`` to ``q m``, and the ranks
-        that it asks for are above the position less 1, and up to the position and 1. So there are
-        at most ``q m + 2`` elements up to the upper one, and fewer than ``(1 - q) m + 5 / 2`` from
-        the lower one on. Neither is more for a smaller ``m``. Positions are rounded by less than a
+        Among ``m`` valid elements, every method's position is from ``q m - 3 / 2`` to ``q m``, and
+        its ranks are above the position less 1, and up to the position plus 1. So there are at most
+        ``q m + 2`` elements up to the upper rank, and fewer than ``(1 - q) m + 5 / 2`` from the
+        lower rank on. Neither is more for a smaller ``m``. Positions are rounded by less than a
         quarter.
         """
         shares = np.asarray(q, np.float64)
@@ -56,21 +55,21 @@ class TailSizes:
         return cls(n, *found) if n <= MOST and sum(found) < n else cls(n, n, 0)
 
     def width(self, n: int) -> int:
-        """How many of `n` elements are kept."""
+        """Return how many of `n` elements are in the tails."""
         return min(n, self.low + self.high)
 
 
 @dataclass(frozen=True, eq=False)
 class LaneTails(Arrays):
-    """The tails of every lane in a part of the data, or in several.
+    """Tails of every lane in a part of the data, or in several.
 
     Parameters
     ----------
     kept : ndarray, shape (n_lanes, width)
-        Ascending in each lane: the least and the largest valid elements, or all of them if there
-        are no more than `width`; what is behind these is of no meaning, and sorted last.
+        The least and the largest valid elements of each lane, ascending, or all of them if there
+        are no more than `width`. The rest of a row is arbitrary, and sorted last.
     n_valid, n_missing : ndarray of int64, shape (n_lanes,)
-        All elements that are no NaN or NaT, and those that are.
+        Number of all valid elements, and of NaN or NaT.
     """
 
     kept: NDArray[Any]
@@ -79,14 +78,14 @@ class LaneTails(Arrays):
 
     @property
     def n_unused(self) -> IntArray:
-        """How many places of each lane no element takes."""
+        """Number of places of each lane without an element."""
         width = np.int64(self.kept.shape[1])
         unused: IntArray = width - np.minimum(self.n_valid, width)
         return unused
 
 
 def tails_of_sorted(lanes: SortedLanes, sizes: TailSizes) -> LaneTails:
-    """Take the tails of lanes whose elements do not weigh."""
+    """Take the tails of lanes without weights."""
     rows, n_valid, n_missing = lanes.values, lanes.n_valid, lanes.n_missing
     n = rows.shape[1]
     width = sizes.width(n)
@@ -102,12 +101,12 @@ def tails_of_sorted(lanes: SortedLanes, sizes: TailSizes) -> LaneTails:
 
 
 def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> Lanes:
-    """The elements of some ranks in every lane.
+    """Find the elements of some ranks in every lane.
 
     Raises
     ------
     ChunksChangedError
-        If there are more elements than there were said to be.
+        If a lane has more elements than `sizes` has.
     """
     n_valid, n_missing = tails.n_valid, tails.n_missing
     if (n_valid + n_missing > sizes.n).any():
@@ -120,7 +119,7 @@ def lanes_in_tails(tails: LaneTails, ranks: RanksOfLanes, sizes: TailSizes) -> L
         return Lanes(none, none, n_valid, n_missing)
     beyond = np.maximum(n_valid - tails.kept.shape[1], 0)
     lanes = slice(None) if (n_valid == n_valid[:1]).all() else None
-    if lanes is not None:  # the same columns for all
+    if lanes is not None:  # the same columns for all lanes
         n_valid = n_valid[:1]
     places = (
         np.where(rank < sizes.low, rank, rank - beyond[: len(n_valid), None])

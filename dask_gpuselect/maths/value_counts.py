@@ -1,7 +1,7 @@
-"""How often each value occurs, of data that have so few different ones that all can be counted.
+"""Counts of each value, for data with so few values that all of them can be counted.
 
-Elements of one or two bytes have at most 65,536 values. Their counts are cuts at every value, so
-they are the tally of any brackets too, and the sums of anything: one load answers.
+Elements of one or two bytes have at most 65,536 values. Their counts are cuts at every value. So
+they determine the tally of any brackets, and any sum, and a single load gives the answer.
 """
 
 from __future__ import annotations
@@ -22,45 +22,47 @@ from dask_gpuselect.maths.keys import from_keys, selection_dtype, to_keys
 from dask_gpuselect.maths.moments import Moments
 
 MOST_BYTES = 2
-"""Of an element, for its values to be counted."""
+"""Largest size of an element in bytes for its values to be counted."""
 
-# A power of two that makes integers of all finite float16.
+# Power of two by which all finite float16 become integers.
 FLOAT16_POINT = 24
 
-# So many bits of two factors: the products of 65,536 values add up to 62 bits.
+# Bits of two factors such that the products of 65,536 values add up to 62 bits.
 PART = 23
 PART_MASK = (1 << PART) - 1
 
 
 def is_countable(dtype: np.dtype[Any]) -> bool:
-    """Whether elements of a dtype have so few values that all of them can be counted."""
+    """Return whether elements of a dtype have so few values that all of them can be counted."""
     return dtype.itemsize <= MOST_BYTES and dtype.kind in "biuf"
 
 
 def most_values(dtype: np.dtype[Any]) -> int:
-    """How many values elements of a countable dtype, or of its `selection_dtype`, can have."""
+    """Return how many values a countable dtype, or its `selection_dtype`, can have."""
     return 256 if dtype.itemsize == 1 else 1 << 16
 
 
 def counts_bytes(dtype: np.dtype[Any], n: float = math.inf) -> int:
-    """Return the most bytes that the counts of a lane of n elements take, with their values; NaN
-    where n is not known."""
+    """Return the most bytes that the counts of a lane of n elements take, with their values.
+
+    NaN as `n` means that the number is not known.
+    """
     n = most_values(dtype) if math.isnan(n) else min(n, most_values(dtype))
     return int(n) * (selection_dtype(dtype).itemsize + np.dtype(np.int64).itemsize)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueCounts(Arrays):
-    """The valid elements of some chunks, by their values.
+    """Counts of the distinct values among the valid elements of some chunks.
 
     Parameters
     ----------
     values : ndarray, of a `selection_dtype`
-        Those that occur, ascending and distinct. No NaN.
+        Distinct values, ascending. No NaN.
     counts : ndarray of int64
-        How often each of them does.
+        Number of elements that equal each value.
     n_missing, n_left_out : int
-        Number of NaN, and of elements that take no part.
+        Number of NaN, and of elements that take no part, such as masked ones.
     """
 
     values: NDArray[Any]
@@ -70,29 +72,29 @@ class ValueCounts(Arrays):
 
     @classmethod
     def of_table(cls, table: IntArray, dtype: np.dtype[Any]) -> Self:
-        """By how often each word of bits occurs, of elements of a countable dtype."""
+        """Convert the count of every word of bits, for elements of a countable dtype."""
         words = np.flatnonzero(table)
         return cls.of_words(words, table[words].astype(np.int64, copy=False), dtype)
 
     @classmethod
     def of_words(cls, words: IntArray, counts: IntArray, dtype: np.dtype[Any]) -> Self:
-        """By the words of bits that occur, in any order, and how often they do."""
+        """Convert counts of some distinct words of bits, in any order."""
         values = words.astype(f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
         is_missing = np.isnan(values) if dtype.kind == "f" else np.zeros(len(words), np.bool_)
         kind = selection_dtype(dtype)
         ordered = np.zeros(most_values(kind), np.int64)
-        # Zeros of both signs have one place.
+        # Zeros of both signs have the same place.
         np.add.at(ordered, places_of_values(values[~is_missing].astype(kind)), counts[~is_missing])
         return cls._of_places(ordered, kind, int(counts[is_missing].sum()))
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The counts of all parts together."""
+        """Add up the counts of all parts."""
         if len(parts) == 1:
             return parts[0]
         kind = parts[0].values.dtype
         counts = np.zeros(most_values(kind), np.int64)
-        for part in parts:  # whose own values are distinct
+        for part in parts:  # the values of a part are distinct, so `+=` counts all
             counts[places_of_values(part.values)] += part.counts
         n_missing, n_left_out = (
             sum(getattr(part, name) for part in parts) for name in ("n_missing", "n_left_out")
@@ -103,7 +105,7 @@ class ValueCounts(Arrays):
     def _of_places(
         cls, counts: IntArray, kind: np.dtype[Any], n_missing: int, n_left_out: int = 0
     ) -> Self:
-        """By the counts of all values that there are, in their order."""
+        """Make counts from those of every possible value, in their order."""
         places = np.flatnonzero(counts)
         return cls(every_value(kind)[places], counts[places], n_missing, n_left_out=n_left_out)
 
@@ -112,11 +114,11 @@ class ValueCounts(Arrays):
         return int(self.counts.sum())
 
     def elements_at(self, ranks: IntArray) -> NDArray[Any]:
-        """The elements of some ranks."""
+        """Find the elements of some ranks."""
         return self.values[np.searchsorted(np.cumsum(self.counts), ranks, side="right")]
 
     def cuts(self) -> Cuts:
-        """The cuts of all elements as one chunk: exact at every value, with nothing between."""
+        """Make cuts of all elements as one chunk: exact at every value, with nothing between."""
         upto = np.cumsum(self.counts)
         distance = np.zeros(len(self.values))
         distance[:1] = np.nan  # the first cell has no lower end: unknown
@@ -125,7 +127,7 @@ class ValueCounts(Arrays):
         return Cuts.of_chunk(self.values, below, upto, distance, *counts)
 
     def tally(self, brackets: Brackets) -> Tally:
-        """What a load would find at some brackets."""
+        """Make the tally that a load would find at some brackets."""
         upto = np.append(np.int64(0), np.cumsum(self.counts))
         first = np.searchsorted(self.values, brackets.ends, side="left")
         behind = np.searchsorted(self.values, brackets.ends, side="right")
@@ -138,17 +140,17 @@ class ValueCounts(Arrays):
         return Tally(upto[first], upto[behind], candidates, *counts, n_left_out=self.n_left_out)
 
     def among(self, values: NDArray[Any]) -> Self:
-        """The elements of some of the values, ascending."""
+        """Take the elements that equal some of the values, given in ascending order."""
         if values is self.values:
             return self
         return type(self)(values, self.counts[np.searchsorted(self.values, values)], 0)
 
     def moments(self) -> Moments:
-        """The exact sums of all elements."""
+        """Compute the exact sums of all elements and of their squares."""
         is_finite = np.isfinite(self.values)
         counts = self.counts[is_finite]
         point = FLOAT16_POINT if self.values.dtype.kind == "f" else 0
-        # Whole numbers: of float16, which float32 multiplies exactly.
+        # Whole numbers. Those of float16 are small enough for float32 to multiply exactly.
         numbers = np.ldexp(self.values[is_finite].astype(np.float64), point).astype(np.int64)
         sizes = np.abs(numbers)
         low, high = sizes & PART_MASK, sizes >> PART
@@ -166,8 +168,10 @@ class ValueCounts(Arrays):
 
 
 def exact_dot(one: IntArray, other: IntArray) -> int:
-    """The exact sum of the products of whole numbers, of which there are no more than values. Of
-    65,536 pairs in 1.6 ms, for which Python's integers take 8."""
+    """Compute the exact dot product of integers, of which there are at most 65,536.
+
+    65,536 pairs take 1.6 ms; Python integers take 8.
+    """
     return sum(
         int((a * b).sum()) << PART * (i + j)
         for i, a in enumerate(_parts(one))
@@ -176,7 +180,7 @@ def exact_dot(one: IntArray, other: IntArray) -> int:
 
 
 def _parts(numbers: IntArray) -> list[IntArray]:
-    """Digits of `PART` bits, the lowest first; the sign is that of the last."""
+    """Split integers into digits of `PART` bits, the lowest first; the last one has the sign."""
     if (np.abs(numbers) <= PART_MASK).all():
         return [numbers]
     return [numbers & PART_MASK, *_parts(numbers >> PART)]
@@ -184,8 +188,10 @@ def _parts(numbers: IntArray) -> list[IntArray]:
 
 @cache
 def every_value(kind: np.dtype[Any]) -> NDArray[Any]:
-    """All values that there are of a `selection_dtype`, ascending; of floats those of float16, and
-    NaN at both ends."""
+    """List all values of a `selection_dtype`, ascending.
+
+    For floats these are the values of float16, with NaN at both ends.
+    """
     places = np.arange(most_values(kind))
     if kind.kind == "f":
         return from_keys(places.astype(np.uint64), np.dtype(np.float16))
@@ -193,8 +199,10 @@ def every_value(kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def places_of_values(values: NDArray[Any]) -> IntArray:
-    """Where values are among all that there are, ascending: those of a `selection_dtype`, of which
-    floats are float16."""
+    """Find the places of values among `every_value` of their dtype.
+
+    Floats must have values of float16.
+    """
     if values.dtype.kind == "f":
         return to_keys(values.astype(np.float16)).astype(np.int64)
     return values.astype(np.int64) - np.iinfo(values.dtype).min

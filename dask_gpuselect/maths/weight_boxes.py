@@ -1,5 +1,7 @@
-"""Box plots of elements that weigh: where to look is known by their counts and their weights, and
-what is there by exact sums. Plain NumPy on the host; see `boxes`."""
+"""Box plots of weighted elements: cells by counts and weights, and the box by exact sums.
+
+Plain NumPy on the host; see `boxes`.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +39,22 @@ from dask_gpuselect.maths.weights import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedBoxBrackets(WeightedBrackets):
-    """Brackets for a box of elements that weigh.
+    """Brackets for a box of weighted elements.
 
     Parameters
     ----------
     spared : Spared
-        As of `BoxBrackets`.
+        As in `BoxBrackets`.
     """
 
     spared: Spared
 
 
 def bracket_from_weights(cuts: WeightedCuts, rule: Rule, room: int) -> WeightedBoxBrackets:
-    """What to gather for a box, from the cuts of all chunks, with room for so many elements about
-    the fences."""
+    """Choose the cells whose elements are gathered for a weighted box, from the cuts of all chunks.
+
+    Up to `room` elements may be gathered near a fence.
+    """
     none = cuts.pivots[:0]
     if not cuts.n_valid.any():
         nothing = np.zeros(1, np.bool_)
@@ -70,13 +74,15 @@ def bracket_from_weights(cuts: WeightedCuts, rule: Rule, room: int) -> WeightedB
 
 
 def _positions(envelope: WeightEnvelope, rule: Rule) -> tuple[IntArray, IntArray]:
-    """Between which positions the elements lie that the quantiles are made of."""
+    """Find positions between which the elements lie from which the quantiles are computed."""
     return envelope.positions([end for q in rule.q for end in _ends(envelope, rule, q)])
 
 
 def _of_quantiles(rule: Rule, lo: IntArray, hi: IntArray) -> tuple[IntArray, IntArray]:
-    """Between which positions the quantiles lie: each between the first and the last element that
-    it is made of."""
+    """Find positions between which the quantiles lie.
+
+    Each is between the first and the last element from which it is computed.
+    """
     return lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
 
 
@@ -89,7 +95,7 @@ def _summed(
 
 
 def ranges_of_weighted_box(cuts: WeightedCuts, rule: Rule) -> Ranges:
-    """As `boxes.ranges_of_box`."""
+    """Find the ranges of values that a weighted box needs, as `boxes.ranges_of_box` does."""
     if not cuts.n_valid.any():
         return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
     envelope = WeightEnvelope.of(cuts)
@@ -100,7 +106,7 @@ def ranges_of_weighted_box(cuts: WeightedCuts, rule: Rule) -> Ranges:
 def narrower_weighted_box(
     brackets: WeightedBoxBrackets, cuts: WeightedCuts, rule: Rule
 ) -> WeightedBoxBrackets:
-    """As `boxes.narrower_box`."""
+    """Narrow the brackets of a weighted box, as `boxes.narrower_box` does."""
     if not cuts.n_valid.any():
         return brackets
     envelope = WeightEnvelope.of(cuts)
@@ -116,7 +122,7 @@ def narrower_weighted_box(
 def _cells(
     envelope: WeightEnvelope, rule: Rule, lo: IntArray, hi: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Between which positions all lies that a box needs, with what the quantiles are made of."""
+    """Find positions around everything that a box needs: its quantiles, fences and extremes."""
     begins, ends = cells_of_box(
         Ladder.of(envelope.counts, envelope.n_valid), rule, *_of_quantiles(rule, lo, hi)
     )
@@ -124,7 +130,10 @@ def _cells(
 
 
 def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[WeightBounds]:
-    """What the elements reach that a quantile is made of: one sum, or both ends of a window."""
+    """Bound the sums of weights at the elements that a quantile needs.
+
+    That is one sum, or both ends of a window.
+    """
     if rule.method == "linear":
         return envelope.window(q)
     return [envelope.share(q, passes=rule.method == "averaged_inverted_cdf")]
@@ -132,17 +141,17 @@ def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[WeightBoun
 
 @dataclass(frozen=True, eq=False)
 class WeightedFound(BoxReport):
-    """What the second load says of a box of elements that weigh.
+    """Partial result of a weighted box after load 2.
 
     Parameters
     ----------
     weight : int
-        Of all elements, in units of ``2**-1088``, as those below.
+        Weight of all elements, in units of ``2**-1088``, as all weights below.
     low_weights, high_weights : ExactSums
-        What the elements weigh that equal each of the distinct ones of `low` and of `high`, the
+        Weights of the elements that equal each of the distinct values of `low` and of `high`, the
         most extreme first.
     weight_below, weight_above : int or None
-        What the elements beyond each fence weigh; None where `below` and `above` are.
+        Weight of the elements beyond each fence; None where `below` and `above` are None.
     """
 
     weight: int
@@ -153,7 +162,7 @@ class WeightedFound(BoxReport):
 
 
 def look_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> WeightedFound:
-    """What was found of a box whose quantiles are `q`. There is at least one element.
+    """Find the box of at least one element whose quantiles are `q`, as far as it was gathered.
 
     Raises `ChunksChangedError` if the brackets do not hold what they should.
     """
@@ -172,7 +181,7 @@ def look_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Weighte
 def look_weighted_again(
     found: WeightedFound, brackets: Brackets, tally: WeightedTally
 ) -> WeightedFound:
-    """What is known after a third load, which gathers what lies about the fences."""
+    """Complete a box after the third load, which gathers the elements near its fences."""
     now = look_again(found, brackets, tally)
     assert isinstance(now, WeightedFound)
     order = InOrder.of(brackets, tally)
@@ -184,7 +193,7 @@ def look_weighted_again(
 
 
 def _below(order: InOrder, found: BoxReport) -> int:
-    """What lies below the lower fence."""
+    """Find the weight of the elements below the lower fence."""
     if not found.below:
         return 0
     first = smallest_from(found.fences[0], order.brackets.ends.dtype)
@@ -192,7 +201,7 @@ def _below(order: InOrder, found: BoxReport) -> int:
 
 
 def _above(order: InOrder, found: BoxReport) -> int:
-    """What lies above the upper fence."""
+    """Find the weight of the elements above the upper fence."""
     if not found.above:
         return 0
     last = largest_to(found.fences[1], order.brackets.ends.dtype)

@@ -1,8 +1,9 @@
 """Brackets of weighted quantiles, from cuts with sums of weights that were rounded down.
 
-A bracket is proven as one of ranks is: at every pivot of all chunks the sum of the weights up to it
-is bounded from both sides, by what each chunk knows at its own pivots. What is wanted is bounded as
-well, for it is a share of the sum of all weights, which the first load knows to some bits only.
+A bracket is proven as a bracket of ranks is: at every pivot of all chunks, the sum of the weights
+up to it is bounded from both sides by the sums of each chunk at its own pivots. The wanted sum is
+bounded as well, because it is a share of the weight of all elements, which the first load knows
+only with limited precision.
 """
 
 from __future__ import annotations
@@ -25,25 +26,26 @@ from dask_gpuselect.maths.envelope import (
 )
 from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedBrackets, WeightedCuts
 
-SUM_BITS = 61  # of a sum of the weights of all chunks, at most; a unit more for each chunk
+SUM_BITS = 61  # of a sum of the weights of all chunks, at most; each chunk may add one more unit
 ROUNDING = Fraction(1, 2**50)  # more than `weight_finish.reached_and_passed` rounds away
-# So many values with more elements than a cell has are made ends, for each bracket.
+# Largest number of values, for each bracket, that become ends because they have more ties than a
+# cell has elements.
 MOST_TIED = 16
 
 
 @dataclass(frozen=True)
 class WeightBounds:
-    """Bounds of a sum of weights that a wanted element is the first to reach, or to pass.
+    """Bounds of a sum of weights that a wanted element is the first to reach, or to exceed.
 
     Parameters
     ----------
     least, most : Fraction
         The sum is in [least, most].
     passes : bool
-        Whether the element is the first up to which the elements weigh more than the sum, instead
-        of the first up to which they weigh as much.
+        True if the weight of the elements up to the wanted one must exceed the sum; otherwise it is
+        enough to reach it.
     rank : int, optional
-        Of the element, if that is known whatever the weights: 0, or -1 for the largest one.
+        Rank of the element, if that is known whatever the weights: 0, or -1 for the largest one.
     """
 
     least: Fraction
@@ -54,27 +56,29 @@ class WeightBounds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightEnvelope:
-    """Bounds of what the elements up to every distinct pivot weigh, and of what all weigh.
+    """Bounds of the weight of the elements up to every distinct pivot, and of all elements.
 
     Parameters
     ----------
     counts : Envelope
-        Of the numbers of elements.
+        Bounds of the numbers of elements.
     n_valid : int
+        Number of all valid elements.
     lower, upper : ndarray of int64, shape (K,)
-        In units that all chunks have in common.
+        Bounds of the weight up to each pivot, in units that all chunks have in common.
     ties : ndarray of int64, shape (K,)
-        The elements below weigh at least so much less than `upper`.
+        Difference between `upper` and the upper bound of the weight below the pivot.
     unit : int
-        The exponent of these units.
+        Exponent of these units.
     least, most : int
-        Of all elements, in these units.
+        Bounds of the weight of all elements, in these units.
     square : float
-        The sum of the squares of all weights, as of `WeightedCuts`.
+        Sum of the squares of all weights, as in `WeightedCuts`.
     squares : tuple of Fraction
-        Bounds of it.
+        Bounds of that sum.
     n_cells : int
-        Into about how many cells all elements are divided, those of pivots that were left out too.
+        Approximate number of cells that divide all elements, including those at pivots that were
+        left out.
     """
 
     counts: Envelope
@@ -91,7 +95,7 @@ class WeightEnvelope:
 
     @classmethod
     def of(cls, cuts: WeightedCuts) -> WeightEnvelope:
-        """By the cuts of all chunks."""
+        """Compute the bounds from the cuts of all chunks."""
         unit = common_unit(cuts)
         shift = np.where(cuts.n_valid > 0, cuts.unit - unit, 0)
         at_pivots = np.repeat(shift, cuts.sizes)
@@ -114,15 +118,19 @@ class WeightEnvelope:
         return cls(counts, n_valid, *bounds, n_cells)
 
     def share(self, q: float, *, passes: bool = False) -> WeightBounds:
-        """The share q of all weights."""
+        """Bound the share q of the weight of all elements."""
         share = Fraction(q)
         least, most = share * self.least * (1 - ROUNDING), share * self.most * (1 + ROUNDING)
         return WeightBounds(least, most, passes, {0.0: 0, 1.0: -1}.get(q))
 
     def window(self, q: float) -> tuple[WeightBounds, WeightBounds]:
-        """The ends of the window of the estimator of type 7: see `weight_finish.window_means`."""
+        """Bound both ends of the window of the estimator of type 7.
+
+        See `weight_finish.window_means`.
+        """
         share, rest = Fraction(q), 1 - Fraction(q)
-        # The window's width: the sum of squares by the sum, which is at most that sum itself.
+        # The width of the window is the sum of squares divided by the sum, which is at most the sum
+        # itself.
         narrow, wide = self.squares[0] / self.most, Fraction(self.most)
         if self.least > 0:
             wide = min(wide, self.squares[1] / self.least)
@@ -134,7 +142,7 @@ class WeightEnvelope:
         )
 
     def positions(self, wanted: Sequence[WeightBounds]) -> tuple[IntArray, IntArray]:
-        """Between which of the distinct pivots the wanted elements are: (lo, hi]."""
+        """Find positions of distinct pivots between which the wanted elements lie: (lo, hi]."""
         least = np.array([ceil(each.least) for each in wanted], np.int64)
         most = np.array(
             [floor(each.most) + 1 if each.passes else ceil(each.most) for each in wanted], np.int64
@@ -149,14 +157,15 @@ class WeightEnvelope:
         return lo, hi
 
     def brackets(self, lo: IntArray, hi: IntArray) -> Brackets:
-        """The cells of the brackets (lo, hi]."""
+        """Make the cells of the brackets (lo, hi], given as positions."""
         return cells_between(self.counts, lo, hi, counted=self.tied_inside(lo, hi))
 
     def tied_inside(self, lo: IntArray, hi: IntArray) -> IntArray:
-        """Positions inside of brackets of the pivots with the most ties: more than a cell has.
+        """Find the pivots inside brackets with more ties than a cell has elements, as positions.
 
-        Elements that weigh next to nothing are not told apart by what they weigh, so a bracket may
-        hold any number of values.
+        Elements that weigh almost nothing cannot be told apart by their weight, so a bracket may
+        hold any number of values. At most `MOST_TIED` pivots for each bracket are returned, those
+        with most ties.
         """
         n_values = len(self.lower)
         inside = np.flatnonzero(covered(np.arange(n_values), lo + 1, hi)[1:])
@@ -168,8 +177,10 @@ class WeightEnvelope:
 
 
 def find_share_brackets(cuts: WeightedCuts, q: Sequence[float], *, with_next: bool) -> Brackets:
-    """Brackets of the first elements up to which shares q of all weights are reached; and of the
-    next larger ones, if they are wanted."""
+    """Bracket the first elements up to which shares q of all weights are reached.
+
+    With `with_next`, bracket the next larger elements too.
+    """
     if not (len(q) and cuts.n_valid.any()):
         return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     envelope = WeightEnvelope.of(cuts)
@@ -179,13 +190,12 @@ def find_share_brackets(cuts: WeightedCuts, q: Sequence[float], *, with_next: bo
 
 
 def share_ranges(cuts: WeightedCuts, q: Sequence[float], *, with_next: bool) -> Ranges:
-    """Where the pivots lie that `find_share_brackets` needs, by the cuts of all chunks at some of
-    them."""
+    """Find the ranges of values that `find_share_brackets` needs, from cuts at some pivots."""
     return _ranges(cuts, lambda envelope: [envelope.share(each, passes=with_next) for each in q])
 
 
 def window_ranges(cuts: WeightedCuts, q: Sequence[float]) -> Ranges:
-    """The same of `find_window_brackets`."""
+    """Find the ranges of values that `find_window_brackets` needs, from cuts at some pivots."""
     return _ranges(cuts, lambda envelope: [end for each in q for end in envelope.window(each)])
 
 
@@ -199,7 +209,7 @@ def _ranges(
 
 
 def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> WeightedBrackets:
-    """Brackets of both ends of the windows of the estimator of type 7, and what is between."""
+    """Bracket both ends of each window of the estimator of type 7, and sum what is between."""
     if not (len(q) and cuts.n_valid.any()):
         nothing = np.zeros(1, np.bool_)
         return WeightedBrackets(cuts.pivots[:0], nothing, nothing)
@@ -213,8 +223,10 @@ def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> WeightedBrac
 def summed_between(
     envelope: WeightEnvelope, found: Brackets, lo: IntArray, hi: IntArray
 ) -> NDArray[np.bool_]:
-    """Which cells lie between the brackets (lo, hi] of both ends of each window, one behind the
-    other, and are not wanted themselves."""
+    """Mark the unwanted cells between the brackets of both ends of each window.
+
+    `lo` and `hi` have for each window the bracket of its begin, then that of its end.
+    """
     ends = np.searchsorted(envelope.counts.values, found.ends)
     # From where the first bracket ends to where the second begins, unless they overlap.
     begin, end = hi[::2], lo[1::2]
@@ -224,14 +236,16 @@ def summed_between(
 
 
 def square_error(cuts: WeightedCuts) -> Fraction:
-    """How far the sum of `WeightedCuts.square` is from the exact one at most, relative to it: as
-    far as that of the largest chunk, and a rounding more for each chunk."""
+    """Bound the relative error of the sum of `WeightedCuts.square` over all chunks.
+
+    It is that of the largest chunk, and one more rounding for each chunk.
+    """
     n = int(cuts.n_valid.max()) + len(cuts.n_valid)
     return Fraction(n + SQUARE_ROUNDINGS, 2**52)
 
 
 def common_unit(cuts: WeightedCuts) -> int:
-    """The exponent of the smallest unit in which the sum of all weights fits int64."""
+    """Find the exponent of the smallest unit in which the sum of all weights fits int64."""
     rows = zip(cuts.most_weight.tolist(), cuts.n_valid.tolist(), cuts.unit.tolist(), strict=True)
     known = [(weight, unit) for weight, n, unit in rows if n]
     least = min((unit for _, unit in known), default=0)
@@ -240,5 +254,5 @@ def common_unit(cuts: WeightedCuts) -> int:
 
 
 def _in_units(sums: IntArray, shift: IntArray) -> IntArray:
-    """Sums times ``2**shift``, rounded down; of negative ones so their size is rounded up."""
+    """Multiply sums by ``2**shift``, rounded down: the size of negative ones is rounded up."""
     return (sums << np.maximum(shift, 0)) >> np.clip(-shift, 0, 63)

@@ -1,4 +1,4 @@
-"""From the candidates and their weights to weighted quantiles: exact decisions, and their proof."""
+"""Weighted quantiles from the candidates and their weights: exact decisions, and their proof."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ from dask_gpuselect.maths.weights import (
 
 DIGITS = 53  # of a float64, in bits
 
-# The candidates' sums are known exactly behind every so many of them; between, they are added up
+# The candidates' sums are stored exactly behind every so many of them. Between, they are added up
 # where they are wanted. A thousand quantiles of 1e6 candidates take 1.0 s, five take 0.4.
 BLOCK = 512
 
 
 def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
-    """The least sums of weights, of whole units, that reach the share q of all weights, and that
-    pass it.
+    """Find the least sums of weights that reach the share q of all weights, and that exceed it.
 
-    Sums and share are exact, and compared when each is rounded to 53 bits: the 0.1 of a user is a
-    little more than a tenth, and of ten equal elements the first one is wanted. NumPy rounds the
-    share where it counts elements; so weights that are counts give what as many elements would. The
-    share 1 is that of all elements, however little the last one weighs.
+    Weights are whole units. Sums and share are exact, and compared when each is rounded to 53 bits.
+    A user's 0.1 is a little more than a tenth as a float, and yet of ten equal elements the first
+    one is wanted. NumPy rounds the share where it counts elements, so weights that are counts give
+    the same result as repeated elements. The share 1 is that of all elements, however little the
+    last one weighs.
     """
     if q in (0.0, 1.0):
         return (weight, weight) if q else (1, 1)
     numerator, denominator = q.as_integer_ratio()
-    # Two bits more, for the sums halfway between that share and its neighbours of 53 bits.
+    # Two more bits, for the sums halfway between that share and its neighbours of 53 bits.
     product = numerator * weight << DIGITS + 2
     shift = product.bit_length() - DIGITS
     leading, rest = divmod(product, 1 << shift)
     half = 1 << (shift - 1)
     leading += rest > half or (rest == half and leading % 2)
     is_even = leading % 2 == 0
-    # At a power of two numbers are closer below, or, where it was rounded to, farther above.
+    # Below a power of two, neighbours are closer. Above one that the share was rounded up to, they
+    # are farther.
     below = (leading << 2) - (1 if leading == 1 << (DIGITS - 1) else 2)
     above = (leading << 2) + (4 if leading == 1 << DIGITS else 2)
     bounds = (below << (shift - 2), above << (shift - 2))
     scale = denominator << DIGITS + 2
-    # What is halfway is rounded to the even one.
+    # A sum exactly halfway is rounded to the even neighbour.
     reached, passed = (
         -(-bound // scale) if has_tie else bound // scale + 1
         for bound, has_tie in zip(bounds, (is_even, not is_even), strict=True)
@@ -62,18 +63,18 @@ def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class FirstReached:
-    """The first element up to which the elements reach some weight.
+    """The first element up to which the elements reach some weight, and its place.
 
     Parameters
     ----------
     value : element
-        Of the dtype of the chunks.
+        Element, in the dtype of the chunks.
     segment : int
-        Where it is: an even number is a cell, an odd one an end. See `maths.finish`.
+        Number of its segment: even for a cell, odd for an end. See `maths.finish`.
     place : int
-        Among the sorted candidates; of an end, how many of them are before.
+        Place among the sorted candidates; for an end, the number of candidates before it.
     before, upto : int
-        What the elements before it and up to it weigh: of an end, with all that are equal.
+        Weight of the elements before it and up to it; for an end, up to all elements equal to it.
     """
 
     value: Any
@@ -85,23 +86,23 @@ class FirstReached:
 
 @dataclass(frozen=True, eq=False)
 class InOrder:
-    """The elements that the second load has found, in order, with sums of their weights.
+    """Sorted candidates of the second load, with sums of weights.
 
     Parameters
     ----------
     brackets : Brackets
     tally : WeightedTally
-        Of all chunks, at these brackets.
+        Tally of all chunks, at these brackets.
     elements, weights : ndarray
-        The candidates, sorted, and what each weighs.
+        Candidates, sorted, and their weights.
     starts : ndarray of int64, shape (E + 1,)
-        How many candidates are before each cell.
+        Number of candidates before each cell.
     borders : list of int
-        What the elements up to the end of each segment weigh.
+        Weight of the elements up to the end of each segment.
     candidates_before : list of int
-        What the candidates before each cell weigh.
+        Weight of the candidates before each cell.
     blocks : list of int
-        What the candidates up to the end of each block weigh.
+        Weight of the candidates up to the end of each block.
     """
 
     brackets: Brackets
@@ -142,12 +143,13 @@ class InOrder:
 
     @property
     def weight(self) -> int:
-        """What all elements weigh."""
+        """Weight of all elements."""
         return self.borders[-1]
 
     def reaching(self, weights: Sequence[int]) -> list[FirstReached]:
-        """The first elements up to which the elements weigh at least so much, each weight at least
-        1 and at most that of all.
+        """Find the first elements up to which the elements weigh at least each given weight.
+
+        Each weight is at least 1 and at most that of all elements.
 
         Raises
         ------
@@ -155,7 +157,7 @@ class InOrder:
             If one of them is not among the candidates: load 2 read other data than load 1.
         """
         found: dict[int, FirstReached] = {}
-        at = -1  # the block that was last looked at
+        at = -1  # the block of the previous weight
         for weight in sorted(set(weights)):
             segment = bisect_left(self.borders, weight)
             begin = self.borders[segment - 1] if segment else 0
@@ -166,7 +168,7 @@ class InOrder:
                 continue
             if not self.brackets.wanted[cell]:
                 raise _left()
-            # The weight among the candidates alone.
+            # `beside` converts a weight to the weight among the candidates alone.
             beside = self.candidates_before[cell] - begin
             block = bisect_left(self.blocks, weight + beside)
             if block != at:
@@ -179,12 +181,14 @@ class InOrder:
         return [found[weight] for weight in weights]
 
     def below(self, value: Any) -> int:
-        """What the elements below a value weigh, which is an end or in a cell that was gathered or
-        is empty."""
+        """Compute the weight of the elements below a value.
+
+        The value must be an end, or lie in a cell that was gathered or is empty.
+        """
         return self._before(value, 0, "left")
 
     def upto(self, value: Any) -> int:
-        """What the elements up to such a value weigh."""
+        """Compute the weight of the elements up to a value; see `below`."""
         return self._before(value, 1, "right")
 
     def _before(self, value: Any, upto: int, side: Literal["left", "right"]) -> int:
@@ -196,11 +200,11 @@ class InOrder:
         place = int(self.elements.searchsorted(value, side))
         block, rest = divmod(place, BLOCK)
         before = self._sums_in(block)(rest)
-        # Nothing of an empty cell is among the candidates.
+        # An empty cell has no candidates.
         return begin + (before - self.candidates_before[cell] if self.brackets.wanted[cell] else 0)
 
     def at(self, values: NDArray[Any]) -> ExactSums:
-        """What the elements weigh that equal each of some values, distinct and ascending."""
+        """Compute the weight of the elements that equal each of some ascending distinct values."""
         ends, tally = self.brackets.ends, self.tally
         held = slice(
             self.elements.searchsorted(values[0]),
@@ -217,7 +221,7 @@ class InOrder:
         return found
 
     def _sums_in(self, block: int) -> Callable[[int], int]:
-        """What the candidates before a block weigh, with so many of it."""
+        """Return a function from n to the weight of the candidates before a block, and n in it."""
         some = self.weights[block * BLOCK : (block + 1) * BLOCK]
         start = self.blocks[block - 1] if block else 0
         sums = ExactSums.of(np.arange(len(some)), len(some), some).running()
@@ -227,8 +231,11 @@ class InOrder:
 def shares(
     order: InOrder, q: Sequence[float], *, with_next: bool
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The first elements up to which shares q of all weights are reached; and if they are wanted,
-    those up to which they are passed: the next larger ones where the first weigh exactly that."""
+    """Find the first elements up to which shares q of all weights are reached.
+
+    With `with_next`, also find those up to which the shares are exceeded. They are the next larger
+    ones where the first weigh exactly the share.
+    """
     needs, later = zip(*(reached_and_passed(each, order.weight) for each in q), strict=True)
 
     def values(weights: Sequence[int]) -> NDArray[Any]:
@@ -239,7 +246,7 @@ def shares(
 
 
 def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Weighted quantiles of type 7: the means of windows of the weight.
+    """Compute weighted quantiles of type 7: the means of windows of the weight.
 
     The window of q begins behind the weight ``q (W - S/W)`` and is ``S/W`` wide, where W is the sum
     of all weights and S that of their squares: Kish's effective number of elements is W*W/S. Of n
@@ -255,7 +262,7 @@ def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> ND
     A. Akinshin, "Weighted quantile estimators", arXiv:2304.07265, 2023.
     """
     weight, square = order.weight, order.tally.square.integers(PRODUCT_UNIT).item()
-    # In units of a unit of weight by W and the denominator of q.
+    # In units of a unit of weight divided by W and by the denominator of q.
     scales, lows, highs = [], [], []
     for each in q:
         numerator, denominator = each.as_integer_ratio()
@@ -283,20 +290,20 @@ def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> ND
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Sums of element times weight, of all that is finite and known to the second load.
+    """Sums of element times weight, over all finite elements that the second load knows.
 
     Parameters
     ----------
     segments : list of int
-        Of the segments before each.
+        Sum over all segments before each one.
     starts : ndarray of int64
-        How many candidates are before each cell.
+        Number of candidates before each cell.
     places : ndarray of int64
         Some places among the sorted candidates, ascending.
     candidates : list of int
-        Of the candidates before each of these places.
+        Sum over the candidates before each of these places.
     unknown : ndarray of int64
-        How many segments before each are not known.
+        Number of unknown segments before each one.
     """
 
     segments: list[int]
@@ -307,7 +314,7 @@ class Products:
 
     @classmethod
     def of(cls, order: InOrder, ends: Sequence[FirstReached]) -> Self:
-        """All that is between some of the elements found, at `WeightedBrackets`."""
+        """Compute the sums between some elements, found at `WeightedBrackets`."""
         brackets, tally = order.brackets, order.tally
         assert isinstance(brackets, WeightedBrackets)
         at = np.array([end.place for end in ends], np.int64)
@@ -324,7 +331,7 @@ class Products:
         known = np.array(candidates, object)
         at_cells = known[places.searchsorted(stops)] - known[places.searchsorted(order.starts)]
         at_cells += tally.products.integers(PRODUCT_UNIT)
-        # What is infinite is an end of a window, and never between two.
+        # An infinite end is the end of a window, and never between two ends.
         values = np.where(np.isfinite(brackets.ends), brackets.ends, 0).tolist()
         at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
         at_ends *= [whole(value) for value in values]
@@ -336,7 +343,7 @@ class Products:
         return cls(segments, order.starts, places, candidates, unknown)
 
     def of_window(self, first: FirstReached, last: FirstReached) -> int:
-        """Of the elements behind the first one and before the last."""
+        """Compute the sum over the elements behind the first one and before the last."""
         if self.unknown[last.segment] > self.unknown[first.segment]:
             raise _left()
         begin = self._before(first, int(first.segment % 2 == 0))
@@ -345,7 +352,7 @@ class Products:
         return self._before(last, 0) - begin
 
     def _before(self, found: FirstReached, more: int) -> int:
-        """Of all elements before one, and of so many more candidates."""
+        """Compute the sum over all elements before one, and over `more` candidates from it on."""
         before = self.segments[found.segment]
         if found.segment % 2:
             return before
@@ -355,18 +362,18 @@ class Products:
 
 
 def inside(tally: WeightedTally) -> IntArray:
-    """How many elements are in each cell."""
+    """Count the elements in each cell."""
     return np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
 
 
 def whole(number: float) -> int:
-    """A finite number in units of ``2**-POINT``."""
+    """Convert a finite number to units of ``2**-POINT``."""
     numerator, denominator = number.as_integer_ratio()
     return numerator << (POINT + 1 - denominator.bit_length())
 
 
 def _interleaved(cells: list[int], ends: list[int]) -> list[int]:
-    """What is known of cells and of the ends between them, in order."""
+    """Interleave values of cells with values of the ends between them."""
     every = [0] * (len(cells) + len(ends))
     every[::2], every[1::2] = cells, ends
     return every

@@ -1,8 +1,8 @@
-"""Brackets of weighted quantiles, guessed from a sample of elements and their weights; and narrower
-ones, among the candidates of those.
+"""Guesses of brackets of weighted quantiles, from a sample of elements and their weights.
 
-No guess has to be right: the exact sums of a read prove whether the brackets hold. So sums of the
-sample's weights are floats.
+Narrower brackets are guessed in the same way among the candidates of wider ones. No guess has to be
+right: the exact sums of a read prove whether the brackets hold. So the sums of the sample's weights
+may be floats.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dask_gpuselect.maths.weights import WEIGHT_UNIT, WeightedTally
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedSample:
-    """A random sample of elements that weigh, in order, in stretches of one element or more.
+    """Random sample of weighted elements, sorted, in stretches of one element or more.
 
     Parameters
     ----------
     last : ndarray, shape (n,)
-        The last element of each stretch, ascending.
+        Last element of each stretch, ascending.
     weights, squares : ndarray of float64, shape (n,)
-        What the elements of each weigh, and the squares of that, so scaled that none weighs more
-        than 1 and one weighs 1. Stretches of no weight are behind all others.
+        Sum of the weights of each stretch, and of their squares. They are scaled such that the
+        largest weight is 1. Stretches of weight 0 are behind all others.
     """
 
     last: NDArray[Any]
@@ -41,7 +41,7 @@ class WeightedSample:
 
     @classmethod
     def of(cls, ordered: NDArray[Any], weights: FloatArray) -> Self:
-        """Every element as a stretch. So scaled, no square overflows."""
+        """Make a sample with a stretch for every element, scaled so that no square overflows."""
         scaled = weights / weights.max(initial=0) if len(weights) else weights
         return cls(ordered, scaled, scaled * scaled)
 
@@ -49,7 +49,7 @@ class WeightedSample:
 def guess_share_brackets(
     sample: WeightedSample, first: Sequence[float], last: Sequence[float]
 ) -> Brackets:
-    """Brackets that hold the elements at some shares of all weights with near certainty.
+    """Bracket the elements at some shares of all weights with near certainty.
 
     Parameters
     ----------
@@ -57,12 +57,16 @@ def guess_share_brackets(
     first, last : sequence of float
         A bracket is wanted from each first share to each last one.
 
+    Returns
+    -------
+    Brackets
+
     Notes
     -----
-    The sampled weight up to an element, by that of the whole sample, has a variance of
-    ``((1 - q)**2 A + q**2 B) / W**2`` to first order: A is the sum of the squares of the weights up
-    to there, B of the others, W the sum of all. A further weight, the largest, is for one more or
-    less in the sample.
+    The share of the sampled weight up to an element has a variance of
+    ``((1 - q)**2 A + q**2 B) / W**2`` to first order. A is the sum of the squares of the weights up
+    to there, B of the others, and W the sum of all weights. One more weight, the largest, accounts
+    for one element more or less in the sample.
     """
     upto, squares = np.cumsum(sample.weights), np.cumsum(sample.squares)
     if not len(upto) or not upto[-1] > 0:
@@ -80,13 +84,14 @@ def guess_share_brackets(
 def shares_inside(
     brackets: Brackets, tally: WeightedTally, needs: Sequence[tuple[int, int]]
 ) -> tuple[list[float], list[float]]:
-    """Between which shares of the candidates' weight alone the elements are that are the first to
-    reach some pairs of weights.
+    """Find shares of the candidates' weight that bracket the elements where weights are reached.
+
+    `needs` are pairs of sums of the weights of all elements. Shares are of the candidates alone.
 
     Raises
     ------
     ChunksChangedError
-        If one of them is neither among the candidates nor at an end.
+        If one of the elements is neither a candidate nor an end.
     """
     sums, total = _gathered_before(brackets, tally)
     starts, stops, before = (each.integers(WEIGHT_UNIT) for each in (*_of_cells(tally), sums))
@@ -110,24 +115,28 @@ def shares_inside(
 def refined(
     brackets: Brackets, tally: WeightedTally, narrow: Brackets, found: WeightedTally
 ) -> tuple[Brackets, WeightedTally]:
-    """Brackets with the ends of narrower ones among their candidates, and the tally there.
+    """Add the ends of narrower brackets among the candidates to brackets, and to their tally.
 
     Parameters
     ----------
     brackets : Brackets
     tally : WeightedTally
-        Of all elements, at these brackets.
+        Tally of all elements, at these brackets.
     narrow : Brackets
         Each end is one of the candidates.
     found : WeightedTally
-        Of the candidates of `tally`, at these.
+        Tally of the candidates of `tally`, at the narrower brackets.
+
+    Returns
+    -------
+    Brackets, WeightedTally
     """
     ends = np.unique(np.concatenate([brackets.ends, narrow.ends]))
     cell, at = (np.searchsorted(each.ends, ends) for each in (brackets, narrow))
     is_old = np.isin(ends, brackets.ends)
     last = len(brackets.ends), len(narrow.ends)
     wanted = brackets.wanted[np.append(cell, last[0])] & narrow.wanted[np.append(at, last[1])]
-    # All that is between the beginning of a gathered cell and an end inside of it are candidates.
+    # All elements between the begin of a gathered cell and an end inside it are candidates.
     held = inside(tally) * brackets.wanted
     others = np.append(np.int64(0), tally.upto) - (held.cumsum() - held)
     starts, _ = _of_cells(tally)
@@ -158,7 +167,7 @@ def refined(
 
 
 def _of_cells(tally: WeightedTally) -> tuple[ExactSums, ExactSums]:
-    """What is before each cell weighs, and what is up to its end."""
+    """Compute the weight before each cell, and the weight up to its end."""
     nothing = ExactSums.zeros((1,))
     return (
         ExactSums.joined([nothing, tally.weight_upto]),
@@ -167,7 +176,7 @@ def _of_cells(tally: WeightedTally) -> tuple[ExactSums, ExactSums]:
 
 
 def _gathered_before(brackets: Brackets, tally: WeightedTally) -> tuple[ExactSums, int]:
-    """What the candidates before each cell weigh, and what all weigh."""
+    """Compute the weight of the candidates before each cell, and of all candidates."""
     starts, stops = _of_cells(tally)
     sums = (stops - starts).where(brackets.wanted).running()
     return sums[:-1], sums[-1].integers(WEIGHT_UNIT).item()

@@ -1,9 +1,9 @@
-"""Elements that weigh: cuts and tallies with sums of weights beside the counts.
+"""Weighted elements: cuts and tallies with sums of weights beside the counts.
 
 A quantile of weighted elements is the smallest x with F(x) >= q W, where F(x) is the sum of the
-weights of the elements up to x, and W that of all. Both are sums of floats that no rounding may
-decide. So the first load adds up whole units of a chunk's own, each weight rounded down, and counts
-bound what is lost; and the second load adds up without rounding at all.
+weights of the elements up to x, and W that of all. Both are sums of floats, and rounding must not
+decide. So the first load adds up whole units of a chunk's own, with each weight rounded down, and
+counts bound the loss. The second load adds up without rounding at all.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from dask_gpuselect.maths.cuts import (
 )
 from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, TOTAL_POINT, ExactSums
 
-# Where sums of weights, and those of products with them, become Python's integers, these are in
-# units of ``2**(32 * unit)``.
+# Units of Python integers for sums of weights, and for sums of products of two: ``2**(32 * unit)``.
 WEIGHT_UNIT, PRODUCT_UNIT = -TOTAL_POINT, -SQUARE_POINT
 POINT = DIGIT * TOTAL_POINT
 
 SQUARE_ROUNDINGS = 16
-"""Of a sum of squares, beside one for each element."""
+"""Number of roundings of a sum of squares, in addition to one for each element."""
 
 NEGATIVE = "Weights must be non-negative."
 NOT_FINITE = "Weights included NaN, inf or were all zero."
-"""As NumPy has it."""
+"""Message as in NumPy."""
 
 
-# Of each pivot with its sums of weights, and there are up to twice as many as without weights.
+# Bytes of each pivot with its sums of weights; there are up to twice as many pivots as without
+# weights.
 PIVOT_BYTES = 2 * 56
 WEIGHT_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedCuts(Cuts):
-    """Cuts that say how much the elements weigh, beside how many there are.
+    """Cuts with the weight of the elements beside their number.
 
     Elements of weight 0 are left out of all of it.
 
@@ -55,16 +55,16 @@ class WeightedCuts(Cuts):
     ----------
     weight_below, weight_upto : ndarray of int64, shape (P,)
         Sums of the weights of the elements < and <= the pivot, each weight rounded down to whole
-        units of ``2**unit``: the exact sum is at least that, and less than `below` or `upto` units
+        units of ``2**unit``. The exact sum is at least that, and less than `below` or `upto` units
         more.
     weight : ndarray of int64, shape (B,)
-        The same of all valid elements of each chunk; below 2**62.
+        The same sum for all valid elements of each chunk; below 2**62.
     unit : ndarray of int64, shape (B,)
-        The exponent of each chunk's unit.
+        Exponent of each chunk's unit.
     square : ndarray of float64, shape (B,)
-        The sum of the squares of the weights of valid elements, in units of ``2**(2 * unit)``, in
-        which none overflows; to a relative error of ``(n + SQUARE_ROUNDINGS) * 2**-52`` for a chunk
-        of n valid elements, as any order of adding them up has.
+        Sum of the squares of the weights of valid elements, in units of ``2**(2 * unit)``, in which
+        none overflows. Its relative error is at most ``(n + SQUARE_ROUNDINGS) * 2**-52`` for a
+        chunk of n valid elements, whatever the order of adding them up.
     """
 
     weight_below: IntArray
@@ -77,28 +77,28 @@ class WeightedCuts(Cuts):
 
     @property
     def least_weight_upto(self) -> IntArray:
-        """What the elements <= the pivot weigh, at least."""
+        """Lower bound of the weight of the elements <= the pivot."""
         return self.weight_upto
 
     @property
     def most_weight_below(self) -> IntArray:
-        """What the elements < the pivot weigh, at most."""
+        """Upper bound of the weight of the elements < the pivot."""
         return self.weight_below + self.below
 
     @property
     def most_weight_upto(self) -> IntArray:
-        """What the elements <= the pivot weigh, at most."""
+        """Upper bound of the weight of the elements <= the pivot."""
         return self.weight_upto + self.upto
 
     @property
     def most_weight(self) -> IntArray:
-        """What all valid elements of each chunk weigh, at most."""
+        """Upper bound of the weight of all valid elements of each chunk."""
         return self.weight + self.n_valid
 
     def by_mass(self) -> Cuts:
-        shift = np.minimum(self.unit - self._unit(), 0)  # a chunk without elements has any unit
+        shift = np.minimum(self.unit - self._unit(), 0)  # the unit of an empty chunk is arbitrary
         scale = np.ldexp(1.0, shift.astype(np.int32))
-        scale *= 2.0**-10  # so that no sum of all chunks exceeds an int64
+        scale *= 2.0**-10  # so that the sums of all chunks fit int64
         at_pivots = np.repeat(scale, self.sizes)
         return Cuts(
             self.pivots,
@@ -114,7 +114,7 @@ class WeightedCuts(Cuts):
 
     def times(self, factors: FloatArray) -> Self:
         found = Cuts.times(self, factors)
-        shares = factors / factors.max()  # of weights, only the ratios matter
+        shares = factors / factors.max()  # only the ratios of weights matter
         at_pivots = np.repeat(shares, self.sizes)
         return replace(
             found,
@@ -125,23 +125,25 @@ class WeightedCuts(Cuts):
         )
 
     def _unit(self) -> int:
-        """The largest unit of a chunk with elements."""
+        """Find the largest unit of a chunk with elements."""
         return int(self.unit[self.n_valid > 0].max())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseWeightedCuts(WeightedCuts):
-    """Cuts of groups of chunks, each of them as one chunk, of which all is known from both sides:
-    see `maths.coarse`.
+    """Cuts of sets of chunks, each set as one chunk whose sums are known as bounds.
+
+    See `maths.coarse`.
 
     Parameters
     ----------
     below, upto, weight_below, weight_upto
-        As of `WeightedCuts`, but of so much at most.
+        Upper bounds of the sums that `WeightedCuts` has.
     least, least_weight : ndarray of int64, shape (P,)
-        How many valid elements of the group are <= the pivot, and what they weigh, at least.
+        Lower bounds of the number and the weight of the set's valid elements that are <= the
+        pivot.
     weight_at_most : ndarray of int64, shape (B,)
-        What all valid elements of each group weigh, at most; `weight` is at least.
+        Upper bound of the weight of all valid elements of each set; `weight` is the lower bound.
     """
 
     least: IntArray
@@ -173,13 +175,13 @@ class CoarseWeightedCuts(WeightedCuts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedBrackets(Brackets):
-    """Brackets of weights, and the cells between those that are the ends of a window.
+    """Brackets of weights, and the cells between the two ends of a window.
 
     Parameters
     ----------
     summed : ndarray of bool, shape (E + 1,)
-        Whether the products of element and weight are added up in open cell j. None of these cells
-        is wanted, and each of them is between two ends.
+        True if products of element and weight are added up in open cell j. None of these cells is
+        wanted, and each of them is between two ends.
     """
 
     summed: NDArray[np.bool_]
@@ -193,23 +195,23 @@ class WeightedBrackets(Brackets):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedTally(Tally):
-    """A tally that says how much the elements weigh, beside how many there are.
+    """Tally with the weight of the elements beside their number.
 
     Parameters
     ----------
     weight_below, weight_upto : ExactSums, shape (E,)
-        Of the weights of the valid elements < and <= each end.
+        Weight of the valid elements < and <= each end.
     weight : ExactSums, shape (1,)
-        Of the weights of all valid elements.
+        Weight of all valid elements.
     weights : array of float64 or int64, shape (C,)
-        Of the candidates, in their order; where these are. What is merged or finished has
-        both on the host.
+        Weights of the candidates, in their order, on the host or the device as they are. Merged
+        and finished tallies have both on the host.
     n_idle : int
-        Number of elements that are not left out and weigh nothing.
+        Number of elements of weight 0 that are not left out.
     square : ExactSums, shape (1,)
-        Of the squares of the weights; 0 at brackets that are not `WeightedBrackets`.
+        Sum of the squares of the weights; 0 at brackets that are not `WeightedBrackets`.
     products : ExactSums, shape (E + 1,)
-        Of element times weight in the cells that are `WeightedBrackets.summed`; empty at other
+        Sums of element times weight in the cells that are `WeightedBrackets.summed`; empty at other
         brackets.
     """
 
@@ -231,8 +233,10 @@ class WeightedTally(Tally):
         n_missing: int = 0,
         **others: Any,
     ) -> Self:
-        """Say by how many elements are in each segment, and what these weigh, how many are at the
-        ends. Segments are cells, and the ends between them."""
+        """Make a tally from the number and the weight of the elements in each segment.
+
+        Segments are cells, and the ends between them.
+        """
         upto, weight_upto = counts.cumsum(), sums.running()[1:]
         return cls(
             upto[:-1:2],
@@ -249,7 +253,7 @@ class WeightedTally(Tally):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The tally of all parts together, with candidates on the host."""
+        """Merge the tallies of all parts, with candidates on the host."""
         if len(parts) == 1:
             return parts[0]
 
@@ -259,7 +263,7 @@ class WeightedTally(Tally):
 
         candidates = np.concatenate([part.candidates.on_host() for part in parts])
         weights = [part.weights for part in parts]
-        if len({each.dtype for each in weights}) > 1:  # integers, of which some are beyond 2**53
+        if len({each.dtype for each in weights}) > 1:  # integers, some beyond 2**53
             weights = [each.astype(np.int64) for each in weights]
         found = {each.name: total(each.name) for each in fields(cls) if each.name not in GATHERED}
         return cls(candidates=HostCandidates(candidates), weights=np.concatenate(weights), **found)
@@ -278,23 +282,23 @@ class WeightedTally(Tally):
 
 
 GATHERED = "candidates", "weights"
-UNIT_BITS = 61  # of a sum of weights in int64, at most
+UNIT_BITS = 61  # largest number of bits of a sum of weights in int64
 
 
 def in_units(tally: WeightedTally, sums: ExactSums) -> IntArray:
-    """Exact sums, of at most all weights of a tally, in whole units of `unit_of`, rounded down."""
+    """Convert exact sums of weights of a tally to whole units of `unit_of`, rounded down."""
     shift = unit_of(tally) + POINT
     return np.array([each >> shift for each in sums.integers(WEIGHT_UNIT)], np.int64)
 
 
 def unit_of(tally: WeightedTally) -> int:
-    """The exponent of a unit in which the sum of all weights of a tally fits int64."""
+    """Find the exponent of a unit in which the sum of all weights of a tally fits int64."""
     (weight,) = tally.weight.integers(WEIGHT_UNIT)
     return max(int(weight).bit_length() - UNIT_BITS, 0) - POINT
 
 
 def square_in_units(tally: WeightedTally) -> float:
-    """The sum of the squares of the weights of a tally: `WeightedCuts.square`."""
+    """Compute the sum of the squares of the weights of a tally: `WeightedCuts.square`."""
     (square,) = tally.square.integers(PRODUCT_UNIT)
     shift = max(int(square).bit_length() - UNIT_BITS, 0)
     return math.ldexp(square >> shift, shift - 2 * (unit_of(tally) + POINT))

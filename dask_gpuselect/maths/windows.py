@@ -1,4 +1,4 @@
-"""Windows that move over an array: which elements each of them holds, and which ranks answer."""
+"""Moving windows over an array: the elements of each window, and the ranks of its answers."""
 
 from __future__ import annotations
 
@@ -20,30 +20,32 @@ Corner = tuple[slice, ...]
 
 
 class WindowOrder(LaneOrder, Protocol):
-    """Name the order statistics that are asked of every window, as of a lane."""
+    """Protocol of the order statistics that are asked of every window, as of a lane."""
 
     @property
     def deviates(self) -> bool:
-        """Whether they are those of the distances of its elements from their median, in `dtype`."""
+        """True if they are those of the elements' distances from their median, in `dtype`."""
 
     def finished(self, answers: Any, n_valid: Any) -> Any:
-        """Return what is answered, ``(n, n_windows)``, by the order statistics of all windows and
-        by how many valid elements each has; in kind."""
+        """Compute the answers, ``(n, n_windows)``, from the order statistics of all windows.
+
+        `n_valid` is the number of valid elements of each window. The result is of the kind of
+        `answers`.
+        """
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Describe a window that moves over an array which is padded already: it never reaches beyond
-    the ends.
+    """Shape of a window, and its steps over an array that is padded, so that it never leaves it.
 
     Parameters
     ----------
     size : tuple of int
-        Along each axis.
+        Size of the window along each axis.
     step : tuple of int
-        How far it moves at a time along each axis.
+        Step of the window along each axis.
     footprint : tuple of bool, optional
-        Which of its places count, in C order; all of them by default.
+        True for the places of the window that count, in C order; all of them by default.
     """
 
     size: Shape
@@ -52,7 +54,7 @@ class Frame:
 
     @property
     def n(self) -> int:
-        """Count the elements of a window."""
+        """Number of elements of a window."""
         return math.prod(self.size) if self.footprint is None else sum(self.footprint)
 
     def shape(self, padded: Shape) -> Shape:
@@ -75,10 +77,9 @@ class Frame:
         return replace(self, size=size, step=step, footprint=footprint)
 
     def slabs(self, padded: Shape, most: int) -> Iterator[tuple[Corner, Corner]]:
-        """Yield parts of the padded array, and which answers each of them has: about `most` at a
-        time.
+        """Yield slabs of the padded array, and of the answers, about `most` answers at a time.
 
-        They are cut along axes that the window does not reach along, if that is enough.
+        They are cut along axes of size 1 in the window, if that is enough.
         """
         answers = self.shape(padded)
         length, left = list(answers), math.prod(answers)
@@ -99,10 +100,13 @@ class Frame:
             )
 
 
-@lru_cache(maxsize=16)  # slabs ask the same again and again
+@lru_cache(maxsize=16)  # slabs of one array need the same ranks again and again
 def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
-    """Return the two ranks and the weight of each answer among 0, 1, ... n elements, ``(n_answers,
-    n + 1)``; those of one element among none. Not to be written to."""
+    """Return the two ranks and the weight of each answer among 0, 1, ... n elements.
+
+    The shape is ``(n_answers, n + 1)``. Among no elements the ranks are those among one. The arrays
+    must not be written to.
+    """
     wanted = order.wanted_of_lanes(np.maximum(np.arange(n + 1), 1))
     shape = (order.n_answers, n + 1)
     lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)
@@ -114,7 +118,7 @@ def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArra
 
 
 def differ(lower: IntArray, upper: IntArray, *, is_whole: bool) -> bool:
-    """Tell whether two elements make an answer: of whole windows, or of those that lack some."""
+    """Return whether some answer needs two elements, in whole windows or also in smaller ones."""
     last = slice(-1, None) if is_whole else slice(None)
     return bool((lower[:, last] != upper[:, last]).any())
 

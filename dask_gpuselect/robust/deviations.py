@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Ladder, ladder_of_sample
-from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.candidates import Candidates, Counter
 from dask_gpuselect.maths.coarse import cells_of, narrower
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, Cuts, IntArray, Tally
 from dask_gpuselect.maths.envelope import (
@@ -544,7 +544,7 @@ def distances_of_ranks(
     if is_gathered and places.min() >= 0 and places.max() < n_placed:
         points = np.concatenate([np.abs(signed), nearest[is_known]])
         weights = np.concatenate([ties, inside[is_known]])
-        gathered = np.abs(signed_distances(tally.candidates.on_host(), centre))
+        gathered = tally.candidates.distances(centre)
         found = _at_places(gathered, points, weights, places)
         least = furthest[is_inner].max(initial=0)
         if least <= found.min() and found.max() <= nearest[is_outer].min(initial=np.inf):
@@ -567,44 +567,42 @@ def _bounds_of_cells(signed: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _at_places(
-    gathered: NDArray[Any], points: NDArray[Any], weights: IntArray, places: IntArray
+    gathered: Candidates, points: NDArray[Any], weights: IntArray, places: IntArray
 ) -> NDArray[Any]:
     """Return the elements at some places of a sorted sequence that is not sorted here.
 
     The sequence has the gathered numbers, and a few points that occur many times (`weights`).
     """
     order = np.argsort(points, kind="stable")
-    points, before = points[order], np.cumsum(weights[order])
+    points, upto = points[order], np.cumsum(weights[order])
+    count = gathered.counter(points)
     found = np.empty(places.shape, gathered.dtype)
-    remaining = []
+    inner = np.full(places.shape, -1, np.int64)  # the place among the numbers alone
     for place in np.unique(places):
-        point, n_before = _point_at(gathered, points, before, int(place))
+        point, n_before = _point_at(count, upto, int(place))
+        is_it = places == place
         if n_before is None:
-            found[places == place] = points[point]
+            found[is_it] = points[point]
         else:
-            remaining.append((place, place - n_before))
-    if remaining:
-        wanted = np.array([inner for _, inner in remaining])
-        elements = HostCandidates(gathered).elements_at(wanted)
-        for (place, _), one in zip(remaining, elements, strict=True):
-            found[places == place] = one
+            inner[is_it] = place - n_before
+    is_number = inner >= 0
+    if is_number.any():
+        found[is_number] = gathered.elements_at(inner[is_number])
     return found
 
 
-def _point_at(
-    gathered: NDArray[Any], points: NDArray[Any], upto: IntArray, place: int
-) -> tuple[int, int | None]:
+def _point_at(count: Counter, upto: IntArray, place: int) -> tuple[int, int | None]:
     """Find the first of the ascending points at or behind a place, by bisection.
 
     Return its number, and None if it is at the place, else how many points are before.
     """
-    low, high = 0, len(points)
+    low, high = 0, len(upto)
     while low < high:
         middle = (low + high) // 2
-        n_upto = int(np.count_nonzero(gathered <= points[middle])) + int(upto[middle])
+        n_upto = count(middle, "right") + int(upto[middle])
         low, high = (low, middle) if n_upto > place else (middle + 1, high)
     n_before = int(upto[low - 1]) if low else 0
-    if low == len(points):
+    if low == len(upto):
         return low, n_before
-    n_below = int(np.count_nonzero(gathered < points[low])) + n_before
+    n_below = count(low, "left") + n_before
     return low, (n_before if n_below > place else None)

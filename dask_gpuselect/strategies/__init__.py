@@ -1,8 +1,8 @@
 """Selection methods of the literature, as strategies of one engine.
 
-A strategy is pure: it proposes what to measure from what is known (`known`), and only integer
-counts narrow the bracket. It knows neither dask nor CuPy nor any element, and reads like the
-method's own description: a loop that yields probes (`probes`) and is told the reports.
+A strategy is a pure generator. From what is known (`known`) it proposes what to measure next: it
+yields probes (`probes`) and receives their reports. Only integer counts narrow the bracket. A
+strategy knows neither dask nor CuPy nor any element, and reads like the description of its method.
 
 ::
 
@@ -15,7 +15,7 @@ method's own description: a loop that yields probes (`probes`) and is told the r
     sorting.py        SortAndChoose, BitonicMerge
     known.py          a bracket, and how counts narrow it
     probes.py         what can be measured in one read, and the reports
-    spaces.py         where distances are measured
+    spaces.py         scales on which distances are measured
 """
 
 from __future__ import annotations
@@ -61,18 +61,26 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "sort_and_choose": SortAndChoose,
     "bitonic_merge": BitonicMerge,
 }
-"""By name, each as its paper has it where that can be."""
+"""Strategies by name, each with the parameters of its paper where that is possible."""
 
 
 def strategy_of(strategy: Strategy | str) -> Strategy:
-    """The strategy of that name, or the object itself.
+    """Return the strategy of that name, or the object itself.
+
+    Parameters
+    ----------
+    strategy : Strategy or str
+
+    Returns
+    -------
+    Strategy
 
     Raises
     ------
     ValueError
-        If there is none of that name; it lists them.
+        If there is no strategy of that name; the message lists the names.
     TypeError
-        If it is no strategy.
+        If it is neither a strategy nor a str.
     """
     if isinstance(strategy, str):
         if strategy not in STRATEGIES:

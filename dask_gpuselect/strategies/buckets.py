@@ -12,10 +12,13 @@ from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sortin
 from dask_gpuselect.strategies.spaces import VALUE
 
 PHASE_ONE = 1 << 21
-"""Elements from which on those of the bucket are copied (section 2.3.1)."""
+"""Number of elements from which on the elements of the bucket are copied (section 2.3.1)."""
 MOST_COPIES = 2
 MOST_BY_VALUE = 8
-"""Rounds: the graph of a dask array has a task of each round for each chunk, needed or not."""
+"""Largest number of rounds by value.
+
+The graph of a dask array has a task for each round and chunk, whether it is needed or not.
+"""
 
 
 @dataclass(frozen=True)
@@ -25,20 +28,23 @@ class Bucket:
     Parameters
     ----------
     n_buckets : int, default 1024
+        Number of buckets of a round.
     phase_one : int, default 2**21
-        From so many elements on, those of the bucket are copied before the next round (phase I), at
-        most twice; below, all are read again (phase II).
+        From so many elements on, the elements of the bucket are copied before the next round (phase
+        I), at most twice. With fewer elements, all are read again (phase II).
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
     Source: Alabi et al. 2012, section 2.3, algorithms 4 and 5; distributive partitioning (Allison &
     Noga 1980). Reads: one for the extremes, one for each round.
 
-    Weak spots of the paper, cured: the "bucket killer" (section 4.2.5), of which each round takes
-    away a few elements, and all of the rest are in one bucket. A round that leaves more than half
-    of what it had, or the eighth, makes the next ones cut by ordered keys, 10 bits a round, so that
-    rounds are bounded: at most 7 of these. Data near machine zero, for which the paper divides by
-    zero, are cut by keys too, as are infinities.
+    The paper's weak spots are avoided. Its "bucket killer" (section 4.2.5) are data of which each
+    round removes only a few elements, while all others share a bucket. A round that leaves more
+    than half of the elements, or the eighth round, makes the next ones divide by ordered keys, 10
+    bits a round. So there are at most 7 more rounds. Data near machine zero, for which the paper
+    divides by zero, are divided by keys too, and so are infinities.
     """
 
     n_buckets: int = 1024

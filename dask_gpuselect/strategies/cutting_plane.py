@@ -1,4 +1,4 @@
-"""Kelley's cutting planes, one pivot a round."""
+"""Kelley's cutting planes, with one pivot in each round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_gpuselect.strategies.spaces import VALUE, Space
 
 
 class Cut(NamedTuple):
-    """A line below the objective f that touches it at the coordinate c, with the slope g."""
+    """Line below the objective f that touches it at the coordinate c, with slope g."""
 
     c: float
     f: float
@@ -21,34 +21,37 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Kelley:
-    """The cutting-plane method: the next pivot is where the two innermost lines meet.
+    """Cutting-plane method: the next pivot is where the two innermost lines meet.
 
-    The objective of an order statistic is convex and piecewise linear, so two lines that touch it,
-    left and right of the minimum, bound it from below, and the minimum lies between them. A few
-    rounds, then what is left of the bracket is gathered and sorted.
+    The objective of an order statistic is convex and piecewise linear. So two lines that touch it
+    left and right of the minimum bound it from below, and the minimum lies between them. After a
+    few rounds, the elements left in the bracket are gathered and sorted.
 
     Parameters
     ----------
     iterations : int, default 7
-        Pivots at most.
+        Largest number of pivots.
     space : {"value", "key", "log"}
-        Of the objective; see the notes.
+        Scale of the objective; see the notes.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
     Source: Beliakov 2011, section IV, algorithm 1, and the hybrid at its end; the objective is
-    equation (2). There the weights of the two sides are exchanged: with ``n - k + 1/2`` on the
-    elements above, the minimum is ``x_(n - k + 1)``, which is the median for the median alone.
+    equation (2). The paper exchanges the weights of the two sides: with ``n - k + 1/2`` on the
+    elements above, the minimum is ``x_(n - k + 1)``, which is the wanted element for the median
+    alone.
 
     Reads: one for the extremes and the total (the paper's formulas for the first two lines), one
     for each pivot; in the "log" space one more.
 
-    Weak spots of the paper: elements about 1e20 drown the others in the sums (section V.D), and of
+    Weak spots of the paper: elements about 1e20 drown the others in the sums (section V.D), and for
     k = 2 another implementation gave a wrong answer in 19 % of cases (Alabi et al. 2012, section
-    5.1). Here counts alone move the bracket, so that sums can only cost rounds. `space` "log" is
-    the paper's transform ``log(1 + x - x_(1))``; "key" measures by ordered keys, in which no
-    element is far from the others, and infinities and overflow do no harm. Sums that are not finite
-    make the next pivot the middle key.
+    5.1). Here only counts move the bracket, so sums can only cost rounds. `space` "log" is the
+    paper's transform ``log(1 + x - x_(1))``. "key" measures by ordered keys, in which no element is
+    far from the others, and infinities and overflow do no harm. If sums are not finite, the middle
+    key is the next pivot.
     """
 
     iterations: int = 7
@@ -87,7 +90,10 @@ class Kelley:
 
 
 def _first_cuts(known: Known, space: Space, extent: ExtentReport) -> tuple[Cut, Cut]:
-    """At the extremes, from their values and the total (Beliakov 2011, end of section IV)."""
+    """Compute the lines at the extremes, from their values and the total.
+
+    See Beliakov 2011, end of section IV.
+    """
     n, target = known.n, known.target
     least, largest, total = (
         space.coordinate(extent.least, known.dtype),
@@ -102,7 +108,7 @@ def _first_cuts(known: Known, space: Space, extent: ExtentReport) -> tuple[Cut, 
 def _cut(
     known: Known, space: Space, key: int, report: PointsReport, i: int, *, is_left: bool
 ) -> Cut:
-    """The line at a pivot that is steepest towards the minimum."""
+    """Compute the line at a pivot that is steepest towards the minimum."""
     n, target = known.n, known.target
     low, high = float(report.low[i]), float(report.high[i])
     f = target * (high / n) + (n - target) * (low / n)
@@ -111,7 +117,7 @@ def _cut(
 
 
 def _meeting(left: Cut, right: Cut) -> float:
-    """Where two lines meet; NaN if sums have overflowed."""
+    """Compute the coordinate where two lines meet; NaN if sums have overflowed."""
     try:
         rise = right.f - left.f - (right.c - left.c) * right.g
         return left.c + rise / (left.g - right.g)

@@ -1,4 +1,4 @@
-"""Selection digit by digit of the ordered keys."""
+"""Selection by one digit of the ordered keys after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dask_gpuselect.strategies.known import SELECT, Reply, Search, Sorting
 from dask_gpuselect.strategies.probes import Copy, KeyBins, Points
 
 COPY_FROM = 1 << 22
-"""Elements from which on the paper copies them (section 2.2)."""
+"""Number of elements from which on the paper copies them (section 2.2)."""
 
 
 @dataclass(frozen=True)
@@ -19,19 +19,22 @@ class Radix:
     Parameters
     ----------
     bits : int, default 8
-        Of a digit. The paper has 4.
+        Bits of a digit, from 1 to 11. The paper has 4.
     copies : bool, optional
-        Whether the elements that share the digit are copied before the next round ("radixSelect"),
-        or all are read again ("inplace radixSelect", which changes the elements in place: here they
-        are only read). By default the paper's rule: copies from 2**22 elements on.
+        True if the elements that share the digit are copied before the next round ("radixSelect");
+        False if all elements are read again ("inplace radixSelect", which changes the elements in
+        place: here they are only read). Default: the paper's rule, copies from 2**22 elements on.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
     Source: Alabi et al. 2012, section 2.2, algorithms 2 and 3. Reads: one for each digit.
 
     Rounds: at most 32 / bits or 64 / bits, on any data; one more if two neighbouring ranks have
-    different digits. Weak spot: data that share leading digits (``[1, 2]``) keep all elements for
-    many rounds; rounds are bounded all the same, and copying is what a copy of all costs.
+    different digits. Weak spot: if data share leading digits (``[1, 2]``), all elements stay in the
+    bracket for many rounds. The number of rounds is bounded all the same, and such a round with
+    copies copies all elements.
     """
 
     bits: int = 8

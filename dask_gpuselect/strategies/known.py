@@ -1,6 +1,7 @@
-"""What is known of one or two neighbouring order statistics, and how counts narrow it.
+"""Known facts about one or two neighbouring order statistics, and how counts narrow their bracket.
 
-Only integer counts move a bracket: rounding in a strategy's sums may cost rounds, never the answer.
+Only integer counts move a bracket: rounding in a strategy's sums may cost rounds, but never changes
+the answer.
 """
 
 from __future__ import annotations
@@ -16,29 +17,30 @@ from dask_gpuselect.strategies import probes
 
 
 class ContradictionError(Exception):
-    """A report contradicts an earlier one: the data have changed in between."""
+    """Raised if a report contradicts an earlier one: the data have changed in between."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A bracket of the elements of the ranks `first` and `last`.
+    """Bracket of the elements of the ranks `first` and `last`.
 
     Parameters
     ----------
     first, last : int
-        Ranks, 0-based; the same, or neighbours.
+        Ranks, 0-based; equal, or neighbours.
     n : int
-        Valid elements.
+        Number of valid elements.
     lo, hi : int
         Keys. Both elements lie strictly between them, unless they are found.
     before, inside : int
-        How many elements are up to `lo`, and strictly between `lo` and `hi`.
+        Number of elements up to `lo`, and strictly between `lo` and `hi`.
     dtype : dtype
         A `keys.selection_dtype`.
     lower, upper : int or None
-        The keys of both elements when they are found.
+        Keys of the two elements once they are found.
     is_proven : bool
-        Whether one report alone has shown that. Several do where nothing has changed in between.
+        True if a single report proves them. Several reports do so only if the data have not changed
+        in between.
     """
 
     first: int
@@ -55,7 +57,7 @@ class Known:
 
     @classmethod
     def at_first(cls, first: int, last: int, n: int, dtype: np.dtype[Any]) -> Self:
-        """Before anything is known."""
+        """Make the bracket of all elements, before anything is known."""
         assert 0 <= first <= last <= first + 1
         assert last < n
         least, largest = extreme_keys(dtype)
@@ -67,21 +69,21 @@ class Known:
 
     @property
     def least(self) -> int:
-        """The least key that an element inside may have."""
+        """Least key that an element inside may have."""
         return key_at(self.lo + 1, self.dtype)
 
     @property
     def largest(self) -> int:
-        """The largest key that an element inside may have. No `hi` is behind an unused key."""
+        """Largest key that an element inside may have. No `hi` is behind an unused key."""
         return self.hi - 1
 
     @property
     def target(self) -> float:
-        """How many elements are up to a value between the wanted ones, or half of one."""
+        """Number of elements up to a value between the wanted ones, or up to the middle of one."""
         return (self.first + self.last + 1) / 2
 
     def told(self, probe: probes.Measure, report: probes.Report) -> Known:
-        """What is known when a report has been told as well."""
+        """Update the known facts by a report."""
         if isinstance(report, probes.ExtentReport):
             self._check(report.n_valid)
             return self._told_of_extremes(report.least, report.largest)
@@ -129,7 +131,7 @@ class Known:
         return self._narrowed(*edges, before, int(upto[j]), is_alone=True)
 
     def bins_of(self, report: probes.BinsReport) -> tuple[int, int]:
-        """The bins of the wanted elements."""
+        """Find the bins of the wanted elements."""
         upto = report.n_before + np.cumsum(report.counts)
         i, j = (int(np.searchsorted(upto, rank, side="right")) for rank in (self.first, self.last))
         return i, j
@@ -137,8 +139,10 @@ class Known:
     def _narrowed(
         self, lo: int, hi: int, before: int, upto: int, *, is_alone: bool = False
     ) -> Known:
-        """With a bracket that is at least as narrow; `upto` elements are below `hi`. `is_alone` if
-        one report says all of this."""
+        """Narrow the bracket, which never gets wider; `upto` elements are below `hi`.
+
+        `is_alone` is True if a single report says all of this.
+        """
         is_alone = is_alone and self.lo <= lo and hi <= self.hi
         if lo < self.lo:
             lo, before = self.lo, self.before
@@ -164,21 +168,21 @@ class Known:
             raise ContradictionError
 
     def _check_counts(self, lo: int, hi: int, before: int, upto: int) -> None:
-        """A narrower bracket holds no more on either side than the wider one did."""
+        """Check that a narrower bracket has no more elements on either side than the wider one."""
         if before < self.before or upto > self.before + self.inside:
             raise ContradictionError
 
 
 @dataclass(frozen=True)
 class Sorting:
-    """How candidates are brought in order.
+    """Settings for ordering the candidates.
 
     Parameters
     ----------
     is_whole : bool
-        Whether all of them are sorted; otherwise the wanted ones are selected.
+        True if all candidates are sorted; otherwise the wanted ones are selected.
     sub_array : int
-        By a bitonic network of sub-arrays of so many elements; 0: by the fastest sort there is.
+        Size of the sub-arrays that a bitonic network sorts; 0 for the fastest sort.
     """
 
     is_whole: bool
@@ -189,7 +193,7 @@ SELECT, SORT = Sorting(is_whole=False), Sorting(is_whole=True)
 
 
 class Reply(NamedTuple):
-    """What a strategy is sent: what is known by now, and the report on what it proposed."""
+    """Reply to a probe: what is known by now, and the report on the probe."""
 
     known: Known
     report: Any
@@ -199,30 +203,32 @@ Search = Generator[probes.Probe, Reply, None]
 
 
 class Strategy(Protocol):
-    """The interface of a selection method, for `order_statistic`.
+    """Interface of a selection method, for `order_statistic`.
 
-    A strategy proposes what to measure next, from what is known; the same known facts make it
-    propose the same again. It is not told the elements, and does not have to prove anything: when
-    it ends, or has used up its rounds, what it leaves inside the bracket is gathered and sorted, or
-    found by the default engine if that is too much to gather.
+    A strategy proposes what to measure next, from what is known. Given the same facts, it must
+    propose the same probes. It does not receive the elements, and need not prove anything. When it
+    ends, or has used all its rounds, the elements left in the bracket are gathered and sorted. If
+    they are too many to gather, the default engine finds the answer.
     """
 
     @property
     def opening(self) -> probes.Measure | None:
-        """What to measure first, whatever is wanted; None: nothing."""
+        """Probe to begin with, whatever is wanted; None for no probe."""
 
     @property
     def rounds(self) -> int:
-        """Measurements at most, the opening among them."""
+        """Largest number of measurements, including the opening."""
 
     @property
     def sort_below(self) -> int:
-        """So few elements inside are gathered and sorted at once."""
+        """Number of elements in the bracket up to which the search ends, and they are gathered."""
 
     @property
     def sorts(self) -> Sorting:
-        """How candidates are brought in order."""
+        """Settings for ordering the gathered elements."""
 
     def search(self, reply: Reply) -> Search:
-        """Propose probes; each ``yield`` gives what is known after it. Not called again once the
-        wanted elements are found."""
+        """Propose probes; each ``yield`` returns what is known after the probe.
+
+        It is not resumed once the wanted elements are found.
+        """

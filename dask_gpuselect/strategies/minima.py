@@ -1,4 +1,4 @@
-"""The minimum of the objective by its values alone: golden section, and Brent's method."""
+"""Minimization of the objective by its values alone: golden section, and Brent's method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOLDEN = (3 - math.sqrt(5)) / 2
 
 @dataclass(frozen=True)
 class _Objective:
-    """The objective of equation (2) of Beliakov 2011, its weights by `Known.target`."""
+    """Objective of equation (2) of Beliakov 2011, with weights by `Known.target`."""
 
     space: Space
 
@@ -27,13 +27,15 @@ class _Objective:
         return first, last
 
     def may_be_at(self, c: float, known: Known) -> bool:
-        """Whether the wanted elements may lie there. Where they do not, nothing is learnt."""
+        """Return whether the wanted elements may lie at a coordinate; else a probe is useless."""
         first, last = self.ends(known)
         return first <= c <= last
 
     def at(self, c: float, known: Known) -> Generator[Probe, Reply, tuple[float, float, Known]]:
-        """Measure it near a coordinate, inside the bracket: the coordinate of that element, the
-        value, and what is known."""
+        """Measure the objective near a coordinate, at an element inside the bracket.
+
+        Returns the coordinate of that element, the value, and what is known.
+        """
         pivot = self.space.nearest(c, known.dtype, known.lo, known.hi)
         known, report = yield Points((pivot,), self.space)
         n, target = known.n, known.target
@@ -43,22 +45,24 @@ class _Objective:
 
 @dataclass(frozen=True)
 class GoldenSection(OnePivot):
-    """Golden section: of two inner points, the interval keeps that with the smaller objective.
+    """Golden section: of two inner points, the one with the smaller objective stays inside.
 
     Parameters
     ----------
     space : {"value", "key", "log"}
-        Of the objective and of the section.
+        Scale of the objective and of the section.
     iterations : int
-        Points at most.
+        Largest number of points.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
     Source: Beliakov 2011, sections III and V.B. Reads: one for the extremes, one for each point.
 
-    The counts at each point narrow the proven bracket beside, to which values of the objective,
-    which are rounded, know no way: where the next point lies outside it, the section starts anew on
-    the bracket. As of `Bisection`, outliers cost rounds by value, and not by key.
+    Counts at each point narrow the proven bracket, independently of the rounded values of the
+    objective. If the next point lies outside the bracket, the section starts anew inside it. As
+    with `Bisection`, outliers cost rounds by value, but not by key.
     """
 
     def search(self, reply: Reply) -> Search:
@@ -92,9 +96,11 @@ class BrentMinimize(OnePivot):
     Parameters
     ----------
     space : {"value", "key", "log"}
-        Of the objective and its argument.
+        Scale of the objective and its argument.
     iterations : int
-        Points at most.
+        Largest number of points.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
@@ -102,10 +108,10 @@ class BrentMinimize(OnePivot):
     method is that of Brent 1973 (*Algorithms for Minimization without Derivatives*, chapter 5).
     Reads: one for the extremes, one for each point.
 
-    Weak spot of the paper: between an outlier and the bulk the objective is a line, which has no
-    parabola, so that the method falls back to golden section (section V.D and figure 5). By key
-    there is no such stretch. The counts prove the bracket; the method starts anew on it where the
-    next point would lie outside.
+    Weak spot of the paper: between an outlier and the bulk of the data the objective is a line,
+    through which there is no parabola. So the method falls back to golden section (section V.D and
+    figure 5). By key there is no such stretch. The counts prove the bracket; the method starts anew
+    inside it if the next point would lie outside.
     """
 
     def search(self, reply: Reply) -> Search:
@@ -114,14 +120,14 @@ class BrentMinimize(OnePivot):
         while True:
             a, b = objective.ends(known)
             x, fx, known = yield from objective.at(a + GOLDEN * (b - a), known)
-            w, fw, v, fv = x, fx, x, fx  # the second best point, and the one before
+            w, fw, v, fv = x, fx, x, fx  # the second best point, and the third
             step = before = 0.0
             while a <= x <= b:
                 step, before = _parabolic((x, fx), (w, fw), (v, fv), a, b, before, step)
                 if not objective.may_be_at(x + step, known):
                     break
                 u, fu, known = yield from objective.at(x + step, known)
-                if u == x:  # elements lie further apart than the step: the middle of the bracket
+                if u == x:  # elements are farther apart than the step: start anew in the bracket
                     break
                 if fu <= fx:
                     a, b = (x, b) if u >= x else (a, x)
@@ -143,8 +149,11 @@ def _parabolic(
     before: float,
     step: float,
 ) -> tuple[float, float]:
-    """The next step from the best point, and the one that it is measured by: to the vertex, if that
-    lies inside and the steps shrink, else into the larger part."""
+    """Choose the next step from the best point, and the step to compare the following one with.
+
+    The step leads to the vertex of the parabola if that lies inside and the steps shrink. Otherwise
+    it leads into the larger part.
+    """
     (x, fx), (w, fw), (v, fv) = best, second, third
     r, q = (x - w) * (fx - fv), (x - v) * (fx - fw)
     p, q = (x - v) * q - (x - w) * r, 2 * (q - r)

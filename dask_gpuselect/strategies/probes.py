@@ -1,10 +1,10 @@
-"""What a strategy can ask of the data in one read, and what comes back.
+"""Probes: questions of a strategy to the data in one read, and their reports.
 
 A `Probe` is what a strategy proposes: pivots, bins, or a few elements drawn at random. Each chunk
-answers with a `Report`, and the reports of all chunks merge into one. Counts are int64 and exact,
-and they alone move a bracket; sums are float64, and only suggest the next pivot.
+answers with a `Report`, and the reports of all chunks are merged into one. Counts are int64 and
+exact, and only they move a bracket. Sums are float64, and only suggest the next pivot.
 
-Elements are told by their ordered keys (`dask_gpuselect.maths.keys`), as Python integers.
+Elements are represented by their ordered keys (`dask_gpuselect.maths.keys`), as Python integers.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from dask_gpuselect.strategies.spaces import VALUE, Space
 
 KeyArray = NDArray[np.uint64]
 
-NO_KEY_BELOW = -1  # stands for the largest of no elements
+NO_KEY_BELOW = -1  # largest key if there are no elements
 
 
 def no_key_above(dtype: np.dtype[Any]) -> int:
-    """Stands for the least of no elements."""
+    """Return a key that stands for the least of no elements."""
     return extreme_keys(dtype)[1] + 1
 
 
-# --- What is asked --------------------------------------------------------------------------------
+# --- Probes ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The least and the largest element, and the total of all coordinates, by value or by key."""
+    """Probe of the least and the largest element, and the total of all coordinates in a space."""
 
     space: Space
 
 
 @dataclass(frozen=True)
 class Points:
-    """Counts at pivots, the elements next to each, and how far all others are from it.
+    """Probe of counts at pivots, of neighbouring elements, and of distances of all others.
 
     Parameters
     ----------
     keys : tuple of int
         The pivots, ascending and distinct.
     space : Space or None
-        Where distances are measured; None: they are not wanted.
+        Scale on which distances are measured; None if they are not wanted.
     """
 
     keys: tuple[int, ...]
@@ -59,7 +59,7 @@ class Points:
 
 @dataclass(frozen=True)
 class KeyBins:
-    """Counts in bins of equally many keys: bin i holds the keys from ``origin + (i << shift)``.
+    """Probe of counts in bins of equally many keys: bin i begins at key ``origin + (i << shift)``.
 
     `shift` is less than the bits of a key.
     """
@@ -69,13 +69,13 @@ class KeyBins:
     n_bins: int
 
     def edge(self, i: int) -> int:
-        """The first key of bin i, or behind the last one."""
+        """Return the first key of bin i, or the key behind the last bin."""
         return self.origin + (i << self.shift)
 
 
 @dataclass(frozen=True)
 class LinearBins:
-    """Counts in bins of values that are equally wide, of the elements between two keys.
+    """Probe of counts in bins of equally wide ranges of values, of the elements between two keys.
 
     The bin of an element x is ``floor((x - start) * slope)`` in float64, and at most the last
     (Alabi et al. 2012, equation 1). Both operations round, but never out of order.
@@ -85,10 +85,11 @@ class LinearBins:
     lo, hi : int
         Keys of the first and the last element that is binned.
     start : float
-        The value of `lo`.
+        Value of `lo`.
     slope : float
-        Bins for a difference of 1; finite and positive.
+        Number of bins for a difference of 1; finite and positive.
     n_bins : int
+        Number of bins.
     dtype : dtype
         A `selection_dtype`.
     """
@@ -101,7 +102,7 @@ class LinearBins:
     dtype: np.dtype[Any]
 
     def edge(self, i: int) -> int:
-        """The least key whose element would be in bin i or a later one, or behind `hi`."""
+        """Find the least key whose element would be in bin i or later, or the key behind `hi`."""
         first, last = self.lo, self.hi + 1
         while first < last:
             middle = (first + last) // 2
@@ -118,16 +119,16 @@ class LinearBins:
 
 @dataclass(frozen=True)
 class Draw:
-    """Some elements at hashed places, of those strictly between two keys.
+    """Probe of elements at hashed places that lie strictly between two keys.
 
     Parameters
     ----------
     lo, hi : int
         Keys.
     size : int
-        How many places are looked at; perhaps fewer elements come.
+        Number of places that are read; fewer elements may be found.
     turn : int
-        Other places for every number.
+        Number of the draw: each one has other places.
     """
 
     lo: int
@@ -138,8 +139,11 @@ class Draw:
 
 @dataclass(frozen=True)
 class Copy:
-    """From here on only what is inside the bracket is wanted: a plain array is copied there. No
-    report comes, and the chunks of a dask array stay as they are."""
+    """Statement that from here on only the elements inside the bracket are wanted.
+
+    They are copied out of a plain array. There is no report, and the chunks of a dask array stay as
+    they are.
+    """
 
 
 Bins = KeyBins | LinearBins
@@ -147,17 +151,17 @@ Measure = Extent | Points | KeyBins | LinearBins | Draw
 Probe = Measure | Copy
 
 
-# --- What comes back ------------------------------------------------------------------------------
+# --- Reports --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Report:
-    """What every report says of the elements that were read, but for `Drawn`.
+    """Base of reports: numbers of the elements that were read. They are 0 in `Drawn`.
 
     Parameters
     ----------
     n_valid, n_missing : int
-        How many elements, and how many NaN or NaT.
+        Number of valid elements, and of NaN or NaT.
     """
 
     n_valid: int
@@ -165,7 +169,7 @@ class Report:
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The report of all chunks together."""
+        """Merge the reports of all chunks."""
         names = [field.name for field in fields(cls)]
         columns = {name: [getattr(part, name) for part in parts] for name in names}
         with np.errstate(over="ignore", invalid="ignore"):
@@ -174,7 +178,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ExtentReport(Report):
-    """`Extent`'s: keys, and the total of all coordinates."""
+    """Report on `Extent`: keys, and the total of all coordinates."""
 
     least: int
     largest: int
@@ -183,17 +187,18 @@ class ExtentReport(Report):
 
 @dataclass(frozen=True, eq=False)
 class PointsReport(Report):
-    """`Points`'s, a number for each pivot.
+    """Report on `Points`, with an entry for each pivot.
 
     Parameters
     ----------
     below, upto : ndarray of int64
-        How many elements are < and <= the pivot.
+        Number of elements that are < and <= the pivot.
     previous, next : tuple of int
         Keys of the largest element < the pivot and the least > it; `NO_KEY_BELOW` and
         `no_key_above` where there is none.
     low, high : ndarray of float64
-        Distances to the pivot of all elements below, and above. 0 if they were not asked for.
+        Sum of the distances to the pivot of all elements below, and above. 0 if they are not
+        wanted.
     """
 
     below: IntArray
@@ -206,7 +211,7 @@ class PointsReport(Report):
 
 @dataclass(frozen=True, eq=False)
 class BinsReport(Report):
-    """That of `KeyBins` and `LinearBins`: elements before the first bin, and in each."""
+    """Report on `KeyBins` or `LinearBins`: number of elements before the first bin, and in each."""
 
     n_before: int
     counts: IntArray
@@ -214,7 +219,10 @@ class BinsReport(Report):
 
 @dataclass(frozen=True, eq=False)
 class Drawn(Report):
-    """`Draw`'s: keys, in any order. It has looked at few elements, so its counts are 0."""
+    """Report on `Draw`: keys, in any order.
+
+    Its counts are 0, because only few elements were read.
+    """
 
     keys: KeyArray
 
@@ -231,4 +239,4 @@ MERGED: Mapping[str, Callable[..., Any]] = {
     "keys": np.concatenate,
     **dict.fromkeys(("below", "upto", "low", "high", "counts"), partial(np.sum, axis=0)),
 }
-"""How what several chunks report becomes one, by its name; all else is summed."""
+"""Functions that merge the fields of several chunks' reports, by name; other fields are summed."""

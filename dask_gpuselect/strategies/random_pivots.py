@@ -1,4 +1,4 @@
-"""Pivots that are drawn at random: two about the wanted rank, or one after the other."""
+"""Selection by random pivots: two around the wanted rank, or one after the other."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from dask_gpuselect.strategies.known import SELECT, Known, Reply, Search, Sortin
 from dask_gpuselect.strategies.probes import Copy, Draw, KeyArray, Points
 
 SIGMA = 1.6448536269514722
-"""Standard deviations of a normal on each side of 0.9 of it."""
+"""Distance from the mean, in standard deviations, that covers 0.9 of a normal distribution."""
 
 
 @dataclass(frozen=True)
 class Randomized:
-    """Randomized selection: a random sample chooses two pivots around the wanted rank.
+    """Randomized selection: a random sample gives two pivots around the wanted rank.
 
     Parameters
     ----------
     size : int, default 2**14
-        Of the sample.
+        Size of the sample.
     sigma : float
-        Width of the bracket on each side, in standard deviations of the binomial; by default that
-        of the probability 0.9.
+        Width of the bracket on each side, in standard deviations of the binomial distribution.
+        Default: for a probability of 0.9.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
     Source: Monroe et al. 2011 as Alabi et al. 2012 describe it, section 5.2, with their ``p_k =
-    0.9``. Reads: of each round one, but for the sample; on a miss the sample is drawn again inside
-    what is left, and the bracket twice as wide.
+    0.9``. Reads: one for each round, apart from the sample. On a miss, another sample is drawn from
+    the part with the rank, and the bracket is twice as wide.
 
-    Weak spot: a miss, once in ten times, makes times vary (figure 12). The counts find it, and the
-    part that holds the rank is searched in the same way.
+    Weak spot: a miss, once in ten times, makes times vary (figure 12). The counts notice it, and
+    the part that has the rank is searched in the same way.
     """
 
     size: int = 1 << 14
@@ -42,7 +44,7 @@ class Randomized:
     sort_below: int = 0
     sorts: Sorting = SELECT
     opening: None = None
-    rounds = 8  # four brackets
+    rounds = 8  # four samples, and a bracket by each
 
     def search(self, reply: Reply) -> Search:
         known, width = reply.known, self.sigma
@@ -54,12 +56,12 @@ class Randomized:
             lo, hi = pivots[0], pivots[-1]
             known, _ = yield Points(pivots)
             if known.lo >= lo and known.hi <= hi:
-                return  # a hit: what is between them is sorted
+                return  # a hit: the elements between them are gathered and sorted
             width *= 2
 
 
 def _about(known: Known, drawn: KeyArray, sigma: float) -> tuple[int, ...]:
-    """The one or two elements of a sorted sample about the wanted rank."""
+    """Choose one or two elements of a sorted sample around the wanted rank."""
     size = len(drawn)
     if size == 0:
         return ()
@@ -77,19 +79,21 @@ class Quickselect:
     Parameters
     ----------
     drawn : int, default 1024
-        Elements that are drawn at once: the pivots are those of them that lie in the bracket.
+        Number of elements that are drawn together: those in the bracket are the next pivots.
     iterations : int, default 64
-        Pivots at most.
+        Largest number of pivots.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
-    Source: Hoare 1961, "Find", as of Beliakov 2011, section II, and Alabi et al. 2012, section 1.1
-    (the version that partitions all elements in parallel, of footnote 1). Of plain arrays the side
-    is copied, so that the reads shrink from round to round: about 3 in all, as if of the whole. The
-    chunks of dask arrays stay, and each pivot takes a load.
+    Source: Hoare 1961, "Find", as in Beliakov 2011, section II, and Alabi et al. 2012, section 1.1
+    (the version that partitions all elements in parallel, of footnote 1). With plain arrays the
+    side is copied, so that the reads shrink from round to round: together they are about 3 reads of
+    the whole. The chunks of dask arrays stay, and each pivot takes a read.
 
-    Weak spot: bad pivots. They are hashed places, which no data can foresee but those made for it;
-    what is left after all iterations is found otherwise.
+    Weak spot: bad pivots. They are hashed places, which only data made for them can foresee. If
+    elements are left after all iterations, the answer is found otherwise.
     """
 
     drawn: int = 1024
@@ -100,7 +104,7 @@ class Quickselect:
 
     @property
     def rounds(self) -> int:
-        return self.iterations + 8  # and the drawings
+        return self.iterations + 8  # and the draws
 
     def search(self, reply: Reply) -> Search:
         known = reply.known
@@ -108,7 +112,8 @@ class Quickselect:
             known, sample = yield Draw(known.lo, known.hi, self.drawn, turn)
             if not len(sample.keys):
                 return
-            # They come chunk by chunk, and so in order if the data are.
+            # Sampled keys come chunk by chunk, so they ascend if the data do: choose pivots in
+            # random order.
             for pivot in np.random.default_rng(turn).permutation(sample.keys).tolist():
                 if known.lo < pivot < known.hi:
                     known, _ = yield Points((pivot,))

@@ -1,4 +1,4 @@
-"""The root of the subgradient: bisection, and Brent's method."""
+"""Root of the subgradient: bisection, and Brent's method."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from dask_gpuselect.strategies.probes import Extent, Points
 from dask_gpuselect.strategies.spaces import VALUE, Space
 
 MOST_ITERATIONS = 64
-"""Pivots: as many as bisection between keys of 64 bits needs. By value it may take 2,098."""
+"""Largest number of pivots: as many as bisection between keys of 64 bits needs.
+
+By value it may need 2,098.
+"""
 
 
 def space_of(name: spaces.Name, known: Known) -> Space:
-    """The space of that name for some data, whose extremes are known."""
+    """Return the space of that name for data whose extremes are known."""
     least = known.least
     if name == "log":
         return Space("log", float(spaces.element(least, known.dtype)))
@@ -23,7 +26,7 @@ def space_of(name: spaces.Name, known: Known) -> Space:
 
 @dataclass(frozen=True)
 class OnePivot:
-    """What the methods of one pivot a round have in common: they begin with the extremes."""
+    """Base of the methods with one pivot in each round: they begin with the extremes."""
 
     space: spaces.Name = "value"
     iterations: int = MOST_ITERATIONS
@@ -43,17 +46,19 @@ class Bisection(OnePivot):
     Parameters
     ----------
     space : {"key", "value", "log"}
-        Where the middle is taken.
+        Scale on which the middle is taken.
     iterations : int
-        Pivots at most.
+        Largest number of pivots.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
-    Source: Beliakov 2011, section III ("we adapted the classical bisection method"). There it is by
-    value, so that one outlier costs as many rounds as its logarithm (section V.D): by key a bracket
-    of b bits is one element after b rounds, whatever the data.
+    Source: Beliakov 2011, section III ("we adapted the classical bisection method"). The paper
+    bisects by value, so that one outlier costs as many rounds as its logarithm (section V.D). By
+    key a bracket of b bits is one element after b rounds, whatever the data.
 
-    Each round also tells the elements next to the pivot, so the search ends as soon as no other
+    Each round also finds the elements next to the pivot. So the search ends as soon as no other
     element lies between a pivot and a wanted one. Reads: one for the extremes, one for each pivot.
     """
 
@@ -69,7 +74,7 @@ class Bisection(OnePivot):
 
 
 def _middle(a: float, b: float) -> float:
-    """NaN between infinities of both signs: then the middle key is taken."""
+    """Compute the middle; NaN between -inf and inf, for which the middle key is taken."""
     return a / 2 + b / 2
 
 
@@ -80,9 +85,12 @@ class BrentRoot(OnePivot):
     Parameters
     ----------
     space : {"value", "key", "log"}
-        Of the argument. The function is the number of elements up to it, less that wanted.
+        Scale of the argument. The function is the number of elements up to it, less the wanted
+        number.
     iterations : int
-        Pivots at most.
+        Largest number of pivots.
+    sort_below, sorts
+        See `Strategy`.
 
     Notes
     -----
@@ -92,7 +100,7 @@ class BrentRoot(OnePivot):
 
     Weak spot of the paper: one outlier of 1e9 makes the function flat over nearly all of its range,
     so that the method bisects (section V.D). By key there is no such range. The count is exact, and
-    each round's neighbours end the search as in `Bisection`.
+    the neighbours of each pivot end the search as in `Bisection`.
     """
 
     def search(self, reply: Reply) -> Search:
@@ -106,7 +114,7 @@ class BrentRoot(OnePivot):
             if (fb > 0) == (fc > 0):  # the root lies between b and c
                 c, fc = a, fa
                 step = before = b - a
-            if abs(fc) < abs(fb):  # b is the best, a the one before
+            if abs(fc) < abs(fb):  # b must be the best, and a the one before
                 a, b, c = b, c, b
                 fa, fb, fc = fb, fc, fb
             half = c / 2 - b / 2
@@ -129,7 +137,7 @@ def _brent_step(
     before: float,
     step: float,
 ) -> tuple[float, float]:
-    """The last step and the next: interpolated if that is good enough, else half of the bracket."""
+    """Return the last step and the next one: interpolated if that is good enough, else halved."""
     if abs(fa) <= abs(fb) or fb == 0 or fa == 0:
         return half, half
     s = fb / fa

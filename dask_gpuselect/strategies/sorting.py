@@ -1,4 +1,4 @@
-"""Sorting everything, and taking the element at the rank."""
+"""Selection by sorting everything, and taking the element at the rank."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ SUB_ARRAYS = tuple(1 << i for i in range(6, 13))
 class SortAndChoose:
     """Sort all elements, and choose the one with the wanted rank.
 
+    Parameters
+    ----------
+    sorts, sort_below
+        See `Strategy`.
+
     Notes
     -----
     Source: Alabi et al. 2012, section 2.1, algorithm 1 (sort&choose); "radix sort on GPU" of
-    Beliakov 2011, tables I and II. NumPy's sort, or CuPy's, which is a radix sort. No round, and a
-    copy of all elements. A dask array too large to gather is left to the default engine.
+    Beliakov 2011, tables I and II. The sort is NumPy's, or CuPy's, which is a radix sort. It takes
+    no round, and a copy of all elements. If a dask array is too large to gather, the default engine
+    finds the answer.
     """
 
     sorts: Sorting = SORT
@@ -27,7 +33,7 @@ class SortAndChoose:
 
     def search(self, reply: Reply) -> Search:
         return
-        yield  # makes it a generator
+        yield  # makes this a generator
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,17 @@ class BitonicMerge:
     Parameters
     ----------
     sub_array : int, default 2048
-        Elements of each, a power of two from 64 to 4096; those of table 2 are 256 to 2048.
+        Number of elements of each, a power of two from 64 to 4096. In table 2 they are 256 to 2048.
+    sort_below
+        See `Strategy`.
 
     Notes
     -----
     Source: Alyafi & Khalid, section 4.1: sub-arrays are sorted in shared memory, by a block of
-    threads each. Weak spot: merging there is sequential, one element at a time; here all threads
-    merge pairs of runs, each finding by binary search where its part begins. No round, and a copy
-    of all elements. A dask array too large to gather is left to the default engine.
+    threads each. Weak spot: the paper merges sequentially, one element at a time. Here all threads
+    merge pairs of runs, and each finds by binary search where its part begins. It takes no round,
+    and a copy of all elements. If a dask array is too large to gather, the default engine finds the
+    answer.
     """
 
     sub_array: int = 2048

@@ -1,4 +1,4 @@
-"""Where distances between elements are measured: by value, by their keys, or by a logarithm."""
+"""Scales on which distances between elements are measured: by value, by key, or by a logarithm."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ NAMES: tuple[Name, ...] = ("value", "key", "log")
 
 @dataclass(frozen=True)
 class Space:
-    """A coordinate, in float64, that grows with the elements.
+    """Scale of elements: a coordinate, in float64, that grows with the elements.
 
-    An increasing transform of the data changes no order statistic, but how far elements seem from
-    each other, and so how fast a method converges (Beliakov 2011, section V.D).
+    An increasing transform of the data changes no order statistic. But it changes how far elements
+    seem to be from each other, and so how fast a method converges (Beliakov 2011, section V.D).
 
     Parameters
     ----------
     name : {"value", "key", "log"}
-        The element itself; its ordered key, in which no element is far from the others; the paper's
+        The element itself; its ordered key, by which no element is far from the others; the paper's
         ``log(1 + x - x_(1))``.
     origin : int or float
-        The key, or for "log" the value, from which coordinates count. 0 for "value".
+        Key, or for "log" value, from which coordinates count. 0 for "value".
     """
 
     name: Name
     origin: int | float = 0
 
     def coordinate(self, key: int, dtype: np.dtype[Any]) -> float:
-        """Of the element with this key."""
+        """Compute the coordinate of the element with a key."""
         if self.name == "key":
             return float(key - int(self.origin))
         value = float(element(key, dtype))
@@ -46,10 +46,11 @@ class Space:
             return float(np.log1p(np.float64(value) - self.origin))
 
     def nearest(self, coordinate: float, dtype: np.dtype[Any], lo: int, hi: int) -> int:
-        """The key of an element near a coordinate, strictly between two keys that have one between.
+        """Find the key of an element near a coordinate, strictly between two keys.
 
-        The middle one if the coordinate is not finite, because sums or differences have overflowed,
-        or tells the elements there not apart: else an end of the bracket is tried again and again.
+        There must be a key between them. The middle one is returned if the coordinate is not
+        finite, because sums or differences have overflowed. It is also returned if both ends have
+        the same coordinate: otherwise an end of the bracket would be tried again and again.
         """
         first, last = key_at(lo + 1, dtype), hi - 1
         tells = self.coordinate(first, dtype) < self.coordinate(last, dtype)
@@ -58,7 +59,7 @@ class Space:
         return key_at(min(max(self._key(coordinate, dtype), first), last), dtype)
 
     def _key(self, coordinate: float, dtype: np.dtype[Any]) -> int:
-        """Of the element there, up to the rounding of what makes coordinates."""
+        """Find the key of the element at a coordinate, up to rounding."""
         if self.name == "key":
             return int(self.origin) + int(coordinate)
         with np.errstate(over="ignore"):
@@ -72,15 +73,15 @@ class Space:
         return int(to_keys(np.array([min(math.floor(whole), ends.max)], dtype))[0])
 
 
-# Each round in a dask graph runs its search from the beginning again.
+# Cached because each round in a dask graph runs its search from the beginning again.
 @lru_cache(maxsize=1 << 14)
 def element(key: int, dtype: np.dtype[Any]) -> Any:
-    """The element of this key, of `keys.selection_dtype`."""
+    """Return the element of a key, in its `keys.selection_dtype`."""
     return from_keys(np.array([key], np.uint64), dtype)[0]
 
 
 def coordinates(space: Space, values: NDArray[Any], keys: NDArray[np.uint64]) -> NDArray[Any]:
-    """Of many elements, which are given by value and by key."""
+    """Compute the coordinates of many elements, which are given by value and by key."""
     if space.name == "key":
         origin = np.uint64(int(space.origin))
         ahead, behind = keys - origin, origin - keys

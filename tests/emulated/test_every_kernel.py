@@ -114,6 +114,7 @@ STARTS = {
     "test_strategies[kelley]": "extent point",
     "test_strategies[radix]": "count",
     "test_strategies[bitonic_merge]": "bitonic merge",
+    "test_lanes_with_companions": "blank reach",
     "test_neighbours": "near",
     "test_windows[40-f4]": "windows",
     "test_what_other_modules_hold_to_a_reference": "guess locate rows sets",
@@ -169,6 +170,21 @@ def test_all_elements(asked: str, name: str) -> None:
 
 def test_sorted_at_once() -> None:
     assert_as_numpy(sort, make("some nan", "f4", N))
+
+
+def test_lanes_with_companions() -> None:
+    """Of lanes with a mask, and of lanes with weights."""
+    values, mask = normal(2400).reshape(60, 40), uniform(2400).reshape(60, 40) > 0.2
+    values[3, 5] = np.nan
+    weights, how = uniform(60), {"axis": 0, "method": "inverted_cdf"}
+    for x in (values, values.T.copy().T):
+        assert_as_numpy(lambda x: nanquantile(x, Q, axis=0, where=of_kind(mask, x)), x)
+        assert_as_numpy(lambda x: nanquantile(x, Q, weights=of_kind(weights, x), **how), x)
+
+
+def of_kind(array: Any, like: Any) -> Any:
+    """The array as one of the kind of another."""
+    return CUPY.asarray(array) if isinstance(like, CUPY.array_type) else array
 
 
 @pytest.mark.parametrize("dtype", ["f2", "i2", "u1", "i8"])

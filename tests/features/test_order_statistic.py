@@ -157,7 +157,7 @@ def test_k_of_an_array_of_unknown_size(strategy: str | None) -> None:
 def test_strategies_that_are_none(ask: Callable[[Any, Any], Any]) -> None:
     for a in both():
         with pytest.raises(
-            ValueError, match="no strategy 'quick': there are kelley, bisection, .*mer"
+            ValueError, match="unknown strategy 'quick': use one of kelley, bisection, .*mer"
         ):
             ask(a, "quick")
         for wrong in (3, Radix, object()):

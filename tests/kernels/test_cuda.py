@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from dask_gpuselect.kernels.cuda.source import (
     SPANS,
     SPANS_ARE,
     STATIC,
+    WEIGHTS_ARE,
     Defined,
     box_kernel,
     choose_memory,
@@ -39,6 +41,7 @@ from dask_gpuselect.kernels.cuda.source import (
     long_lane_kernel,
     most_selected,
     n_slots,
+    reach_kernel,
     row_sums,
     select_memory,
     sizes_for,
@@ -136,19 +139,22 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
-    *("residuals.cu", "lower_sets.cu", "windows.cu"),
+    *("residuals.cu", "lower_sets.cu", "windows.cu", "weighed_lanes.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
 )
 MADE: dict[str, tuple[Defined, ...]] = {
     "tally": OF_SPANS,
+    "tally_placed": ((("SPANS_ARE", SPANS_ARE["any"]),),),
     "gather_and_sum": OF_SPANS,
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
 }
 """What else kernels are made for."""
-MASKED = {"choose", "classify", "tally", "sample", "moments", "gather_and_sum"}
+MASKED = {
+    *("choose", "classify", "tally", "tally_placed", "sample", "moments", "gather_and_sum"),
+}
 
 
 def made_for(name: str, dtype: str) -> list[Defined]:
@@ -189,6 +195,31 @@ def test_kernels_of_rows_and_of_lower_sets_compile(dtype: str, arch: str) -> Non
     assert row_sums(MOST_PARAMETERS) == 66
     for name in kernels("lower_sets.cu") if dtype == "f8" else ():
         compiled(name, dtype, arch)
+
+
+@needs_nvrtc
+@pytest.mark.few(1)
+@pytest.mark.parametrize("arch", ["sm_75", "the newest"])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
+def test_kernels_of_weighted_lanes_compile(dtype: str, arch: str) -> None:
+    for (threads, lanes), kind in itertools.product(((256, 256), (1024, 8)), WEIGHTS_ARE.values()):
+        made = ("REACH_THREADS", threads), ("A_BLOCK", lanes), ("WEIGHTS_ARE", kind)
+        for side_by_side in (0, 1):
+            compiled("reach_lanes", dtype, arch, (*made, ("SIDE_BY_SIDE", side_by_side)))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("are_shared", [True, False])
+def test_weighted_lanes_fit_a_block(dtype: str, are_shared: bool) -> None:
+    for shared in SHARED.values():
+        for n in (1, 24, 365, 3650, 10_000, 40_000):
+            kernel = reach_kernel(np.dtype(dtype), n, shared, are_shared=are_shared)
+            if kernel is None:
+                assert n * np.dtype(dtype).itemsize > shared // 4
+                continue
+            assert kernel.shared <= shared
+            assert kernel.threads % kernel.lanes == 0
+            assert (kernel.weights == "of lanes") != are_shared
 
 
 @needs_nvrtc

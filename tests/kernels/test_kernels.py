@@ -293,6 +293,22 @@ def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
 
 @each(CPU, CUDA)
 @pytest.mark.parametrize("name", ["normal", "some nan", "half tied"])
+def test_tally_of_runs_of_cells(kernel: Kernel, name: str) -> None:
+    """Of several cells side by side, with others around them: one run of them, or two."""
+    values = make(name, "f4", 70_000)
+    ends = np.unique(valid(values)[::5000])
+    for runs in ([slice(3, 7)], [slice(0, 2)], [slice(5, None)], [slice(2, 4), slice(6, 9)]):
+        wanted = np.zeros(len(ends) + 1, np.bool_)
+        for run in runs:
+            wanted[run] = True
+        brackets = Brackets(ends, wanted)
+        expected = reference.tally(values, brackets, values.size)
+        found = kernel.tally(values, brackets, values.size)
+        assert_tally_is_right(found, expected, values.dtype)
+
+
+@each(CPU, CUDA)
+@pytest.mark.parametrize("name", ["normal", "some nan", "half tied"])
 @pytest.mark.parametrize("n_ends", [1023, 1024, 1025, 3000])
 def test_tally_at_more_ends_than_are_counted_at_once(
     kernel: Kernel, name: str, n_ends: int

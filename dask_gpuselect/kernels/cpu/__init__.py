@@ -1,1 +1,1 @@
-"""What happens to a NumPy chunk, compiled by Numba. Importing this package compiles nothing."""
+"""Kernels for NumPy chunks, compiled by Numba. Importing this package compiles nothing."""

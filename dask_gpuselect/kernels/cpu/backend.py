@@ -1,4 +1,4 @@
-"""The kernels for NumPy chunks by purpose: their own, and the reference where there are none."""
+"""The kernels for NumPy chunks by purpose: compiled ones, or else those of the reference."""
 
 from dataclasses import replace
 

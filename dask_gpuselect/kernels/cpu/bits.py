@@ -1,4 +1,4 @@
-"""Bits of words, and words as floats: what kernels call for single instructions."""
+"""Single machine instructions for kernels: counts and positions of bits, words as floats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_gpuselect.kernels.compiling import by_types, intrinsic, types
 
 @by_types
 def as_floats(words: Any) -> Any:
-    """View words as the floats of their size; those that have none as they are."""
+    """View unsigned words as the floats of their size, or as they are if there are none."""
     if words.dtype == types.uint64:
         return lambda words: words.view(np.float64)
     if words.dtype == types.uint32:
@@ -20,7 +20,7 @@ def as_floats(words: Any) -> Any:
 
 
 def _count_bits(context: Any, word: Any) -> Any:
-    """Count the bits of a word that are set, by one instruction."""
+    """Count the set bits of a word by one instruction."""
     del context, word
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -31,7 +31,7 @@ def _count_bits(context: Any, word: Any) -> Any:
 
 
 def _find_first_bit(context: Any, word: Any) -> Any:
-    """Find the lowest bit of a word that is set, by one instruction."""
+    """Find the lowest set bit of a word by one instruction."""
     del context, word
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -43,7 +43,7 @@ def _find_first_bit(context: Any, word: Any) -> Any:
 
 
 def _find_last_bit(context: Any, word: Any) -> Any:
-    """Find the highest bit of a word that is set, by two instructions."""
+    """Find the highest set bit of a word by two instructions."""
     del context, word
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -57,20 +57,20 @@ def _find_last_bit(context: Any, word: Any) -> Any:
 
 @by_types
 def n_bits(word: Any) -> Any:
-    """Count the bits of a word that are set."""
+    """Count the set bits of a word."""
     count = intrinsic(_count_bits)
     return lambda word: count(word)
 
 
 @by_types
 def first_bit(word: Any) -> Any:
-    """Find the lowest bit of a word that is set, of one that is not 0."""
+    """Find the lowest set bit of a word that is not 0."""
     find = intrinsic(_find_first_bit)
     return lambda word: find(word)
 
 
 @by_types
 def last_bit(word: Any) -> Any:
-    """Find the highest bit of a word that is set, of one that is not 0."""
+    """Find the highest set bit of a word that is not 0."""
     find = intrinsic(_find_last_bit)
     return lambda word: find(word)

@@ -1,8 +1,8 @@
 """Load 1 of NumPy chunks: counts and sums of the cells between pivots, compiled by Numba.
 
 Every element is classified among the pivots by a `tree`. 1e8 float64 in 10 chunks on 2 threads take
-0.33 s at 2,047 pivots whatever the distribution (constant: 0.16 s); a table linear in value took
-0.3 s on a normal and 8.6 s on a lognormal, a binary search of each element 2.6 s.
+0.33 s at 2,047 pivots whatever the distribution (constant data: 0.16 s). A lookup table linear in
+value took 0.3 s on normal and 8.6 s on lognormal data, a binary search for each element 2.6 s.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import even_positions, heavy_cells
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 
-SORT_AT_MOST = 8192  # below this many elements sorting the chunk is as fast as classifying it
+SORT_AT_MOST = 8192  # up to this many elements, sorting the chunk is as fast as classifying it
 OVERSAMPLING = 16  # sampled elements for each pivot: cells then vary by a quarter of their size
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
 
 
 @until_compiled(reference.cuts)
 def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
-    """The cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
+    """Measure the cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
 
-    Reads the chunk once. Scratch: about 100 bytes for each pivot; as much as the heavy cells hold
-    where the sample missed the distribution (which hashed positions make unlikely on any data).
+    Reads the chunk once. Scratch: about 100 bytes for each pivot, and the elements of heavy cells.
+    Cells are heavy where the sample missed the distribution, which hashed positions make unlikely.
     """
     if values.size <= SORT_AT_MOST:
         ordered, n_missing = _sort_valid(values)
@@ -54,7 +54,7 @@ def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
     )
     with np.errstate(over="ignore", invalid="ignore"):
         distance = distance[::2] + distance[1::2]
-    total[0] -= n_missing  # NaN compares as if below all pivots
+    total[0] -= n_missing  # NaN is counted as if it were below all pivots
     upto = np.cumsum(total[: len(pivots)])
     below = upto - equal[: len(pivots)]
     distance = distance[: len(pivots)]
@@ -64,9 +64,9 @@ def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
 
 
 def _sample_pivots(values: NDArray[Any], n_pivots: int) -> NDArray[Any]:
-    """About `n_pivots` distinct pivots, at even steps through a sorted sample of the chunk."""
-    # The tree has 2**levels - 1 nodes: use them all. A level more than there are pivots wanted for
-    # takes 10 % more time (1e7 float64: 62 ms with 2,047, 68 ms with 4,095).
+    """Choose about `n_pivots` distinct pivots at even steps through a sorted sample."""
+    # The tree has 2**levels - 1 nodes: use all of them. One more level than the pivots need takes
+    # 10 % more time (1e7 float64: 62 ms with 2,047 pivots, 68 ms with 4,095).
     n_pivots = (1 << ((n_pivots + 1).bit_length() - 1)) - 1
     n_sampled = min(OVERSAMPLING * (n_pivots + 1), values.size)
     ordered = np.sort(sample(values, n_sampled))
@@ -90,7 +90,8 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
         parts.append(replace(within, below=within.below + start, upto=within.upto + start))
         taken += size
     merged = Cuts.merge(parts)
-    # A heavy cell now ends at the last of its own pivots, and nothing is left to the old end.
+    # The pivot at the end of a heavy cell now follows the last of the cell's own pivots, and there
+    # is no element between the two.
     merged.distance[heavy[heavy < len(sampled.pivots)]] = 0.0
     order = np.argsort(merged.pivots)
     n_missing = int(sampled.n_missing[0])
@@ -107,7 +108,7 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
 def _gather_cells(
     pivots: NDArray[Any], cells: IntArray, values: NDArray[Any], size: int
 ) -> NDArray[Any]:
-    """The elements of some open cells between the pivots."""
+    """Gather the elements of some open cells between the pivots."""
     gathered = tally(values, brackets_of_cells(pivots, cells), size)
     if gathered is None:
         raise RuntimeError(CHANGED)
@@ -121,7 +122,7 @@ CHANGED = (
 
 
 def brackets_of_cells(pivots: NDArray[Any], cells: IntArray) -> Brackets:
-    """Brackets of which the candidates are the elements of some open cells between the pivots."""
+    """Return brackets whose candidates are the elements of some open cells between the pivots."""
     around = np.unique(np.concatenate([cells - 1, cells]))
     around = around[(around >= 0) & (around < len(pivots))]
     wanted = np.zeros(len(around) + 1, np.bool_)
@@ -130,7 +131,7 @@ def brackets_of_cells(pivots: NDArray[Any], cells: IntArray) -> Brackets:
 
 
 def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """The elements that are no NaN, ascending, and the number of those that are."""
+    """Sort the valid elements; return them and the number of NaN."""
     ordered = np.sort(values)  # NaN last
     n_valid = len(ordered)
     if ordered.dtype.kind == "f" and n_valid and np.isnan(ordered[-1]):
@@ -139,8 +140,7 @@ def _sort_valid(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
 
 
 def cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts:
-    """The cuts at even steps through sorted elements, the first and last of them among the
-    pivots."""
+    """Measure cuts at even steps through sorted elements, from the first to the last."""
     positions = even_positions(len(ordered), n_pivots)
     n = len(positions)
     pivots, distance = np.empty(n, ordered.dtype), np.empty(n)
@@ -157,15 +157,17 @@ def cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts
     )
 
 
-# Kernels are given the arrays that they write to: those that they make themselves, and what they do
-# to a whole array at once, take Numba a third of the time that a kernel takes to compile.
+# Kernels get the arrays that they write to as arguments. Allocating arrays inside them, and
+# operations on whole arrays, would take Numba a third of a kernel's compile time.
 
 
 def _measure_sorted(
     x: Any, positions: Any, pivots: Any, below: Any, upto: Any, distance: Any
 ) -> Any:
-    """Pivots, below, upto and distance of the distinct elements at ascending positions of the
-    sorted x, and how many these are."""
+    """Measure the distinct elements at ascending positions of the sorted x; return their number.
+
+    Writes pivots, below, upto and distance.
+    """
     m = 0
     k = 0  # elements up to the pivots so far
     for position in positions:
@@ -195,12 +197,14 @@ def _classify(
     distance: Any,
     cell: Any,
 ) -> Any:
-    """Count and sum the cells of x: elements in (pivot before, pivot], those equal to it,
-    distances to it; and count NaN.
+    """Count and sum the cells of x, and count NaN.
 
-    There are two counts and distances for each cell, side by side, for even and odd elements: on
-    constant data each addition would wait for the one before. A word counts all elements in its low
-    half and the equal ones in its high half: one addition for both.
+    A cell is (previous pivot, pivot]. Of each, the kernel counts the elements and those equal to
+    the pivot, and sums the distances to the pivot.
+
+    There are two counts and distances for each cell, side by side, for even and odd elements: with
+    one, each addition would wait for the one before on constant data. A word counts all elements in
+    its lower half and the equal ones in its upper half, so that one addition does both.
     """
     leaf = np.uint32(pivots.size)
     n_missing = 0

@@ -1,16 +1,16 @@
-"""The nearest rows of NumPy chunks: compiled by Numba, by differences alone.
+"""The nearest rows of NumPy chunks: compiled by Numba, from differences only.
 
-Pinned to the reference, `distances`, by one shared test.
+One shared test compares it with the reference, `distances`.
 
-There is no matrix multiplication here, and so no cancellation. A subtraction and a fused product
-and sum for each feature, in registers of two queries and four features, take as long as what BLAS
-makes of the product alone up to about 50 features, and the rest is done while the distances are in
-the cache: see "Nearest neighbours" in asv_bench/measured/neighbors.md. BLAS has threads of its own
-besides, which dask's threads then wait for.
+There is no matrix multiplication here, and so no cancellation. Up to about 50 features, one
+subtraction and one fused multiply-add for each feature, in registers for two queries and four
+features, take as long as BLAS takes for the product alone. The rest is done while the distances are
+in the cache: see "Nearest neighbours" in asv_bench/measured/neighbors.md. BLAS would also start
+threads of its own, for which dask's threads then wait.
 
 These sums are only compared with a threshold. Their relative error is less than ``(p + 3) 2**-53``,
-where p is the number of features, whether products are fused or not; what is not proven to be too
-far is taken again in the order and with the roundings of the reference.
+where p is the number of features, whether products are fused or not. Rows that are not proven to be
+too far are computed again in the order and with the roundings of the reference.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.compiling import Types, called_by_kernels, called_with, compiles, types
 from dask_gpuselect.maths.nearest import DOWN, LARGE, NORMAL, SMALL, TINY, UP, Nearest
 
-MOST_ROWS = 256  # of a tile: 512 take as long, 1,024 1.2 to 2 times as long
+MOST_ROWS = 256  # rows of a tile: 512 take as long, 1,024 take 1.2 to 2 times as long
 LEAST_ROWS = 16
-TILE_FEATURES = 1 << 16  # elements of a tile's rows: 512 KiB, half a core's cache
-GROUP = 2  # queries that a tile is read for at once
-STOP_EVERY = 16  # features after which a tile may be found too far
+TILE_FEATURES = 1 << 16  # elements of a tile: 512 KiB of float64, half of a core's cache
+GROUP = 2  # queries that share each read of a tile
+STOP_EVERY = 16  # features after which a tile may be given up as too far
 UNIT = 2.0**-53
 
 
 def nearest(
     rows: NDArray[Any], queries: NDArray[np.float64], k: int, tile_elements: int = 0
 ) -> Nearest:
-    """The nearest rows of every query; see `reference.distances.nearest`. Tiles have at most 512
-    elements, whatever `tile_elements` allows."""
+    """Find the nearest rows of every query; see `reference.distances.nearest`.
+
+    `tile_elements` is ignored: tiles have at most `TILE_FEATURES` elements, or `LEAST_ROWS` rows.
+    """
     del tile_elements
     native = rows.dtype.newbyteorder("=")
     native = np.dtype(np.float32) if native == np.float16 else native  # Numba does not know float16
@@ -52,7 +54,7 @@ def nearest(
 
 
 def nearest_in_place(rows: NDArray[Any], queries: Any, k: int, tile_elements: int = 0) -> Nearest:
-    """`nearest`, of queries anywhere."""
+    """Find the nearest rows of queries that may be on any device; see `nearest`."""
     return nearest(rows, to_host(queries).astype(np.float64, copy=False), k, tile_elements)
 
 
@@ -60,8 +62,11 @@ def nearest_in_place(rows: NDArray[Any], queries: Any, k: int, tile_elements: in
 
 
 def _search(rows: Any, queries: Any, tile: Any, level: Any, squared: Any, index: Any) -> Any:
-    """Each query has a heap, whose top is the furthest of its nearest rows so far: the threshold
-    that further rows are compared with. They come in ascending order: an equal one is no nearer."""
+    """Search all rows for every query, by a heap of its nearest rows so far.
+
+    The top of the heap is the furthest of them: the threshold for further rows. Rows come in
+    ascending order, so an equally distant one is no nearer.
+    """
     n, p = rows.shape
     n_queries, k = level.shape
     sums, spare = np.empty((GROUP, tile.shape[1])), np.empty(tile.shape[1])
@@ -71,7 +76,7 @@ def _search(rows: Any, queries: Any, tile: Any, level: Any, squared: Any, index:
             for f in range(p):
                 tile[f, j] = np.float64(rows[start + j, f])
         for i in range(0, n_queries, GROUP):
-            # A last one without another is paired with itself.
+            # The last query of an odd number is paired with itself.
             two = min(i + 1, n_queries - 1)
             sums_two = sums[1] if two > i else spare
             near = _threshold(level[i, 0], squared[i, 0], start >= k, p)
@@ -87,7 +92,7 @@ def _search(rows: Any, queries: Any, tile: Any, level: Any, squared: Any, index:
 
 @called_by_kernels
 def _threshold(level: Any, squared: Any, is_full: Any, p: Any) -> Any:
-    """A row whose sum is not at least this may be nearer; NaN if any row may."""
+    """Return the sum from which on a row cannot be nearer; NaN if any row may be."""
     if not is_full or level == LARGE:
         return np.nan
     if level == SMALL and squared == 0:
@@ -100,10 +105,11 @@ def _threshold(level: Any, squared: Any, is_full: Any, p: Any) -> Any:
 def _measure(
     tile: Any, m: Any, one: Any, two: Any, near: Any, near_two: Any, sums: Any, sums_two: Any
 ) -> Any:
-    """The squared distances of two queries to the rows of a tile, to the accuracy that is stated
-    above; whether any may be near enough.
+    """Sum the squared distances of two queries to the rows of a tile; return whether any is near.
 
-    A partial sum is never more than the whole, so that all may be found too far before the end.
+    "Near" is what may be nearer than the threshold; the accuracy is that of the module's docstring.
+    A partial sum never exceeds the whole one, so that a tile may be given up before its last
+    features.
     """
     p = one.size
     for j in range(m):
@@ -178,7 +184,7 @@ def _take(
 
 @called_by_kernels
 def _key(row: Any, query: Any) -> Any:
-    """The level and the square by which a row is compared; see `Nearest`."""
+    """Return the level and the scaled square by which a row is compared; see `Nearest`."""
     total = 0.0
     for f in range(query.size):
         d = np.float64(row[f]) - query[f]
@@ -194,7 +200,7 @@ def _key(row: Any, query: Any) -> Any:
     return (SMALL if is_small else LARGE), total
 
 
-# --- A heap of the nearest, the furthest of them at its top
+# A heap of the nearest rows, with the furthest of them at its top
 
 
 @called_by_kernels
@@ -215,7 +221,7 @@ def _swap(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
 
 @called_by_kernels
 def _push(level: Any, squared: Any, index: Any, n: Any, lev: Any, sq: Any, row: Any) -> Any:
-    """Add one to a heap of `n`."""
+    """Add a row to a heap of `n` rows."""
     level[n], squared[n], index[n] = lev, sq, row
     place = n
     while place > 0:
@@ -228,7 +234,7 @@ def _push(level: Any, squared: Any, index: Any, n: Any, lev: Any, sq: Any, row: 
 
 @called_by_kernels
 def _sink(level: Any, squared: Any, index: Any, n: Any) -> Any:
-    """Let the top of a heap of `n` sink to its place."""
+    """Move the top of a heap of `n` rows down to its place."""
     place = 0
     while True:
         child = 2 * place + 1
@@ -244,7 +250,7 @@ def _sink(level: Any, squared: Any, index: Any, n: Any) -> Any:
 
 @called_by_kernels
 def _sort(level: Any, squared: Any, index: Any) -> Any:
-    """The heap in ascending order."""
+    """Sort a heap in ascending order."""
     for n in range(level.size - 1, 0, -1):
         _swap(level, squared, index, 0, n)
         _sink(level, squared, index, n)

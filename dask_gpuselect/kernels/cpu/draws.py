@@ -1,4 +1,4 @@
-"""Elements at hashed places, compiled by Numba."""
+"""Elements at hashed places of a chunk, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.reference import sampling as reference
 
 @until_compiled(reference.sample)
 def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
-    """Valid elements at `size` hashed places; see `reference.sampling.sample`."""
+    """Draw valid elements at `size` hashed places; see `reference.sampling.sample`."""
     drawn = np.empty(size, values.dtype)
     _compiled(_sample, values.dtype)(values, drawn)
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
@@ -37,7 +37,7 @@ def _sample(x: Any, drawn: Any) -> None:
 
 @called_by_kernels
 def sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
-    """A hashed place in stretch i of `n_sampled` equal stretches of n elements."""
+    """Return a hashed place in stretch i of `n_sampled` equal stretches of n elements."""
     start = i * n // n_sampled
     length = (i + 1) * n // n_sampled - start
     return start + np.int64(hashed(np.uint64(salt + i)) % np.uint64(length))
@@ -45,7 +45,7 @@ def sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
 
 @called_by_kernels
 def hashed(i: Any) -> Any:
-    """SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random."""
+    """Hash an integer by SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random."""
     i = i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     i = (i ^ (i >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     i = (i ^ (i >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

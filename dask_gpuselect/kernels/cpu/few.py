@@ -1,10 +1,10 @@
 """Lanes of few elements: many of them side by side, sorted by one network of exchanges.
 
-A call for each lane takes as long as sorting it. Instead the first elements of some thousand lanes
-are one row of a table, their second elements the next, and each exchange of a sorting network is
-one minimum and one maximum of two rows. NumPy does these for every dtype, as many elements at once
-as the processor can, so nothing is compiled. Only the exchanges that the wanted ranks depend on
-are made: none for lanes of one element, one for the median of two.
+A function call for each lane would take as long as sorting it. Instead the first elements of some
+thousand lanes are one row of a table, their second elements the next, and each exchange of a
+sorting network is one minimum and one maximum of two rows. NumPy does these for every dtype with
+vector instructions, so nothing is compiled. Only the exchanges that the wanted ranks depend on are
+made: none for lanes of one element, one for the median of two.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join,
 TILE = 1 << 18  # bytes of lanes that are sorted together
 
 MOST = {1: 64, 2: 32, 4: 12, 8: 7}
-"""Elements of a lane, by their size: more are sorted faster one lane after the other. Float64 takes
-4 ns an element of lanes of four and 9 of lanes of eight, for 14 and 7.5 by a sort for each."""
+"""Largest number of elements of a lane that is sorted here, by the size of an element in bytes.
+Longer lanes are sorted faster one by one. Float64 takes 4 ns an element in lanes of four and 9 in
+lanes of eight; a sort for each lane takes 14 and 7.5."""
 
 Row = NDArray[Any]
 
 
 def is_few(parts: Sequence[NDArray[Any]]) -> bool:
-    """Whether lanes have so few elements that they are best sorted here."""
+    """Return whether lanes have so few elements that they are best sorted here."""
     n = sum(part.shape[-1] for part in parts)
     return 0 < n <= MOST[parts[0].dtype.itemsize] and math.prod(parts[0].shape[:-1]) > 0
 
 
 def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[Any]:
-    """The answers for every lane, ``(n_answers, n_lanes)``: tile by tile, for the arithmetic that
-    makes answers of elements takes longer than selecting them if it leaves the cache."""
+    """Answer a question for every lane, ``(n_answers, n_lanes)``.
+
+    This goes tile by tile: the arithmetic that turns elements into answers takes longer than
+    selecting them if its arrays do not fit in the cache.
+    """
     parts = [part for part in parts if part.shape[-1]]
     shape = parts[0].shape[:-1]
     answers = np.empty((question.n_answers, math.prod(shape)), question.dtype)
@@ -58,7 +62,7 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[
 
 
 def _answer_itself(values: NDArray[Any], question: LaneOrder, answers: NDArray[Any]) -> None:
-    """The answers for lanes of one element each, NaN and NaT too: that element, in one pass."""
+    """Answer a question for lanes of one element each by that element, NaN and NaT included."""
     if values.dtype.kind == "f":
         np.add(values, 0.0, out=answers[0], casting="unsafe")  # +0.0 for -0.0
     else:
@@ -69,7 +73,7 @@ def _answer_itself(values: NDArray[Any], question: LaneOrder, answers: NDArray[A
 
 
 def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every lane; see `reference.lanes.lanes`."""
+    """Find the elements of some ranks in every lane; see `reference.lanes.lanes`."""
     return join(
         [
             replace(found, lower=found.lower.copy(), upper=found.upper.copy())
@@ -79,14 +83,17 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
 
 
 def _found_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
-    """What is found in the next lanes, in C order: in memory that the next are found in."""
+    """Find the elements of some ranks, tile by tile in C order.
+
+    Each result may use the memory of the one before.
+    """
     wanted = _Wanted.of(sum(part.shape[-1] for part in parts), ranks)
     for table in _tiles(parts):
         yield _found(table, wanted, ranks)
 
 
 def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """Tables of sorted lanes; see `reference.lanes.sorted_lanes`."""
+    """Yield tables of sorted lanes; see `reference.lanes.sorted_lanes`."""
     for table in _tiles(parts):
         table, n_missing = _without_missing(table)
         n = len(table)
@@ -99,8 +106,10 @@ def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
 
 
 class _Wanted(NamedTuple):
-    """What is looked for in lanes that miss nothing: the two ranks of each answer, whether they are
-    the same, and the network for these ranks."""
+    """The two ranks of each answer in lanes without missing elements, and the network for them.
+
+    `is_same` is True if both ranks of every answer are equal.
+    """
 
     lower: IntArray
     upper: IntArray
@@ -125,7 +134,7 @@ def _found(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
         return Lanes(first, second, n_valid, none)
     ordered = np.stack(_exchanged(table, exchanges(n, tuple(range(n)))))
     first, second = ordered[wanted.lower], ordered[wanted.upper]
-    # Lanes that miss something have ranks of their own.
+    # Lanes with missing elements have other ranks.
     touched = np.flatnonzero(n_missing)
     n_valid = n - n_missing
     for found, own in zip((first, second), ranks_of_each(n_valid[touched], ranks), strict=True):
@@ -134,7 +143,7 @@ def _found(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
 
 
 def _stacked(rows: Sequence[Row], places: IntArray, like: NDArray[Any]) -> NDArray[Any]:
-    """Some of the rows as a table, a view of the only one."""
+    """Return some of the rows as a table; a view if it is a single row."""
     if len(places) == 1:
         only: NDArray[Any] = rows[places[0]][None]
         return only
@@ -144,12 +153,15 @@ def _stacked(rows: Sequence[Row], places: IntArray, like: NDArray[Any]) -> NDArr
     return table
 
 
-# --- What is missing ------------------------------------------------------------------------------
+# --- Missing elements -----------------------------------------------------------------------------
 
 
 def _without_missing(table: NDArray[Any]) -> tuple[NDArray[Any], IntArray | None]:
-    """The table with the largest value for each NaN and NaT, which no rank that is asked for
-    reaches, and how many of them each lane has; None if there are none."""
+    """Replace each NaN and NaT by the largest value, and count them in each lane.
+
+    The wanted ranks are below those of the replaced elements. The counts are None if none is
+    missing.
+    """
     if table.dtype.kind not in "fMm":
         return table, None
     is_missing = np.isnan(table)
@@ -170,8 +182,10 @@ def _missing_of(dtype: np.dtype[Any]) -> Any:
 
 
 class Exchange(NamedTuple):
-    """Two rows of which the lesser elements go to the first, the greater to the second; and whether
-    each of the two is needed."""
+    """An exchange of two rows: the lesser elements go to the first, the greater to the second.
+
+    The flags tell which of the two results is needed.
+    """
 
     first: int
     second: int
@@ -181,8 +195,11 @@ class Exchange(NamedTuple):
 
 @lru_cache(maxsize=256)
 def exchanges(n: int, wanted: tuple[int, ...]) -> tuple[Exchange, ...]:
-    """Those that put the elements of the wanted ranks among n in their places: Batcher's merge
-    exchange (Knuth, volume 3, algorithm 5.2.2M) without what nothing wanted depends on."""
+    """Return the exchanges that put the elements of the wanted ranks among n in their places.
+
+    These are Batcher's merge exchange (Knuth, volume 3, algorithm 5.2.2M) without the exchanges
+    that no wanted rank depends on.
+    """
     needed = set(wanted)
     kept = []
     for first, second in reversed(list(_merge_exchange(n))):
@@ -208,8 +225,10 @@ def _merge_exchange(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _exchanged(table: NDArray[Any], network: Sequence[Exchange]) -> list[Row]:
-    """The rows of a table after the exchanges: they are in its memory, in any order, and in one row
-    more."""
+    """Apply the exchanges to the rows of a table, and return the rows in order.
+
+    They lie in the table's memory, in any order, and in one additional row.
+    """
     if table.dtype.kind in "Mm":
         return [row.view(table.dtype) for row in _exchanged(table.view(np.int64), network)]
     rows = list(table)
@@ -231,11 +250,11 @@ def _exchanged(table: NDArray[Any], network: Sequence[Exchange]) -> list[Row]:
 
 
 def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """All lanes in tables with a column for each, the next in the memory of the one before."""
+    """Yield all lanes as tables with one column per lane, all in the same memory."""
     shape = parts[0].shape[:-1]
     parts = [part for part in parts if part.shape[-1]]
     n, dtype = sum(part.shape[-1] for part in parts), parts[0].dtype
-    most = TILE // max(n * dtype.itemsize, 4)  # for answers are float64
+    most = TILE // max(n * dtype.itemsize, 4)  # at least 4 bytes: answers are float64
     memory = np.empty(min(most, math.prod(shape)) * n, dtype)
     for place in slabs(shape, most):
         slab = parts[0][place].shape[:-1]
@@ -249,7 +268,7 @@ def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
 
 
 def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...]]:
-    """Indices that divide an array into slabs of at most `most` elements, in C order."""
+    """Yield indices that divide an array into slabs of at most `most` elements, in C order."""
     axis, inner = len(shape), 1
     while axis > 0 and inner * shape[axis - 1] <= most:
         axis -= 1

@@ -17,26 +17,29 @@ from dask_gpuselect.kernels.compiling import (
 )
 
 MASK = (1 << 64) - 1
-STATES = 1024  # each takes every so many words: enough for NumPy to mix them in one call
+STATES = 1024  # states that take words in turn: enough for NumPy to mix them in one call
 LAST = 8
-PIECE = 1 << 15  # elements that are summed at a time: with their scratch, they stay in a cache
+PIECE = 1 << 15  # elements that are summed at a time: they and their scratch stay in a cache
 # The odd constants of Steele, Lea and Flood's SplitMix64 (2014), and 2**64 divided by the golden
 # ratio.
 ODD, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-MOST_IN_TURN = 32  # arrays, of which NumPy's iterators take 32 or 64
+MOST_IN_TURN = 32  # arrays; NumPy's iterators take 32, or 64 in later versions
 
 Words = NDArray[np.uint64]
 
 
 def mixed_in(start: int, chunk: NDArray[Any]) -> int:
-    """64 bits that a number and the bytes of a chunk, in C order, have a part in: by states that
-    take a word in turn; then the states, of which each eighth is joined."""
+    """Return 64 bits that depend on a number and on all bytes of a chunk, in C order.
+
+    States take the words in turn. Then every eighth state is joined by xor, and the eight results
+    are mixed one after the other.
+    """
     given = np.require(chunk, requirements=["C", "A"]).reshape(-1).view(np.uint8)
     n_words = len(given) // 8
     states = _first_states(start, min(STATES, max(n_words, 1)))
     _mix(given[: 8 * n_words].view(np.uint64), states)
-    # States are mixed well before they are joined: as they are, changes of the highest bits of two
-    # elements undid each other now and then.
+    # States are hashed before they are combined: otherwise changes of the highest bits of two
+    # elements now and then cancelled.
     ended = np.zeros(-(-len(states) // LAST) * LAST, np.uint64)
     ended[: len(states)] = _mixed_each(states)
     states = np.bitwise_xor.reduce(ended.reshape(-1, LAST), axis=0)
@@ -46,31 +49,32 @@ def mixed_in(start: int, chunk: NDArray[Any]) -> int:
     return found
 
 
-begun = mixed_in  # they are never on their way
+begun = mixed_in  # on the host, a fingerprint is always finished
 ended = list
 
 
 def summed(start: int, columns: Sequence[NDArray[Any]]) -> int:
-    """64 bits that a number has a part in, and the elements of some arrays: those at the same place
-    together, whatever place that is.
+    """Return 64 bits that depend on a number and on the elements of some arrays, in any order.
+
+    The elements at the same place of all arrays are hashed together; the place itself is not.
 
     Parameters
     ----------
     columns : sequence of ndarray
-        At least one, of one shape, and of unsigned integers.
+        At least one array of unsigned integers; all have one shape.
     """
     return mixed((start ^ _sum(columns)) & MASK)
 
 
 def mixed(word: int) -> int:
-    """A word all of whose bits depend on all bits of another: SplitMix64's last step."""
+    """Hash a word by the last step of SplitMix64: every bit depends on all bits of the word."""
     word = ((word ^ (word >> 30)) * FIRST) & MASK
     word = ((word ^ (word >> 27)) * SECOND) & MASK
     return word ^ (word >> 31)
 
 
 def _mixed_each(words: Words) -> Words:
-    """`mixed` of each."""
+    """Hash each word as `mixed` does."""
     for shift, factor in ((30, FIRST), (27, SECOND)):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
     return words ^ (words >> np.uint64(31))
@@ -85,7 +89,7 @@ def _word(number: int) -> np.uint64:
 
 
 def _mix_by_numpy(words: Words, states: Words) -> None:
-    """See `_mix_words`."""
+    """Mix words into states by NumPy; see `_mix_words`."""
     up, down, odd = np.uint64(29), np.uint64(35), np.uint64(ODD)
     for start in range(0, len(words), len(states)):
         some = states[: len(words) - start]
@@ -98,7 +102,7 @@ def _mix_by_numpy(words: Words, states: Words) -> None:
 
 @until_compiled(_mix_by_numpy)
 def _mix(words: Words, states: Words) -> None:
-    """Mix words into states, in place: each takes every so many of them, in turn."""
+    """Mix words into states in place: each state takes every n-th word, n being their number."""
     _compiled(_mix_words, words.dtype)(words, states)
 
 
@@ -108,7 +112,7 @@ def _compiled(words: types.Array, states: types.Array) -> Types:
 
 
 def _pieces(columns: Sequence[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
-    """All elements of some arrays of one shape, a few at a time, as contiguous arrays."""
+    """Yield all elements of some arrays of one shape, a few at a time, as contiguous arrays."""
     in_place = all(each.flags.c_contiguous and each.flags.aligned for each in columns)
     if in_place or len(columns) > MOST_IN_TURN:
         flat = [np.require(each, requirements=["C", "A"]).reshape(-1) for each in columns]
@@ -123,7 +127,7 @@ def _pieces(columns: Sequence[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
 
 
 def _sum_by_numpy(columns: Sequence[NDArray[Any]]) -> int:
-    """See `_sum`."""
+    """Sum the hashes of the elements at each place by NumPy; see `_sum`."""
     total = 0
     for piece in _pieces(columns):
         hashes = np.zeros(len(piece[0]), np.uint64)
@@ -135,7 +139,7 @@ def _sum_by_numpy(columns: Sequence[NDArray[Any]]) -> int:
 
 @until_compiled(_sum_by_numpy)
 def _sum(columns: Sequence[NDArray[Any]]) -> int:
-    """The sum of the hashes of the elements at each place, modulo 2**64."""
+    """Sum the hashes of the elements at each place, modulo 2**64."""
     n = len(columns)
     order = [_sum_alone] if n == 1 else [_hash_first, *[_hash_next] * (n - 2), _sum_last]
     first, *others = (
@@ -161,7 +165,7 @@ def _compiled_sums(words: types.Array, _: types.Array) -> Types:
 
 @called_by_kernels
 def _mixed_word(word: Any) -> Any:
-    """`mixed`."""
+    """Hash a word as `mixed` does."""
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
@@ -185,7 +189,7 @@ def _sum_last(words: Any, hashes: Any) -> Any:
 
 
 def _sum_alone(words: Any, hashes: Any) -> Any:
-    """`_sum_last` without hashes, which takes a quarter less."""
+    """Sum the hashes of a single array; a quarter faster than `_sum_last` with hashes of zero."""
     total = np.uint64(0)
     for i in range(words.size):
         total += _mixed_word(np.uint64(words[i]))
@@ -196,7 +200,7 @@ def _mix_words(words: Any, states: Any) -> None:
     up, down = np.uint64(29), np.uint64(35)
     odd = np.uint64(0x9E3779B97F4A7C15)
     for start in range(0, words.size, states.size):
-        run = words[start : start + states.size]  # whose places the compiler sees to be in order
+        run = words[start : start + states.size]  # contiguous, as the compiler sees
         for i in range(run.size):
             one = states[i] ^ run[i]
             states[i] = ((one << up) | (one >> down)) * odd

@@ -1,8 +1,7 @@
-"""Elements of groups in NumPy chunks: dealt out to their groups and sorted there, or looked up
-among the ends of their group, by kernels that Numba compiles.
+"""Elements of groups in NumPy chunks: distributed to their groups, and sorted or counted there.
 
-Dealing out takes as long with many groups as with few, but for the cache: of 1.6e7 float32 4 ns an
-element with 18 groups.
+Numba compiles the kernels. Apart from the cache, distributing takes as long with many groups as
+with few: 4 ns an element for 1.6e7 float32 in 18 groups.
 """
 
 from __future__ import annotations
@@ -43,18 +42,19 @@ __all__ = [
 Part = tuple[NDArray[Any], NDArray[np.int32]]
 Parts = Sequence[Part]
 
-# Groups of up to so many elements are sorted by the kernel, larger ones by NumPy's vectors, which
-# take a call for each group: of 16 float32 each in 14 ns an element, of 40 in 16, of 160 in 8.5.
+# Groups of up to this many elements are sorted by the kernel. Larger ones are sorted by NumPy's
+# vectorised sort, which needs a call for each group: 14 ns an element in groups of 16 float32, 16
+# in groups of 40, 8.5 in groups of 160.
 SHORT = 24
 
-PIECE = 1 << 20  # elements that NumPy counts at once, for it makes copies
+PIECE = 1 << 20  # elements that NumPy counts at a time, because it makes copies
 
-FEW_ENDS = 16  # of a group: all elements are compared with each; of more one is looked up
+FEW_ENDS = 16  # ends of a group up to which elements are compared with all of them
 
 
 @until_compiled(reference.cuts)
 def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
-    """See `reference.groups.cuts`."""
+    """Measure the cuts of every group; see `reference.groups.cuts`."""
     ordered, n_valid, n_missing = in_groups(parts, n_groups)
     groups = np.flatnonzero(n_valid + n_missing)
     n = n_valid[groups]
@@ -69,7 +69,7 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
 
 @until_compiled(reference.tally)
 def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
-    """See `reference.groups.tally`."""
+    """Tally every group at its brackets; see `reference.groups.tally`."""
     ordered, stops, _ = _dealt(parts, brackets.n_groups)
     at = ordered, stops, brackets.ends, brackets.first_end
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
@@ -83,12 +83,12 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
 
 @until_compiled(reference.elements)
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
-    """See `reference.groups.elements`."""
+    """Find the elements of some ranks in every group; see `reference.groups.elements`."""
     return elements_of_sorted(*in_groups(parts, n_groups), ranks)
 
 
 def value_counts(parts: Iterable[Part], n_groups: int, n_words: int) -> IntArray:
-    """See `reference.groups.value_counts`."""
+    """Count every value in every group; see `reference.groups.value_counts`."""
     table = np.zeros((n_groups, n_words), np.int64)
     for part in parts:
         words, codes = _ready(part)
@@ -109,9 +109,11 @@ def _count_into(table: IntArray, words: NDArray[Any], codes: NDArray[Any]) -> No
 
 @until_compiled(reference.places_in_groups)
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
-    """See `reference.groups.places_in_groups`: places are dealt out as elements are, and keep their
-    order. Of 4e6 codes in 70 ms, where a stable `argsort` takes 180 of 2,000 groups and 560 of
-    100,000."""
+    """Return the places of the elements of each group; see `reference.groups.places_in_groups`.
+
+    Places are distributed to the groups as elements are, and keep their order: 70 ms for 4e6 codes,
+    where a stable `argsort` takes 180 with 2,000 groups and 560 with 100,000.
+    """
     part = np.arange(len(codes)), codes.astype(np.int32, copy=False)
     ordered, stops, _ = _dealt([part], n_groups)
     return ordered, np.diff(stops, prepend=0)
@@ -119,14 +121,14 @@ def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntA
 
 @until_compiled(reference.sorted_in_groups)
 def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: int) -> NDArray[Any]:
-    """See `reference.groups.sorted_in_groups`."""
+    """Sort elements within their groups; see `reference.groups.sorted_in_groups`."""
     ordered, _, _ = in_groups([(values, codes)], n_groups)
     return ordered
 
 
 @until_compiled(reference.in_groups)
 def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
-    """See `reference.groups.in_groups`."""
+    """Sort the valid elements by group and value; see `reference.groups.in_groups`."""
     ordered, stops, n_missing = _dealt(parts, n_groups)
     n_valid = np.diff(stops, prepend=0)
     _compiled(_sort_short, ordered.dtype)(ordered, stops, np.empty(SHORT, ordered.dtype))
@@ -136,8 +138,10 @@ def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntA
 
 
 def _dealt(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
-    """The valid elements of some chunks, group by group in any order; where each group stops, and
-    how many elements of it are missing."""
+    """Collect the valid elements of some chunks group by group, in any order within a group.
+
+    Also returns where each group stops, and how many of its elements are missing.
+    """
     parts = [_ready(part) for part in parts]
     dtype = parts[0][0].dtype
     n_valid, n_missing = np.zeros((2, n_groups), np.int64)
@@ -152,13 +156,13 @@ def _dealt(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArra
 
 
 def _ready(part: Part) -> Part:
-    """Elements and codes as the kernels take them."""
+    """Return elements and codes as contiguous, aligned arrays, which the kernels need."""
     values, codes = part
     return np.require(values, requirements=["C", "A"]), np.require(codes, requirements=["C", "A"])
 
 
 def _count(values: Any, codes: Any, n_valid: Any, n_missing: Any) -> None:
-    """Of every group how many elements there are, and how many are missing."""
+    """Count the valid and the missing elements of every group."""
     for k in range(values.size):
         code = codes[k]
         if code >= 0:
@@ -169,7 +173,7 @@ def _count(values: Any, codes: Any, n_valid: Any, n_missing: Any) -> None:
 
 
 def _deal(values: Any, codes: Any, at: Any, ordered: Any) -> None:
-    """Put every element that is in a group to the others of it."""
+    """Write every valid element of a group behind the earlier ones of that group."""
     for k in range(values.size):
         code = codes[k]
         if code >= 0 and not is_missing(values[k]):
@@ -178,7 +182,7 @@ def _deal(values: Any, codes: Any, at: Any, ordered: Any) -> None:
 
 
 def _count_words(words: Any, codes: Any, table: Any) -> None:
-    """How often each word occurs in each group."""
+    """Count every word in each group."""
     for k in range(words.size):
         code = codes[k]
         if code >= 0:
@@ -186,7 +190,7 @@ def _count_words(words: Any, codes: Any, table: Any) -> None:
 
 
 def _sort_short(ordered: Any, stops: Any, some: Any) -> None:
-    """Sort every group of no more than `some` elements, by how many others each is behind."""
+    """Sort every group of at most ``some.size`` elements, by the number of those before each."""
     start = 0
     for stop in stops:
         if stop - start <= some.size:
@@ -206,8 +210,10 @@ def _sort_short(ordered: Any, stops: Any, some: Any) -> None:
 def _cut(
     ordered: Any, sizes: Any, counts: Any, n_pivots: Any, places: Any, below: Any, upto: Any
 ) -> int:
-    """Where the distinct pivots of each run are, and how many of its elements are below and up to
-    them. Returns how many pivots there are."""
+    """Find the distinct pivots of each run, and count the elements below and up to them.
+
+    Returns the number of pivots.
+    """
     found = 0
     start = np.int64(0)
     for run in range(sizes.size):
@@ -216,7 +222,7 @@ def _cut(
         whole = (n - 1) // steps
         rest = (n - 1) % steps
         before = found
-        reached = start  # behind all that equal the pivot before
+        reached = start  # first element greater than the previous pivot
         for j in range(counts[run]):
             at = start + j * whole + j * rest // steps
             if at < reached:
@@ -233,8 +239,10 @@ def _cut(
 
 
 def _count_at_ends(ordered: Any, stops: Any, ends: Any, first_end: Any, counts: Any) -> None:
-    """Count the elements of every group in its cells and at its ends: end by end, in loops that
-    vectorise, unless there are many."""
+    """Count the elements of every group in its cells and at its ends.
+
+    Few ends are compared one by one, in loops that vectorise; among many, elements are looked up.
+    """
     start = np.int64(0)
     for group in range(stops.size):
         some = ordered[start : stops[group]]
@@ -272,7 +280,7 @@ def _gather(
     candidates: Any,
     of_cells: Any,
 ) -> None:
-    """The elements of the wanted cells, which are those that have some."""
+    """Gather the elements of the wanted cells; only cells with elements are wanted."""
     found = 0
     start = np.int64(0)
     for group in range(stops.size):
@@ -291,8 +299,8 @@ def _gather(
         for end in range(first, last + 1):
             if not wanted[end + group]:
                 continue
-            # Without branches: half of the elements are above their group's median. There is
-            # room for one element more than are inside.
+            # Without branches: half of the elements are above their group's median. `candidates`
+            # has room for one element more than there are candidates.
             has_low, has_high = end > first, end < last
             low, high = ends[max(end - 1, 0)], ends[min(end, ends.size - 1)]
             begin = found

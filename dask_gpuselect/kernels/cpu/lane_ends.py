@@ -1,4 +1,4 @@
-"""What is beyond the bounds of sorted lanes, with weights or without, compiled by Numba."""
+"""Elements beyond the bounds of sorted lanes, weighted or not, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -42,15 +42,16 @@ from dask_gpuselect.maths.moments import Moments, RoundedMoments
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 SHORT = 100
-"""Elements up to which the sums of lanes are rounded lane by lane: box plots of lanes of 24 take 40
-ns an element, where exact sums of all lanes take 65. Of lanes of 365 these take 16, and not 31."""
+"""Length of lanes up to which sums are rounded lane by lane. Box plots of lanes of 24 elements take
+40 ns an element then, and 65 with exact sums of all lanes. Lanes of 365 take 31 ns that way, and 16
+with exact sums."""
 
 
 @until_compiled(lane_ends.ends_of_sorted)
 def ends_of_sorted(
     lanes: SortedLanes, bounds: Bounds, most: int, *, are_whole: bool = False
 ) -> LaneEnds:
-    """What is beyond the bounds of each lane; see `maths.lane_ends.ends_of_sorted`."""
+    """Collect the elements beyond the bounds of each lane; see `maths.lane_ends.ends_of_sorted`."""
     rows, n_valid = lanes.values, lanes.n_valid
     if lanes.weights is not None and lanes.weights.dtype.kind == "i":  # beyond 2**53
         return lane_ends.ends_of_sorted(lanes, bounds, most, are_whole=are_whole)
@@ -83,7 +84,7 @@ def _outermost(
     *,
     is_high: bool,
 ) -> Outermost:
-    """The elements at some places, and what they weigh."""
+    """Return the elements at some places, and their weights."""
     weights = None
     if lanes.weights is not None:
         own = lanes.weights[places]
@@ -93,7 +94,7 @@ def _outermost(
 
 
 def _places(kept: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
-    """The lanes and places of so many elements of each lane, from a place on."""
+    """Return the lanes and places of `kept` elements of each lane, from the place `start` on."""
     lane = np.repeat(np.arange(len(kept)), kept)
     return lane, np.arange(len(lane)) + np.repeat(start - (np.cumsum(kept) - kept), kept)
 
@@ -101,12 +102,17 @@ def _places(kept: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
 def _look_at_sorted(
     rows: Any, valid: Any, low: Any, high: Any, most: int, counts: Any, ends: Any
 ) -> None:
-    """Counts of every row, its extremes, and its nearest elements inside the bounds."""
+    """Count the elements beyond the bounds of every row, and find its extremes.
+
+    `counts` gets the numbers below, above, that are inf, that are -inf, and that are collected on
+    both sides. `ends` gets the least and largest element, and the first and last one inside the
+    bounds.
+    """
     for i in range(rows.shape[0]):
         row, n = rows[i], valid[i]
         if n == 0:
             continue
-        # Nothing is beyond NaN, and nothing inside.
+        # A bound that is NaN has no element beyond it, and no first or last one inside.
         n_low = first_from(row, 0, n, low[i])
         n_upto = first_behind(row, 0, n, high[i]) if high[i] == high[i] else n
         n_high = n - n_upto
@@ -118,7 +124,7 @@ def _look_at_sorted(
             ends[2, i] = row[n_low]
         if high[i] == high[i] and n_upto > 0:
             ends[3, i] = row[n_upto - 1]
-        # With what equals the last that is kept.
+        # Elements that equal the last collected one are collected too.
         kept = min(n_low, most)
         while 0 < kept < n_low and row[kept] == row[kept - 1]:
             kept += 1
@@ -133,8 +139,10 @@ def _look_at_sorted(
 
 
 def _rounded_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measure], RoundedMoments]:
-    """Of each lane what `_exact_sums` gives, as floats: by pairs of these, and exactly where they
-    may round wrongly."""
+    """Sum lanes as `_exact_sums` does, rounded to floats.
+
+    The sums are pairs of floats, or exact where a pair might round to the wrong float.
+    """
     rows, weights, n_valid = lanes.values, lanes.weights, lanes.n_valid
     own = np.empty((0, rows.shape[1])) if weights is None else weights
     found, is_sure = np.zeros((5, len(rows))), np.ones(len(rows), np.bool_)
@@ -153,8 +161,10 @@ def _rounded_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measur
 def _summarize(
     rows: Any, weights: Any, n_valid: Any, counts: Any, is_whole: bool, found: Any, is_sure: Any
 ) -> None:
-    """Of every row the weights of all elements, of those below the bounds and of those above; mean
-    and deviation. Elements that do not weigh weigh one."""
+    """Compute the mean and deviation of every row, and its weights in all and beyond the bounds.
+
+    Elements without weights count as weight 1.
+    """
     weighs = weights.shape[0] > 0
     for i in range(rows.shape[0]):
         row, n = rows[i], n_valid[i]
@@ -207,7 +217,7 @@ def _summarize(
 
 @called_by_kernels
 def _added_up(weights: Any, start: int, stop: int) -> Any:
-    """The sum of some weights, and by how much it may be off, mostly 0."""
+    """Sum some weights as a pair of floats; also return an error bound, which mostly is 0."""
     total, rest, off = 0.0, 0.0, 0.0
     for j in range(start, stop):
         total, more = two_sum(total, weights[j])
@@ -219,14 +229,14 @@ def _added_up(weights: Any, start: int, stop: int) -> Any:
 
 @called_by_kernels
 def _weighed_total(row: Any, weights: Any, i: int, n: int, weighs: bool) -> Any:
-    """The sum of the elements times their weights, and by how much it may be off."""
+    """Sum the elements times their weights as a pair of floats; also return an error bound."""
     total, rest, off = 0.0, 0.0, 0.0
     for j in range(n):
         value, more = np.float64(row[j]), 0.0
         if weighs:
             value, more = two_product(value, weights[i, j])
             if row[j] != 0 and abs(value) < 2.0**-960:
-                # What is less than the smallest float is lost.
+                # The product may lose bits below the smallest float.
                 off += 2.0**-1000
         total, lower = two_sum(total, value)
         rest, least = two_sum(rest, lower)
@@ -241,8 +251,10 @@ def _weighed_total(row: Any, weights: Any, i: int, n: int, weighs: bool) -> Any:
 def _mean(
     total: Any, total_rest: Any, off: Any, weight: Any, rest: Any, weight_off: Any, size: Any
 ) -> Any:
-    """The mean as a pair and rounded, by how much the pair may be off, and whether it is rounded
-    rightly for sure. All elements are of that size at most."""
+    """Compute the mean, as a pair and rounded, an error bound, and whether it is rounded correctly.
+
+    `size` is the largest magnitude of the elements.
+    """
     mean, mean_rest = over(total, total_rest, weight, rest)
     error = size * 16 * LOST
     if off or weight_off:
@@ -252,7 +264,8 @@ def _mean(
         return mean, mean_rest, least, error, abs(mean) > 2.0**-900
     if off or weight_off or rest:
         return mean, mean_rest, least, error, False
-    # A quotient of two floats is known, as of zeros and of what is halfway between two floats.
+    # If the quotient of the two sums is exactly a pair of floats, its rounding is known. That
+    # covers zeros, and means halfway between two floats, which no error bound decides.
     first = total / weight
     high, low = two_product(first, weight)
     left, lost = two_sum(total - high, -low)
@@ -278,10 +291,10 @@ def _deviation(
     rest: Any,
     weight_off: Any,
 ) -> Any:
-    """The standard deviation, and whether it is rounded rightly for sure.
+    """Compute the standard deviation, and whether it is proven to be rounded correctly.
 
-    The sum of the squares of distances from a mean that is off is larger by the weight times the
-    square of that.
+    Distances from a mean with an error e have a sum of squares that is too large by the weight
+    times e**2.
     """
     square, square_rest = 0.0, 0.0
     for j in range(n):
@@ -309,8 +322,10 @@ def _deviation(
 
 
 def _exact_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measure], Moments]:
-    """Of each lane the measures of all elements, of those below the bounds and of those above, and
-    its moments: by the numbers of elements below and above, and of those that are inf and -inf."""
+    """Sum each lane exactly: its measures in all, below and above the bounds, and its moments.
+
+    `counts` holds the numbers of elements below, above, that are inf and that are -inf.
+    """
     rows, weights, n_valid = lanes.values, lanes.weights, lanes.n_valid
     n_low, n_high, n_above, n_below = counts
     if weights is None:
@@ -336,7 +351,7 @@ def _add_rows(
     total: Any,
     square: Any,
 ) -> None:
-    """Add up the elements of every row, in digits of its own."""
+    """Add the elements of every row to digits of its own."""
     held = np.empty(1, np.float64)
     for i in range(rows.shape[0]):
         first_above = valid[i] - n_high[i]

@@ -1,6 +1,6 @@
-"""Lanes that are taken in parts, by Numba: what each part reports, and what reports say together.
+"""Lanes that are read in parts, by Numba: the partial result of each part, and how they are merged.
 
-A part is looked at in tables of lanes that stay in the cache (`lanes.tiles`).
+A part is read in tables of lanes that stay in the cache (`lanes.tiles`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RUN = 512  # elements that are counted in 32 bits
 
 
 def cuts(parts: Sequence[Any], brackets: Any | None, m: int) -> Any:
-    """The cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`."""
+    """Measure the cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`."""
     if _are_numbers_alone(parts):
         return reference.in_turn(partial(_cuts_of_rows, m=m), tiles(parts), brackets)
     measure = partial(reference.cuts_of_sorted, m=m)
@@ -65,28 +65,28 @@ def cuts(parts: Sequence[Any], brackets: Any | None, m: int) -> Any:
 
 
 def tally(parts: Sequence[Any], brackets: Any) -> Any:
-    """What every lane has at its brackets, and candidates; see `reference.lane_passes.tally`."""
+    """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`."""
     if _are_numbers_alone(parts):
         return reference.in_turn(tally_of_rows, tiles(parts), brackets)
     return reference.in_turn(reference.tally_of_sorted, sorted_lanes(parts), brackets)
 
 
 def _are_numbers_alone(parts: Sequence[Any]) -> bool:
-    """Whether elements are numbers, and nothing goes with them."""
+    """Return whether the elements are numbers without masks and weights."""
     return isinstance(parts[0], np.ndarray) and parts[0].dtype.kind not in "Mm"
 
 
 def tails(parts: Sequence[Any], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:
-    """The tails of every lane; see `reference.lane_passes.tails`.
+    """Return the tails of every lane; see `reference.lane_passes.tails`.
 
-    Sorting takes 1.1 ns an element of lanes of 300 float32 where NumPy sorts by wide vectors, and
-    no longer whatever their order was; `numpy.partition` takes 1.3. Scratch: a tile.
+    Sorting lanes of 300 float32 takes 1.1 ns an element where NumPy sorts by wide vectors, whatever
+    their order; `numpy.partition` takes 1.3. Scratch: a tile.
     """
     return reference.tails_in_turn(sorted_lanes(parts), parts, sizes, n_unused)
 
 
 def _cuts_of_rows(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """The cuts of lanes that are not sorted yet."""
+    """Measure the cuts of lanes that are not sorted yet."""
     ordered = _sorted(rows)
     found = cuts_of_sorted(ordered, brackets, m)
     if ordered is rows:
@@ -96,10 +96,10 @@ def _cuts_of_rows(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> 
 
 
 def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
-    """Sorted rows, in their own memory; or of integers of one and two bytes, which NumPy sorts as
-    numbers of four in a quarter of the time where there is no AVX-512, as such.
+    """Sort rows in their own memory; return integers of one and two bytes as int32.
 
-    Long lanes too: counting them at pivots of a sample, as `cpu.cuts` does, takes as long.
+    Without AVX-512, NumPy sorts int32 in a quarter of the time of narrower ones. Long lanes are
+    sorted too: counting them at the pivots of a sample, as `cpu.cuts` does, takes as long.
     """
     ordered = rows.astype(np.int32) if rows.dtype.kind in "iu" and rows.itemsize < 4 else rows
     ordered.sort(axis=1)
@@ -112,7 +112,7 @@ def _cuts_by_numpy(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) ->
 
 @until_compiled(_cuts_by_numpy)
 def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
-    """The cuts of sorted lanes; see `maths.sorted_lanes.cuts_of_sorted`."""
+    """Measure the cuts of sorted lanes; see `maths.sorted_lanes.cuts_of_sorted`."""
     n_questions = brackets.low.shape[1] if brackets else 1
     found = np.empty((len(rows), n_questions, m), rows.dtype)
     counts = np.zeros((2, len(rows), n_questions), np.int64)
@@ -134,8 +134,10 @@ def _tally_by_sorting(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
 
 @until_compiled(_tally_by_sorting)
 def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
-    """The tally of lanes that need not be sorted, with candidates in the order of their lane; see
-    `maths.sorted_lanes.tally_of_sorted`."""
+    """Tally lanes that need not be sorted; see `maths.sorted_lanes.tally_of_sorted`.
+
+    Candidates are in the order of their lane.
+    """
     counts = np.zeros((4, *brackets.low.shape), np.int64)
     n_missing = np.zeros(len(rows), np.int64)
     ends = [np.ascontiguousarray(end, rows.dtype) for end in (brackets.low, brackets.high)]
@@ -149,7 +151,7 @@ def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
 
 @until_compiled(lane_cuts.merge_tallies)
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
-    """The tally of several parts together; see `lane_cuts.merge_tallies`."""
+    """Merge the tallies of several parts; see `lane_cuts.merge_tallies`."""
     if len(parts) == 1:
         return parts[0]
     n_inside = total("n_inside", parts)
@@ -158,14 +160,14 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     starts = np.cumsum(n_inside.reshape(-1)) - n_inside.reshape(-1)
     plain = np.dtype("i8") if dtype.kind in "Mm" else dtype
     place = _compiled(_place_candidates, plain)
-    for part in parts:  # `starts` moves on
+    for part in parts:  # each call moves `starts` on
         place(part.candidates.view(plain), part.n_inside.reshape(-1), starts, out.view(plain))
     below, n_before, upto = (total(name, parts) for name in ("below", "n_before", "upto"))
     return LaneTally(below, n_before, n_inside, upto, out, *known_of_all(parts))
 
 
 def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
-    """The brackets of some ranks; see `lane_cuts.find_lane_brackets`."""
+    """Find the brackets of some ranks; see `lane_cuts.find_lane_brackets`."""
     return lane_cuts.find_lane_brackets(parts, ranks, bracketed)
 
 
@@ -173,10 +175,10 @@ def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBr
 def bracketed(
     parts: Sequence[Any], lower: IntArray, upper: IntArray
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What the pivots of all parts prove of some ranks; see `lane_cuts.bracketed`. By a search
-    among them, for they are in order in each part, and not by sorting them all.
+    """Find the bounds that the pivots of all parts prove for some ranks; see `lane_cuts.bracketed`.
 
-    For one rank of ten parts of 28 pivots, a fiftieth of the time.
+    It searches the pivots, which are in order in each part, and does not sort all of them. For one
+    rank among ten parts of 28 pivots, that takes a fiftieth of the time.
     """
     k = lower.shape[-1]
     shape = (*parts[0].n_inside.shape, k)
@@ -210,7 +212,7 @@ def bracketed(
 
 
 def _cut_rows(rows: Any, low: Any, high: Any, found: Any, counts: Any, n_valid: Any) -> None:
-    """Elements of sorted rows at even ranks; of those inside the brackets if there are any."""
+    """Take the elements of sorted rows at even ranks: inside the brackets if given, else of all."""
     m = found.shape[2]
     for i in range(rows.shape[0]):
         row = rows[i]
@@ -230,7 +232,7 @@ def _cut_rows(rows: Any, low: Any, high: Any, found: Any, counts: Any, n_valid: 
 
 
 def _count_rows(rows: Any, low: Any, high: Any, counts: Any, n_missing: Any) -> None:
-    """Elements below each lower end, up to it, inside, and up to the upper end; and NaN."""
+    """Count the elements below and up to the lower end, inside, up to the upper end; and NaN."""
     n = rows.shape[1]
     for i in range(rows.shape[0]):
         for start in range(0, n, RUN):
@@ -256,14 +258,14 @@ def _count_rows(rows: Any, low: Any, high: Any, counts: Any, n_missing: Any) -> 
 
 
 def _gather_rows(rows: Any, low: Any, high: Any, n_inside: Any, out: Any) -> None:
-    """The elements inside each bracket, one bracket after the other."""
+    """Gather the elements inside each bracket, one bracket after the other."""
     begin = 0
     for i in range(rows.shape[0]):
         for q in range(low.shape[1]):
             stop = begin + n_inside[i, q]
             first, last = low[i, q], high[i, q]
             j = 0
-            while begin < stop:  # the last one found ends it
+            while begin < stop:  # the last candidate ends the loop
                 value = rows[i, j]
                 out[begin] = value
                 begin += (value > first) & (value < last)
@@ -271,7 +273,7 @@ def _gather_rows(rows: Any, low: Any, high: Any, n_inside: Any, out: Any) -> Non
 
 
 def _place_candidates(candidates: Any, sizes: Any, starts: Any, out: Any) -> None:
-    """Copy the candidates of each bracket behind those that are there."""
+    """Copy the candidates of each bracket behind those of earlier parts."""
     taken = 0
     for i in range(sizes.size):
         start = starts[i]
@@ -286,15 +288,18 @@ def _place_candidates(candidates: Any, sizes: Any, starts: Any, out: Any) -> Non
 
 @called_by_kernels
 def _rank(j: Any, m: Any, size: Any) -> Any:
-    """The j-th of m even ranks."""
+    """Return the j-th of m even ranks."""
     return j * (size - 1) // max(m - 1, 1)
 
 
 @called_by_kernels
 def _place_left(first: Any, last: Any, share: Any, n_left: Any, step: Any) -> Any:
-    """A place that is left of some part. In turn: where the wanted rank must be if the part is like
-    the others, of the part with the most left; and any place, as if at random, so that the search
-    is short whatever the data."""
+    """Choose a place among those that are left of some part, in one of two ways by turns.
+
+    At even steps it is in the part with most places left, where the wanted rank would be if the
+    part is like the others. At odd steps it is pseudo-random, so that the search is short whatever
+    the data.
+    """
     if step % 2:
         left = np.int64(hashed(np.uint64(step)) >> np.uint64(33)) % n_left
         p = 0
@@ -313,12 +318,15 @@ def _place_left(first: Any, last: Any, share: Any, n_left: Any, step: Any) -> An
 def _find_pivots(
     pivots: Any, stops: Any, sizes: Any, wanted: Any, is_upper: bool, found: Any
 ) -> None:
-    """In each row, the smallest pivot that at least ``wanted + 1`` elements must be up to, if that
-    is the upper end of a bracket; for the lower end the largest that at most `wanted` elements can
-    be below.
+    """Find the pivot in each row that bounds the element of a wanted rank.
 
-    Of the elements of a part, at most t are below the pivot of rank t, and so below any value up to
-    it; behind the last pivot, all. At least t + 1 are up to it, and to any value from it on.
+    For the upper end of a bracket, this is the smallest pivot for which at least ``wanted + 1``
+    elements are proven to be up to it; for the lower end, the largest pivot for which at most
+    `wanted` elements can be below it.
+
+    At most t elements of a part are below its pivot of rank t, and so below any smaller value;
+    beyond the last pivot, that may be all of them. At least t + 1 are up to it, and up to any
+    larger value.
     """
     n_parts = stops.size
     first, last = np.empty(n_parts, np.int64), np.empty(n_parts, np.int64)
@@ -328,7 +336,7 @@ def _find_pivots(
         for k in range(wanted.shape[1]):
             best = row[row.size - 1] if is_upper else row[0]
             n_left, step = 0, 0
-            least, most = 0, 0  # what is known of the number
+            least, most = 0, 0  # bounds of the number found so far
             for p in range(n_parts):
                 most += sizes[i, p]
                 start = stops[p - 1] if p else 0

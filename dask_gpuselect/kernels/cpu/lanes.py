@@ -1,10 +1,9 @@
-"""Lanes of chunks on the host, with masks and weights or without: sorted in tiles that stay in the
-cache.
+"""Lanes of chunks on the host, with masks and weights or without, sorted in tiles in the cache.
 
-What is left out is behind the elements: for integers that is as large as the largest number, for
-floats it is NaN; counts tell it from elements. So every dtype stays what it is, and no copy of a
-chunk is made. Weights are often one number for many elements, as of each row of a map: they are
-laid out for one tile at a time.
+Masked elements are sorted behind the others: in integer lanes they become the largest number, in
+float lanes NaN; counts tell them from valid elements. So every dtype stays as it is, and no chunk
+is copied. Weights are often one number for many elements, such as one for each row of a map: they
+are expanded for one tile at a time.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ from dask_gpuselect.kernels.companions import Accompanied, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.reference.at_once import (
-    answer_group_lanes,
-    answer_only_lane,
-    box_lanes,
-    lanes_last,
-)
+from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
+from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
+from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
+from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
@@ -41,30 +38,19 @@ from dask_gpuselect.maths.lane_cuts import (
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
-__all__ = [
-    "answer_group_lanes",
-    "answer_lanes",
-    "answer_only_lane",
-    "answers_and_ends",
-    "box_lanes",
-    "deviations",
-    "lane_ends",
-    "lanes",
-    "parts_of",
-    "sorted_lanes",
-    "tiles",
-]
-
 Part = Any
-"""An array of lanes ``(*lanes, n)``, with their masks and weights if there are any."""
+"""An array of lanes ``(*lanes, n)``, with masks and weights if it has some."""
 
 TILE = 1 << 19  # bytes of lanes that are sorted together
 WEIGHED = 1 << 18  # elements that are sorted together with their weights
 
 
 def parts_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Part]:
-    """The chunks as parts of lanes; see `reference.lanes.parts_of`. Those with companions may be of
-    any kind. Dates stay dates, for NumPy sorts NaT to the end, as it does NaN."""
+    """Return the chunks as parts of lanes; see `reference.lanes.parts_of`.
+
+    Chunks with companions may be of any kind. Dates stay dates, because NumPy sorts NaT to the end
+    as it does NaN.
+    """
     native = dtype.newbyteorder("=")
     wanted = native if dtype.kind in "Mm" else selection_dtype(dtype)
 
@@ -86,7 +72,7 @@ def parts_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...])
 
 
 def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
-    """The companion of a part, on the host: broadcast along the lanes if it is that of a chunk."""
+    """Return a companion on the host, still broadcast across lanes if it is so in the chunk."""
     strides = getattr(companion, "strides", None) or (1,) * companion.ndim
     few_ = companion[
         tuple(slice(None if step or axis in axes else 1) for axis, step in enumerate(strides))
@@ -97,22 +83,22 @@ def _beside(companion: Any, axes: tuple[int, ...]) -> NDArray[Any]:
 
 
 def weights_of(chunk: Accompanied) -> NDArray[Any]:
-    """The weights of a chunk on the host, checked; see `reference.weighing.weighed`."""
+    """Return the weights of a chunk on the host, checked; see `reference.weighing.weighed`."""
     weights = unstretched(chunk.weights)
-    few_ = np.asarray(to_host(weights))  # one of each, if they are broadcast
+    few_ = np.asarray(to_host(weights))  # without the repetitions of a broadcast view
     if chunk.keeps is not None and few_.size and not (few_.min() >= 0 and few_.max() < np.inf):
         few_ = np.where(to_host(chunk.keeps), few_, few_.dtype.type(0))
     return np.broadcast_to(as_weights(few_), chunk.shape)
 
 
 def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every lane; see `reference.lanes.lanes`.
+    """Find the elements of some ranks in every lane; see `reference.lanes.lanes`.
 
     Lanes are copied side by side into a tile that stays in the cache, and sorted there by NumPy's
-    vectorised sort, which puts NaN and NaT last and lets go of the GIL. Lanes that are long for the
-    number of their ranks are narrowed by samples instead. Lanes of few elements are sorted side by
-    side, and integers of one and two bytes by counting. Scratch: the tile, or three lanes if that
-    is more.
+    vectorised sort, which puts NaN and NaT last and releases the GIL. Three cases are faster
+    otherwise: few ranks of long lanes are found by narrowing with samples, lanes of few elements
+    are sorted side by side, and integers of one and two bytes by counting. Scratch: the tile, or
+    three lanes if that is more.
     """
     if isinstance(parts[0], Accompanied):
         return join([pick(table, ranks) for table in sorted_lanes(parts)])
@@ -139,8 +125,10 @@ def _selected(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
 def answer_lanes(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Any:
-    """The answers for every lane, in kind; see `reference.lanes.answer_lanes`. Scratch as for
-    `lanes`."""
+    """Answer a question for every lane, in kind; see `reference.lanes.answer_lanes`.
+
+    Scratch as for `lanes`.
+    """
     parts = parts_of(chunks, dtype, axes)
     if isinstance(parts[0], Accompanied):
         found = join([_picked(table, question) for table in sorted_lanes(parts)])
@@ -151,7 +139,7 @@ def answer_lanes(
 
 
 def _picked(table: SortedLanes, question: Any) -> Lanes:
-    """What answers a question, by count or by weight."""
+    """Find the elements that answer a question, by weight if the lanes have weights."""
     if table.weights is None:
         return pick(table, question.lane_ranks)
     return weighed_lanes.pick(table, question.wanted)
@@ -165,8 +153,10 @@ def answers_and_ends(
     bounds_of: BoundsOf,
     most: int,
 ) -> tuple[NDArray[np.float64], LaneEnds]:
-    """The answers for every lane, and what is beyond bounds that they make; see
-    `reference.lanes.answers_and_ends`. Lanes are sorted once."""
+    """Answer a question for every lane, and collect the elements beyond bounds from the answers.
+
+    See `reference.lanes.answers_and_ends`. Lanes are sorted once.
+    """
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
@@ -180,10 +170,10 @@ def answers_and_ends(
 
 
 def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
-    """What is beyond the bounds of every lane; see `reference.lanes.lane_ends`.
+    """Collect the elements beyond the bounds of every lane; see `reference.lanes.lane_ends`.
 
-    Lanes are sorted: then their ends are where they are looked for. Scratch: as for `lanes`, and
-    what is kept.
+    Lanes are sorted, so that their ends are found by a search. Scratch: as for `lanes`, and the
+    result.
     """
     pieces: list[LaneEnds] = []
     start = 0
@@ -196,7 +186,7 @@ def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
 
 
 def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
-    """Tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`."""
+    """Yield tables of sorted lanes; see `reference.lanes.sorted_lanes`. Scratch as for `lanes`."""
     if isinstance(parts[0], Accompanied):
         return _sorted_together(parts)
     rows = few.sorted_tiles(parts) if few.is_few(parts) else map(sort_rows, tiles(parts))
@@ -204,7 +194,7 @@ def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
 
 
 def _sorted_together(parts: Sequence[Any]) -> Iterator[SortedLanes]:
-    """Tables of sorted lanes with companions."""
+    """Yield tables of sorted lanes with companions."""
     if parts[0].weights is None:
         left_out = np.sum([_left_out(part) for part in parts], axis=0)
         start = 0
@@ -229,20 +219,20 @@ def _keeps(part: Accompanied) -> Any:
 
 
 def _left_out(part: Accompanied) -> IntArray:
-    """How many elements of each lane are left out."""
+    """Count the masked elements of each lane."""
     n_left_out = np.full(part.shape[:-1], part.shape[-1] if part.keeps is not None else 0, np.int64)
     if part.keeps is not None:
         keeps = part.keeps.view(np.uint8)
-        for start in range(0, part.shape[-1], 255):  # counts in bytes: NumPy adds 32 at once
+        for start in range(0, part.shape[-1], 255):  # bytes hold such counts, and add up fastest
             n_left_out -= np.add.reduce(keeps[..., start : start + 255], axis=-1, dtype=np.uint8)
     return n_left_out.reshape(-1)
 
 
 def _put(tile: NDArray[Any], part: Accompanied) -> None:
-    """Write elements, and the last value of the dtype for those that are left out.
+    """Write elements into a tile, and the last value of the dtype for masked ones.
 
-    By bits and without branches, and in the chunk's own layout, which the mask has too: a fifth of
-    the time of a masked copy, which is worst where the mask is random.
+    It works on bits without branches, and in the layout that the chunk and the mask share. That
+    takes a fifth of the time of a masked copy, which is slowest where the mask is random.
     """
     if part.keeps is None:
         tile[...] = part.values
@@ -257,7 +247,7 @@ def _put(tile: NDArray[Any], part: Accompanied) -> None:
 
 
 def sort_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """The rows sorted, in place, with NaN and NaT last."""
+    """Sort the rows in place, with NaN and NaT last."""
     if narrow.is_narrow(rows.dtype):
         narrow.sort_rows(rows)
     else:
@@ -270,16 +260,16 @@ def tiles(
     put: Callable[[NDArray[Any], Any], None] = np.copyto,
     most: int | None = None,
 ) -> Iterator[NDArray[Any]]:
-    """All lanes in tables with a row for each, the next in the memory of the one before.
+    """Yield all lanes as tables with one row per lane; each reuses the memory of the one before.
 
     Parameters
     ----------
     parts : sequence of parts
-        As of `reference.lanes.lanes`, or whatever `put` takes.
+        Parts of lanes as for `reference.lanes.lanes`, or whatever `put` takes.
     put : callable
-        ``(tile, piece of a part)``: writes the piece into its place.
+        ``(tile, piece of a part)``: writes the piece into the tile.
     most : int, optional
-        How many lanes a table has; by default those of `TILE`.
+        Number of lanes of a table; by default as many as fit in `TILE` bytes.
     """
     shape = parts[0].shape[:-1]
     n = sum(part.shape[-1] for part in parts)
@@ -301,8 +291,10 @@ def tiles(
 
 
 def deviations(chunk: NDArray[Any], centre: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The distances of elements from the centres of their lanes; see
-    `reference.lanes.deviations`. Scratch: one copy of the chunk, which is the answer."""
+    """Return the distances of elements from the centres of their lanes.
+
+    See `reference.lanes.deviations`. Scratch: one copy of the chunk, which is the answer.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         distances: NDArray[Any] = chunk.astype(dtype, copy=False) - centre
     np.abs(distances, out=distances)

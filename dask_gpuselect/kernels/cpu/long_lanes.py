@@ -1,4 +1,4 @@
-"""Lanes that are long for the number of their ranks: narrowed by samples, compiled by Numba."""
+"""Few ranks of long lanes: found by narrowing with samples, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 
-SAMPLED = 64  # of a lane, and half of a short one
-FEW_LEFT = 48  # elements that are sorted by insertion
-MOST_LOOKED_AT = 3  # times the elements of a lane: 1.1 to 1.5 as a rule, 2.2 in 140,000 lanes
-SEED = secrets.randbits(62)  # of the places of samples in lanes: no answer depends on it
+SAMPLED = 64  # elements of a sample of a lane; half as many for a short one
+FEW_LEFT = 48  # elements up to which insertion sort finishes
+MOST_LOOKED_AT = 3  # reads of a lane at most: mostly 1.1 to 1.5, and 2.2 in 140,000 lanes
+SEED = secrets.randbits(62)  # seed of the places of samples; no answer depends on it
 
 
 def is_selected_faster(n: int, itemsize: int, n_answers: int) -> bool:
-    """Nanoseconds an element, of 365 to 1e5 float32 and float64: the sort takes about ``0.55 *
-    log2(n / 128) - 1.5`` for each byte of it (AVX2; up to 128 by networks); selecting an answer 5.4
-    of 365, 3.2 of 1,000, 2.3 of 3,650 and 1.2 of 1e5."""
+    """Return whether selecting the answers of lanes of n elements is faster than sorting the lanes.
+
+    In nanoseconds an element, for 365 to 1e5 float32 and float64: sorting takes about ``0.55 *
+    log2(n / 128) - 1.5`` for each byte of the element (AVX2; up to 128 elements by networks).
+    Selecting one answer takes 5.4 of 365 elements, 3.2 of 1,000, 2.3 of 3,650 and 1.2 of 1e5.
+    """
     if n <= 128:
         return False
     return 0.55 * itemsize * math.log2(n / 128) - 1.5 > n_answers * (1.5 + 1500 / n)
 
 
 def select(rows: NDArray[Any], ranks: RanksOfLanes, seed: int) -> tuple[Lanes, IntArray]:
-    """The elements of some ranks in every row of a table, whose elements are moved about in it; and
-    how many of them were looked at for each answer of each lane, -1 where so many that NumPy
-    selected them instead.
+    """Find the elements of some ranks in every row of a table; reorders the rows.
 
-    Every sample is drawn at places that are hashed with the seed, below 2**62, so that whoever does
-    not know it cannot arrange data that a sample says nothing about.
+    Also returns how many elements were read for each answer of each lane, or -1 if that became so
+    many that NumPy selected them instead.
+
+    Every sample is drawn at places that are hashed with the seed, which is below 2**62: without
+    knowing it, nobody can arrange data about which a sample says nothing.
     """
     n_valid = np.full(len(rows), rows.shape[1], np.int64)
     if rows.dtype.kind == "f":
@@ -64,13 +68,13 @@ def _select_rows(
     seed: int,
     looked_at: Any,
 ) -> None:
-    """The elements of ranks `lower` and `upper` of every row: (row, answer)."""
+    """Find the elements of ranks `lower` and `upper` of every row; results are (row, answer)."""
     n = rows.shape[1]
     one, other = np.empty(n + 1, rows.dtype), np.empty(n + 1, rows.dtype)
     sample = np.empty(SAMPLED, rows.dtype)
     for i in range(rows.shape[0]):
         row = rows[i]
-        if n_valid[i] < n:  # those that are missing are behind
+        if n_valid[i] < n:  # move missing elements behind the valid ones
             size = 0
             for j in range(n):
                 value = row[j]
@@ -88,15 +92,16 @@ def _select_rows(
 def _select_pair(
     x: Any, rank: Any, upper: Any, one: Any, other: Any, sample: Any, seed: Any
 ) -> Any:
-    """The elements of two ranks, of which the second is the same or the next; and how many elements
-    all sweeps looked at, or -1 where they are given up.
+    """Find the elements of two ranks, the second of which is the same as the first or the next.
 
-    Two elements of a sample, about where the rank must be, part what is below, between and above
-    them: between is a quarter of all, or an eighth. Again with what the rank is in, until it is
-    little. Floyd & Rivest 1975, with a sample of bounded size.
+    Also returns how many elements all sweeps read, or -1 if the search was given up.
 
-    Where the sample has ties at one of the two, what equals them is counted and not kept: it may be
-    half of all, again and again.
+    Two elements of a sample, around the place of the rank, divide the elements into those below,
+    between and above. A quarter or an eighth of them are between. This is repeated with the part
+    that has the rank, until it is small (Floyd & Rivest 1975, with a sample of bounded size).
+
+    If the sample has ties at one of the two, elements equal to them are counted and not gathered:
+    they may be half of all elements in every sweep.
     """
     left, k = x, rank
     looked_at = 0
@@ -116,10 +121,10 @@ def _select_pair(
         high = min(np.int64(place + reach), n_sampled - 1)
         p, r = sample[low], sample[high]
         below, upto = _count_two(left, p, r)
-        begin, end = below, upto  # of what is between them, with what equals them
+        begin, end = below, upto  # range of ranks between the two, ties with them included
         if _is_tied(sample, n_sampled, low) or _is_tied(sample, n_sampled, high):
             end, begin = _count_two(left, r, p)
-        elif below == 0 and upto == n:  # nothing is parted: count what is at one of them
+        elif below == 0 and upto == n:  # nothing is divided: count the ties of a single element
             p = sample[np.int64(place)]
             r = p
             below, begin = _count_two(left, p, p)
@@ -160,14 +165,14 @@ def _select_pair(
 
 @called_by_kernels
 def _is_tied(ordered: Any, n: Any, i: Any) -> Any:
-    """Whether one of n elements in order equals one beside it."""
+    """Return whether one of n elements in order equals one of its neighbours."""
     is_as_next = i + 1 < n and ordered[i + 1] == ordered[i]
     return is_as_next or (i > 0 and ordered[i - 1] == ordered[i])
 
 
 @called_by_kernels
 def _count_two(x: Any, p: Any, r: Any) -> Any:
-    """How many are below p, and up to r."""
+    """Count the elements below p and up to r."""
     below = np.int64(0)
     upto = np.int64(0)
     for i in range(x.size):
@@ -178,7 +183,7 @@ def _count_two(x: Any, p: Any, r: Any) -> Any:
 
 @called_by_kernels
 def _next(x: Any, value: Any) -> Any:
-    """The least element that is larger; there is one."""
+    """Find the least element larger than a value; there must be one."""
     found = value
     for i in range(x.size):
         if x[i] > value and (found == value or x[i] < found):

@@ -1,6 +1,6 @@
-"""What strategies measure in NumPy chunks: compiled by Numba, one read a probe.
+"""Measurements of strategies in NumPy chunks: compiled by Numba, one read for each probe.
 
-Pinned to the reference, `measures`, by one shared test.
+One shared test compares them with the reference, `measures`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dask_gpuselect.maths.keys import extreme_keys, to_keys
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import element
 
-COUNTERS = 4  # of each bin, in turn: equal elements would wait for each other's
-PIECE = 1 << 16  # elements of which a logarithm is taken at once
+COUNTERS = 4  # counters of each bin, by turns: equal elements do not wait for each other
+PIECE = 1 << 16  # elements whose logarithms are computed at a time
 
 
 def report(values: NDArray[Any], probe: probes.Measure) -> probes.Report:
-    """What a probe finds; see `measures.report`."""
+    """Measure what a probe asks; see `measures.report`."""
     found: probes.Report = MEASURES[type(probe)](values, probe)
     return found
 
@@ -44,7 +44,7 @@ def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentReport:
 
 
 def _ends(dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The largest number and the least, from which minima and maxima begin."""
+    """Return the largest number and the least, the starting values of a minimum and a maximum."""
     least, largest = (element(key, dtype) for key in extreme_keys(dtype))
     return np.array([largest, least], dtype)
 
@@ -85,7 +85,7 @@ def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
 
 
 def _points_by_log(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
-    """By NumPy, piece by piece: the logarithm takes longer than all else."""
+    """Measure points by logarithms, with NumPy in pieces: the logarithms take most of the time."""
     pieces = (values[i : i + PIECE] for i in range(0, max(values.size, 1), PIECE))
     return probes.PointsReport.merge(
         [cast(probes.PointsReport, measures.report(p, probe)) for p in pieces]
@@ -129,7 +129,7 @@ MEASURES: Mapping[type[Any], Callable[..., Any]] = {
 
 @called_by_kernels
 def _key(word: Any, sign: Any, is_signed: Any, is_float: Any) -> Any:
-    """The ordered key of an element, by its bits as uint64; see `keys.to_keys`."""
+    """Return the ordered key of an element from its bits as uint64; see `keys.to_keys`."""
     if is_float:
         if word == sign:
             return sign  # -0.0, as +0.0
@@ -169,13 +169,13 @@ def _extent_by_key(x: Any, words: Any, origin: Any, ends: Any) -> Any:
 
 @called_by_kernels
 def _distance(key: Any, origin: Any) -> Any:
-    """From the origin, in float64, with its sign."""
+    """Return the signed distance of a key from the origin, as float64."""
     return np.float64(key - origin) if key >= origin else -np.float64(origin - key)
 
 
 @by_types
 def _kind(x: Any) -> Any:
-    """The key of zero, and what kind of numbers there are."""
+    """Return the key of zero, and whether elements are signed integers or floats."""
     sign = np.uint64(1 << (x.dtype.bitwidth - 1))
     is_float = isinstance(x.dtype, types.Float)
     is_signed = not is_float and x.dtype.signed

@@ -1,13 +1,13 @@
 """Exact sums of NumPy chunks and of their squares, by Numba; see `moments`.
 
-Elements are taken in blocks. In a block they are cut into pieces of 22 bits at fixed places below
-a power of two that is larger than most of them (Rump's ExtractVector; Demmel & Nguyen's indexed
-sums). The pieces, and the products of two of them, are multiples of known powers of two and so
-small that a block of them adds up in float64 without rounding, in any order: the compiler takes
-several at once. An element with bits above or below the pieces adds nothing there and is added by
-itself: digit by digit, or, in a large chunk, to sums of its own exponent, which become digits at
-the end (Neal's large superaccumulator). How a block is cut is chosen by a sample: it decides how
-fast it is, and nothing else.
+Elements are taken in blocks. In a block they are cut into pieces of 22 bits at fixed places below a
+power of two that is larger than most of them (Rump's ExtractVector; Demmel & Nguyen's indexed
+sums). The pieces, and the products of two of them, are multiples of known powers of two. They are
+so small that a block of them adds up in float64 without rounding, in any order, so that the
+compiler may vectorise the sums. An element with bits above or below the pieces contributes nothing
+there and is added by itself: digit by digit, or, in a large chunk, to sums of its own exponent,
+which are added to the digits at the end (Neal's large superaccumulator). A sample decides where a
+block is cut. That affects only the speed.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from dask_gpuselect.maths.exact_sums import (
 )
 from dask_gpuselect.maths.moments import Moments
 
-# Elements: so many products of two pieces, each of at most 2**44 units, make at most 2**53. With
-# 2,048 and a bit less in a piece, most blocks of normal data have elements that do not fit: 1.5
-# times as long.
+# Elements of a block: 512 products of two pieces, each of at most 2**44 units, add up to at most
+# 2**53. With 2,048 elements and smaller pieces, most blocks of normal data have elements that do
+# not fit, and sums take 1.5 times as long.
 BLOCK = 512
 WIDTH = 23  # bits of a piece
 MOST_PIECES = 4
-LARGEST = 400  # power of two, and as a negative one the smallest, that blocks are cut at
-CARRY_EVERY = 1 << 27  # elements after which digits of 64 bits could be full
-SAMPLED = 32  # of a block, to choose how to cut it
-# Sums of each exponent are worth 20 us for so many elements, where many are by themselves; and have
-# room for so many.
+LARGEST = 400  # largest exponent at which blocks are cut; its negative is the smallest
+CARRY_EVERY = 1 << 27  # elements after which 64-bit digits could overflow
+SAMPLED = 32  # elements of a block that are sampled to choose where it is cut
+# From LARGE elements on, sums of each exponent are worth their 20 us if many elements are added by
+# themselves. They have room for SPILL_EVERY elements.
 LARGE, SPILL_EVERY = 1 << 13, 1 << 20
-EXPONENTS, SUMS_OF_EACH = 1 << 11, 8  # five, and their own cache line
-# What an element costs, about, in nanoseconds: cut in 2, 3 or 4 pieces; or by itself.
+EXPONENTS, SUMS_OF_EACH = 1 << 11, 8  # five sums of each, padded to a cache line
+# Approximate cost of an element in nanoseconds: cut into 2, 3 or 4 pieces, or added by itself.
 COSTS = (0.0, 0.0, 0.4, 0.7, 1.2)
 ALONE = 10.0
-TOO_MANY = BLOCK // 16  # of a block by themselves: choose again
-AGAIN = 16  # blocks after which it is worth the time
+TOO_MANY = BLOCK // 16  # elements of a block added by themselves, above which to choose a new cut
+AGAIN = 16  # blocks after which choosing again is worth the time
 MASK = np.int64(0xFFFFFFFF)
 UMASK = np.uint64(0xFFFFFFFF)
 USHIFT = np.uint64(32)
@@ -67,7 +67,7 @@ ZEROTH, ONE, TWO, THREE, FOUR = (np.uint64(i) for i in range(5))
 
 @until_compiled(plain_moments.moments)
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
-    """Sums of a chunk; see `reference.moments.moments`. Reads it once."""
+    """Sum a chunk exactly; see `reference.moments.moments`. Reads it once."""
     del near
     total, square = np.zeros((1, TOTAL_DIGITS), np.int64), np.zeros((1, SQUARE_DIGITS), np.int64)
     others = np.zeros(3, np.int64)
@@ -81,8 +81,10 @@ def moments(values: NDArray[Any], near: Any = None) -> Moments:
 
 
 def moments_of(n: int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
-    """The moments of n elements, of which so many are inf, -inf and NaN, by the digits of their
-    sums: tables of one row."""
+    """Return the moments of n elements from the digits of their sums, tables of one row.
+
+    `others` holds the numbers of elements that are inf, -inf and NaN.
+    """
     sums = ExactSums.of_table(total, TOTAL_POINT), ExactSums.of_table(square, SQUARE_POINT)
     return Moments(np.array([n - others.sum()]), others[:1], others[1:2], *sums)
 
@@ -91,8 +93,7 @@ def moments_of(n: int, others: IntArray, total: IntArray, square: IntArray) -> M
 
 
 def _in_any_order(context: Any, a: Any, b: Any) -> Any:
-    """``a + b``, in any order with other sums, which the compiler may then vectorise: they are
-    exact."""
+    """Add two floats so that the compiler may reorder sums and vectorise: they are exact."""
     del context, a, b
     number = types.float64
 
@@ -104,7 +105,10 @@ def _in_any_order(context: Any, a: Any, b: Any) -> Any:
 
 
 def _with_product(context: Any, total: Any, a: Any, b: Any) -> Any:
-    """``total + a * b`` likewise, in one instruction where there is one: the product is exact."""
+    """Add a product to a float, in one instruction where there is one.
+
+    The product is exact, and sums may be reordered.
+    """
     del context, total, a, b
     number = types.float64
 
@@ -130,7 +134,7 @@ def plus_product(total: Any, a: Any, b: Any) -> Any:
 
 
 def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> None:
-    """Add up all elements that are finite, and count inf, -inf and NaN."""
+    """Add up all finite elements, and count inf, -inf and NaN."""
     held = np.empty(BLOCK, np.float64)
     bits = held.view(np.int64)
     marks = np.zeros(BLOCK, np.uint8)
@@ -179,11 +183,14 @@ def _add_run(
     sums: Any,
     of_each: Any,
 ) -> Any:
-    """Add a block, cut at ``2**top``: how many elements were added by themselves, to the sums of
-    each exponent if there are any."""
+    """Add a block cut at ``2**top``, and return how many elements were added by themselves.
+
+    These are added to the sums of each exponent if there are any, else to the digits.
+    """
     n_fit = np.int64(0)
     if n_pieces:
-        # From here on the last bit of an element is a multiple of the last piece's unit.
+        # If the last bit of an element is at or above this power of two, it is a multiple of the
+        # unit of the last piece.
         least = math.ldexp(1.0, _unit(top, n_pieces - 1) + _last_bit(run))
         most = math.ldexp(1.0, top)
         if n_pieces == 2:
@@ -209,31 +216,32 @@ def _add_run(
 
 @called_by_kernels
 def _unit(top: Any, piece: Any) -> Any:
-    """That the pieces of this number, from 0, are multiples of, as a power of two."""
+    """Return the exponent of the unit of a piece: pieces are multiples of it. They count from 0."""
     return top + 1 - WIDTH * (piece + 1)
 
 
 @by_types
 def _last_bit(run: Any) -> Any:
-    """How far the last bit of an element is at most from its first."""
+    """Return the largest distance between the first and the last bit of an element."""
     bits = 52 if run.dtype.bitwidth == 64 else 23
     return lambda run: bits
 
 
 @called_by_kernels
 def _fits(v: Any, least: Any, most: Any) -> Any:
-    """Whether the pieces hold an element. Zeros are left out, for they add nothing."""
+    """Return whether the pieces can represent an element. Zeros add nothing, and do not count."""
     size = abs(v)
     return (size <= most) & (size >= least)
 
 
 def _cutter(n_pieces: int) -> Any:
-    """Cuts a block into so many pieces; code for more of them is left out when it is compiled.
+    """Make a function that cuts a block into `n_pieces` pieces and adds these up.
 
-    Each has a name of its own. Numba tells functions of one name and the same types apart by a
-    number, and every process counts from 1. Two processes that keep their kernels on disk may give
-    one symbol to two of these functions. A third process that loads both kernels would then call
-    one function in place of the other, and sum the squares of the wrong pieces.
+    Code for more pieces is removed when it is compiled. Each function has a name of its own. Numba
+    tells functions of one name and the same types apart by a number, and every process counts from
+    1. Two processes that cache their kernels on disk may give one symbol to two of these functions.
+    A third process that loads both kernels would then call one function in place of the other, and
+    sum the squares of the wrong pieces.
     """
 
     def cut(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
@@ -298,7 +306,7 @@ def _add_pieces(
     square: Any,
     first_square: Any,
 ) -> None:
-    """Add the sums of pieces, then those of their products, to the digits."""
+    """Add the sums of the pieces, and then those of their products, to the digits."""
     place = n_pieces
     for i in range(n_pieces):
         unit = _unit(top, i)
@@ -313,9 +321,9 @@ def _add_pieces(
 
 @called_by_kernels
 def add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
-    """Add a number of at most 63 bits, from which bit on."""
-    i, shift = np.uint64((begin >> 5) - first), begin & 31  # unsigned, as it is never negative
-    sign = number >> 63  # of a branch every second one would be guessed wrongly
+    """Add a number of at most 63 bits to digits, its lowest bit at bit `begin`."""
+    i, shift = np.uint64((begin >> 5) - first), begin & 31  # unsigned: it is never negative
+    sign = number >> 63  # a branch would be mispredicted every other time
     size = (number ^ sign) - sign
     low, high = (size & MASK) << shift, (size >> 32) << shift
     digits[i] += ((low & MASK) ^ sign) - sign
@@ -328,8 +336,10 @@ def add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
 
 @called_by_kernels
 def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
-    """Collect the elements that the pieces do not hold, and return their number. Marks are looked
-    through eight at a time: of normal data one element in a thousand does not fit."""
+    """Collect the elements that the pieces cannot represent, and return their number.
+
+    Marks are tested eight at a time: in normal data one element in a thousand does not fit.
+    """
     for i in range(run.size):
         marks[i] = np.uint8(not _fits(np.float64(run[i]), least, most))
     words = marks.view(np.uint64)
@@ -344,8 +354,10 @@ def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
 
 @called_by_kernels
 def whole_of(bits: Any) -> Any:
-    """The size of a finite float64 as a whole number of units of its last bit, and where in a sum
-    that bit is."""
+    """Return a finite float64 as a whole number of units of its last bit, and that bit's place.
+
+    The number has no sign. The place is that in sums.
+    """
     exponent = (bits >> 52) & 0x7FF
     whole = bits & 0xFFFFFFFFFFFFF
     if exponent:
@@ -368,7 +380,7 @@ def _add_one(
     i, shift = np.uint64((2 * begin >> 5) - first_square), np.uint64(2 * begin & 31)
     low, high = np.uint64(whole) & UMASK, np.uint64(whole) >> USHIFT
     own, cross, upper = low * low, np.uint64(2) * low * high, high * high
-    # Of at most 33 bits, shifted by at most 30.
+    # Numbers of at most 33 bits, shifted by at most 30.
     a = (own & UMASK) << shift
     b = ((own >> USHIFT) + (cross & UMASK)) << shift
     c = ((cross >> USHIFT) + (upper & UMASK)) << shift
@@ -402,10 +414,10 @@ def _add_to_exponents(bits: Any, of_each: Any, others: Any) -> None:
 
 @called_by_kernels
 def _spill(of_each: Any, total: Any, square: Any) -> None:
-    """Add the sums of each exponent to the digits, and begin them anew."""
+    """Add the sums of each exponent to the digits, and reset them."""
     for exponent in range(of_each.shape[0]):
         sums = of_each[exponent]
-        if sums[2] | sums[3] | sums[4]:  # of squares, which do not cancel
+        if sums[2] | sums[3] | sums[4]:  # sums of squares, which do not cancel
             begin = max(exponent, 1) + OFFSET
             add_at(total, 0, sums[0], begin)
             add_at(total, 0, sums[1], begin + 32)
@@ -417,7 +429,7 @@ def _spill(of_each: Any, total: Any, square: Any) -> None:
 
 @called_by_kernels
 def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
-    """How to cut elements like those of a block: the power of two, and the number of pieces."""
+    """Choose the power of two and the number of pieces by which to cut blocks like this one."""
     tops = np.empty(SAMPLED, np.int64)
     size = 0
     for i in range(min(SAMPLED, run.size)):
@@ -436,7 +448,7 @@ def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
                     n_fit += 1
                     lowest = min(lowest, tops[i])
             cost = COSTS[n_pieces] * size + ALONE * (size - n_fit)
-            # Half of the bits that are to spare at the bottom go to the top, or two.
+            # Half of the spare bits go to the top, but at most two; the others stay at the bottom.
             top = tops[j] + min((room - (tops[j] - lowest)) // 2, 2)
             if cost < best and abs(top) <= LARGEST:
                 best, best_top, best_pieces = cost, top, np.int64(n_pieces)
@@ -448,8 +460,10 @@ def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
 
 @called_by_kernels
 def _add_integers(x: Any, total: Any, first_total: Any, square: Any, first_square: Any) -> None:
-    """Add up all elements, of at most 32 bits; digits are given from that of the units on, or
-    before."""
+    """Add up integers of at most 32 bits, and their squares.
+
+    `first_total` and `first_square` are the places of the digits of the units.
+    """
     for start in range(0, x.size, CARRY_EVERY):
         run = x[start : min(start + CARRY_EVERY, x.size)]
         sum_ = np.int64(0)
@@ -471,7 +485,7 @@ def _add_integers(x: Any, total: Any, first_total: Any, square: Any, first_squar
 def _add_long_integers(
     x: Any, total: Any, first_total: Any, square: Any, first_square: Any
 ) -> None:
-    """Add up all elements, of 64 bits; digits are given as for `_add_integers`."""
+    """Add up 64-bit integers and their squares; places as for `_add_integers`."""
     for start in range(0, x.size, CARRY_EVERY):
         run = x[start : min(start + CARRY_EVERY, x.size)]
         s_low, s_high = np.int64(0), np.int64(0)
@@ -503,7 +517,7 @@ def _add_sum(digits: Any, i: Any, number: Any) -> None:
 
 @by_types
 def _sum_and_size(value: Any) -> Any:
-    """Two digits of an integer, of which the upper has its sign, and its magnitude."""
+    """Return two 32-bit digits of an integer, the upper one with its sign, and its magnitude."""
     if value.signed:
         return lambda value: (
             (value & MASK, value >> 32),
@@ -528,8 +542,7 @@ def _sums_by_numpy(
 def sums_of_sorted(
     rows: NDArray[Any], first: IntArray, stop: IntArray
 ) -> tuple[ExactSums, ExactSums]:
-    """The sums of the finite elements of sorted rows, which lie from `first` to `stop`, and of
-    their squares."""
+    """Sum the finite elements of sorted rows, from `first` to `stop`, and their squares."""
     dtype = rows.dtype
     if dtype.kind != "f":
         total, square = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 6), np.int64)
@@ -537,7 +550,7 @@ def sums_of_sorted(
         _compiled(kernel, dtype)(rows, first, stop, total, square)
         return ExactSums.of_table(total, 0), ExactSums.of_table(square, 0)
     low, high = _compiled(_exponents, dtype)(rows, first, stop)
-    # From the lowest unit of a piece, and up to the highest digit that is touched.
+    # The digits reach from the lowest unit of a piece to the highest digit that is touched.
     lowest = max(low - 1022 + 1 - MOST_PIECES * WIDTH + DIGIT * TOTAL_POINT, 0)
     highest = high - 1022 + 2 + 1 - WIDTH + DIGIT * TOTAL_POINT
     first_total, first_square = lowest >> 5, 2 * lowest >> 5
@@ -556,7 +569,7 @@ def sums_of_sorted(
 
 
 def _exponents(rows: Any, first: Any, stop: Any) -> Any:
-    """The smallest and the largest biased exponent of all elements but zeros; 1 without any."""
+    """Return the least and largest biased exponent of all nonzero elements; 1 if there are none."""
     held = np.empty(1, np.float64)
     bits = held.view(np.int64)
     low, high = np.int64(2046), np.int64(1)

@@ -1,7 +1,7 @@
-"""Lanes of integers of one and two bytes, sorted by counting.
+"""Lanes of integers of one or two bytes, sorted by counting.
 
-NumPy sorts these by comparisons where the processor has no instructions to sort vectors of them
-(before AVX-512): 51 ns an element of 2,000 bytes, 96 of as many int16. Counting takes 2 and 4,
+NumPy sorts these by comparisons if the processor has no vector instructions for them (before
+AVX-512): 51 ns an element for lanes of 2,000 uint8, 96 for as many int16. Counting takes 2 and 4,
 whatever the data.
 """
 
@@ -22,7 +22,7 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu.word_counts import is_word
 
-FEW_OF_EACH = 4 * 256  # bytes of a row up to which each is written by itself
+FEW_OF_EACH = 4 * 256  # elements of a row of bytes below which each element is placed by itself
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
@@ -43,8 +43,11 @@ def sort_rows(rows: NDArray[Any]) -> None:
 
 
 def _sort_bytes(rows: Any, flip: Any) -> None:
-    """Count the values of each row, and write each as often as it was counted; or, in short rows,
-    each element to its place: 4 ns an element of 200, where runs of few take 12."""
+    """Sort rows of bytes by counting their values.
+
+    Long rows are written as runs of equal values. In short rows each element is moved to its place:
+    4 ns an element of 200, where short runs take 12.
+    """
     if rows.shape[1] < FEW_OF_EACH:
         _place_each(rows, flip)
     else:
@@ -78,7 +81,11 @@ def _place_each(rows: Any, flip: Any) -> None:
 
 @called_by_kernels
 def _write_runs(rows: Any, flip: Any) -> None:
-    """Four counts, for every fourth element each: equal neighbours would wait for one another."""
+    """Count the values of each row, and write each as often as it was counted.
+
+    There are four counters for each value, used in turn: with one, equal neighbours would wait for
+    each other.
+    """
     n = rows.shape[1]
     whole = n - n % 4
     counts = np.zeros((4, 256), np.int64)
@@ -103,7 +110,7 @@ def _write_runs(rows: Any, flip: Any) -> None:
 
 
 def _sort_words(rows: Any, flip: Any) -> None:
-    """Sort each row by its lower bytes, into another, and from there by its upper ones."""
+    """Sort rows of 16-bit integers: by the lower bytes into a copy, and back by the upper bytes."""
     n = rows.shape[1]
     other = np.empty(n, rows.dtype)
     lower = np.zeros(256, np.int64)

@@ -1,9 +1,9 @@
-"""What sorting does to a NumPy chunk: compiled by Numba, around NumPy's vectorised sort.
+"""Sorting of a NumPy chunk: compiled by Numba, around NumPy's vectorised sort.
 
-A chunk is not sorted before it is cut into pieces. Its elements are dealt out to the pieces, as
-super-scalar sample sort does (Sanders & Winkel 2004), and each chunk of the result is sorted once.
-Of 1.25e6 float64 that are to go to 16 pieces, dealing out takes 7 to 11 ms, and NumPy's sort 18
-with AVX2, without which it takes 4 to 7 times as long.
+A chunk is not sorted before it is cut into pieces. Its elements are distributed to the pieces, as
+in super-scalar sample sort (Sanders & Winkel 2004), and each chunk of the result is sorted once.
+Distributing 1.25e6 float64 to 16 pieces takes 7 to 11 ms. NumPy's sort takes 18 ms with AVX2, and 4
+to 7 times as long without.
 """
 
 from __future__ import annotations
@@ -27,29 +27,34 @@ from dask_gpuselect.kernels.cpu.word_counts import count_words, is_word, place_o
 from dask_gpuselect.kernels.reference.ordering import Dealt, in_order
 from dask_gpuselect.maths.cuts import IntArray
 
-SHORT = 32  # elements that insertion sorts
+SHORT = 32  # elements up to which insertion sort is used
 
 
 def keys_of(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The keys of a chunk's elements, of the dtypes that NumPy sorts with AVX2 and AVX-512, and
-    fastest as these: floats are their own keys, and integers and dates are signed. 1.25e6 float64
-    take 18 ms with AVX2, int64 22 and uint64 27."""
-    if _is_small(dtype):  # unsigned ones are the chunk itself, which may be any part of an array
+    """Return the keys of a chunk's elements, of a dtype that NumPy sorts fastest.
+
+    Floats are their own keys. Keys of integers and dates are signed: with AVX2, 1.25e6 float64 take
+    18 ms, int64 22 and uint64 27. Keys of one or two bytes are unsigned, and are counted.
+    """
+    if _is_small(dtype):  # unsigned integers are returned as they are, and may be a strided view
         return np.require(radix.keys_of(chunk, dtype), requirements=["C", "A"])
     keys = np.require(chunk.astype(dtype, copy=False).reshape(-1), requirements=["C", "A"])
     signed = keys.view(f"i{dtype.itemsize}")
     if dtype.kind in "mM":
-        return signed - 1  # NaT, the least number, becomes the last
+        return signed - 1  # NaT, the least integer, gets the largest key
     return signed ^ np.iinfo(signed.dtype).min if dtype.kind == "u" else keys
 
 
 def elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The elements of ascending keys, of `dtype`, maybe in their place; zeros are positive."""
+    """Return the elements of `dtype` that have these ascending keys; zeros are positive.
+
+    The memory of the keys may be reused.
+    """
     if _is_small(dtype):
         small: NDArray[Any] = radix.elements_of(keys, dtype)
         return small
     if dtype.kind == "f":
-        # Those of one key are together, but may have any bits.
+        # Zeros of both signs are together, and so are NaN; their bits are made equal.
         keys[keys.searchsorted(0.0) : keys.searchsorted(0.0, side="right")] = 0.0
         keys[keys.searchsorted(np.nan) :] = np.nan
     elif dtype.kind in "mM":
@@ -60,7 +65,7 @@ def elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _is_small(dtype: np.dtype[Any]) -> bool:
-    """Of one or two bytes: keys that are counted."""
+    """Return whether keys have one or two bytes, and are counted."""
     return dtype.itemsize <= 2
 
 
@@ -94,13 +99,14 @@ def dealt(
     known: tuple[IntArray, IntArray],
     ends: IntArray | None = None,
 ) -> Dealt:
-    """Keys in the order in which they are cut into pieces; see `reference.ordering.dealt`."""
+    """Order keys so that they can be cut into pieces; see `reference.ordering.dealt`."""
     del known, ends
     keys = keys_of(values, dtype) if values.dtype == dtype else values
     wanted = keys_of(marks, dtype)
     if ascends(keys):
         return in_order(keys, None, wanted)
-    # Missing elements that are numbers are told from those behind all marks by a mark of their own.
+    # Keys of missing elements are integers too. A mark of their own tells them from those above all
+    # marks.
     numbers = wanted[:0] if wanted.dtype.kind == "f" else [np.iinfo(wanted.dtype).max]
     distinct = np.unique(np.append(wanted, numbers).astype(wanted.dtype, copy=False))
     of_each, counts = classes(keys, distinct)
@@ -120,13 +126,16 @@ def _ascends_by_numpy(keys: NDArray[Any]) -> bool:
 
 @until_compiled(_ascends_by_numpy)
 def ascends(keys: NDArray[Any]) -> bool:
-    """Whether the keys are in order, NaN last. Stops soon where they are not."""
+    """Return whether the keys are in order, NaN last. Stops soon if they are not."""
     return bool(_compiled(_ascends, keys.dtype)(keys))
 
 
 def sort(keys: NDArray[Any]) -> None:
-    """Sort in place. One and two bytes are counted: 1.25e6 of two bytes take 2 ms, NumPy's stable
-    sort 11 and its other, without AVX-512, 74."""
+    """Sort keys in place; those of one or two bytes are counted.
+
+    1.25e6 keys of two bytes take 2 ms, NumPy's stable sort 11 and its other one, without AVX-512,
+    74.
+    """
     if keys.dtype.kind == "u" and keys.dtype.itemsize <= 2:
         _sort_narrow(keys)
     elif not ascends(keys):
@@ -134,7 +143,7 @@ def sort(keys: NDArray[Any]) -> None:
 
 
 def _sort_narrow_by_numpy(keys: NDArray[Any]) -> None:
-    keys.sort(kind="stable")  # by counting digits
+    keys.sort(kind="stable")  # a radix sort
 
 
 @until_compiled(_sort_narrow_by_numpy)
@@ -143,14 +152,10 @@ def _sort_narrow(keys: NDArray[Any]) -> None:
 
 
 def classes(keys: NDArray[Any], marks: NDArray[Any]) -> tuple[NDArray[np.uint32], IntArray]:
-    """Where each key is among ascending marks: class ``2 * i`` is before mark i and behind the one
-    before, ``2 * i + 1`` equals it. Behind all marks are three: the largest number has one of its
-    own, and NaN the last.
+    """Classify each key among ascending marks.
 
-    Returns
-    -------
-    ndarray of uint32, ndarray of int64
-        The class of every key, and how many keys each class has.
+    Class ``2 * i`` is between mark i - 1 and mark i; class ``2 * i + 1`` equals mark i. Three
+    classes follow the last mark: keys above it, keys that equal the largest number, and NaN.
     """
     of_each = np.empty(keys.size, np.uint32)
     tree, padded, levels = tree_of(marks)
@@ -160,14 +165,14 @@ def classes(keys: NDArray[Any], marks: NDArray[Any]) -> tuple[NDArray[np.uint32]
 
 
 def _dealt_keys(keys: NDArray[Any], of_each: NDArray[np.uint32], counts: IntArray) -> NDArray[Any]:
-    """The keys class by class, each as they were."""
+    """Return the keys class by class, in their order within a class."""
     out = np.empty_like(keys)
     _compiled(_deal, keys.dtype)(keys, of_each, np.cumsum(counts) - counts, out)
     return out
 
 
 def _dealt_places(of_each: NDArray[np.uint32], counts: IntArray) -> IntArray:
-    """Where the keys were that `_dealt_keys` gives."""
+    """Return the places of the keys that `_dealt_keys` returns."""
     out = np.empty(of_each.size, np.int64)
     _compiled(_deal_places, of_each.dtype)(of_each, np.cumsum(counts) - counts, out)
     return out
@@ -175,18 +180,18 @@ def _dealt_places(of_each: NDArray[np.uint32], counts: IntArray) -> IntArray:
 
 @until_compiled(_stable_by_numpy)
 def stable_order(keys: NDArray[Any]) -> IntArray:
-    """The places of the keys in ascending order, those of equal ones ascending.
+    """Return the places of the keys in ascending order, those of equal keys ascending.
 
-    Keys and places are packed into words of 64 bits, as many leading bits of the keys as there is
-    room for, and these are sorted: 1.25e6 float64 take 28 ms with AVX2, and 250 to 290 by NumPy's
-    stable argsort. What differs in the other bits alone is put in order by insertion. Where that is
-    much, NumPy's it is.
+    Keys and places are packed into words of 64 bits, with as many leading bits of the keys as there
+    is room for, and these are sorted: 1.25e6 float64 take 28 ms with AVX2, and 250 to 290 by
+    NumPy's stable argsort. Insertion sort orders keys that differ only in their other bits. If
+    these are many, NumPy's argsort is used.
 
     Scratch: two words for each key.
     """
     n = keys.size
     if n < 2 or keys.dtype.itemsize <= 2:
-        return _stable_by_numpy(keys)  # by counting digits
+        return _stable_by_numpy(keys)  # a radix sort
     if ascends(keys):
         return np.arange(n)
     bits = keys.view(f"u{keys.dtype.itemsize}")
@@ -225,7 +230,10 @@ def _sort_by_counting(keys: Any, counts: Any) -> None:
 
 
 def _find_classes(keys: Any, tree: Any, marks: Any, levels: Any, n_marks: Any, of_each: Any) -> Any:
-    """Loops that vectorise, one after the other: 3 ns an element at 15 marks."""
+    """Find the class of every key and count the classes.
+
+    The loops vectorise one after the other: 3 ns an element at 15 marks.
+    """
     cell = np.empty(RUN, np.uint32)
     leaf = np.uint32(marks.size)
     missing = np.uint32(2 * n_marks + 2)
@@ -242,7 +250,7 @@ def _find_classes(keys: Any, tree: Any, marks: Any, levels: Any, n_marks: Any, o
             for k in range(run.size):
                 if is_missing(run[k]):
                     found[k] = missing
-    # Four in turn, for equal elements would wait for each other's.
+    # Four counters, used in turn: with one, equal keys would wait for each other.
     counts = np.zeros((4, 2 * n_marks + 3), np.int64)
     n = of_each.size // 4 * 4
     for k in range(0, n, 4):
@@ -272,8 +280,11 @@ def _deal_places(of_each: Any, starts: Any, out: Any) -> None:
 
 
 def _to_words(bits: Any, sign: Any, infinity: Any, words: Any) -> Any:
-    """Unsigned words in the order of floats, or of signed integers where `infinity` is 0; the least
-    and the largest. Zeros of both signs have one, and so has every NaN."""
+    """Write unsigned words in the order of floats; return the least and the largest.
+
+    With ``infinity == 0``, elements are signed integers. Zeros of both signs have one word, and so
+    has every NaN.
+    """
     low, high = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
     for k in range(bits.size):
         bit = np.uint64(bits[k])
@@ -289,7 +300,7 @@ def _to_words(bits: Any, sign: Any, infinity: Any, words: Any) -> Any:
 
 
 def _pack(words: Any, low: Any, shift: Any, for_places: Any, packed: Any) -> None:
-    """In the order of signed integers, which AVX2 compares in one instruction."""
+    """Pack leading bits and places into signed integers, which AVX2 compares in one instruction."""
     for k in range(words.size):
         leading = (words[k] - low) >> np.uint64(shift)
         word = (leading << np.uint64(for_places)) | np.uint64(k)
@@ -297,7 +308,10 @@ def _pack(words: Any, low: Any, shift: Any, for_places: Any, packed: Any) -> Non
 
 
 def _unpack(words: Any, shift: Any, for_places: Any, packed: Any) -> bool:
-    """The places, put in order where leading bits are equal; False if there is too much of it."""
+    """Replace packed words by places, and order these where leading bits are equal.
+
+    Returns False if there are too many of these to sort by insertion.
+    """
     mask = np.int64((1 << for_places) - 1)
     start = 0
     leading = packed[0] >> for_places
@@ -316,8 +330,10 @@ def _unpack(words: Any, shift: Any, for_places: Any, packed: Any) -> bool:
 
 @called_by_kernels
 def _sort_few(words: Any, order: Any, start: Any, stop: Any) -> bool:
-    """Sort some places by their words, those of equal ones as they are: by insertion. False if they
-    are too many, and not in order already."""
+    """Sort some places by their words, stably, by insertion.
+
+    Returns False if there are too many of them and they are not in order yet.
+    """
     for k in range(start + 1, stop):
         place = order[k]
         word = words[place]
@@ -341,7 +357,7 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     numbers, words = types.Array(types.int64, 1, "C"), types.Array(types.uint64, 1, "C")
     of_each = types.Array(types.uint32, 1, "C")
     size, word = types.int64, types.uint64
-    if values.dtype == types.uint32:  # no keys: see `keys_of`
+    if values.dtype == types.uint32:  # never keys: see `keys_of`
         return {
             _to_words: (values, word, word, words),
             _deal_places: (of_each, numbers, numbers),

@@ -1,9 +1,9 @@
-"""Numbers that are the sums of two float64 each, for kernels: 106 bits, without integers.
+"""Numbers that are the sum of two float64, for kernels: 106 bits without integer arithmetic.
 
-What is rounded from a pair is right where a bound of its error says so (Dekker 1971; Knuth, volume
-2, 4.2.2). The result of an operation on pairs is off by less than `LOST` times the sizes of what is
-added or multiplied. What is multiplied has to be between 2**-400 and 2**400, or small beside others
-that are.
+A float that is rounded from a pair is correct if an error bound says so (Dekker 1971; Knuth, volume
+2, 4.2.2). The error of an operation on pairs is less than `LOST` times the magnitude of its
+operands' sum or product. Factors must be between 2**-400 and 2**400, or small beside others that
+are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SMALL, LARGE = 2.0**-400, 2.0**400
 
 @called_by_kernels
 def two_sum(a: Any, b: Any) -> Any:
-    """A sum and its rounding error."""
+    """Return a sum and its rounding error."""
     total = a + b
     rest = total - a
     return total, (a - (total - rest)) + (b - rest)
@@ -26,14 +26,14 @@ def two_sum(a: Any, b: Any) -> Any:
 
 @called_by_kernels
 def normal(high: Any, low: Any) -> Any:
-    """The same pair, of which the first is the nearest float; it was the larger before."""
+    """Normalise a pair whose first number is the larger: the first becomes the nearest float."""
     total = high + low
     return total, low - (total - high)
 
 
 @called_by_kernels
 def two_product(a: Any, b: Any) -> Any:
-    """A product and its rounding error."""
+    """Return a product and its rounding error."""
     found = a * b
     wide = 134217729.0 * a  # 2**27 + 1
     a_high = wide - (wide - a)
@@ -47,21 +47,21 @@ def two_product(a: Any, b: Any) -> Any:
 
 @called_by_kernels
 def plus(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The pair (a, b) and the pair (c, d)."""
+    """Add the pair (c, d) to the pair (a, b)."""
     high, low = two_sum(a, c)
     return normal(high, low + (b + d))
 
 
 @called_by_kernels
 def times(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The pair (a, b) times the pair (c, d)."""
+    """Multiply the pair (a, b) by the pair (c, d)."""
     high, low = two_product(a, c)
     return normal(high, low + (a * d + b * c))
 
 
 @called_by_kernels
 def over(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The pair (a, b) by the pair (c, d)."""
+    """Divide the pair (a, b) by the pair (c, d)."""
     first = a / c
     high, low = two_product(first, c)
     second = (((a - high) - low) + (b - first * d)) / c

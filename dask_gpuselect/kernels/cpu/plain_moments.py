@@ -1,9 +1,9 @@
-"""Exact sums of NumPy chunks and of their squares by NumPy alone, until Numba has compiled
-`moments`: about 20 ns an element.
+"""Exact sums of NumPy chunks and of their squares by NumPy alone, about 20 ns an element.
 
-Elements are cut into pieces of 17 bits at fixed places below a power of two. The pieces are whole
-numbers, and so small that a block of them, and of products of two of them, adds up in float64
-without rounding, in any order. So one matrix product makes all sums of products.
+They are used until Numba has compiled `moments`. Elements are cut into pieces of 17 bits at fixed
+places below a power of two. The pieces are whole numbers, and so small that a block of them, and of
+products of two of them, adds up in float64 without rounding, in any order. So one matrix product
+computes all sums of products.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, ExactSums
 from dask_gpuselect.maths.moments import Moments
 
-BLOCK = 1 << 15  # elements: so many products of two pieces make at most 2**49
+BLOCK = 1 << 15  # elements: the sum of as many products of two pieces is at most 2**49
 WIDTH = 17  # bits of a piece
 N_PIECES = 6
-REACH = N_PIECES * WIDTH - 53  # binades: elements that much smaller are cut at places of their own
+REACH = N_PIECES * WIDTH - 53  # binades; elements smaller by more than that are cut at other places
 
 
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
-    """Sums of a chunk; see `reference.moments.moments`. Scratch: a few blocks."""
+    """Sum a chunk exactly; see `reference.moments.moments`. Scratch: a few blocks."""
     del near
     found = [_of_block(values[i : i + BLOCK]) for i in range(0, max(values.size, 1), BLOCK)]
     return Moments.merge(found)
@@ -52,8 +52,10 @@ def _of_block(values: NDArray[Any]) -> Moments:
 
 
 def _cut(values: NDArray[Any]) -> Iterator[tuple[FloatArray, list[int]]]:
-    """Tables with a row for each place at which elements are cut, and the exponents of the units
-    of rows."""
+    """Cut elements: yield tables with one row for each piece, and the exponents of the rows' units.
+
+    One table holds elements of similar size.
+    """
     if values.dtype.kind != "f" and values.dtype.itemsize == 8:
         halves = [(values >> 16 * i) & 0xFFFF for i in range(3)]
         yield np.array([*halves, values >> 48], np.float64), [0, 16, 32, 48]
@@ -76,5 +78,5 @@ def _cut(values: NDArray[Any]) -> Iterator[tuple[FloatArray, list[int]]]:
 
 
 def _shifted(number: int, bits: int) -> int:
-    """The product with a power of two, which is whole."""
+    """Multiply a number by a power of two; the product is a whole number."""
     return number << bits if bits >= 0 else number >> -bits

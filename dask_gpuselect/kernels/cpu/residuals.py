@@ -1,7 +1,7 @@
 """Residuals of linear fits in NumPy chunks: compiled by Numba, one read for all fits.
 
-Rows are taken in runs whose columns stay in the first-level cache. Pinned to the reference,
-`residuals`, by one shared test.
+Rows are taken in runs whose columns stay in the first-level cache. One shared test compares the
+kernels with the reference, `residuals`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
 
-RUN = 256  # rows: 2 KiB a column
-SLAB = 1 << 14  # rows, after which those that were gathered are put aside
+RUN = 256  # rows of a run: 2 KiB a column
+SLAB = 1 << 14  # rows after which gathered rows are moved out of the kernel's buffer
 
 
 def row_tallies(
@@ -37,10 +37,10 @@ def row_tallies(
     *,
     with_sums: bool,
 ) -> list[RowTally]:
-    """What the rows of a chunk say about some fits; see `residuals.row_tallies`.
+    """Tally the rows of a chunk for some fits; see `residuals.row_tallies`.
 
-    Scratch: what is gathered, a slab of rows for each fit, and a copy of a chunk that is neither
-    float32 nor float64 or not contiguous.
+    Scratch: the gathered rows, a slab of rows for each fit, and a copy of a chunk that is not
+    contiguous or neither float32 nor float64.
     """
     x, y = _rows(x), np.ascontiguousarray(y, np.float64)
     n_fits, p = thetas.shape
@@ -71,7 +71,7 @@ def row_tallies(
 
 
 class _Gathered:
-    """The rows of a fit that lie between its ends, as long as there is room."""
+    """Rows of a fit whose absolute residuals lie between its ends, as long as there is room."""
 
     def __init__(self, most: int) -> None:
         self.most, self.n, self.parts = most, 0, list[FloatArray]()
@@ -92,7 +92,7 @@ class _Gathered:
 def absolute_residuals(
     x: NDArray[Any], y: NDArray[Any], design: Design, theta: FloatArray
 ) -> FloatArray:
-    """Of one fit; see `residuals.absolute_residuals`."""
+    """Return the absolute residuals of one fit; see `residuals.absolute_residuals`."""
     x, y = _rows(x), np.ascontiguousarray(y, np.float64)
     sizes = np.empty(len(x))
     _compiled(_sizes, x.dtype)(x, y, *_numbers(design), np.ascontiguousarray(theta), sizes)
@@ -105,7 +105,7 @@ def _rows(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def _numbers(design: Design) -> tuple[FloatArray, FloatArray, float, float, bool]:
-    """Of an intercept's column too, which is made of nothing."""
+    """Return the numbers of a design for the kernels, and whether it has an intercept."""
     return (
         design.centre,
         design.scale,
@@ -132,7 +132,7 @@ def _load(
     z: Any,
     target: Any,
 ) -> None:
-    """Rows of the design, column by column."""
+    """Standardise rows of the design, column by column."""
     for k in range(centre.size):
         for b in range(size):
             z[first + k, b] = (np.float64(x[start + b, k]) - centre[k]) * scale[k]
@@ -142,7 +142,7 @@ def _load(
 
 @called_by_kernels
 def _subtract(z: Any, target: Any, theta: Any, size: Any, residuals: Any) -> None:
-    """Every operation is rounded by itself: as in the reference."""
+    """Subtract the fit from the target. Each operation rounds as it does in the reference."""
     for b in range(size):
         residuals[b] = target[b]
     for k in range(theta.size):
@@ -152,7 +152,7 @@ def _subtract(z: Any, target: Any, theta: Any, size: Any, residuals: Any) -> Non
 
 @called_with(fastmath={"reassoc", "contract"})
 def _dot(u: Any, v: Any) -> Any:
-    """In any order, and so several at a time."""
+    """Return a dot product, summed in any order so that it vectorises."""
     total = 0.0
     for b in range(RUN):
         total += u[b] * v[b]

@@ -1,10 +1,9 @@
-"""NumPy chunks measured by a ruler, and what is inside a guess kept of them: one read, compiled by
-Numba.
+"""NumPy chunks measured by a ruler, with the candidates of a guess: one read, compiled by Numba.
 
-The cell of an element is a few vectorised operations, and counting it one addition. Elements of the
-cells that reach into the guess are picked out meanwhile, and these few are compared with its ends:
-2e6 float64 take 1.4 ns each by one thread with AVX-512, where the tree of `cells` takes 3.9, and
-their sum 0.2.
+The cell of an element takes a few vectorised operations, and counting it one addition. Elements of
+the cells that overlap the guess are gathered in the same pass, and only these are compared with its
+ends: 2e6 float64 take 1.4 ns each on one thread with AVX-512, where the tree of `cells` takes 3.9
+and their sum 0.2.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.rulers import Ruler, reached, tally_of_reached
 
 FLUSH = 1 << 30  # elements after which counts move from 32 to 64 bits
-FEW_RANGES = 10  # of cells: of more, a table tells which are among them
-# Cells at the ends of a guess hold elements that are beside it: of a chunk one part in so many.
+FEW_RANGES = 10  # ranges of cells that are tested one by one; more are looked up in a table
+# Cells at the ends of a guess also hold elements outside it: room for this fraction of a chunk.
 BESIDE = 8
 
 
@@ -40,8 +39,7 @@ BESIDE = 8
 def tally_by_ruler(
     values: NDArray[Any], ruler: Ruler, brackets: Brackets, most: int
 ) -> tuple[Tally, IntArray, IntArray] | None:
-    """The tally at some brackets, and counts at the bars of a ruler; see
-    `reference.selection.tally_by_ruler`.
+    """Tally some brackets, and count at a ruler; see `reference.selection.tally_by_ruler`.
 
     Scratch: `most` elements, and an eighth of the chunk.
     """
@@ -54,7 +52,7 @@ def tally_by_ruler(
         found = tally(some, brackets, most)
         if found is not None:
             found = tally_of_reached(found, ruler, brackets, total * ~is_reached, n_missing)
-    else:  # of data for which neither was made
+    else:  # a guess or ruler made for other data: count and tally separately
         counts = _counted(values, ruler, np.zeros_like(is_reached), 0)
         assert counts is not None
         total, equal, _, _ = counts
@@ -62,20 +60,21 @@ def tally_by_ruler(
     if found is None:
         return None
     upto = np.cumsum(total[:-1])
-    # Of bars that are equal, as where steps are finer than the elements, the first one has counted.
+    # Bars may be equal if steps are finer than the elements. Only the first of equal bars has a
+    # count.
     return found, upto - equal[ruler.bars.searchsorted(ruler.bars)], upto
 
 
 Counts = tuple[IntArray, IntArray, int, NDArray[Any]]
-"""Valid elements of each cell, those that equal its bar, those that are missing, and the elements
-of the cells that are reached."""
+"""Counts of the valid elements of each cell, of those that equal its bar, and of missing elements;
+and the elements of the cells that overlap the brackets."""
 
 
 def _counted(
     values: NDArray[Any], ruler: Ruler, is_reached: NDArray[np.bool_], most: int
 ) -> Counts | None:
-    """None if there are more than `most` elements in the cells that are reached."""
-    bars = np.append(ruler.bars, ruler.bars[-1:])  # behind the last one nothing is counted as equal
+    """Count the cells of a ruler; None if those in `is_reached` have more than `most` elements."""
+    bars = np.append(ruler.bars, ruler.bars[-1:])  # no element above all bars equals this
     edges = np.flatnonzero(np.diff(is_reached, prepend=False, append=False)).astype(np.int32)
     firsts, sizes = edges[::2].copy(), edges[1::2] - edges[::2]
     out = np.empty(most + RUN, values.dtype)
@@ -95,8 +94,11 @@ def _counted(
 
 
 def _nearest_to_next(ruler: Ruler) -> Any:
-    """How far behind the begin of its cell, in cells, every element is that equals a bar, at
-    least: in the arithmetic of the kernel. Mostly that is next to 1, and hardly any other is."""
+    """Return the least fraction of its cell at which any bar lies, in the kernel's arithmetic.
+
+    An element equal to a bar is at least that far into its cell. The fraction is usually close to
+    1, so that hardly any other element is.
+    """
     place = np.maximum((ruler.bars - ruler.start) * ruler.step, 0)
     return (place - np.trunc(place)).min()
 
@@ -129,7 +131,7 @@ def _count_by_value(
             n_near = 0
             for k in range(run.size):
                 place = (run[k] - start) * step
-                place = place if place > zero else zero  # and so is NaN
+                place = place if place > zero else zero  # NaN becomes 0 too
                 place = place if place < last else last
                 cell[k] = np.int32(place)
                 n_near += place - x.dtype.type(cell[k]) >= near
@@ -178,7 +180,7 @@ def _count_by_key(
                 place = behind >> by
                 place = place if place < last else last
                 cell[k] = np.int32(place if key >= start and not is_missing(run[k]) else 0)
-                n_near += behind & rest == rest  # the last key of its cell, as a bar is
+                n_near += behind & rest == rest  # a bar is the last key of its cell
             if n_near:
                 _count_equal(run, bars, cell, equal)
             n_missing += _count(run, cell, counts)
@@ -191,7 +193,7 @@ def _count_by_key(
 
 @by_types
 def _key(value: Any, bits: Any) -> Any:
-    """The key of an element, by its bits as a signed integer, less that of zero."""
+    """Return the key of an element from its bits as a signed integer, minus the key of zero."""
     if isinstance(value, types.Float):
         top = value.bitwidth - 1
         rest = (1 << top) - 1
@@ -210,8 +212,10 @@ def _count_equal(run: Any, bars: Any, cell: Any, equal: Any) -> None:
 
 @called_by_kernels
 def _count(run: Any, cell: Any, counts: Any) -> Any:
-    """Count a run by its cells, and its missing elements. Two copies, so that equal cells in a row
-    do not wait for each other."""
+    """Count a run by its cells, and its missing elements.
+
+    There are two copies of the counts, so that equal cells in a row do not wait for each other.
+    """
     n_missing = 0
     for k in range(run.size):
         n_missing += is_missing(run[k])
@@ -234,8 +238,10 @@ def _pick(
     out: Any,
     found: Any,
 ) -> Any:
-    """Add the elements of the cells that are reached to those found before. Marks are looked
-    through eight at a time."""
+    """Append the elements of the cells in `is_reached` to those found before.
+
+    Marks are tested eight at a time.
+    """
     words = marks.view(np.uint64)
     marks[:] = 0
     if firsts.size <= FEW_RANGES:
@@ -277,8 +283,7 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
 
 
 def _told(values: types.Array) -> tuple[Any, ...]:
-    """Bars, the ranges of cells that are reached, which these are, and how many elements at most
-    are in them."""
+    """Return the Numba types of bars, ranges of cells, flags of cells, and a size."""
     cells = types.Array(types.int32, 1, "C", readonly=True)
     flags = types.Array(types.boolean, 1, "C", readonly=True)
     return values, cells, cells, flags, types.int64

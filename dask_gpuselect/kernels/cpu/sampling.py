@@ -1,4 +1,4 @@
-"""Samples of NumPy chunks, and brackets that they suggest."""
+"""Samples of NumPy chunks, and brackets that follow from them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = [
 
 
 def sorted_sample(values: NDArray[Any], size: int) -> tuple[NDArray[Any], float]:
-    """A sorted sample; see `reference.sampling.sorted_sample`."""
+    """Draw a sorted sample; see `reference.sampling.sorted_sample`."""
     return np.sort(sample(values, size)), size / max(values.size, 1)
 
 
 def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
-    """Brackets that a sample suggests, and the tally there; see `reference.sampling.pilot`."""
+    """Find brackets from a sample and tally the chunk there; see `reference.sampling.pilot`."""
     drawn = sample(values, size)
     return reference.pilot_from(drawn, partial(tally, values), values.size, ranks)
 
@@ -48,6 +48,6 @@ def pilot(values: NDArray[Any], size: int, ranks: RanksOf) -> tuple[Brackets, Ta
 def tally_and_sums(
     values: NDArray[Any], brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
 ) -> tuple[Tally | None, Moments]:
-    """The tally at some brackets, and exact sums; see `reference.sampling.tally_and_sums`."""
+    """Tally some brackets and sum a chunk exactly; see `reference.sampling.tally_and_sums`."""
     del ranks
     return tally(values, brackets, most), moments(values, brackets.ends)

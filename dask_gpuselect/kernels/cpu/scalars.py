@@ -1,4 +1,4 @@
-"""What compiled kernels ask of single elements, and of sorted ones, whatever their dtype."""
+"""Functions of single elements and of sorted ones, of any dtype, for compiled kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_gpuselect.kernels.compiling import by_types, called_by_kernels, types
 
 @by_types
 def gap(low: Any, high: Any) -> Any:
-    """``high - low`` as float64, to a relative error of 2**-53; see `envelope.exact_gap`."""
+    """Return ``high - low`` as float64, to a relative error of 2**-53; see `envelope.exact_gap`."""
     if isinstance(low, types.Float):
         return lambda low, high: np.float64(high) - np.float64(low)
     return lambda low, high: np.float64(np.uint64(high) - np.uint64(low))
@@ -19,7 +19,7 @@ def gap(low: Any, high: Any) -> Any:
 
 @by_types
 def is_missing(value: Any) -> Any:
-    """Whether a value is NaN."""
+    """Return whether a value is NaN."""
     if isinstance(value, types.Float):
         return lambda value: value != value
     return lambda value: False
@@ -27,8 +27,10 @@ def is_missing(value: Any) -> Any:
 
 @called_by_kernels
 def first_from(row: Any, start: Any, stop: Any, value: Any) -> Any:
-    """The first place of a sorted stretch that holds no less than a value. Integers are compared
-    with a float64 as float64."""
+    """Find the first place in a sorted stretch whose element is not less than a value.
+
+    Integers are compared with a float64 as float64.
+    """
     while start < stop:
         middle = (start + stop) // 2
         if row[middle] < value:
@@ -40,7 +42,7 @@ def first_from(row: Any, start: Any, stop: Any, value: Any) -> Any:
 
 @called_by_kernels
 def first_behind(row: Any, start: Any, stop: Any, value: Any) -> Any:
-    """The first place of a sorted stretch that holds more than a value, or NaN."""
+    """Find the first place in a sorted stretch whose element is greater than a value, or NaN."""
     while start < stop:
         middle = (start + stop) // 2
         if row[middle] <= value:

@@ -1,4 +1,4 @@
-"""Elements of NumPy chunks: counted between pivots, and gathered between the ends of brackets."""
+"""Elements of NumPy chunks: counted between pivots, and gathered inside brackets."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ __all__ = [
     "value_counts",
 ]
 
-PIECE = 1 << 20  # elements that NumPy takes at once, for it makes copies
+PIECE = 1 << 20  # elements that NumPy handles at a time, because it makes copies
 
-tally_in_place = tally  # this is the host
+tally_in_place = tally  # the host is the chunk's own device
 merged = Tally.merge
 
 
 def elements_of(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """The elements of a chunk without NaT, and the number of NaT: a view of a contiguous chunk of a
-    dtype that is compared as it is."""
+    """Return the elements of a chunk without NaT, and the number of NaT.
+
+    It is a view if the chunk is contiguous and its dtype is compared as it is.
+    """
     return without_nat(flat(chunk, dtype), dtype)
 
 
 def without_nat(values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """Elements of some dtype, as they are compared, without NaT; and the number of NaT."""
+    """Return elements without NaT, and the number of NaT; `dtype` is that of the chunk."""
     if dtype.kind not in "Mm":
         return values, 0
     is_valid = values != np.iinfo(np.int64).min  # NaT
@@ -50,7 +52,7 @@ def without_nat(values: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any
 
 
 def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """All elements of a chunk, as they are compared: in C order if it is contiguous in that."""
+    """Return all elements of a chunk in the dtype in which they are compared, in memory order."""
     values = np.asarray(chunk, dtype).ravel(order="K")
     if dtype.kind in "bMm":
         values = values.astype(dtype.newbyteorder("="), copy=False).view(selection_dtype(dtype))
@@ -58,7 +60,7 @@ def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """Those elements of a chunk that take part; see `reference.selection.kept`."""
+    """Return the unmasked elements of a chunk; see `reference.selection.kept`."""
     if chunk.keeps is None:
         return elements_of(chunk.values, dtype)
     if not (chunk.values.flags.c_contiguous and chunk.keeps.flags.c_contiguous):
@@ -85,7 +87,7 @@ def _compact_into(found: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.b
 
 
 def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
-    """How often each value occurs; see `reference.selection.value_counts`."""
+    """Count every value; see `reference.selection.value_counts`."""
     words, _ = words_of(chunk, dtype, kept, elements_of)
     return ValueCounts.of_words(*_occurring(words, 1 << 8 * dtype.itemsize), dtype)
 
@@ -100,7 +102,7 @@ def _occurring_by_numpy(words: NDArray[Any], n_words: int) -> tuple[IntArray, In
 
 @until_compiled(_occurring_by_numpy)
 def _occurring(words: NDArray[Any], n_words: int) -> tuple[IntArray, IntArray]:
-    """The words that occur, in any order, and how often, of so many that there are."""
+    """Return the words that occur, in any order, and how often each does, out of `n_words`."""
     counts = np.zeros(n_words, np.int64)
     _counting(_count_words, words.dtype)(words, counts)
     places = np.flatnonzero(counts)
@@ -118,11 +120,14 @@ def _counting(words: types.Array, _: types.Array) -> Types:
 
 
 def _compact(values: Any, keeps: Any, found: Any) -> int:
-    """Move what is kept to the front of `found`, without branches: a fifth of the time of a mask
-    as an index where the mask is random. Returns how many that are."""
+    """Move the unmasked elements to the front of `found`, and return their number.
+
+    It has no branches: where the mask is random, it takes a fifth of the time of indexing by the
+    mask.
+    """
     n = 0
     for i in range(values.size):
-        found[n] = values[i]  # the next one overwrites it unless it is kept
+        found[n] = values[i]  # overwritten by the next element unless it is unmasked
         n += keeps[i]
     return n
 

@@ -20,13 +20,13 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
 
-FEW_ENDS = 24  # up to here comparing every element with every end beats the tree
-MANY_MARKS = 64  # of a run, from which on all are taken at once
+FEW_ENDS = 24  # ends up to which comparing every element with all of them is faster than the tree
+MANY_MARKS = 64  # marked elements of a run, above which ends are sorted out by vectors
 
 
 @until_compiled(reference.tally)
 def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends and candidates; see `reference.selection.tally`.
+    """Count elements at the ends and gather candidates; see `reference.selection.tally`.
 
     Scratch: `most` elements.
     """
@@ -88,18 +88,20 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
 def bars_of(
     ends: NDArray[Any], wanted: NDArray[np.bool_]
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Values such that the number of them that are less than an element is its open cell, or if it
-    is an end that of a neighbouring cell, a wanted one if there is one; and whether it is the one
-    above."""
+    """Return bars such that the number of them below an element is the element's cell.
+
+    An element that equals an end falls in the cell below it if that is wanted, and otherwise in the
+    cell above. Also returns for each end whether it is the cell above.
+    """
     is_float = ends.dtype.kind == "f"
     least = -np.inf if is_float else np.iinfo(ends.dtype).min
     is_above = ~wanted[:-1] & (ends > least)
-    with np.errstate(over="ignore", under="ignore"):  # -inf, and denormal numbers, are right
+    with np.errstate(over="ignore", under="ignore"):  # -inf and subnormal results are right
         before = np.nextafter(ends, ends.dtype.type(least)) if is_float else ends - (ends > least)
     return np.where(is_above, before, ends).astype(ends.dtype), is_above
 
 
-# As of `cells`, kernels are given the arrays that they write to.
+# As in `cells`, kernels get the arrays that they write to as arguments.
 
 
 def _tally_few(
@@ -118,11 +120,13 @@ def _tally_few(
     most: int,
     out: Any,
 ) -> Any:
-    """Compare every element with every bar, and pick out the cells that are wanted or have ties:
-    all vectorised. Marks are looked through eight at a time, as words.
+    """Compare every element with every bar, and gather the elements of wanted cells.
 
-    One comparison for each bar, one byte for its cell: 1e7 float64 at twelve ends take 19 ms; 31
-    where elements are compared with ends both ways, to count them, and once more to mark them.
+    All loops vectorise. Cells that are wanted or may have ties with ends are marked first; marks
+    are tested eight at a time, as words.
+
+    One comparison for each bar and one byte for each cell: 1e7 float64 at twelve ends take 19 ms.
+    Comparing elements with the ends in both ways to count them, and again to mark them, takes 31.
     """
     n_missing = 0
     found = 0
@@ -177,7 +181,7 @@ def _tally_few(
 def _without_ends(
     out: Any, begin: Any, found: Any, cells: Any, ends: Any, wanted: Any, equal: Any
 ) -> Any:
-    """Keep those found since the beginning of a run that are in wanted cells; count the ends."""
+    """Count the ends among the elements of a run, and keep only the elements in wanted cells."""
     kept = begin
     for k in range(begin, found):
         value = out[k]
@@ -198,7 +202,7 @@ def _without_ends(
 def _unmark(
     run: Any, cell: Any, sizes: Any, ends: Any, wanted: Any, equal: Any, marks: Any
 ) -> None:
-    """Count and unmark what equals an end, and unmark cells that are not wanted."""
+    """Count elements that equal an end, and unmark them and the elements of unwanted cells."""
     for j in range(ends.size):
         if sizes[j] or sizes[j + 1]:
             end = ends[j]
@@ -216,7 +220,7 @@ def _unmark(
 
 @called_by_kernels
 def count_bars(run: Any, bars: Any, cell: Any) -> None:
-    """How many bars are less than each element: six of them at a time, in registers."""
+    """Count the bars below each element, six bars at a time in registers."""
     for k in range(cell.size):
         cell[k] = np.uint8(0)
     n = bars.size // 6 * 6
@@ -251,7 +255,7 @@ def _tally_many(
     most: int,
     out: Any,
 ) -> Any:
-    """Classify every element among the ends, as `_classify` does among the pivots."""
+    """Classify every element among the ends, as `cells._classify` does among the pivots."""
     leaf = np.uint32(ends.size)
     n_missing = 0
     found = 0

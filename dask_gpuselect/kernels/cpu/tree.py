@@ -1,9 +1,8 @@
-"""Elements classified among ascending values, as super-scalar sample sort does (Sanders & Winkel
-2004).
+"""Classification of elements among ascending values by a binary tree.
 
-The values form a binary tree in the order of its levels (Eytzinger), walked level by level over
-runs of elements that stay in the first-level cache, so that each level is one vectorised loop of
-gathers and no branch depends on data.
+It follows super-scalar sample sort (Sanders & Winkel 2004). The values form a tree in the order of
+its levels (Eytzinger layout). Runs of elements that stay in the first-level cache walk down the
+tree level by level. Each level is one vectorised loop of gathers, and no branch depends on data.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels
 
-RUN = 512  # elements a run: 4 KiB of float64 beside 2 KiB of cells
+RUN = 512  # elements of a run: 4 KiB of float64 and 2 KiB of cells
 
 
 def tree_of(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """The pivots as an Eytzinger tree of 2**levels - 1 nodes, and ascending, both padded with the
-    largest value.
+    """Return the pivots as an Eytzinger tree of 2**levels - 1 nodes, ascending, and the levels.
 
-    A walk from node 1 to ``2 * node + (x > tree[node])``, `levels` times, ends at ``2**levels +
-    (number of pivots < x)``. Padding catches what is above all pivots.
+    Both arrays are padded with the largest value. A walk from node 1 to ``2 * node + (x >
+    tree[node])``, `levels` times, ends at ``2**levels + (number of pivots < x)``. The padding
+    catches elements above all pivots.
     """
     levels = len(pivots).bit_length()
     n_cells = 1 << levels
@@ -39,7 +38,7 @@ def tree_of(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
 
 @called_by_kernels
 def walk(run: Any, tree: Any, pivots: Any, levels: Any, cell: Any) -> None:
-    """The leaf of every element of a run, level by level: each inner loop vectorises to gathers."""
+    """Find the leaf of every element of a run, level by level; each inner loop is one gather."""
     first = 0
     if levels >= 4:
         first = 4
@@ -55,11 +54,11 @@ def walk(run: Any, tree: Any, pivots: Any, levels: Any, cell: Any) -> None:
 
 @called_by_kernels
 def _count_fifteen(run: Any, pivots: Any, cell: Any) -> None:
-    """The nodes of the fifth level: there is one for each number of pivots of the first four levels
-    that are below the element.
+    """Find the nodes of the fifth level, by counting the pivots of four levels below each element.
 
-    Comparing with all fifteen beats four gathers: 62 ms for 71 of the whole pass over 1e7 float64
-    at 2,047 pivots. Fifteen names and not an array, so that they stay in registers.
+    Comparing with all fifteen is faster than four gathers: 62 ms and 71 ms for the whole pass over
+    1e7 float64 at 2,047 pivots. The pivots have fifteen names, not an array, so that they stay in
+    registers.
     """
     step = pivots.size // 16
     p1 = pivots[1 * step - 1]

@@ -1,7 +1,7 @@
-"""Lanes whose elements weigh, compiled by Numba: sorted with their weights, and what answers.
+"""Weighted lanes, compiled by Numba: sorted with their weights, and the quantiles found in them.
 
-Sums of weights are pairs of floats, and mostly exact. Where a pair cannot tell what answers, the
-mathematics does, in integers: see `maths.lane_weights`.
+Sums of weights are pairs of floats, and mostly exact. Where a pair cannot decide the answer,
+`maths.lane_weights` does, in integers.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, check_som
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 FEW = 32
-"""Elements of 8 bytes that are sorted by their ranks; of longer lanes, NumPy sorts the places."""
+"""Length of lanes of 8-byte elements up to which they are sorted by their ranks. In longer lanes
+NumPy sorts the places."""
 
 
-# --- Sorted with their weights --------------------------------------------------------------------
+# --- Sorting lanes with their weights -------------------------------------------------------------
 
 
 @until_compiled(SortedLanes.weighed)
 def sorted_with_weights(
     values: NDArray[Any], weights: NDArray[Any], keeps: NDArray[np.bool_] | None = None
 ) -> SortedLanes:
-    """Tables of lanes, sorted; see `SortedLanes.weighed`.
+    """Sort tables of lanes with their weights; see `SortedLanes.weighed`.
 
-    Elements of up to four bytes are sorted by keys with room for their places: 12 ns an element of
-    lanes of 8 and of 365, where sorting places and taking elements and weights takes 40.
+    Elements of up to four bytes are sorted as keys that also hold their places: 12 ns an element in
+    lanes of 8 and of 365. Sorting places, and taking elements and weights by them, takes 40.
     """
     n_lanes, n = values.shape
     is_wide = values.dtype.itemsize == 8
@@ -74,7 +75,10 @@ def sorted_with_weights(
 
 @called_by_kernels
 def _takes(value: Any, weight: Any, kept: Any, i: int, j: int, counts: Any) -> Any:
-    """Whether an element takes part; counted if it does, or is missing or left out."""
+    """Return whether an element is valid and has a positive weight.
+
+    Counts it as valid, missing or masked; an element of weight 0 is not counted.
+    """
     if kept.shape[0] and not kept[i, j]:
         counts[2, i] += 1
         return False
@@ -88,7 +92,7 @@ def _takes(value: Any, weight: Any, kept: Any, i: int, j: int, counts: Any) -> A
 
 
 def _sort_few(values: Any, weights: Any, kept: Any, counts: Any, ordered: Any, own: Any) -> None:
-    """Put each element of a row where as many are less: without branches."""
+    """Sort the rows by the number of lesser elements of each, without branches."""
     n = values.shape[1]
     row, places = np.empty(n, values.dtype), np.empty(n, np.int64)
     ranks = np.empty(n, np.int32)
@@ -115,7 +119,7 @@ NONE = np.uint64(2**64 - 1)
 
 
 def _make_keys(values: Any, words: Any, weights: Any, kept: Any, keys: Any, counts: Any) -> None:
-    """Integers in the order of the elements, with the place of each in the lower half."""
+    """Write integers in the order of the elements, with the place of each in the lower half."""
     n = values.shape[1]
     for i in range(values.shape[0]):
         for j in range(n):
@@ -128,7 +132,7 @@ def _make_keys(values: Any, words: Any, weights: Any, kept: Any, keys: Any, coun
 
 @by_types
 def _ordered(value: Any, word: Any) -> Any:
-    """The bits of an element of up to four bytes as an integer in the order of the elements."""
+    """Map the bits of an element of up to four bytes to an integer in the order of the elements."""
     sign = 1 << (word.bitwidth - 1)
     if isinstance(value, types.Float):
         return lambda value, word: ~word if word & sign else word | sign
@@ -138,7 +142,7 @@ def _ordered(value: Any, word: Any) -> Any:
 
 
 def _by_keys(keys: Any, values: Any, weights: Any, n_valid: Any, ordered: Any, own: Any) -> None:
-    """Elements and weights in the order of their keys."""
+    """Write elements and weights in the order of their keys."""
     for i in range(keys.shape[0]):
         for j in range(keys.shape[1]):
             if j < n_valid[i]:
@@ -148,12 +152,12 @@ def _by_keys(keys: Any, values: Any, weights: Any, n_valid: Any, ordered: Any, o
                 ordered[i, j], own[i, j] = values[i, 0], 0
 
 
-# --- What answers ---------------------------------------------------------------------------------
+# --- Quantiles ------------------------------------------------------------------------------------
 
 
 @until_compiled(lane_weights.pick)
 def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
-    """What answers, of lanes that are known as a whole; see `maths.lane_weights.pick`."""
+    """Find weighted quantiles in sorted lanes; see `maths.lane_weights.pick`."""
     assert lanes.weights is not None
     if lanes.weights.dtype.kind == "i" or not lanes.values.size:
         return lane_weights.pick(lanes, wanted)
@@ -169,7 +173,7 @@ def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
         _compiled(_average, dtype)(*given, *kinds, means, is_sure)
         with np.errstate(over="ignore"):
             lower = upper = means.astype(wanted.dtype)
-            if wanted.dtype.itemsize == 2:  # they are rounded twice
+            if wanted.dtype.itemsize == 2:  # float16 is rounded twice
                 beside = (np.nextafter(means, end).astype("f2") for end in (-np.inf, np.inf))
                 is_sure &= np.equal(*beside)
     else:
@@ -182,7 +186,7 @@ def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
 
 @called_by_kernels
 def _add_up(weights: Any, n: int, high: Any, low: Any) -> Any:
-    """The sums of the first weights, up to each; and by how much they may be off, mostly 0."""
+    """Sum the weights up to each element; return an error bound, which mostly is 0."""
     total, rest, lost = 0.0, 0.0, 0.0
     for j in range(n):
         total, more = two_sum(total, weights[j])
@@ -193,8 +197,10 @@ def _add_up(weights: Any, n: int, high: Any, low: Any) -> Any:
 
 
 def _reach(values: Any, weights: Any, n_valid: Any, q: Any, places: Any, is_sure: Any) -> None:
-    """Where sums of weights, rounded to 53 bits, reach shares of all weights, rounded likewise, and
-    where they pass these."""
+    """Find where sums of weights reach the shares of q, and where they exceed them.
+
+    Sums and shares are rounded to 53 bits.
+    """
     high, low = np.empty(weights.shape[1]), np.empty(weights.shape[1])
     for i in range(values.shape[0]):
         n = n_valid[i]
@@ -210,7 +216,7 @@ def _reach(values: Any, weights: Any, n_valid: Any, q: Any, places: Any, is_sure
             share, more = two_product(q[k], weight)
             off = (abs(more) + abs(q[k] * rest)) * 2.0**-52 if rest else 0.0
             least, most = share + (more + q[k] * rest - off), share + (more + q[k] * rest + off)
-            if lost:  # halfway between two numbers there may be others
+            if lost:  # the true value may be on the other side of a halfway point
                 least, most = least * (1 - 2.0**-50), most * (1 + 2.0**-50)
             reached, passed = first_from(high, 0, n, least), first_behind(high, 0, n, most)
             is_one = least == most or reached == passed
@@ -228,13 +234,15 @@ def _average(
     means: Any,
     is_sure: Any,
 ) -> None:
-    """The means over the windows of the estimator of type 7, rounded once: to float32 if they are
-    `narrow`. Pairs of floats may not tell, as of `whole` numbers beyond 2**53.
+    """Average each lane over the windows of the type 7 estimator, rounded once.
 
-    The mean is the first element, and of each step to the next one as much as there is of the
-    window behind it. In units of the square of all weights, the window is from ``q (W**2 - S)`` on,
-    S wide, of W the weight and S the sum of the squares of the weights. Behind the sum F of the
-    first weights there is what is left from ``F W``.
+    Rounded to float32 if `is_narrow`. `is_sure` becomes False where pairs of floats cannot decide,
+    as for integers (`is_whole`) beyond 2**53.
+
+    The mean is the first element, plus each step to the next element times the part of the window
+    behind that step. Let W be the sum of the weights and S that of their squares. In units of W**2,
+    the window is from ``q (W**2 - S)`` on and S wide. The part behind the sum F of the first
+    weights begins at ``F W``.
     """
     high, low, high_times, low_times = np.empty((4, weights.shape[1]))
     for i in range(values.shape[0]):
@@ -266,7 +274,7 @@ def _average(
             if k and q[k] < q[k - 1]:
                 begin = 0
             first, last = q[k] * share - margin, q[k] * share + width + margin
-            while begin < n - 1 and high[begin] <= first:  # all of the window is behind these
+            while begin < n - 1 and high[begin] <= first:  # the window begins behind these
                 begin += 1
             if is_narrow:
                 mean, error = _mean(row, high, last - margin, times_weight, by_square, begin, n)
@@ -297,7 +305,7 @@ def _average(
             error = size * (doubt * (j - begin + 4 + by_square) + 16.0 * n * LOST)
             least, most = mean + (mean_rest - error), mean + (mean_rest + error)
             if is_narrow:
-                wider = 2.0**-52 * abs(mean)  # for it is rounded twice
+                wider = 2.0**-52 * abs(mean)  # float32 is rounded twice
                 least, most = np.float32(least - wider), np.float32(most + wider)
             means[i, k] = least
             is_certain = least == most and SMALL < size < LARGE
@@ -308,7 +316,7 @@ def _average(
 def _mean(
     row: Any, high: Any, stop: Any, times_weight: Any, by_square: Any, begin: Any, n: Any
 ) -> Any:
-    """The same by single floats, and by how much it may be off: enough for float32."""
+    """Compute a mean as `_average` does, in single floats, with an error bound, for float32."""
     mean = np.float64(row[begin])
     size = abs(mean)
     j = begin

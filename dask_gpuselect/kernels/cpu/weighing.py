@@ -1,9 +1,9 @@
 """Weighted elements of NumPy chunks, in both loads, compiled by Numba.
 
-Of 1e7 normal float64 with float64 weights on one thread, `weighed` and `cuts` take 1.5 times as
-long as `cells.cuts` of the elements alone (12.7 and 8.4 ns an element), and `weighed` and `tally`
-at six ends 2.6 times as long as `spans.tally` (4.0 and 1.5 ns). Weights that are no float64 are
-integers beyond 2**53, and rare: the reference takes them.
+For 1e7 normal float64 with float64 weights on one thread, `weighed` and `cuts` take 1.5 times as
+long as `cells.cuts` without weights (12.7 and 8.4 ns an element), and `weighed` and `tally` at six
+ends take 2.6 times as long as `spans.tally` (4.0 and 1.5 ns). Weights that are not float64 are
+integers beyond 2**53, and rare: the reference handles them.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ from dask_gpuselect.maths.weights import (
 def weighed(
     chunk: Accompanied, dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.float64], int]:
-    """The valid elements that weigh anything, and their weights; see `reference.weighing.weighed`.
+    """Return valid elements of positive weight, and the weights; see `reference.weighing.weighed`.
 
-    Views of contiguous arrays where every element takes part: then it reads them once, and no
-    more.
+    These are views of contiguous arrays if every element is valid, unmasked and of positive weight.
+    Then they are only read once.
     """
     weights = chunk.companions["weights"]
     if weights.dtype.kind in "iu" and weights.max(initial=0) > reference.WHOLE:
         return reference.weighed(chunk, dtype)
-    # As the elements lie in memory, so that a transposed chunk is not copied.
+    # In the order of memory, so that a transposed chunk is not copied.
     axes = np.argsort([-abs(stride) for stride in chunk.values.strides], kind="stable").tolist()
     values = flat(np.ascontiguousarray(chunk.values.transpose(axes)), dtype)
     weights = np.require(weights.transpose(axes).ravel(), np.float64, ["C", "A"])
@@ -111,7 +111,7 @@ NAT = np.iinfo(np.int64).min
 
 @by_types
 def _is_missing(value: Any, has_nat: Any) -> Any:
-    """Whether a value is NaN, or NaT where there may be such."""
+    """Return whether a value is NaN, or NaT if `has_nat`."""
     if isinstance(value, types.Float):
         return lambda value, has_nat: value != value
     if value == types.int64:
@@ -120,7 +120,7 @@ def _is_missing(value: Any, has_nat: Any) -> Any:
 
 
 def _all_take_part(x: Any, weights: Any, has_nat: Any) -> Any:
-    """Whether all weights are positive and finite, and no element is missing."""
+    """Return whether all weights are positive and finite, and no element is missing."""
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
         run_weights = weights[start : min(start + RUN, x.size)]
@@ -134,7 +134,11 @@ def _all_take_part(x: Any, weights: Any, has_nat: Any) -> Any:
 
 
 def _take_part(x: Any, weights: Any, keeps: Any, has_nat: Any, out: Any, out_weights: Any) -> Any:
-    """Write out those that take part; count them, the missing ones, and what weights are not."""
+    """Write the valid elements of positive weight and their weights, and count the others.
+
+    Returns the number written, and those of missing elements, negative weights and non-finite
+    weights.
+    """
     found, n_missing, n_negative, n_not_finite = 0, 0, 0, 0
     for k in range(x.size):
         weight, is_kept = weights[k], keeps[k]
@@ -152,16 +156,16 @@ def _take_part(x: Any, weights: Any, keeps: Any, has_nat: Any, out: Any, out_wei
 
 @until_compiled(reference.cuts)
 def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> WeightedCuts:
-    """The cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
+    """Measure the cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
     Reads the chunk once, and its weights twice or three times. Scratch: about 200 bytes for each
-    pivot, and twice what the heavy cells hold.
+    pivot, and twice the elements of heavy cells.
     """
     if weights.dtype != np.float64:
         return reference.cuts(values, weights, n_pivots)
     with np.errstate(over="ignore"):
         total = float(weights.sum())
-    # Of such units there are less than 2**62 in all.
+    # The unit of whole weights: there are less than 2**62 of them in all.
     unit = (math.frexp(total)[1] if total < np.inf else 1024 + len(weights).bit_length()) - 61
     pivots = values[:0]
     if len(values) > SORT_AT_MOST:
@@ -198,24 +202,26 @@ def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> W
 
 
 def _even_places(units: IntArray, totals: IntArray, n_steps: int) -> IntArray:
-    """The places among sorted elements at which steps end. A step's share of the number of elements
-    and its share of the weight, of these totals, add up to ``2 / n_steps``; or it is one heavy
-    element."""
+    """Return the places among sorted elements at which steps end.
+
+    The share of a step in the number of elements and its share in the weight add up to ``2 /
+    n_steps``, or the step is one heavy element. `totals` holds the whole number and weight.
+    """
     shares = np.arange(1, len(units) + 1) / totals[0] + np.cumsum(units) / max(totals[1], 1)
     return np.flatnonzero(np.diff(np.floor(shares * (n_steps / 2)), prepend=0))
 
 
-RARELY = 16  # times as heavy as all of a sample there are few elements, if any
+RARELY = 16  # elements this many times as heavy as all of a sample are few, if there are any
 
 
 def _sample_pivots(
     values: NDArray[Any], weights: NDArray[np.float64], unit: int, share: float, n_pivots: int
 ) -> NDArray[Any]:
-    """About twice `n_pivots` distinct pivots, at even steps through a sorted sample, and all
-    elements that weigh more than a share.
+    """Choose about twice `n_pivots` distinct pivots, at even steps through a sorted sample.
 
-    A sample that knew nothing of these would leave cells too heavy, and to split them takes one
-    more pass: of 1e7 elements with lognormal weights (sigma 3) 22 ns an element instead of 13.
+    All elements that weigh more than a share are pivots too. Without them, cells would be too
+    heavy, and dividing these takes one more pass: 22 ns an element instead of 13 for 1e7 elements
+    with lognormal weights (sigma 3).
     """
     n_steps = 1 << ((2 * n_pivots + 1).bit_length() - 1)  # one more than a tree has nodes
     size = min(OVERSAMPLING * n_steps, len(values))
@@ -239,10 +245,10 @@ def _with_heavy_split(
     unit: int,
     n_pivots: int,
 ) -> tuple[NDArray[Any], IntArray, IntArray]:
-    """Divide the cells that hold more than `HEAVY` times their share of the elements or of the
-    weight, at exactly even steps. Without a pivot that is all there is.
+    """Divide the cells that hold more than `HEAVY` times their share, at exactly even steps.
 
-    Numbers of elements and weights are columns of two.
+    A share is one of the elements or of the weight; both are columns of the tables. Without a
+    pivot, the only cell is divided.
     """
     before = np.concatenate([np.zeros((1, 2), np.int64), upto])
     inside = np.concatenate([below, totals[np.newaxis]]) - before
@@ -275,15 +281,16 @@ def _with_heavy_split(
 
 
 def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any, b: Any) -> Any:
-    """For each cell of x the number of elements and their weight in whole units, ``weight * a * b``
-    rounded down: of those below its pivot, and of those equal to it. And the sum of the squares
-    of the weights, before they are rounded.
+    """Sum the cells of x: those below each pivot, and those equal to it.
 
-    Where an element goes is looked up for a whole run first: 9.5 ns an element; 12.3 where it is
-    looked up as the element is added.
+    Returns the number of elements and their weight in whole units, ``weight * a * b`` rounded down,
+    and the sum of the squares of the weights before rounding.
+
+    The places of a whole run are looked up first: 9.5 ns an element, and 12.3 if each is looked up
+    when its element is added.
     """
     n_cells = pivots.size
-    # Two copies, for even and odd elements, as in `cells`.
+    # Two copies for even and odd elements, as in `cells`.
     sums = np.zeros((2, 2 * n_cells, 2), np.int64)
     cell = np.empty(RUN, np.uint32)
     place = np.empty(RUN, np.int32)
@@ -322,9 +329,9 @@ def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any,
 def tally(
     values: NDArray[Any], weights: NDArray[np.float64], brackets: Brackets, most: int
 ) -> WeightedTally | None:
-    """Counts and exact weights at the ends, and candidates; see `reference.weighing.tally`.
+    """Count and weigh elements at the ends exactly and gather candidates.
 
-    Scratch: `most` elements and their weights.
+    See `reference.weighing.tally`. Scratch: `most` elements and their weights.
     """
     if weights.dtype != np.float64:
         return reference.tally(values, weights, brackets, most)
@@ -343,7 +350,7 @@ def tally(
         )
     if found < 0:
         return None
-    # Behind all cells are the ends.
+    # The ends come behind all cells.
     order = np.arange(len(counts)) // 2
     order[1::2] += len(ends) + 1
     return WeightedTally.of_segments(
@@ -357,7 +364,7 @@ def tally(
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
 ) -> WeightedTally | None:
-    """See `reference.weighing.tally_in_place`."""
+    """Tally a chunk, with candidates on the host; see `reference.weighing.tally_in_place`."""
     values, weights, n_missing = weighed(chunk, dtype)
     found = tally(values, weights, brackets, most)
     return found and reference.with_others(found, chunk, n_missing)
@@ -424,7 +431,7 @@ def _tally_few(
 
 @called_by_kernels
 def _take_ends_out(run: Any, ends: Any, is_above: Any, sizes: Any, place: Any, counts: Any) -> None:
-    """Give what equals an end a place of its own, behind those of the cells."""
+    """Move elements that equal an end from their cell to a place of the end, behind the cells."""
     for j in range(ends.size):
         cell = j + is_above[j]
         if sizes[cell]:
@@ -484,20 +491,23 @@ def _tally_many(
 
 # --- Exact sums of weights ------------------------------------------------------------------------
 
-# Weights are added in blocks. In a block they are cut in two pieces, whole numbers of 50 bits in
-# units of two powers of two, which add up in 64 bits. A weight that has bits above or below the
-# pieces is added by itself. Where a block is cut decides how fast it is, and nothing else.
+# Weights are added in blocks. In a block they are cut into two pieces, whole numbers of 50 bits in
+# units of two powers of two, which add up in 64 bits. A weight with bits above or below the pieces
+# is added by itself. The place of the cuts affects only the speed.
 PIECE = 50
 BLOCK = 16 * RUN
-SAMPLED = 9  # weights of a block: the median of them says where it is cut
-ABOVE = 24  # bits that a piece has above that median
-LARGEST = 950  # power of two, and as a negative one the smallest, that blocks are cut at
+SAMPLED = 9  # weights of a block whose median decides where the block is cut
+ABOVE = 24  # bits of the first piece above that median
+LARGEST = 950  # largest exponent at which blocks are cut; its negative is the smallest
 
 
 def _digits_and_room(n_places: int) -> tuple[NDArray[Any], ...]:
-    """The digits of the sum at every place; and of a block the sums of both pieces there, how many
-    elements had been counted before, what is added to cut a weight and is the largest one that is
-    cut, the units of the pieces, and those of one run."""
+    """Allocate the digits of the sum at every place, and scratch for a block.
+
+    The scratch holds the sums of both pieces at every place; the numbers of elements counted before
+    the block; the two floats that are added to cut a weight, and the largest weight that is cut;
+    the units of the pieces; and both pieces of a run.
+    """
     return (
         np.zeros((n_places, TOTAL_DIGITS), np.int64),
         np.zeros((n_places, 2), np.int64),
@@ -521,7 +531,7 @@ def _begin_block(weights: Any, start: Any, counts: Any, exact: Any) -> None:
     for i in range(SAMPLED):
         tops[i] = math.frexp(block[i * block.size // SAMPLED])[1]
     middle = tops[0]
-    for i in range(SAMPLED):  # to compile a sort takes seconds
+    for i in range(SAMPLED):  # compiling a sort would take seconds
         before = 0
         for j in range(SAMPLED):
             before += tops[j] < tops[i] or (tops[j] == tops[i] and j < i)
@@ -536,14 +546,14 @@ def _begin_block(weights: Any, start: Any, counts: Any, exact: Any) -> None:
 
 @called_by_kernels
 def _end_block(counts: Any, exact: Any) -> None:
-    """Add the pieces to the digits."""
+    """Add the sums of the pieces to the digits."""
     digits, sums, counted, cutters, units, _ = exact
     bits = cutters.view(np.int64)
     for i in range(counts.size):
         n = counts[i] - counted[i]
         if n:
             for piece in range(2):
-                # It may have overflowed. The difference has not.
+                # The sum may have overflowed, but the difference is right.
                 whole = sums[i, piece] - n * bits[piece]
                 add_at(digits[i], 0, whole, units[piece] + DIGIT * TOTAL_POINT)
                 sums[i, piece] = 0
@@ -552,11 +562,11 @@ def _end_block(counts: Any, exact: Any) -> None:
 
 @called_by_kernels
 def _add_weights(weights: Any, place: Any, exact: Any) -> None:
-    """Add the weights of a run, each at its place, to one copy of the sums: with two, as `cells`
-    has them, the `tally` of normal data takes 10 % longer.
+    """Add the weights of a run to the sums of their places.
 
-    A number that has 1.5 * 2**52 units added to it is rounded to whole units, and its bits are so
-    many more than those of what was added.
+    Adding 1.5 * 2**52 units to a number rounds it to whole units; the bits of the result then
+    exceed the bits of the added constant by that number of units. There is one copy of the sums:
+    with two, as in `cells`, the `tally` of normal data takes 10 % longer.
     """
     digits, sums, _, cutters, _, pieces = exact
     first, second, largest = cutters
@@ -578,7 +588,7 @@ def _add_weights(weights: Any, place: Any, exact: Any) -> None:
         sums[i, 1] += low_bits[k]
     if n_alone:
         for k in range(weights.size):
-            if high[k] == first and low[k] == second:  # for none is 0
+            if high[k] == first and low[k] == second:  # not cut; no weight is 0
                 high[k] = weights[k]
                 whole, begin = whole_of(bits[k])
                 add_at(digits[np.int64(place[k])], 0, whole, begin)
@@ -594,8 +604,7 @@ def products(
     ends: NDArray[Any],
     summed: NDArray[np.bool_],
 ) -> ExactSums:
-    """The exact sums of weights times elements in some open cells; see
-    `reference.weighing.products`."""
+    """Sum weights times elements exactly in some open cells; see `reference.weighing.products`."""
     if weights.dtype != np.float64:
         return reference.products(values, weights, ends, summed)
     if not summed.any():
@@ -608,8 +617,7 @@ def products(
 
 @until_compiled(reference.moments)
 def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
-    """Exact sums of a chunk, each element as often as it weighs; see
-    `reference.weighing.moments`."""
+    """Sum a chunk exactly, each element times its weight; see `reference.weighing.moments`."""
     if weights.dtype != np.float64:
         return reference.moments(values, weights)
     tables = [np.zeros((1, n), np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
@@ -620,8 +628,11 @@ def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
 def moments_of_tables(
     infinite: IntArray, weight: IntArray, total: IntArray, square: IntArray
 ) -> Moments:
-    """The moments of lanes with so many elements that are inf and -inf, by rows of the digits of
-    weights, and of weights times elements and times their squares."""
+    """Return the moments of lanes from the digits of their sums.
+
+    The tables have rows of digits for the weights, the weights times the elements, and the weights
+    times their squares. `infinite` holds the numbers of elements that are inf and -inf.
+    """
     n_high, n_low = infinite
     return Moments(
         ExactSums.of_table(weight, TOTAL_POINT),
@@ -635,7 +646,7 @@ def moments_of_tables(
 def _add_products(
     x: Any, weights: Any, tree: Any, ends: Any, levels: Any, n_ends: int, summed: Any
 ) -> Any:
-    """The digits of the sum of products in each cell that is wanted; 0 in others."""
+    """Return the digits of the sum of products in each wanted cell; 0 in others."""
     digits = np.zeros((summed.size, SQUARE_DIGITS), np.int64)
     cell = np.empty(RUN, np.uint32)
     held = np.empty(1, np.float64)
@@ -656,8 +667,10 @@ def _add_products(
 
 
 def _add_moments(x: Any, weights: Any, weight_sum: Any, total: Any, square: Any) -> Any:
-    """Add up the weights of finite elements, their products and those with squares; and count inf
-    and -inf."""
+    """Sum the weights of finite elements and their products with these and their squares.
+
+    Returns the numbers of elements that are inf and -inf.
+    """
     held = np.empty(1, np.float64)
     n_high, n_low = 0, 0
     for k in range(x.size):
@@ -678,8 +691,10 @@ def _add_moments(x: Any, weights: Any, weight_sum: Any, total: Any, square: Any)
 def add_moment(
     value: Any, weight: Any, begin: Any, held: Any, weight_sum: Any, total: Any, square: Any
 ) -> None:
-    """Add a weight, from which bit on, its product with a finite element, and that with its
-    square."""
+    """Add a weight and its products with a finite element and with its square.
+
+    The lowest bit of the weight is at bit `begin`.
+    """
     size, begin_of_size, is_negative = whole_number(value, held)
     add_at(weight_sum, 0, np.int64(weight), begin)
     add_product(total, size, weight, begin_of_size + begin, is_negative)
@@ -692,7 +707,7 @@ def add_moment(
 
 @called_by_kernels
 def _squared(size: Any) -> Any:
-    """The square of a number of 64 bits, in two words."""
+    """Return the square of a 64-bit number in two words."""
     low, high = size & UMASK, size >> USHIFT
     own, cross = low * low, low * high
     middle = (own >> USHIFT) + np.uint64(2) * (cross & UMASK)
@@ -702,8 +717,10 @@ def _squared(size: Any) -> Any:
 
 @by_types
 def whole_number(value: Any, held: Any) -> Any:
-    """The size of a finite number as a whole number, where in a sum its lowest bit is, and whether
-    it is negative."""
+    """Return a finite number as magnitude, place of its lowest bit in sums, and sign.
+
+    The sign is True if the number is negative.
+    """
 
     def of_float(value: Any, held: Any) -> Any:
         held[0] = value
@@ -719,8 +736,10 @@ def whole_number(value: Any, held: Any) -> Any:
 
 @called_by_kernels
 def add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> None:
-    """Add a product of two numbers of 64 bits, from which bit on: four digits, and a fifth as they
-    are shifted."""
+    """Add a product of two 64-bit numbers to digits, its lowest bit at bit `begin`.
+
+    The product has four digits, and a fifth after the shift.
+    """
     first, second = a & UMASK, a >> USHIFT
     third, fourth = b & UMASK, b >> USHIFT
     own, top = first * third, second * fourth
@@ -728,8 +747,8 @@ def add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> No
     middle = (own >> USHIFT) + (cross & UMASK) + (other & UMASK)
     upper = (middle >> USHIFT) + (cross >> USHIFT) + (other >> USHIFT) + (top & UMASK)
     last = (upper >> USHIFT) + (top >> USHIFT)
-    # Unsigned, as it is never negative; and without a branch, which is guessed wrongly for data of
-    # both signs. Digit by digit in a loop it takes twice as long.
+    # `i` is unsigned, as it is never negative. The sign is applied without a branch, which would be
+    # mispredicted for data of both signs. A loop over the digits takes twice as long.
     i, shift = np.uint64(begin >> 5), np.uint64(begin & 31)
     sign = -np.int64(is_negative)
     a, b = (own & UMASK) << shift, (middle & UMASK) << shift

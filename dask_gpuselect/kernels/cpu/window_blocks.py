@@ -1,12 +1,11 @@
-"""Windows of any size: blocks of elements are sorted once, and a window is a set of marks among
-them.
+"""Windows of any size: blocks of elements are sorted once, and bits mark those in a window.
 
-A block holds some windows and what they reach. Its elements are sorted, and each is known by its
-rank in the block. A bit for each rank says whether the window at hand holds it. A window that moves
-sets the bits of what enters and clears those of what leaves; then the element of some rank in the
-window is a few words from where it was. So the size of a window matters little along one axis, and
-of a window over several axes it is its side that matters (Suomela 2014). A mask, NaN and windows of
-any form change which bits are set, and nothing else.
+A block holds some windows and all elements that they reach. Its elements are sorted, and each is
+known by its rank in the block. One bit for each rank says whether it is in the current window. When
+the window moves, bits of entering elements are set and those of leaving ones cleared; the element
+of a wanted rank in the window is then few words away from the last one. So the size of a window
+matters little along one axis, and of a window along several axes only its side matters (Suomela
+2014). Masks, NaN and footprints of any form only change which bits are set.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bi
 from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
 
 LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
-DIGITS = 3  # by which elements are sorted at first
+DIGITS = 3  # digits by which elements are sorted at first
 
 
 class Walk(NamedTuple):
-    """Tell kernels how windows walk through blocks, by arrays of int64.
+    """Description of the walk of windows through blocks, as arrays of int64 for kernels.
 
     Parameters
     ----------
     shape : ndarray
-        Of the padded array: of a batch, and along each axis of the window.
+        Shape of the padded array: the batch, and each axis of the window.
     size, step, tile : ndarray
-        Along each axis of the window: that of the window, and the places of a block.
+        Size and step of the window, and places of a block, along each axis of the window.
     of_block : ndarray
-        How far apart neighbours lie in a block: along the last axis, along which windows move, the
-        farthest, so that what enters a window lies side by side.
+        Strides of a block. That of the last axis, along which windows move, is the largest, so that
+        elements that enter a window are contiguous.
     whole, entering, leaving : ndarray
-        Where in a block the elements are of a window, and those that it gains, and loses, by one
-        move along the last axis; from the first of the window.
+        Places in a block, relative to the first of the window, of all elements of a window, and of
+        those that it gains and loses by one move along the last axis.
     """
 
     shape: Any
@@ -62,8 +61,10 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
-    """Return the places of a block, how far apart they lie, and where in it elements are of a
-    window, and of those that it gains and loses."""
+    """Return the places of a block, its strides, and the elements of a window in it.
+
+    The elements are all of the window, those that it gains, and those that it loses by a move.
+    """
     tile = _tile(padded, frame)
     extents = tuple(n + size - 1 for n, size in zip(tile, frame.size, strict=True))
     marks = np.ones(frame.size, bool)
@@ -78,8 +79,11 @@ def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
 
 
 def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
-    """Choose how many places a block has along each axis: of windows that are twice as long as the
-    others twice as many, so that what they reach beyond it is a like part of all."""
+    """Choose the number of places of a block along each axis.
+
+    It is proportional to the size of the window along the axis, so that the elements beyond the
+    block that windows reach are the same share along each.
+    """
     share = (LEAST_BLOCK / math.prod(frame.size)) ** (1 / len(frame.size))
     least = 2.5 if len(frame.size) < 3 else 1.5
     found = []
@@ -99,11 +103,13 @@ def elements(
     *,
     is_whole: bool,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``;
-    the same array if both are the same element always. Of distances these are the words. `is_whole`
-    says that all elements take part."""
+    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
+
+    If both are always the same element, so are the two arrays. For distances, the results are words
+    of floats. `is_whole` says that no element is masked or missing.
+    """
     shape = frame.shape(keys.shape)
-    # Axes that windows do not reach along come first, as one, and the longest side last.
+    # Axes along which windows have size 1 come first, as one batch; the longest side comes last.
     axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
     moved = frame.moved(axes)
     n_batch = min(
@@ -165,9 +171,9 @@ def _walk(
     ranks = np.empty(room, np.int32)
     digits = np.empty((keys.itemsize, 256), np.int32)
     words = np.zeros((room + 63) // 64 + 1, np.uint64)
-    n_places = np.empty(d, np.int64)  # of windows, with those that steps leave out
+    n_places = np.empty(d, np.int64)  # places of windows, with those that steps skip
     n_tiles = np.empty(d, np.int64)
-    strides = np.ones(d, np.int64)  # of the padded array
+    strides = np.ones(d, np.int64)  # strides of the padded array
     of_out = np.ones(d, np.int64)
     every, n_out = 1, 1
     for a in range(d - 1, -1, -1):
@@ -221,7 +227,7 @@ def _gather(
     places: Any,
     ranks: Any,
 ) -> Any:
-    """Copy the elements of a block that take part, with their places in it; return how many."""
+    """Copy the valid elements of a block with their places in it; return their number."""
     d = size.size
     missing = ~keys.dtype.type(0)
     n_rows = 1
@@ -252,10 +258,10 @@ def _gather(
 
 @called_by_kernels
 def _sort(found: Any, places: Any, digits: Any, n: Any) -> Any:
-    """Sort the first n keys with their places; return on which side they are.
+    """Sort the first n keys with their places; return the index of the buffer that holds them.
 
-    The highest bits that differ are sorted by three digits, and what is left by insertion, if that
-    is little: of 5,000 float64 in 9 ns each, where eight digits take 25.
+    The highest bits that differ are sorted by three digits, and the rest by insertion if that takes
+    few moves: 9 ns an element for 5,000 float64, where sorting by eight digits takes 25.
     """
     kind = found.dtype.type
     low, high = ~kind(0), kind(0)
@@ -278,7 +284,7 @@ def _sort(found: Any, places: Any, digits: Any, n: Any) -> Any:
 def _sort_by_digits(
     found: Any, places: Any, digits: Any, n: Any, side: Any, shift: Any, n_bits: Any
 ) -> Any:
-    """Sort keys by their bits from one on, digit by digit."""
+    """Sort keys by their bits from `shift` on, digit by digit."""
     kind = found.dtype.type
     byte = kind(255)
     n_digits = (n_bits - shift + 7) // 8
@@ -287,7 +293,7 @@ def _sort_by_digits(
         key = found[side, i] >> kind(shift)
         for digit in range(n_digits):
             digits[digit, key & byte] += 1
-            key = key >> kind(7) >> kind(1)  # of one byte there is no shift by 8
+            key = key >> kind(7) >> kind(1)  # two shifts, because a byte cannot be shifted by 8
     for digit in range(n_digits):
         own = kind(shift + 8 * digit)
         total = 0
@@ -310,7 +316,7 @@ def _sort_by_digits(
 
 @called_by_kernels
 def _insert(keys: Any, places: Any, n: Any) -> Any:
-    """Sort what is nearly sorted; return whether it was, else it is left in another order."""
+    """Sort nearly sorted keys by insertion; return False, unfinished, after too many moves."""
     left = 4 * n
     for i in range(1, n):
         key = keys[i]
@@ -329,7 +335,7 @@ def _insert(keys: Any, places: Any, n: Any) -> Any:
 
 @called_by_kernels
 def _decode(keys: Any, words: Any, n: Any) -> None:
-    """Write down the words of floats by their keys."""
+    """Write the words of floats that have these keys."""
     sign = ~(~keys.dtype.type(0) >> keys.dtype.type(1))
     for i in range(n):
         words[i] = keys[i] ^ sign if keys[i] & sign else ~keys[i]
@@ -359,7 +365,7 @@ def _walk_block(
 ) -> None:
     """Move the window through a block, row by row, and find its elements of two ranks.
 
-    `below` is how many elements of the window have ranks in words before the one at hand.
+    `below` is the number of elements of the window whose ranks are in words before the current one.
     """
     d = own.size
     values, first_out, second_out = as_floats(decoded), as_floats(out_lower), as_floats(out_upper)
@@ -446,8 +452,11 @@ def _walk_block(
 def _distances(
     values: Any, words: Any, n_words: Any, middle: Any, held: Any, wanted: Any, upper: Any
 ) -> Any:
-    """Find the distances of two ranks from the median of a window, whose lower middle element has a
-    rank in the block: those on both sides are merged."""
+    """Find the distances of two ranks from the median of a window.
+
+    `middle` is the rank in the block of the lower middle element. The elements on both sides of the
+    median are merged by distance.
+    """
     kind = values.dtype.type
     word = middle >> 6
     upto = ~np.uint64(0) >> np.uint64(63 - (middle & 63))

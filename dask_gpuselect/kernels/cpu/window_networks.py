@@ -1,8 +1,8 @@
 """Windows of few elements: sorting networks over many windows at a time.
 
-The elements at one place of many windows in a row lie side by side, so that each comparison of a
-network is a loop that the compiler vectorises. A network is a table of comparisons, of which those
-that cannot change the wanted rank are left out (Batcher's merges of odd and even places).
+The elements at one place of many windows in a row are contiguous, so that each comparison of a
+network is a loop that the compiler vectorises. A network is a table of comparisons without those
+that cannot change the wanted ranks (Batcher's odd-even merge sort).
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_co
 
 MOST = 27  # elements of a window
 RUN = 128  # windows that are sorted together
-LEAST_RUN = 16  # windows in a row, below which blocks are faster
+LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 
 
 def takes(keys: NDArray[Any], frame: Frame) -> bool:
-    """Tell whether networks are the way for these windows."""
+    """Return whether networks are the fastest way for these windows."""
     return 1 <= frame.n <= MOST and frame.step[-1] == 1 and frame.shape(keys.shape)[-1] >= LEAST_RUN
 
 
 @lru_cache(maxsize=64)
 def network(n: int, wanted: tuple[int, ...]) -> IntArray:
-    """Return the comparisons that bring the elements of some ranks of n to their places, ``(k,
-    2)``."""
+    """Return the comparisons that put the wanted ranks of n elements in place, ``(k, 2)``."""
     size = 1 << max(n - 1, 0).bit_length()
     every: list[tuple[int, int]] = []
     _merge_sort(0, size, every)
@@ -51,7 +50,7 @@ def _merge_sort(start: int, n: int, found: list[tuple[int, int]]) -> None:
 
 
 def _merge(start: int, n: int, apart: int, found: list[tuple[int, int]]) -> None:
-    """Merge two sorted halves, of the elements that lie so far apart."""
+    """Merge two sorted halves of the elements that lie `apart` from each other."""
     step = 2 * apart
     if step < n:
         _merge(start, n, step, found)
@@ -64,16 +63,20 @@ def _merge(start: int, n: int, apart: int, found: list[tuple[int, int]]) -> None
 def elements(
     keys: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``;
-    the same array if both are the same element always.
+    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
+
+    If both are always the same element, so are the two arrays.
 
     Parameters
     ----------
     keys : ndarray
-        With the last key for what takes no part.
-    frame, order
+        Keys of the elements; masked and missing ones have the last key.
+    frame : Frame
+        The windows.
+    order : WindowOrder
+        The wanted ranks.
     n_valid : ndarray, optional
-        How many elements of each window take part; by default all.
+        Number of valid elements of each window; all of them by default.
     """
     shape = frame.shape(keys.shape)
     lower, upper, _ = ranks_by_count(order, frame.n)

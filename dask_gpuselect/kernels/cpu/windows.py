@@ -1,5 +1,8 @@
-"""Moving windows of NumPy chunks, slab by slab: small ones by the networks of `window_networks`,
-others by the blocks of `window_blocks`. Both find elements by their keys."""
+"""Moving windows of NumPy chunks, slab by slab.
+
+Small windows use the networks of `window_networks`, others the blocks of `window_blocks`. Both find
+elements by their keys.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ counts = reference.counts
 
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """Answer each window, ``(n_answers, *shape)``; see `reference.windows.answer`."""
+    """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
     most = max(SLAB, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
@@ -35,7 +38,7 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     shape = frame.shape(tuple(chunk.shape))
     n_valid, n_missing = (each.reshape(-1) for each in counts(chunk, frame))
     if order.deviates:
-        dtype = order.dtype  # distances are
+        dtype = order.dtype  # distances are found in the dtype of the answers
     keys, keeps = _keys(chunk, dtype)
     is_whole = 0 in n_valid.strides
     if window_networks.takes(keys, frame) and not order.deviates:
@@ -54,7 +57,7 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 
 def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return the keys of a chunk, with the last of NaN, and its mask."""
+    """Return the keys of a chunk, NaN and NaT as the last key, and its mask."""
     values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
     words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
@@ -67,7 +70,7 @@ def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bo
 
 
 def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """Turn keys into elements, in place, in the dtype that they are selected in."""
+    """Turn keys into elements in place, in the dtype in which they are selected."""
     if dtype.kind not in "bu":
         kind, sign, _ = _kind_of(dtype)
         _compiled(_from_keys, keys.dtype)(keys.reshape(-1), kind, sign)
@@ -77,8 +80,7 @@ def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """Return what kernels are told of elements: what they are, the bit of their sign, and
-    infinity."""
+    """Describe elements for kernels: their kind as a number, the sign bit, and infinity."""
     kind = np.dtype(f"u{dtype.itemsize}").type
     sign = kind(1 << (8 * dtype.itemsize - 1))
     is_float = dtype.kind == "f"
@@ -87,7 +89,7 @@ def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
 
 
 def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None:
-    """Write integers in the order of the elements, those of `radix.keys_of`, in one pass."""
+    """Write integers in the order of the elements, the keys of `radix.keys_of`, in one pass."""
     one = words.dtype.type(1)
     for i in range(words.size):
         word = words[i]

@@ -1,8 +1,8 @@
-"""How often each word of one or two bytes occurs: a loop that kernels call.
+"""Counts of words of one or two bytes: loops that kernels call.
 
 Processors compare the lower 12 bits of addresses before they let a load pass a store. Words that
-differ in their upper bits alone, as of bytes that were shifted, would wait for each other: 6 ns an
-element, where others take 0.3. So words of two bytes are counted at places that differ in the lower
+differ only in their upper bits, such as bytes that were shifted left, would wait for each other: 6
+ns an element instead of 0.3. So words of two bytes are counted at places that differ in the lower
 bits too.
 """
 
@@ -15,18 +15,20 @@ import numpy as np
 from dask_gpuselect.kernels.compiling import called_by_kernels, types
 from dask_gpuselect.maths.cuts import IntArray
 
-SHIFT = 7  # of 16 bits: twice is 14, and what was done is undone by doing it three times more
+SHIFT = 7  # of 16 bits: shifts by 7 and 14 undo the mixing
 
 
 def is_word(scalar: Any) -> bool:
-    """Whether elements of a type of Numba's are words that are counted."""
+    """Return whether a Numba type is an unsigned integer of one or two bytes."""
     return scalar in (types.uint8, types.uint16)
 
 
 @called_by_kernels
 def count_words(words: Any, counts: Any) -> None:
-    """Add to counts at the places of words: 0.3 to 1 ns an element, where `numpy.bincount` takes 3
-    to 5. Several tables, for words that come in a row, were no faster on the whole."""
+    """Count words at their places: 0.3 to 1 ns an element, where `numpy.bincount` takes 3 to 5.
+
+    Several tables, to speed up runs of equal words, were no faster on the whole.
+    """
     if counts.size <= 256:
         for i in range(words.size):
             counts[words[i]] += 1
@@ -38,12 +40,12 @@ def count_words(words: Any, counts: Any) -> None:
 
 @called_by_kernels
 def place_of(word: Any, n_words: Any) -> Any:
-    """Where a word is counted, of so many that there are."""
+    """Return the place at which a word is counted, in a table of `n_words`."""
     return word ^ (word >> SHIFT) if n_words > 256 else word
 
 
 def words_at(places: IntArray, n_words: int) -> IntArray:
-    """Which words are counted at some places."""
+    """Return the words that are counted at some places."""
     if n_words <= 256:
         return places
     return places ^ (places >> SHIFT) ^ (places >> 2 * SHIFT)

@@ -1,4 +1,4 @@
-"""The kernels for CuPy chunks by purpose: their own, and the reference where there are none."""
+"""The kernels for CuPy chunks by purpose: CUDA kernels, or else those of the reference."""
 
 from dataclasses import replace
 

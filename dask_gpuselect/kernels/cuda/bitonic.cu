@@ -1,10 +1,11 @@
-// Sorting by a bitonic network and merges (Alyafi & Khalid, section 4.1): sub-arrays in shared memory,
-// a block of threads each; then runs merged pair by pair, where every thread finds by binary search the
-// part that it merges (merge path; Odeh et al. 2012), instead of one thread merging all.
+// Sorting by a bitonic network and merges (Alyafi & Khalid, section 4.1). A block of threads sorts each
+// sub-array in shared memory. Then runs are merged in pairs; every thread finds by binary search the
+// part that it merges (merge path; Odeh et al. 2012), where otherwise one thread would merge all.
 
 extern __shared__ __align__(16) unsigned char scratch[];
 
-// `size` elements for each block, a power of two. Places behind the end count as larger than all.
+// Each block sorts `size` elements, a power of two. Places behind the end count as larger than all
+// others.
 extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) bitonic_runs(
     const Value* elements, i64 n, int size, Value* out
 ) {
@@ -16,8 +17,8 @@ extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) bitonic_runs(
     for (int length = 2; length <= size; length *= 2) {
         for (int apart = length / 2; apart; apart /= 2) {
             for (int t = threadIdx.x; t < size / 2; t += BITONIC_THREADS) {
-                // In the first step of a length the second half is mirrored, so that all exchanges go
-                // the same way, and places behind the end stay where they are.
+                // In the first step of each length the second half is mirrored, so that all exchanges
+                // put the smaller element first, and places behind the end stay where they are.
                 int low = 2 * t - (t & (apart - 1));
                 int high = apart == length / 2 ? low ^ (length - 1) : low + apart;
                 if (high < n_own && is_less_than(run[high], run[low])) {
@@ -32,8 +33,8 @@ extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) bitonic_runs(
     for (int i = threadIdx.x; i < n_own; i += BITONIC_THREADS) out[start + i] = run[i];
 }
 
-// How many of the first `diagonal` elements of two merged runs are of the first, which goes first among
-// equal ones.
+// How many of the first `diagonal` elements of two merged runs are from the first run; among equal
+// elements those of the first run come first.
 __device__ __forceinline__ i64 split_of(
     const Value* first, i64 n_first, const Value* second, i64 n_second, i64 diagonal
 ) {
@@ -46,8 +47,8 @@ __device__ __forceinline__ i64 split_of(
     return least;
 }
 
-// Runs of `size` sorted elements, merged pair by pair. Every block writes `tile` elements of one pair,
-// at most `MERGE_EACH` for each thread.
+// Merge runs of `size` sorted elements in pairs. Every block writes `tile` elements of one pair, at
+// most `MERGE_EACH` for each thread.
 extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) merge_runs(
     const Value* elements, i64 n, i64 size, int tile, Value* out
 ) {

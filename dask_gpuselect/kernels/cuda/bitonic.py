@@ -13,9 +13,10 @@ from dask_gpuselect.kernels.cuda.source import BITONIC_THREADS, MERGE_EACH
 
 @advised
 def bitonic_sorted(values: Array, sub_array: int) -> Array:
-    """All elements of a contiguous array, none of which is NaN, ascending. Scratch: as many again.
+    """Sort all elements of a contiguous array without NaN, ascending.
 
-    A block sorts `sub_array` elements, a power of two; see `reference.bitonic`.
+    A block sorts `sub_array` elements, a power of two; see `reference.bitonic`. Scratch: as much as
+    the array.
     """
     dtype, n = np.dtype(values.dtype), values.size
     runs, other = cupy.empty_like(values), cupy.empty_like(values)

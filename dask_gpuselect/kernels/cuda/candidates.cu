@@ -1,19 +1,20 @@
-// The elements of some ranks among candidates, by the digits of their keys, the leading one first
-// (radixSelect of Alabi et al. 2012, section 3.2, of several ranks at once and in place).
+// Selection of the elements of some ranks among candidates, by the digits of their keys from the
+// leading one on (radixSelect of Alabi et al. 2012, section 3.2, for several ranks together and in
+// place).
 //
-// One launch for each digit: all blocks count the digit over the elements whose digits before are
-// those of a wanted one, and the block that finishes last looks up what the digit of each rank is.
+// There is one launch for each digit. All blocks count the digit over the elements that have the
+// leading digits of a wanted one; the block that finishes last looks up the digit of each rank.
 
 struct Selection {
     i64 n;                     // elements
-    i64 places[MOST_SELECTED];    // wanted: ranks among them
-    u64 ranks[MOST_SELECTED];     // among the elements with the digits found so far; `places` at first
-    u64 prefixes[MOST_SELECTED];  // those digits
-    u64 n_finished;            // blocks
-    u64 n_missing;             // elements, whose keys are beyond infinity's
+    i64 places[MOST_SELECTED];  // wanted ranks among all elements
+    u64 ranks[MOST_SELECTED];  // ranks among the elements with the prefix found so far; `places` at first
+    u64 prefixes[MOST_SELECTED];  // the digits found so far
+    u64 n_finished;  // number of blocks that have finished
+    u64 n_missing;  // elements whose keys are beyond that of infinity
 };
 
-// `totals` are zeros, and left so: BINS for each rank.
+// `totals` has BINS counts for each rank; it is zero before and after.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     const Word* elements, Selection* selection, u64* totals, int n_ranks, int shift, int bits
 ) {
@@ -52,9 +53,9 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) totals[i] = 0;
 }
 
-// Where the elements of some ranks of all are among the candidates of a tally's cells, so that the
-// selection follows without the host, which checks it by the tally's counts. Anywhere if they are not
-// there. One warp.
+// Find the places of some ranks of all elements among the candidates of a tally's cells, so that the
+// selection can follow without the host, which checks it by the tally's counts. If an element is not
+// among the candidates, its place is arbitrary. One warp.
 extern "C" __global__ void locate(
     const u64* below, const u64* n_found, const u64* held, const int* segments_of, int n_spans,
     u64 most, const i64* wanted, int n_ranks, Selection* selection
@@ -78,11 +79,11 @@ extern "C" __global__ void locate(
 constexpr int SURVEY_EACH = VECTOR < 4 ? 4 : VECTOR;  // elements of a thread in flight
 
 struct Surveys {
-    // Of intervals of keys [low, high]: how many elements are there, and the least and the largest of
-    // their keys; 0, the largest number, and 0 at first.
+    // For intervals of keys [low, high]: the number of elements, and the least and the largest of their
+    // keys; at first 0, the largest number, and 0.
     u64 low[MOST_SURVEYS], high[MOST_SURVEYS], number[MOST_SURVEYS], least[MOST_SURVEYS];
     u64 most[MOST_SURVEYS];
-    // Of others: for how many elements there is room, from which place on, and how many there are.
+    // For other intervals: room for elements, the place of the first, and their number.
     u64 kept_low[2], kept_high[2], room[2], start[2], n_kept[2];
 };
 
@@ -124,7 +125,7 @@ struct Survey {
     __device__ __forceinline__ void pause() {}
 };
 
-// What lies in some intervals; and the elements in others, in any order.
+// Survey the elements in some intervals, and collect those in others, in any order.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
     const Word* elements, i64 n, Surveys* surveys, Value* kept
 ) {

@@ -1,26 +1,27 @@
-"""The elements of some ranks among candidates on the device: the host side of ``candidates.cu``."""
+"""Selection of the elements of some ranks among candidates: the host side of ``candidates.cu``."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import Counts, Kept, Sort, Survey
+from dask_gpuselect.maths.candidates import Counter, Counts, Kept, Side, Sort, Survey
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys, to_keys
 
-# Wanted elements up to which they are selected, some at a time, and not all are sorted. 6 of 2^24
-# float32 took 0.25 ms, sorting 0.53; from where on sorting is faster was not measured.
+# Up to this many wanted elements are selected, some of them together; for more, all are sorted.
+# Selecting 6 of 2^24 float32 took 0.25 ms, sorting 0.53. The crossover was not measured.
 FEW_PLACES = 48
 SELECTION = np.dtype(
     [
@@ -40,7 +41,7 @@ SURVEY = np.dtype(
         *((name, "u8", 2) for name in ("kept_low", "kept_high", "room", "start", "n_kept")),
     ]
 )
-"""`Surveys` of ``candidates.cu``."""
+"""Record `Surveys` of ``candidates.cu``."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class DeviceCandidates:
 
     elements: Array
     known: Mapping[int, Any] = field(default_factory=dict)
-    """Elements that have been selected already, by their places."""
+    """Elements that are selected already, by their places."""
 
     def __len__(self) -> int:
         return int(self.elements.size)
@@ -64,7 +65,7 @@ class DeviceCandidates:
         return int(self.elements.nbytes)
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
-        """The elements that sorting would put at the given places, on the host.
+        """Return the elements at the given places of the sorted candidates, on the host.
 
         Scratch: 0.1 MB; for more than `FEW_PLACES`, what sorting takes.
         """
@@ -76,19 +77,21 @@ class DeviceCandidates:
         return _select(self.elements, few)[np.searchsorted(few, places)]
 
     def on_host(self) -> NDArray[Any]:
-        """All of them, in no particular order."""
+        """Return all candidates, in no particular order."""
         return np.asarray(self.elements.get())
 
     def look(
         self, intervals: Sequence[Sequence[tuple[Any, Any]]], kept: Sequence[Kept]
     ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
-        """What lies in each interval [low, high], and the elements in others, on the host. Reads
-        all elements once."""
+        """Survey the elements in each interval [low, high], and collect those of other intervals.
+
+        The results are on the host. Reads all elements once.
+        """
         wanted = [each for neighbours in intervals for each in neighbours]
         if not (wanted or kept):
             return [], []
         sheet = np.zeros((), SURVEY)
-        sheet["low"] = sheet["kept_low"] = 1  # an interval of nothing
+        sheet["low"] = sheet["kept_low"] = 1  # an empty interval
         sheet["least"] = np.iinfo(np.uint64).max
         n, n_kept, itemsize = len(wanted), len(kept), self.dtype.itemsize
         intervals = [*wanted, *((low, high) for low, high, _ in kept)]
@@ -106,30 +109,40 @@ class DeviceCandidates:
         elements = host[SURVEY.itemsize :].view(self.dtype)
         ends = from_keys(np.stack([sheet["least"][:n], sheet["most"][:n]]), self.dtype)
         numbers = sheet["number"][:n].tolist()
-        # One element each, or none.
+        # One element at each end, or none.
         surveys = [(m, *ends[:, i, None][:, : min(m, 1)]) for i, m in enumerate(numbers)]
         numbers = np.minimum(sheet["n_kept"], sheet["room"]).tolist()
         found = [elements[start : start + m] for start, m in zip(starts, numbers, strict=False)]
         return surveys, found[:n_kept]
 
     def counts(self, values: NDArray[Any]) -> Counts:
-        """How many elements are below, and up to, each of some values. Reads them once for every
-        `source.MOST_MARKS` of these."""
+        """Count the elements below, and up to, each of some values.
+
+        Reads the elements once for every `source.MOST_MARKS` values.
+        """
         size = source.MOST_MARKS
         starts = range(0, max(len(values), 1), size)
         parts = [counts_at(self.elements, values[start : start + size]) for start in starts]
         below, upto = zip(*parts, strict=True)
         return np.concatenate(below), np.concatenate(upto)
 
+    def counter(self, values: NDArray[Any]) -> Counter:
+        distinct, place = np.unique(values, return_inverse=True)
+        counts = dict(zip(("left", "right"), self.counts(distinct), strict=True))
+        return lambda i, side: int(counts[side][place[i]])
+
     def inside(self, low: Any, high: Any) -> None:
-        """None: selecting reads all elements so few times that parting them would not pay."""
+        """Return None: all elements are read so few times that dividing them would not pay."""
+
+    def distances(self, centre: Any) -> DeviceCandidates:
+        return DeviceCandidates(distances_from(self.elements, centre, centre.dtype))
 
     def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
         return OrderedDeviceCandidates(by(self.elements))
 
 
 class OrderedDeviceCandidates(DeviceCandidates):
-    """Candidates on a device that ascend."""
+    """Candidates on a device, ascending."""
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         return reference.elements_at(self.elements, places)
@@ -137,18 +150,20 @@ class OrderedDeviceCandidates(DeviceCandidates):
     def ordered(self, by: Sort = cupy.sort) -> OrderedDeviceCandidates:
         return self
 
-    def places(self, values: NDArray[Any], side: Literal["left", "right"]) -> IntArray:
+    def places(self, values: NDArray[Any], side: Side) -> IntArray:
         return reference.places_of(self.elements, values, side)
 
 
 def most_selected() -> int:
-    """How many elements are selected together on this device."""
+    """Return the number of elements that this device can select together."""
     return source.most_selected(most_shared(cupy.cuda.Device().id))
 
 
 def select_few(elements: Array, places: IntArray) -> tuple[dict[int, Any], int]:
-    """The elements that sorting would put at up to `most_selected` places, and how many are
-    missing. Where some are, others may have these places."""
+    """Select the elements at up to `most_selected` places of the sorted array.
+
+    Also returns the number of missing elements. If there are any, the elements may be wrong.
+    """
     told = _start_few(elements, places)
     selection = told.get().view(SELECTION)[0]
     return selected(selection, len(places), elements.dtype), int(selection["n_missing"])
@@ -164,8 +179,10 @@ def _start_few(elements: Array, places: IntArray) -> Array:
 
 
 def _select(elements: Array, places: IntArray) -> NDArray[Any]:
-    """The elements that sorting would put at these places. Reads them once for each digit of their
-    keys: 3 times for 4 bytes, 6 for 8."""
+    """Select the elements at some places of the sorted array.
+
+    Reads the array once for each digit of the keys: 3 times for elements of 4 bytes, 6 for 8.
+    """
     asked = []
     n_together = most_selected()
     for start in range(0, len(places), n_together):
@@ -188,6 +205,6 @@ def start_selection(elements: Array, selection: np.uint64, n_ranks: int) -> None
 
 
 def selected(selection: Any, n_ranks: int, dtype: np.dtype[Any]) -> dict[int, Any]:
-    """Elements by their places."""
+    """Return the selected elements by their places."""
     places = selection["places"][:n_ranks].tolist()
     return dict(zip(places, from_keys(selection["prefixes"][:n_ranks], dtype), strict=True))

@@ -1,22 +1,22 @@
 // Load 1: counts and sums of about BUCKETS cells, whatever the distribution, in one read.
 //
-// An element's bucket is found by arithmetic instead of a search. The leading bits of its key (sign
-// and exponent; for integers the number of digits) choose a slot; a slot has a window of keys, cut
-// into as many equal buckets as the slot's share of a sorted sample asks for. So two dependent loads
-// from shared memory, of the slot's window and of the bucket's pivot, place an element on any data
-// that spreads over each binade; where it does not, cells are heavy and the caller splits them.
+// An element's bucket is found by arithmetic instead of a search. The leading bits of its key (sign and
+// exponent; for integers the number of digits) choose a slot. A slot has a window of keys, divided into
+// as many equal buckets as the slot's share of a sorted sample asks for. So two dependent loads from
+// shared memory, of the slot's window and of the bucket's pivot, find the cell of an element, for data
+// that spread over each binade. If they do not, cells are heavy and the caller splits them.
 //
-// A slot never spans two binades, so values are linear in keys within a bucket, and a sum of offsets
-// into the bucket is a sum of distances. Offsets are kept to OFFSET_BITS bits, which makes them
-// integers: shared memory adds those natively, where adding floats is a loop of compare and swap.
+// A slot never spans two binades. So values are linear in keys within a bucket, and a sum of offsets in
+// the bucket gives a sum of distances. Offsets are rounded to OFFSET_BITS bits, which makes them
+// integers: shared memory adds those natively, whereas adding floats is a loop of compare and swap.
 
-// Defined before this text: BUCKETS, SAMPLE (a power of two) and CLASSIFY_THREADS, by what shared
-// memory can hold.
+// Defined before this text, according to the size of shared memory: BUCKETS, SAMPLE (a power of two)
+// and CLASSIFY_THREADS.
 
 constexpr u32 LARGEST_OFFSET = (1u << OFFSET_BITS) - 1;
-constexpr i64 FLUSH = 1 << 20;  // elements a block counts before 32 bits could overflow
+constexpr i64 FLUSH = 1 << 20;  // elements that a block counts before 32 bits could overflow
 constexpr int CLASSIFY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
-constexpr int TOGETHER = 4;  // elements a thread classifies at once, their loads from shared memory in flight
+constexpr int TOGETHER = 4;  // elements that a thread classifies together: their loads are in flight
 
 // --- Slots --------------------------------------------------------------------------------------
 
@@ -25,13 +25,13 @@ constexpr u32 SLOTS = 256;
 __device__ __forceinline__ u32 slot_of(Key key) { return key; }
 __device__ __forceinline__ Key slot_start(u32 slot) { return slot; }
 #elif KIND == FLOATING
-// Signs and exponents.
+// A slot for each sign and exponent.
 constexpr int MANTISSA = BITS == 16 ? 10 : BITS == 32 ? 23 : 52;
 constexpr u32 SLOTS = 1u << (BITS - MANTISSA);
 __device__ __forceinline__ u32 slot_of(Key key) { return u32(key >> MANTISSA); }
 __device__ __forceinline__ Key slot_start(u32 slot) { return Key(slot) << MANTISSA; }
 #else
-// Numbers of binary digits, of negative numbers downwards.
+// A slot for each number of binary digits; those of negative numbers come before, in reverse.
 constexpr u32 ZERO = KIND == SIGNED ? BITS : 0;  // the slot of zero
 constexpr u32 SLOTS = KIND == SIGNED ? 2 * BITS : BITS + 1;
 __device__ __forceinline__ u32 n_digits(Key key) {
@@ -54,11 +54,12 @@ __device__ __forceinline__ Key slot_last(u32 slot) {
     return slot + 1 < SLOTS ? slot_start(slot + 1) - 1 : LARGEST;
 }
 
-// A slot's window in 64 bits: where it begins, its first bucket, their number and width. What is in
-// the slot but outside the window falls into the buckets before and behind, if there are any.
+// A slot's window in 64 bits: where it begins, its first bucket, and the number and width of its
+// buckets. Elements of the slot outside the window fall into the buckets before and behind it, if there
+// are any.
 struct Window {
     u64 bits;
-    // 32 bits for where it begins: as it is, or relative to the slot and rounded down.
+  // 32 bits for the begin: as it is, or relative to the slot and rounded down
     static constexpr int ROUNDED = BITS < 64 ? 0 : KIND == FLOATING ? 20 : 31;
 
     __device__ static Window make(u32 slot, Key begin, u32 base, u32 n_buckets, u32 shift) {
@@ -143,22 +144,22 @@ __device__ u32 prefix_sum(u32* numbers, u32 size) {
 // What the host needs to know of a bucket.
 struct Bucket {
     u64 edge;   // its least key
-    u64 pivot;  // the key that its elements are compared with: one of its own, or a later bucket's
-    u32 shift;  // 2^shift keys wide; OUTSIDE if outside all windows
+    u64 pivot;  // the key that its elements are compared with: in this bucket or a later one
+    u32 shift;  // the bucket has 2^shift keys; OUTSIDE if it is outside all windows
     u32 has_pivot;
 };
 
 __device__ u32 n_binary_digits(u64 number) { return 64 - __clzll((i64)number); }
 
-// The last key of a bucket: the last one of a window may be wider than what is left of the slot.
+// The last key of a bucket: the last bucket of a window may reach beyond the slot.
 __device__ Key last_of_bucket(u32 slot, Key edge, u32 shift) {
     return edge + min((Key(1) << shift) - 1, slot_last(slot) - edge);
 }
 
 __device__ Key middle(const Key* sorted, int from, int to) { return sorted[(from + to) / 2]; }
 
-// One block. `aim` is how many buckets to make for the sample; `n_buckets` how many there are in all,
-// or 0 if the sample spans so many slots that BUCKETS do not suffice.
+// One block. `aim` is the number of buckets to make for the sample. `n_buckets` becomes the number of
+// all buckets, or 0 if the sample spans so many slots that BUCKETS do not suffice.
 extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u32 aim, u64* windows, Key* pivots,
     Bucket* buckets, u32* n_buckets
@@ -174,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
         i64 place = sampled_place(i, SAMPLE, n);
         Word word = element(chunk, layout, place);
         bool missing = is_missing(value_of(word)) || (KEEPS && !keeps[place]);
-        sampled[i] = missing ? ~Key(0) : key_of(word);  // behind all others
+        sampled[i] = missing ? ~Key(0) : key_of(word);  // missing ones are sorted behind all others
         valid += !missing;
     }
     atomicAdd(&n_valid, valid);
@@ -183,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
     int size = (int)n_valid;
 
     // A used slot takes up to three buckets more than its share: one by rounding up, and two for
-    // what is outside its window. A run of slots that are not used takes one.
+    // elements outside its window. A run of unused slots takes one bucket.
     u32 used = 0;
     for (u32 slot = threadIdx.x; slot < SLOTS; slot += CHOOSE_THREADS) {
         int from = n_less(sampled, size, slot_start(slot));
@@ -218,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
             end = most;
         }
         u32 share = 1 + (u32)((u64)(to - from) * aim / size);
-        u64 length = end - begin;  // less one
+        u64 length = end - begin;  // the length minus one
         int shift = max((int)n_binary_digits(length) - (int)n_binary_digits(share), 0);
         if (length >> shift >= share) ++shift;
         u32 count = (u32)(length >> shift) + 1;
@@ -234,8 +235,8 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
     __syncthreads();
     for (u32 slot = threadIdx.x; slot < SLOTS; slot += CHOOSE_THREADS) {
         Window window = {windows[slot]};
-        u32 base = bases[slot] + window.base();  // behind the bucket for what is before the window
-        if (bases[slot + 1] == bases[slot]) base = bases[slot] - 1;  // not the first of its run
+        u32 base = bases[slot] + window.base();  // after the bucket for keys before the window
+        if (bases[slot + 1] == bases[slot]) base = bases[slot] - 1;  // not the first slot of an unused run
         windows[slot] = Window::make(
             slot, window.begin(slot), base, window.n_buckets(), window.shift()
         ).bits;
@@ -258,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
         Key pivot = ~Key(0);
         if (from < to) {
             pivot = middle(sampled, from, to);
-        } else if (from < size) {  // the pivot of the next sampled element's bucket
+        } else if (from < size) {  // the pivot is that of the bucket of the next sampled element
             Key next = sampled[from];
             u32 its_slot = slot_of(next);
             Window others = {windows[its_slot]};
@@ -295,8 +296,8 @@ __device__ __forceinline__ u32 leading_bits(Key offset, u32 shift) {
 
 struct Totals {
     u64 counts[3][BUCKETS];  // of elements below, at and above the bucket's pivot
-    u64 sums[2][BUCKETS];    // of the offsets of those below and above
-    double far[BUCKETS];     // distances to the pivot of what is outside all windows
+    u64 sums[2][BUCKETS];  // of the offsets of those below and above it
+    double far[BUCKETS];  // distances to the pivot of elements outside all windows
     u64 n_missing;
 };
 
@@ -334,7 +335,7 @@ struct Classify {
                 are_present &= present[start + e];
                 are_alike &= buckets[e] == buckets[0] && sides[e] == sides[0];
             }
-            if (are_alike && !are_missing && are_present) {  // sorted or tied data: one addition
+            if (are_alike && !are_missing && are_present) {  // sorted or tied data: one addition for all
                 u32 offset = 0;
 #pragma unroll
                 for (int e = 0; e < BATCH; ++e) offset += offsets[e];
@@ -349,7 +350,8 @@ struct Classify {
                 n_missing += present[start + e] && missing;
                 if (!present[start + e] || missing) continue;
                 if (offsets[e] > LARGEST_OFFSET) {
-                    // Next to none, and none above a pivot, for no pivot is outside.
+                    // Hardly any element is here, and none is above a pivot: no pivot is outside the
+                    // windows.
                     if (sides[e] == 0) {
                         atomicAdd(&totals->far[buckets[e]], distance(keys[e], nearest[e]));
                     }
@@ -368,7 +370,7 @@ struct Classify {
         Key i = (key - begin) >> window.shift();
         bucket = window.base() + (u32)i;
         offset = leading_bits(key - begin, window.shift());
-        if (i >= window.n_buckets()) {  // also if the key is before the window
+        if (i >= window.n_buckets()) {  // true also if the key is before the window
             bucket = key < begin ? window.base() - 1 : window.base() + window.n_buckets();
             offset = LARGEST_OFFSET + 1;
         }

@@ -26,32 +26,32 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import heavy_cells
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 
-MOST_PIVOTS = 1024  # cells of a share smaller than this part of a chunk are not promised
+MOST_PIVOTS = 1024  # cells are not promised to hold less than 1 / MOST_PIVOTS of a chunk
 
 
 @advised
 def cuts(values: Elements, n_pivots: int) -> Cuts:
-    """The cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
+    """Measure the cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
 
     Parameters
     ----------
     values : cupy.ndarray, or Accompanied by a mask
-        Of any shape and strides, of bool, integers, float16, float32 or float64.
+        Elements of any shape and strides, of bool, integers, float16, float32 or float64.
     n_pivots : int
-        About how many pivots to choose; no more than there are buckets: 8,192 of 4 bytes and
-        4,096 of 8 with the shared memory of compute capability 9.0.
+        Approximate number of pivots to choose; at most the number of buckets: 8,192 for elements of
+        4 bytes and 4,096 for 8, with the shared memory of compute capability 9.0.
 
     Notes
     -----
-    Reads the chunk once. Scratch on the device: 0.8 MB; and as much as the heavy cells hold, where
-    the sample's buckets do not separate the data (two clusters within one binade, each narrower
-    than a 4,096th of it).
+    Reads the chunk once. Scratch on the device: 0.8 MB, and the elements of heavy cells where the
+    sample's buckets do not separate the data (two clusters within one binade, each narrower than a
+    4,096th of it).
     """
     if values.size <= FEW:
         return cpu.cuts(on_host(values), n_pivots)
     cells = _cells(values, n_pivots, None)
     if cells is None:  # the sample spans hundreds of binades
-        if values.dtype.itemsize < 8:  # where CuPy takes denormal numbers for zeros
+        if values.dtype.itemsize < 8:  # CuPy flushes these to zero if they are subnormal
             return cpu.cuts(on_host(values), n_pivots)
         return reference.cuts(as_selected(compressed(values).ravel()), n_pivots)
     cells.distance[:1] = np.nan  # the first cell has no lower end: unknown
@@ -68,7 +68,7 @@ def cuts(values: Elements, n_pivots: int) -> Cuts:
 
 
 def _cells(values: Elements, n_pivots: int, above: Any) -> Cells | None:
-    """The cells of the elements, which are below the value `above` if that is not None.
+    """Find the cells of the elements; all of these are below `above` if that is not None.
 
     None if the elements spread over more slots than buckets can serve.
     """
@@ -79,18 +79,21 @@ def _cells(values: Elements, n_pivots: int, above: Any) -> Cells | None:
 
 
 def _classify(values: Elements, n_pivots: int) -> Any:
-    """What the kernels of ``cells.cu`` find, on the host: a record of `report_dtype`."""
+    """Run the kernels of ``cells.cu``; return a record of `report_dtype` on the host.
+
+    None if the elements spread over too many slots.
+    """
     dtype = np.dtype(values.dtype)
     sizes = sizes_of(dtype, cupy.cuda.Device().id)
     chunk = Chunk.of(values)
     windows = cupy.empty(source.n_slots(dtype), np.uint64)
     pivots = cupy.empty(sizes.buckets, f"u{source.key_size(dtype)}")
-    # One piece of memory for all that goes back to the host: one copy, one wait.
+    # All that goes back to the host is in one piece of memory: one copy, and one wait.
     layout = report_dtype(sizes.buckets)
     report = cupy.zeros(layout.itemsize, np.uint8)
     at = {name: np.uint64(report.data.ptr + offset) for name, offset in offsets(layout).items()}
 
-    # A bucket in three has no pivot of its own, or lies beyond the data in its slot.
+    # About a third of the buckets have no pivot of their own, or lie beyond the data in their slot.
     aim = min(sizes.buckets, n_pivots + n_pivots // 2)
     shared = source.choose_memory(dtype, sizes)
     places = (windows, pivots, at["buckets"], at["n_buckets"])
@@ -117,14 +120,14 @@ def _split_heavy(cells: Cells, values: Elements, n_pivots: int, above: Any) -> C
         held = _gather_cell(cells.pivots, int(j), values, int(inside[j]))
         within = _cells_of_gathered(held, -(-int(inside[j]) // share) + 1, ends[j : j + 1])
         parts.append(within._replace(below=within.below + before[j], upto=within.upto + before[j]))
-        # The cell now ends at the last of its own pivots; what is behind that ends where it did.
+        # The cell now ends at the last of its own pivots; the rest of it ends where the cell did.
         distance[j], slack[j] = within.distance[-1], within.slack[-1]
     parts[0] = cells._replace(distance=distance, slack=slack)
     return _with_split(parts)
 
 
 def _gather_cell(pivots: NDArray[Any], j: int, values: Elements, size: int) -> Array:
-    """The elements of open cell j between the pivots, on the device."""
+    """Gather the elements of open cell j between the pivots, on the device."""
     ends = pivots[max(j - 1, 0) : j + 1]
     wanted = np.zeros(len(ends) + 1, np.bool_)
     wanted[1 if j else 0] = True
@@ -138,20 +141,20 @@ def _gather_cell(pivots: NDArray[Any], j: int, values: Elements, size: int) -> A
 
 
 def _cells_of_gathered(held: Array, n_pivots: int, above: NDArray[Any]) -> Cells:
-    """The cells of a heavy cell's elements. `above` is empty, or the one value they end at."""
+    """Find the cells of a heavy cell's elements; `above` is empty, or the cell's end."""
     if held.size > FEW:
         cells = _cells(held, n_pivots, above[0] if len(above) else None)
         if cells is not None:
             return cells
     found = cpu.cuts_of_sorted(np.sort(held.get()), n_pivots, 0)
-    # Its extremes are pivots: nothing is before the first or behind the last.
+    # The extremes are pivots: no element is below the first or above the last.
     distance, slack = np.append(found.distance, 0.0), np.append(found.slack, 0.0)
     distance[0] = slack[0] = 0.0
     return Cells(found.pivots, found.below, found.upto, distance, slack, held.size, 0)
 
 
 def _with_split(parts: list[Cells]) -> Cells:
-    """The first part's cells with those of the others among them."""
+    """Merge the cells of the other parts into those of the first."""
     first = parts[0]
     pivots = np.concatenate([part.pivots for part in parts])
     order = np.argsort(pivots)

@@ -1,4 +1,4 @@
-"""Where the elements of an array lie: what ``elements.cuh`` is told."""
+"""The layout of an array in memory, in the form that ``elements.cuh`` reads."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from dask_gpuselect.kernels.cuda.source import KEEPS, SELECT_THREADS, Defined
 from dask_gpuselect.maths.keys import selection_dtype
 
 Elements = Any
-"""A CuPy array, or one that is `Accompanied` by a mask of its own shape; what samples and tallies
-take, is `Several` of these, too."""
+"""A CuPy array, or one that is `Accompanied` by a mask of its own shape. Samples and tallies also
+take `Several` of these."""
 FEW = 1 << 14  # elements up to which copying them to the host is as fast
 
 
 class Chunk(NamedTuple):
-    """Where the elements of an array lie, as the kernels are told; in any order."""
+    """The layout of an array's elements for kernels, which read them in any order."""
 
     pointer: np.uint64
     size: np.int64
     layout: Any  # on the device, for `place_of` of ``elements.cuh``; null if contiguous
-    keeps: Any  # a mask in the order in which the elements are counted; null if all take part
+    keeps: Any  # a mask in the order in which elements are read; null without a mask
 
     @classmethod
     def of(cls, chunk: Elements) -> Chunk:
         values = values_of(chunk)
         pointer = values.data.ptr
         itemsize = values.dtype.itemsize
-        merged: list[list[int]] = []  # size and stride of dimensions, the widest first
+        merged: list[list[int]] = []  # sizes and strides of dimensions, the widest first
         for axis in _by_width(values):
             size, stride = values.shape[axis], values.strides[axis]
             if size == 1:
@@ -52,17 +52,19 @@ class Chunk(NamedTuple):
 
 
 def _by_width(values: Array) -> list[int]:
-    """The axes by their strides, the widest first. Broadcast ones come first of all: the others may
-    still be one."""
+    """Return the axes by their strides, the widest first.
+
+    Broadcast axes come first of all: the others may still be one contiguous dimension.
+    """
     widths = [abs(stride) or 1 << 62 for stride in values.strides]
     return sorted(range(values.ndim), key=lambda axis: widths[axis], reverse=True)
 
 
 def _aligned_keeps(chunk: Accompanied, pointer: int) -> Array:
-    """The mask in the order in which a chunk's elements are counted, which begin at a pointer.
+    """Return the mask of a chunk in the order in which its elements are read from a pointer on.
 
-    The kernels load the bytes for 16 bytes of elements at once. It is copied where it lies in
-    another order, or is not aligned for that.
+    The kernels load the mask of 16 bytes of elements together. It is copied if it has another order
+    or is not aligned for that.
     """
     values, keeps = chunk.values, chunk.keeps
     assert keeps is not None
@@ -79,12 +81,12 @@ def _aligned_keeps(chunk: Accompanied, pointer: int) -> Array:
 
 
 def masked(chunk: Elements) -> Defined:
-    """What a kernel has to be made for, to read a chunk, or any of several."""
+    """Return the definitions with which a kernel is compiled to read a chunk, or any of several."""
     return KEEPS if isinstance(parts_of(chunk)[0], Accompanied) else ()
 
 
 def n_kept(chunk: Elements) -> int:
-    """How many elements take part, of a chunk or of several. Reads its mask once."""
+    """Count the unmasked elements of a chunk or of several. Reads the mask once."""
     if len(parts_of(chunk)) > 1:
         return sum(map(n_kept, parts_of(chunk)))
     (chunk,) = parts_of(chunk)
@@ -98,18 +100,17 @@ def n_kept(chunk: Elements) -> int:
 
 
 def compressed(chunk: Elements) -> Array:
-    """The elements that take part, without a mask: a copy if there is one."""
+    """Return the unmasked elements: a copy if there is a mask."""
     return chunk.values[chunk.keeps] if isinstance(chunk, Accompanied) else chunk
 
 
 def as_selected(values: Array) -> Array:
-    """The elements in the dtype that kernels hand out: a copy where they are of another."""
+    """Convert elements to the dtype that kernels return: a copy if they have another."""
     return values.astype(selection_dtype(values.dtype), copy=False)
 
 
 def on_host(chunk: Elements) -> NDArray[Any]:
-    """The elements that take part on the host, flat, in any order, and in the dtype that kernels
-    hand out."""
+    """Return the unmasked elements on the host, flat, in any order, in the dtype kernels return."""
     if isinstance(chunk, Several):
         return np.concatenate([on_host(part) for part in chunk.parts])
     host = values_of(chunk).get()
@@ -126,6 +127,33 @@ _widened = cupy.ElementwiseKernel(
 )
 
 
+_distance = cupy.ElementwiseKernel(
+    "T x, T centre",
+    "T y",
+    "y = isfinite(centre) ? distance(x, centre) : T(0)",
+    "dask_gpuselect_distance",
+    preamble="""
+    __device__ float distance(float a, float b) {
+        float difference;
+        asm("sub.rn.f32 %0, %1, %2;" : "=f"(difference) : "f"(a), "f"(b));
+        return __uint_as_float(__float_as_uint(difference) & 0x7fffffffu);
+    }
+    __device__ double distance(double a, double b) { return fabs(a - b); }
+    """,
+)
+
+
+def distances_from(values: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
+    """Compute the distances of elements from a number, or from an array that broadcasts, in a
+    floating dtype; 0 where that is not finite. CuPy itself takes denormal float32 for zeros."""
+    centre = cupy.asarray(centre, dtype)
+    if dtype.itemsize == 2:
+        distances = cupy.abs(values.astype(dtype, copy=False) - centre)
+        return cupy.where(cupy.isfinite(centre), distances, dtype.type(0))
+    wide = as_float64(values) if dtype.itemsize == 8 else values.astype(dtype, copy=False)
+    return _distance(wide, centre)
+
+
 def as_float64(values: Array) -> Array:
-    """Elements as float64: CuPy takes denormal float32 for zeros."""
+    """Convert elements to float64; subnormal float32 stay exact, which CuPy would flush to zero."""
     return _widened(values) if values.dtype == np.float32 else values.astype(np.float64, copy=False)

@@ -1,10 +1,10 @@
-// Counting the digits of keys, and looking up which digit the element of a rank has.
+// Counts of the digits of keys, and the search for the digit of the element of a rank.
 
-constexpr u32 BINS = 1u << DIGIT;  // 2 for each of 1024
+constexpr u32 BINS = 1u << DIGIT;  // 2 bins for each of 1,024 threads
 constexpr int SELECT_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 constexpr u32 NONE = ~0u;
 
-// Ranks that share their digits so far share their counts.
+// Ranks with the same prefix share their counts.
 struct Groups {
     Key prefixes[MOST_SELECTED];
     u32 of_rank[MOST_SELECTED];
@@ -40,7 +40,7 @@ struct CountDigits {
             u32 digit = (u32)rest & ((1u << bits) - 1);
             Key prefix = shift + bits < KEY_BITS ? rest >> bits : Key(0);
             u32 bin = NONE;
-#pragma unroll 1  // or else the compiler takes three times as long
+#pragma unroll 1  // otherwise compiling takes three times as long
             for (u32 g = 0; g < n_groups; ++g) {
                 if (groups.prefixes[g] == prefix) bin = g * BINS + digit;
             }
@@ -48,7 +48,7 @@ struct CountDigits {
         }
     }
 
-    // The first digits of candidates, which lie close together, are often the same in a whole warp.
+    // Candidates lie close together: their first digits are often the same in a whole warp.
     __device__ __forceinline__ void add(u32 bin) {
         u32 first = __shfl_sync(ALL_LANES, bin, 0);
         if (__all_sync(ALL_LANES, bin == first)) {
@@ -61,7 +61,7 @@ struct CountDigits {
     __device__ __forceinline__ void pause() {}
 };
 
-__device__ __forceinline__ u64 sum_before(u64 mine) {  // of the lanes before
+__device__ __forceinline__ u64 sum_before(u64 mine) {  // sum over the lanes before this one
     u64 upto = mine;
     for (int offset = 1; offset < 32; offset *= 2) {
         u64 other = __shfl_up_sync(ALL_LANES, upto, offset);
@@ -70,15 +70,15 @@ __device__ __forceinline__ u64 sum_before(u64 mine) {  // of the lanes before
     return upto - mine;
 }
 
-// By one warp: which of 32 runs of WIDTH counts from `start` has the wanted rank, if any, and how many
-// elements are below it.
+// By one warp: find which of 32 runs of WIDTH counts from `start` contains the wanted rank, if any, and
+// how many elements are below the run.
 template <int WIDTH>
 __device__ __forceinline__ bool narrow(const u64* counts, u64 wanted, u32& start, u64& below) {
     u32 lane = threadIdx.x % 32;
     const u64* mine = counts + start + lane * WIDTH;
     u64 sum = 0;
 #pragma unroll 16
-    for (int i = 0; i < WIDTH; ++i) sum += __ldcg(mine + i);  // all of them in flight together
+    for (int i = 0; i < WIDTH; ++i) sum += __ldcg(mine + i);  // all loads are in flight together
     u64 upto = below + sum;
     for (int offset = 1; offset < 32; offset *= 2) {
         u64 of_others = __shfl_up_sync(ALL_LANES, upto - below, offset);
@@ -92,7 +92,7 @@ __device__ __forceinline__ bool narrow(const u64* counts, u64 wanted, u32& start
     return true;
 }
 
-// By one warp: the digit of a rank, and its rank among the elements with that digit.
+// By one warp: find the digit of a rank, and its rank among the elements with that digit.
 __device__ void look_up(const u64* counts, u64& rank, u64& prefix, int bits) {
     u64 wanted = rank, below = 0;
     u32 digit = 0;
@@ -103,7 +103,7 @@ __device__ void look_up(const u64* counts, u64& rank, u64& prefix, int bits) {
         below += count;
         ++digit;
     }
-    __syncwarp();  // all have read the rank
+    __syncwarp();  // all lanes have read the rank
     if (threadIdx.x % 32 == 0) {
         rank = wanted - below;
         prefix = prefix << bits | digit;

@@ -1,16 +1,16 @@
-// The pairs of queries and rows that may be near, and their distances; see `reference.distances`,
-// which has the bound that is used here.
+// The pairs of queries and rows that may be near, and their distances; see `reference.distances` for
+// the bound that is used here.
 //
-// No tile of distances is ever in memory. A block takes 64 rows and 128 queries, and each of its
-// threads 4 by 8 of these: of 1e6 rows and 1,000 queries the products are the time, and not the
-// 8 GB that they would take.
+// No tile of distances is ever in device memory. A block takes 64 rows and 128 queries, and each of its
+// threads 4 by 8 of these. For 1e6 rows and 1,000 queries, the products take most of the time; their
+// tile would take 8 GB.
 
 constexpr int SIDE = 16;  // threads along each side of a block's tile
 constexpr int ROWS_EACH = 4;
 constexpr int QUERIES_EACH = 8;
 constexpr int TILE_ROWS = SIDE * ROWS_EACH;
 constexpr int TILE_QUERIES = SIDE * QUERIES_EACH;
-constexpr int FEATURES = 8;  // in shared memory at a time
+constexpr int FEATURES = 8;  // features in shared memory at a time
 constexpr double MOST_SQUARE = 1.0715086071862673e+301;  // 2^1000, `HUGE` of the reference
 
 // Features of some rows.
@@ -24,7 +24,7 @@ struct Rows {
     }
 };
 
-// What pairs are compared with: queries less their middle, times -2, feature after feature, and the
+// Prepare the factors of the pairs: queries minus their mean, times -2, feature by feature, and the
 // squares of their lengths.
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_queries(
     const double* queries, int n_queries, int p, const double* centre, double* factors,
@@ -42,8 +42,8 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_queries(
     }
 }
 
-// The rows of each query that may be near, in any order: up to `room`. Where there are more, this tile
-// has `failed`: its number is noted, and nothing more is done, in those behind it neither. `factors`
+// Collect the rows that may be near to each query, in any order, up to `room`. If there are more for a
+// query, the number of this tile is written to `failed`, and this and all later tiles stop. `factors`
 // and `squares` are those of `near_queries`, and `share` is 1 - C.
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_pairs(
     const Word* first, i64 n, i64 row_step, i64 feature_step, int p, const double* centre,
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_pairs(
     __syncthreads();
     if (has_failed) return;
     __shared__ double x[FEATURES][TILE_ROWS], q[FEATURES][TILE_QUERIES];
-    __shared__ double lengths[TILE_ROWS];  // squared, of the moved rows
+    __shared__ double lengths[TILE_ROWS];  // squared lengths of the moved rows
     Rows rows = {first, n, row_step, feature_step, p};
     int query_tiles = (n_queries + TILE_QUERIES - 1) / TILE_QUERIES;
     i64 first_row = (i64)(blockIdx.x / query_tiles) * TILE_ROWS;
@@ -127,8 +127,9 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_pairs(
     }
 }
 
-// The sum of squared differences, feature after feature, every operation rounded by itself as in the
-// reference. Both are scaled by `whole` before they are subtracted, and by `scale` afterwards.
+// The sum of squared differences, feature after feature; every operation is rounded by itself, as in
+// the reference. Operands are scaled by `whole` before they are subtracted, and the difference by
+// `scale`.
 __device__ __forceinline__ double squared_distance(
     const Rows& rows, i64 row, const double* query, double whole, double scale
 ) {
@@ -141,8 +142,8 @@ __device__ __forceinline__ double squared_distance(
     return total;
 }
 
-// By what the rows of a query, which is a block's, are compared with it: the level and the square of
-// `Nearest`. All of `n_rows` rows are compared if nothing tells which are near.
+// Compute the level and the square of `Nearest` for the near rows of a query; one block for each query.
+// All of `n_rows` rows are compared if there is no list of near rows.
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_keys(
     const Word* first, i64 row_step, i64 feature_step, int p, const double* queries, u32 n_rows,
     const u32* near_rows, u32 room, const u32* n_near, const u32* failed, double tiny, double up,
@@ -169,9 +170,9 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_keys(
     }
 }
 
-// What pairs are ordered by: level, square and row, of which no two are the same.
+// The order of pairs: by level, square and row. No two are equal.
 struct Entry {
-    u64 square, tag;  // the bits of a square, which ascend with it; level and row
+    u64 square, tag;  // the bits of the square, which ascend with it; level and row
 
     static constexpr int ROW_BITS = 60;
 
@@ -188,9 +189,9 @@ struct Entry {
     }
 };
 
-// The `k` nearest of `n_known` so far, which they replace, and of the rows of `near_keys` of a query,
-// which is a block's: so many at a time as there is room for, in order. `start` is where these rows
-// begin. What the next tile's rows are compared with follows from the last of the `k`: see `limits` of
+// Choose the `k` nearest among the `n_known` so far and the rows of `near_keys`; one block for each
+// query. They replace those so far. Rows are sorted in batches that fit in shared memory. `start` is
+// the number of the first row. The last of the `k` gives the limit for the next tile: see `limits` of
 // the reference.
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
     u32 n_rows, const u32* near_rows, u32 room, u32* n_near, const u32* failed,

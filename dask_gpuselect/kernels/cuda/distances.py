@@ -24,7 +24,7 @@ from dask_gpuselect.kernels.reference.distances import FEW_ROWS, MOST_GROWTH, WI
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
 FLOAT = np.dtype(np.float64)
-MOST_TILE = 1 << 31  # rows, whose numbers in a tile have 32 bits
+MOST_TILE = 1 << 31  # rows of a tile: their numbers have 32 bits
 SCALES = (*map(np.float64, (TINY, UP, DOWN)), *map(np.int8, (SMALL, LARGE)))
 
 
@@ -56,17 +56,18 @@ class DeviceNearest:
 
 @advised
 def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
-    """The nearest rows of every query; see `reference.distances.nearest`.
+    """Find the nearest rows of every query; see `reference.distances.nearest`.
 
     Reads the rows about once. Scratch on the device: the rows that may be near, less than two tiles
-    of so many distances. There is no tile, but where there are more of these than that.
+    of `tile_elements` distances. Distances of whole tiles are computed only where there are more
+    such rows.
     """
     return nearest_in_place(rows, queries, k, tile_elements).on_host()
 
 
 @advised
 def nearest_in_place(rows: Array, queries: Any, k: int, tile_elements: int) -> DeviceNearest:
-    """`nearest`, of queries anywhere; the answer stays on the device."""
+    """Find the nearest rows of queries on any device; the answer stays on the device."""
     if not isinstance(queries, cupy.ndarray):
         queries = to_host(queries).astype(np.float64, copy=False)
     queries = cupy.ascontiguousarray(cupy.asarray(queries, FLOAT))
@@ -77,14 +78,14 @@ def nearest_in_place(rows: Array, queries: Any, k: int, tile_elements: int) -> D
 
 
 class Tiling(NamedTuple):
-    """How the rows are divided, before anything is known of them.
+    """The division of rows into tiles, made before any distance is known.
 
     Parameters
     ----------
     bounds : list of int
-        Of the tiles.
+        First row of each tile, and the end of the last one.
     room : int
-        For rows of a tile that may be near to a query.
+        Capacity for rows of a tile that may be near to a query.
     """
 
     bounds: list[int]
@@ -92,14 +93,14 @@ class Tiling(NamedTuple):
 
 
 def plan_for(start: int, n: int, question: Queries) -> Tiling | None:
-    """The tiles from a place on; None if there is too little memory for them."""
+    """Divide the rows from a place on into tiles; None if there is too little memory for them."""
     n_queries, k = len(question.queries), question.k
     first = max(FEW_ROWS, k)
-    most = question.tile_elements // n_queries  # 13 bytes each
+    most = question.tile_elements // n_queries  # rows; 13 bytes each for each query
     if most < first or k > NEAR_ROOM // 2:
         return None
-    # Of a tile with so many times the rows before it, as many times k should be near. Their number
-    # is spread as a sum of k waiting times: for one query in 1e7 it is more than these times k.
+    # A tile that has g times as many rows as came before should have about g * k near ones. That
+    # number varies like a sum of k waiting times: it exceeds g * spread for one query in 1e7.
     spread = k + 8 * math.isqrt(k) + 16
     growth = max(1, min(most // spread, MOST_GROWTH))
     bounds = [start]
@@ -113,11 +114,13 @@ def plan_for(start: int, n: int, question: Queries) -> Tiling | None:
 def _ahead(
     rows: Array, start: int, best: Best | None, question: Queries
 ) -> tuple[Best | None, int]:
-    """The nearest of those so far and of the rows from a place on, up to the first tile of which
-    too many rows may be near to a query; and where that begins.
+    """Find the nearest among those so far and the rows from a place on, tile by tile.
 
-    All kernels are started at once. The device notes which tile has failed, and leaves out those
-    behind it: this is all that is waited for.
+    Stops at the first tile that may have too many near rows for a query. Returns the nearest rows,
+    and the place where that tile begins.
+
+    All kernels are started without waiting. The device notes which tile failed, and skips those
+    after it; the host waits only for this number.
     """
     n, k = len(rows), question.k
     plan = plan_for(start, n, question)
@@ -131,15 +134,16 @@ def _ahead(
 
 
 class _Tiles:
-    """What kernels make of one tile after the other, on the device.
+    """Search of one tile after the other on the device.
 
     Parameters
     ----------
-    question : Question
+    question : Queries
+        The queries.
     room : int
-        As of `Plan`.
+        Capacity as in `Tiling`.
     best : Best, optional
-        What is known, of as many rows as are wanted.
+        The nearest rows so far, as many as are wanted.
     """
 
     def __init__(self, question: Queries, room: int, best: Best | None) -> None:
@@ -164,8 +168,10 @@ class _Tiles:
         launch(FLOAT, "near_queries", NEAR_THREADS, arguments)
 
     def look_at(self, tile: Array, start: int, number: int) -> None:
-        """Start what looks at the rows of a tile, which begin at a place. Of the first all are
-        compared, and so as many are known as are wanted."""
+        """Start the kernels for one tile, whose rows begin at a place.
+
+        All rows of the first tile are compared; after it, as many rows are known as are wanted.
+        """
         question, n, best = self.question, len(tile), self.best
         n_queries = len(question.queries)
         pointer, *steps = _rows(tile)
@@ -187,7 +193,6 @@ class _Tiles:
 
 
 def _rows(tile: Array) -> tuple[np.uint64, np.int64, np.int64, np.int32]:
-    """Where rows are: the pointer, steps from row to row and from feature to feature in elements,
-    and the number of features."""
+    """Describe the layout of rows: pointer, steps of rows and of features, number of features."""
     row_step, feature_step = (np.int64(stride // tile.itemsize) for stride in tile.strides)
     return np.uint64(tile.data.ptr), row_step, feature_step, np.int32(tile.shape[1])

@@ -60,8 +60,8 @@ __device__ __forceinline__ bool is_missing(Value value) {
 #endif
 }
 
-// Arithmetic on float32 is written in PTX wherever denormal numbers matter, for CuPy lets NVRTC take
-// them for zeros (-ftz=true).
+// Where subnormal numbers matter, arithmetic on float32 is written in PTX, because CuPy lets NVRTC
+// flush them to zero (-ftz=true).
 
 __device__ __forceinline__ double as_double(Value value) {
 #if KIND == FLOATING && BITS < 64
@@ -85,7 +85,7 @@ __device__ __forceinline__ float difference_of(float a, float b) {
     return difference;
 }
 
-// Comparisons as 1.0f and 0.0f. Adding those keeps the units of floats busy; those of integers do the
+// Comparisons return 1.0f or 0.0f. Adding these uses the floating-point units; the integer units do the
 // comparing, and adding predicates there would double their work.
 #if KIND == FLOATING && BITS == 64
 #define COMPARE(OPERATOR) asm("set." OPERATOR ".f32.f64 %0, %1, %2;" : "=f"(is) : "d"(a), "d"(b))
@@ -121,8 +121,8 @@ __device__ __forceinline__ float is_equal(Value a, Value b) {
     return is;
 }
 
-// The same for a branch. As integers, because a comparison of the above with zero, in which CuPy's
-// options ask for denormals to be zeros, makes the assembler compare so too.
+// Comparisons for branches. They return integers: comparing the functions above with zero, where CuPy's
+// options flush subnormals, would make the assembler flush them in both comparisons.
 __device__ __forceinline__ bool is_less_than(Value a, Value b) {
 #if KIND == FLOATING && BITS < 64
     u32 is;
@@ -145,8 +145,8 @@ __device__ __forceinline__ bool is_equal_to(Value a, Value b) {
 
 // --- Where elements lie -------------------------------------------------------------------------
 
-// An element of a chunk that is not contiguous. `layout` has the number of dimensions, then their
-// sizes, then their strides in elements; the last dimension is the innermost.
+// Return the place of an element of a chunk that is not contiguous. `layout` has the number of
+// dimensions, then their sizes, then their strides in elements; the last dimension is the innermost.
 __device__ i64 place_of(i64 i, const i64* layout) {
     int n_dimensions = (int)layout[0];
     const i64* sizes = layout + 1;
@@ -174,10 +174,10 @@ union Loaded {
     __device__ Loaded() {}
 };
 
-// One byte for each element, 1 for those that are kept.
+// A byte for each element: 1 if the mask keeps it.
 typedef unsigned char Keep;
 
-// As many of them as elements in a 16-byte load.
+// The mask of the elements of a 16-byte load.
 #if BITS == 8
 typedef uint4 Keeps;
 #elif BITS == 16
@@ -188,7 +188,7 @@ typedef u32 Keeps;
 typedef unsigned short Keeps;
 #endif
 
-// Which of N elements take part.
+// Flags of N elements: which of them take part.
 template <int N>
 union Present {
     Keeps vectors[N / VECTOR ? N / VECTOR : 1];
@@ -202,17 +202,17 @@ union Present {
         return (bytes[e / 4] & 1u << 8 * (e % 4)) != 0;
     }
 #if !KEEPS
-    // All or none of them: for kernels that are not made for masks.
+    // All or none of them: for kernels that are compiled without masks.
     __device__ __forceinline__ operator bool() const { return bytes[0] != 0; }
 #endif
 };
 
-// Hand every element of the chunk to `visit(words, present)`, `PER_THREAD` of them or one at a time;
-// those that are not present are to be ignored. `visit.pause()` follows each such call. All threads of
+// Hand every element of the chunk to `visit(words, present)`, `PER_THREAD` of them or one at a time.
+// Elements that are not present must be ignored. `visit.pause()` follows each such call. All threads of
 // a block take part in all calls, so that they may vote and wait for each other.
 //
-// A contiguous chunk is read by 16-byte loads, all those of a call in flight together. `keeps` has the
-// order in which the elements are counted, and is aligned as they are (see `chunk.Chunk`).
+// A contiguous chunk is read by 16-byte loads; all loads of a call are in flight together. `keeps` is
+// in the order in which the elements are read, and aligned as they are (see `chunk.Chunk`).
 template <int THREADS, int PER_THREAD, class Visit>
 __device__ __forceinline__ void visit_all(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, Visit& visit
@@ -235,7 +235,8 @@ __device__ __forceinline__ void visit_all(
         visit(loaded.words, present);
         visit.pause();
     }
-    // One at a time: all elements of a chunk that is not contiguous, else those around the tiles.
+    // One at a time: all elements of a chunk that is not contiguous, or those before and after the
+    // tiles.
     i64 n_tiled = n_tiles * TILE, n_left = n - n_tiled;
     if (n_tiles == 0) head = 0;
     for (i64 start = (i64)blockIdx.x * THREADS; start < n_left; start += (i64)gridDim.x * THREADS) {
@@ -275,8 +276,8 @@ __device__ __forceinline__ u32 warp_max(u32 value) {
 
 // --- Keys ---------------------------------------------------------------------------------------
 
-// An unsigned integer that orders as the element does; zeros of both signs have one. The smallest
-// sizes share the arithmetic of 32 bits.
+// An unsigned integer in the order of the elements; zeros of both signs have the same one. Elements of
+// one and two bytes use 32-bit arithmetic.
 #if BITS == 64
 typedef u64 Key;
 #else
@@ -293,7 +294,7 @@ __device__ __forceinline__ Key key_of(Word word) {
 #elif KIND == SIGNED
     return Key(word) ^ SIGN;
 #else
-    // Adding +0 makes -0 positive and leaves all else as it is; in another pipe than integers are.
+    // Adding +0 turns -0 into +0 and changes nothing else. It uses the floating-point pipeline.
 #if BITS == 64
     Key bits = (u64)__double_as_longlong(__dadd_rn(__longlong_as_double((i64)word), 0.0));
 #elif BITS == 32
@@ -333,8 +334,9 @@ __device__ __forceinline__ u64 hash(u64 i) {
     return i ^ (i >> 31);
 }
 
-// The place in stretch i of `size` equal stretches of n elements. Other than a fixed stride, hashed
-// places do not follow the period of periodic data; stretches make the sample of sorted data even.
+// Return a hashed place in stretch i of `size` equal stretches of n elements. Unlike a fixed stride,
+// hashed places do not follow the period of periodic data. Stretches make the sample of sorted data
+// even.
 __device__ __forceinline__ i64 sampled_place(i64 i, i64 size, i64 n) {
     i64 start = i * n / size;
     i64 length = (i + 1) * n / size - start;

@@ -1,7 +1,7 @@
-// The fingerprint of a chunk: words are mixed and added up, so that the order of the threads does not
-// count.
+// The fingerprint of a chunk: words are hashed and added up, so that the order of the threads does not
+// matter.
 
-// The last step of Steele, Lea and Flood's SplitMix64.
+// The last step of SplitMix64 (Steele, Lea and Flood 2014).
 __device__ u64 mixed(u64 word) {
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9ull;
     word = (word ^ (word >> 27)) * 0x94D049BB133111EBull;
@@ -13,8 +13,8 @@ __device__ void add_up(u64 sum, u64* found) {
     if (threadIdx.x % 32 == 0) atomicAdd(found, sum);
 }
 
-// Each word is mixed with its place, so that their order counts. Bytes behind the last word are handed
-// on.
+// Each word is hashed together with its place, so that their order matters. Bytes behind the last word
+// are returned separately.
 extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
     const u64* words, i64 n, i64 n_bytes, u64* found
 ) {
@@ -31,9 +31,8 @@ extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
     add_up(sum, found);
 }
 
-// Each element is mixed with the hash of those of other arrays at its place, if there are any; and
-// its order does not count. The hashes are replaced, or all of them are added up where `found` is no
-// null.
+// Each element is hashed together with the hash of the elements of other arrays at its place, if there
+// are any; its place does not matter. The hashes are replaced, or added up if `found` is not null.
 extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_elements(
     const Word* chunk, i64 n, const i64* layout, u64* hashes, u64* found
 ) {

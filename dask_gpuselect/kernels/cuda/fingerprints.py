@@ -17,9 +17,9 @@ WORD = np.dtype(np.uint64)
 
 
 class PendingFingerprint:
-    """A fingerprint on its way: what the device has added up, which nobody has waited for yet.
+    """A fingerprint that the device is still computing, or that the host has not read yet.
 
-    It goes to other processes as the number that it is.
+    It is pickled as the finished number.
     """
 
     __slots__ = ("n_bytes", "start", "words")
@@ -35,19 +35,18 @@ class PendingFingerprint:
         return int, tuple(ended([self]))
 
     def of(self, of_words: int, rest: int) -> int:
-        """The fingerprint, by what the device has found."""
+        """Finish the fingerprint from the two sums of the device."""
         return mixed((self.start ^ of_words ^ rest ^ self.n_bytes << 32) & MASK)
 
 
 @advised
 def begun(start: int, chunk: Array) -> int | PendingFingerprint:
-    """64 bits that a number and every byte of a chunk, in C order, have a part in, as soon as they
-    are `ended`.
+    """Start a fingerprint: 64 bits that depend on a number and every byte of a chunk, in C order.
 
-    They are ended here unless the stream is the one that all threads share: what another stream
-    has begun, with the report that goes with it, a task of another thread would not wait for.
+    `ended` finishes it. It is finished here unless the stream is the one that all threads share: a
+    task of another thread would not wait for work in another stream.
 
-    Reads the chunk once, and copies it only if it is not in C order or begins between two words.
+    Reads the chunk once, and copies it only if it is not in C order or not aligned to a word.
     """
     found = _begun(start, chunk)
     is_shared = cupy.cuda.get_current_stream().ptr == cupy.cuda.Stream.null.ptr
@@ -56,7 +55,7 @@ def begun(start: int, chunk: Array) -> int | PendingFingerprint:
 
 @advised
 def mixed_in(start: int, chunk: Array) -> int:
-    """The fingerprint of a chunk, at once; see `begun`."""
+    """Return the fingerprint of a chunk, and wait for it; see `begun`."""
     return ended([_begun(start, chunk)])[0]
 
 
@@ -73,8 +72,10 @@ def _begun(start: int, chunk: Array) -> PendingFingerprint:
 
 @advised
 def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
-    """64 bits that a number has a part in, and the elements of some arrays: those at the same place
-    together, whatever place that is; as soon as they are `ended`.
+    """Start a fingerprint that depends on a number and the elements of some arrays, in any order.
+
+    The elements at the same place of all arrays are hashed together; the place itself is not.
+    `ended` finishes it.
 
     Reads each array once, and copies none. Scratch: eight bytes for each element, if there are
     several arrays.
@@ -82,10 +83,10 @@ def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
     Parameters
     ----------
     columns : sequence of array
-        At least one, of one shape, and of unsigned integers.
+        At least one array of unsigned integers; all have one shape.
     """
     *others, last = columns
-    found = cupy.zeros(2, np.uint64)  # no bytes are left over
+    found = cupy.zeros(2, np.uint64)  # the second sum, of bytes behind the last word, stays 0
     if last.size and not others:
         _mark(Chunk.of(last)[:3], last.dtype, np.uint64(0), found)
     elif last.size:
@@ -101,8 +102,10 @@ def _mark(where: tuple[Any, ...], dtype: np.dtype[Any], hashes: Any, found: Any)
 
 
 def _in_c_order(column: Array) -> tuple[Any, ...]:
-    """Where the elements of an array lie, in C order: as kernels are told by `Chunk`, which counts
-    them in an order of its own."""
+    """Describe the layout of an array in C order, for kernels that read a `Chunk`.
+
+    `Chunk.of` would order the elements by their strides.
+    """
     layout: Any = np.uint64(0)
     if not column.flags.c_contiguous:
         strides = [stride // column.dtype.itemsize for stride in column.strides]
@@ -111,7 +114,7 @@ def _in_c_order(column: Array) -> tuple[Any, ...]:
 
 
 def ended(all_begun: Sequence[PendingFingerprint]) -> list[int]:
-    """The fingerprints, of which the host waits for all at once if one device has them."""
+    """Finish fingerprints; the host waits once if they are on one device."""
     words = [each.words for each in all_begun]
     if len({int(each.device.id) for each in words}) == 1:
         with words[0].device:

@@ -1,6 +1,6 @@
 // Load 2 and the exact sums in one read: see ``spans.cuh`` and ``sums.cuh``.
 
-// Blocks of a multiprocessor, at least: as many as have registers for all that is counted.
+// Least number of blocks on a multiprocessor: as many as have registers for all counts and sums.
 constexpr int BLOCKS = BITS < 64 && SPANS <= 5 && PIECES <= 2 ? 3 : 2;
 
 struct Gather {

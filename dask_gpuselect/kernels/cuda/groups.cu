@@ -1,12 +1,12 @@
-// Elements of groups: as keys that order them by group, and counted at the ends of their group, or
-// word by word.
+// Elements of groups: converted to keys that order them by group, counted at the ends of their group,
+// or counted word by word.
 //
 // `codes` are the number of the group of each element, negative for none.
 
-// Elements as keys that order by group, then by value: of up to 32 bits with the group in the upper
-// half, of 64 bits with the groups beside them. Those that are missing come behind all others, by
-// group, and behind these what is in no group. Of n elements all, or as many as `size` says, of even
-// stretches one each.
+// Write elements as keys that order by group, then by value. Elements of up to 32 bits have the group
+// in the upper half of the key; those of 64 bits have groups in an array of their own. Missing elements
+// come behind all others, by group, and elements in no group come last. With `size` below n, one
+// element is taken from each of `size` equal stretches.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
     const Word* values, const int* codes, i64 n, i64 size, int n_groups, u64* keys, u32* groups
 ) {
@@ -27,16 +27,17 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
     }
 }
 
-// Pivots of runs: of each, which begins at its `start`, as many as `first` says, evenly between its
-// least and its largest key. The key, how many of the run are below it and up to it, and whether it is
-// another than the one before. A thread for each; `start` and `first` say where all end, too.
+// Find the pivots of runs, one thread for each. A run begins at its `start`, and its pivots are at even
+// ranks from its least to its largest key; `first` is the number of its first pivot. For each pivot,
+// write its key, how many keys of the run are below it and up to it, and whether it differs from the
+// pivot before. `start` and `first` have one more entry, where all end.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
     const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, u64* found, i64* below,
     i64* upto, unsigned char* is_new
 ) {
     i64 step = (i64)gridDim.x * GROUPS_THREADS;
     for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n; i += step) {
-        int run = 0, last_run = n_runs - 1;  // the last that begins at this pivot or before
+        int run = 0, last_run = n_runs - 1;  // the last run that begins at this pivot or before
         while (run < last_run) {
             int middle = run + (last_run - run + 1) / 2;
             if (first[middle] <= i) run = middle; else last_run = middle - 1;
@@ -46,12 +47,12 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
         i64 whole = (end - begin - 1) / steps, rest = (end - begin - 1) % steps;
         i64 place = begin + number * whole + number * rest / steps;
         u64 key = keys[place];
-        i64 low = begin, high = place;  // the first that equals it
+        i64 low = begin, high = place;  // search the first key that equals it
         while (low < high) {
             i64 middle = (low + high) / 2;
             if (keys[middle] < key) low = middle + 1; else high = middle;
         }
-        i64 behind = place + 1;  // the first above
+        i64 behind = place + 1;  // search the first key above
         while (behind < end) {
             i64 middle = (behind + end) / 2;
             if (keys[middle] <= key) behind = middle + 1; else end = middle;
@@ -70,11 +71,11 @@ struct OwnCounts {
     __device__ __forceinline__ void add(i64 place) { atomicAdd(counts + place, 1u); }
 };
 
-// Counts in device memory. A group may have nearly all elements, and additions to one place wait for
-// each other: the block keeps some places, those that come first, in shared memory.
+// Counts in device memory. One group may have nearly all elements, and additions to one place wait for
+// each other. So the block caches the first places that it meets in shared memory.
 struct CachedCounts {
     u64* counts;
-    i64* held;  // the places, or -1
+    i64* held;  // the cached places, or -1
     u32* own;
     __device__ __forceinline__ void add(i64 place) {
         int slot = (int)(place % GROUPS_HELD);
@@ -87,7 +88,7 @@ struct CachedCounts {
     }
 };
 
-// The sum of those of the threads of a warp up to this one.
+// The sum over the threads of a warp up to this one.
 __device__ __forceinline__ u32 sum_upto(u32 value) {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -98,10 +99,11 @@ __device__ __forceinline__ u32 sum_upto(u32 value) {
     return value;
 }
 
-// A group of k ends has k + 1 cells: before, between and behind them, and `first` says where its ends
-// begin. `totals` has the number of candidates; how many elements are in each cell and how many equal
-// its upper end; and how many of each group are missing. The candidates, of the wanted cells, are keys
-// with the cell in the upper half, or with the cells beside them, in any order.
+// A group of k ends has k + 1 cells: before, between and behind them. `first` is the place of its first
+// end. `totals` has the number of candidates; for each cell the number of elements in it and of those
+// that equal its upper end; and for each group the number of missing elements. The candidates are the
+// elements of wanted cells, in any order: keys with the cell in the upper half, or with an array of
+// cells.
 template <class Counts>
 __device__ __forceinline__ void tally_groups(
     const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
@@ -168,7 +170,7 @@ __device__ __forceinline__ void tally_groups(
     }
 }
 
-// With the tables, and counts of a block's own, in shared memory.
+// A tally with the tables, and counts of the block, in shared memory.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally_shared(
     const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
     const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
@@ -218,8 +220,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
 
 #if BITS <= 16
 
-// Of each element the place of its word among those of all groups. Without codes, each `width`
-// elements after the others are a group.
+// Find for each element the place of its word in the table of all groups. Without codes, consecutive
+// runs of `width` elements are the groups.
 template <class Counts>
 __device__ __forceinline__ void count_words(
     const Word* words, const int* codes, i64 n, i64 width, i64 n_words, Counts counts
@@ -232,7 +234,7 @@ __device__ __forceinline__ void count_words(
     }
 }
 
-// With the counts of a block in shared memory.
+// Count words with a table for each block in shared memory.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words_shared(
     const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* found
 ) {

@@ -1,8 +1,8 @@
 """Elements of groups in CuPy chunks: the host side of ``groups.cu``. See `reference.groups`.
 
-Elements and codes stay on the device. Those of all groups are brought in order by one radix sort,
-of keys that have the group before the value; where few of them are wanted, a sample guesses
-brackets, and only what is in these is sorted.
+Elements and codes stay on the device. One radix sort orders the elements of all groups, by keys
+that have the group before the value. If only few elements are wanted, a sample guesses brackets,
+and only the elements in these are sorted.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ __all__ = [
 
 Parts = Sequence[tuple[Array, Array]]
 
-# Bytes of fewer elements are sorted as fast, and so many more for each group: of 2**26 float32 the
-# medians of 18 groups take 1.8 ms by a guess and 4.6 by sorting, of 1,000 groups 2.8 and 4.7, of
-# 5,000 groups 6.0 and 5.0; of 2**24 those of 18 groups take 1.6 either way.
+# With fewer bytes of elements, and as many more for each group, sorting is as fast. The medians of
+# 18 groups of 2**26 float32 take 1.8 ms by a guess and 4.6 by sorting, of 1,000 groups 2.8 and 4.7,
+# of 5,000 groups 6.0 and 5.0; those of 18 groups of 2**24 take 1.6 either way.
 WORTH_GUESSING = 1 << 26
 WORTH_OF_GROUP = 1 << 15
-LONG_LANE = 1 << 22  # elements of a lane that are worth kernels of its own
-SLACK = 1.25  # room for candidates, of those that are expected
-FIRST_ROOM = 1 / 4  # the same of brackets that are given, of all elements
+LONG_LANE = 1 << 22  # elements of a lane that are worth a kernel launch of its own
+SLACK = 1.25  # room for candidates, as a multiple of the expected number
+FIRST_ROOM = 1 / 4  # room for candidates of given brackets, as a part of all elements
 
 
 class Keys(NamedTuple):
-    """Elements as unsigned integers in the order of the elements.
+    """Elements as unsigned integers in the same order, each with the number of a group or cell.
 
     Parameters
     ----------
     keys : array of uint64
-        Of elements of up to 4 bytes with the number of what they are in, in the upper half.
+        Keys. Elements of up to 4 bytes have the number in the upper half.
     numbers : array of uint32 or None
-        The number, for each, of elements of 8 bytes.
+        The number of each element, for elements of 8 bytes.
     """
 
     keys: Array
@@ -93,18 +93,18 @@ class Keys(NamedTuple):
         return self.keys, np.uint64(0) if self.numbers is None else self.numbers
 
     def ordered(self) -> Keys:
-        """The same by number, then by value; in place where it can be."""
+        """Sort by number, then by value; in place if possible."""
         if self.numbers is None:
             self.keys.sort()
             return self
         order = self.keys.argsort()
         numbers = self.numbers[order]
-        again = numbers.argsort()  # CuPy's only argsort is stable
+        again = numbers.argsort()  # CuPy's argsort is stable
         numbers, order = numbers[again], order[again]
         return Keys(self.keys[order], numbers)
 
     def stops(self, n: int) -> IntArray:
-        """How many of those in order have a number below 1, 2, ..., n."""
+        """Count the sorted elements whose number is below 1, 2, ..., n."""
         if self.numbers is None:
             wanted = cupy.arange(1, n + 1, dtype=np.uint64) << np.uint64(32)
             found = cupy.searchsorted(self.keys, wanted)
@@ -113,14 +113,14 @@ class Keys(NamedTuple):
         return np.asarray(found.get(), np.int64)
 
     def elements_at(self, places: IntArray, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Elements on the host."""
+        """Return the elements at some places, on the host."""
         if not self.keys.size:
             return np.zeros(places.shape, dtype)
         found = self.keys.take(cupy.asarray(places.ravel())).get()
         return from_keys(found, dtype).reshape(places.shape)
 
     def on_host(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Elements, and the number of each."""
+        """Return the elements and the number of each, on the host."""
         keys = self.keys.get()
         numbers = keys >> np.uint64(32) if self.numbers is None else self.numbers.get()
         return from_keys(keys, dtype), numbers.astype(np.int32)
@@ -128,8 +128,10 @@ class Keys(NamedTuple):
 
 @advised
 def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
-    """See `reference.groups.cuts`. Scratch: 8 bytes for each element, and as much again to sort
-    them."""
+    """Measure the cuts of every group; see `reference.groups.cuts`.
+
+    Scratch: 8 bytes for each element, and as much again to sort them.
+    """
     parts, dtype = _ready(parts), _dtype(parts)
     keys, n_valid, n_missing = _in_groups(parts, n_groups)
     groups = np.flatnonzero(n_valid + n_missing)
@@ -153,8 +155,10 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
 
 @advised
 def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
-    """See `reference.groups.tally`. Reads elements and codes once, or twice where more than a
-    quarter of all are candidates."""
+    """Tally every group at its brackets; see `reference.groups.tally`.
+
+    Reads elements and codes once, or twice if more than a quarter of all are candidates.
+    """
     parts, n = _ready(parts), sum(values.size for values, _ in parts)
     found = _tallied(parts, brackets, int(FIRST_ROOM * n) + 1)
     if found.candidates is None:
@@ -165,21 +169,24 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
 
 @advised
 def places_in_groups(codes: Array, n_groups: int) -> tuple[Array, IntArray]:
-    """See `reference.groups.places_in_groups`; the places stay on the device."""
+    """Return the places of the elements of each group, on the device.
+
+    See `reference.groups.places_in_groups`.
+    """
     counts = cupy.bincount(codes + 1, minlength=n_groups + 1).get()
     return cupy.argsort(codes)[int(counts[0]) :], counts[1:].astype(np.int64)
 
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
-    """See `reference.groups.elements`.
+    """Find the elements of some ranks in every group; see `reference.groups.elements`.
 
     Notes
     -----
-    Reads elements and codes once, and sorts a sample and what is in brackets that it guesses.
-    Where that is as much as all elements, or a guess fails, it sorts all of them.
+    Reads elements and codes once, and sorts a sample and the elements in the brackets that it
+    guesses. If these would be as many as all elements, or if a guess fails, it sorts all of them.
 
-    Scratch: of 2**28 float32 in 1,000 groups three quarters of the elements' bytes, and where all
-    are sorted 19 bytes for each element.
+    Scratch: for 2**28 float32 in 1,000 groups three quarters of the elements' bytes, and 19 bytes
+    for each element if all are sorted.
     """
     parts = _ready(parts)
     found = _by_guess(parts, n_groups, ranks)
@@ -193,7 +200,10 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
 
 @advised
 def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: int) -> IntArray:
-    """See `reference.groups.value_counts`. Reads words and codes once."""
+    """Count every value in every group; see `reference.groups.value_counts`.
+
+    Reads words and codes once.
+    """
     found = cupy.zeros(n_groups * n_words, np.uint64)
     for words, codes in parts:
         words, codes = cupy.ascontiguousarray(words), cupy.ascontiguousarray(codes)
@@ -203,8 +213,10 @@ def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: i
 
 @advised
 def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | None:
-    """See `reference.groups.lane_counts`. A few long lanes are counted one by one, for which all of
-    shared memory is there."""
+    """Count every value in every lane; see `reference.groups.lane_counts`.
+
+    Few long lanes are counted one by one, because each can then use all shared memory.
+    """
     n_lanes, n = rows.shape
     if n >= LONG_LANE or not rows.size:
         return None
@@ -220,8 +232,10 @@ def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | No
 def _count_words(
     words: Array, codes: Any, width: int, n_groups: int, n_words: int, found: Array
 ) -> None:
-    """Add to the table how often each word occurs in every group. Without codes, each `width`
-    elements after the others are a group."""
+    """Add the counts of every word in every group to a table.
+
+    Without codes, consecutive runs of `width` elements are the groups.
+    """
     if not words.size:
         return
     memory = words_memory(n_groups, n_words)
@@ -232,11 +246,11 @@ def _count_words(
 
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
-    """The elements by brackets that a sample guesses; None if these would not pay, or fail."""
+    """Find the elements by brackets that a sample guesses; None if that would not pay, or fails."""
     n, dtype = sum(values.size for values, _ in parts), _dtype(parts)
     n_answers = len(ranks(np.ones(1, np.int64))[0])
     size, expected = sample_size(n, n_groups, n_answers)
-    # Of so many groups that the tally's tables are not in shared memory all is sorted as fast.
+    # With so many groups that the tally's tables exceed shared memory, sorting all is as fast.
     memory = groups_memory(dtype, n_groups, 2 * n_answers * n_groups)
     is_few = memory + STATIC <= most_shared(cupy.cuda.Device().id)
     is_worth = n * dtype.itemsize >= WORTH_GUESSING + n_groups * WORTH_OF_GROUP
@@ -270,8 +284,11 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
 
 
 def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntArray, IntArray]:
-    """The elements of some parts, or a sample, group by group and each group's ascending, and
-    behind these others; and of each group how many are valid, and how many are missing."""
+    """Sort the elements of some parts, or of a sample, by group and by value.
+
+    Missing elements come behind, also by group. Also returns the number of valid and of missing
+    elements of each group.
+    """
     dtype = _dtype(parts)
     sizes = [int(np.ceil(values.size * rate)) for values, _ in parts]
     keys, stop = Keys.room(sum(sizes), dtype), 0
@@ -287,14 +304,16 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
 
 
 class BracketCounts(NamedTuple):
-    """What is counted at brackets.
+    """Counts at brackets, and candidates.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (n_cells, 2)
-        How many elements are in each cell, and how many equal its upper end.
+        Numbers of elements in each cell, and of those that equal its upper end.
     n_missing : ndarray of int64, shape (n_groups,)
+        Number of missing elements of each group.
     n_candidates : int
+        Number of candidates.
     candidates : Keys or None
         In any order, with their cells as numbers; None if there was no room for all.
     """
@@ -334,5 +353,5 @@ def _dtype(parts: Parts) -> np.dtype[Any]:
 
 
 def _ready(parts: Parts) -> Parts:
-    """Elements and codes as the kernels take them."""
+    """Return elements and codes as contiguous arrays, which the kernels need."""
     return [(cupy.ascontiguousarray(a), cupy.ascontiguousarray(b)) for a, b in parts]

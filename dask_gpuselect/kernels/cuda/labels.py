@@ -12,7 +12,7 @@ from dask_gpuselect.kernels.reference import labels as reference
 from dask_gpuselect.maths import labels as labels_
 from dask_gpuselect.maths.labels import Labels
 
-WIDEST = 1 << 26  # numbers of a table
+WIDEST = 1 << 26  # entries of a lookup table
 
 _seen = cupy.ElementwiseKernel(
     "T label, int64 least",
@@ -41,7 +41,7 @@ _looked_up = cupy.ElementwiseKernel(
 
 @advised
 def distinct(labels: Array) -> Labels:
-    """The labels that there are, ascending, on the host; see `reference.labels.distinct`."""
+    """Return the distinct labels, ascending, on the host; see `reference.labels.distinct`."""
     if labels.dtype.kind not in "biu" or not labels.size:
         return reference.distinct(labels)
     given = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
@@ -55,8 +55,11 @@ def distinct(labels: Array) -> Labels:
 
 @advised
 def codes_among(labels: Array, names: Labels) -> Any:
-    """The number of each label, on its device; see `reference.labels.codes_among`. Those that no
-    table holds are looked up on the host, and stay there."""
+    """Return the position of each label among `names`; see `reference.labels.codes_among`.
+
+    The codes are on the device. Labels for which there can be no table are looked up on the host,
+    and their codes stay there.
+    """
     are_integers = labels.dtype.kind in "biu" and names.dtype.kind in "biu"
     if not (are_integers and names.size and labels.size):
         return reference.codes_among(labels, names)

@@ -1,6 +1,6 @@
-// The answers of lanes by the tally of all their parts. Needs lanes.cuh and lane_reports.cuh.
+// Answers of lanes from the merged tally of all their parts. Needs lanes.cuh and lane_reports.cuh.
 
-// An answer for each row, a warp for each. Every lane has a valid element.
+// Each row has an answer, found by one warp. Every lane has a valid element.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) answers_of_tally(
     const __grid_constant__ Known known, const __grid_constant__ Wanted wanted, i64 n_lanes,
     Answer* answers, Told* told
@@ -13,7 +13,8 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) answers_of_tally(
         if (threadIdx.x % 32) continue;
         i64 lane = row / wanted.n_answers, answer = row - lane * wanted.n_answers;
         check_row(known, row, lane, told);
-        // Weights of so many elements as were known: if these are others, nothing is answered.
+        // The weights are those for the known number of elements: if the number has changed, no answer
+        // is used.
         double weight = wanted.weights[(known.known_valid[lane] - wanted.first_v) * wanted.n_answers + answer];
         bool none = known.n_missing[lane] && !wanted.skips_missing;
         answers[answer * n_lanes + lane] = none

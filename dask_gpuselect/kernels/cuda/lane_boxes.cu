@@ -1,17 +1,18 @@
-// Box plots of many lanes at once, each read from device memory one time. Needs lanes.cuh, lane_runs.cuh,
+// Box plots of many lanes, each lane read once from device memory. Needs lanes.cuh, lane_runs.cuh,
 // lane_sums.cuh and lane_columns.cuh.
 //
-// The sorted runs of a lane know all of its box: its quartiles are selected, the places of the fences in
-// each run count what is beyond them, and the elements there are the whiskers' ends and the fliers. Those
-// of a block's lanes are written behind each other, and the blocks' in any order.
+// The sorted runs of a lane determine its whole box: its quartiles are selected; the places of the
+// fences in each run give the numbers of elements beyond them; and the elements there are the ends of
+// the whiskers and the fliers. The fliers of a block's lanes are written one behind the other, those of
+// blocks in any order.
 //
-// Defined before this text, beside those of lanes.cuh and lane_runs.cuh: OWN, the bytes of shared memory
-// of lanes_select. ANSWER is 64.
+// Defined before this text, besides the definitions for lanes.cuh and lane_runs.cuh: OWN, the bytes of
+// shared memory of lanes_select. ANSWER is 64.
 
 // How boxes are drawn; see `boxes.Rule`.
 struct Drawn {
     double whis;
-    int by_quantiles, autorange;  // the whiskers' ends are the last two quantiles; see `Rule.fences`
+    int by_quantiles, autorange;  // whiskers end at the last two quantiles; see `Rule.fences`
     int omits_missing;
     u32 most_fliers;  // of each side
 };
@@ -20,7 +21,7 @@ constexpr int MOST_Q = 5;
 
 __device__ __forceinline__ double infinity() { return __longlong_as_double(0x7ff0000000000000ll); }
 
-// As `Rule.fences`.
+// The fences, as in `Rule.fences`.
 __device__ __forceinline__ void fences_of(
     const Drawn& drawn, const double (&q)[MOST_Q], double& low, double& high
 ) {
@@ -33,8 +34,8 @@ __device__ __forceinline__ void fences_of(
 
 __device__ __forceinline__ double number_of(Key key) { return as_double(value_of(word_of(key))); }
 
-// The first of so many places of a run that is not below a bound, and the first that is above it. Nothing
-// is beyond NaN.
+// The first place of a run that is not below a bound, and the first that is above it. No element is
+// beyond a bound that is NaN.
 __device__ __forceinline__ int place_of_low(const Key* run, int n, double bound) {
     int from = 0, to = n;
     while (from < to) {
@@ -53,15 +54,15 @@ __device__ __forceinline__ int place_of_high(const Key* run, int n, double bound
     return from;
 }
 
-// How many elements a run has, without those that are missing.
+// The number of elements of a run without missing ones.
 __device__ __forceinline__ int n_of_run(const Key* run, int n) {
     return KIND == FLOATING && n > 0 && is_absent(run[(n - 1) * PITCH]) ? n_below(run, 0, n, LARGEST) : n;
 }
 
-// Make `mine` of all threads of a group one, by `merge(mask)`, which adds what the thread has whose number
-// differs in these bits: first within warps, then what these have found, by way of shared memory, where each
-// group has a part of its own for sums of any kind: groups do not wait for each other. The first thread then
-// has all.
+// Merge `mine` of all threads of a group by `merge(mask)`, which adds the value of the thread whose
+// number differs in these bits. Warps are merged first, then their results by way of shared memory,
+// where each group has a part of its own for sums of any kind: groups do not wait for each other. The
+// first thread then has the result.
 template <class T, class Merge>
 __device__ __forceinline__ void merge_all(Group& group, T& mine, LaneSums* all_of_warps, Merge merge) {
     static_assert(sizeof(T) <= sizeof(LaneSums), "warps have room");
@@ -94,7 +95,8 @@ __device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSum
     });
 }
 
-// The smallest magnitude but 0 of a sorted run, as the bits of a number, or the largest key.
+// The smallest nonzero magnitude of a sorted run, as the key of a number; the largest key if there is
+// none.
 __device__ __forceinline__ Key smallest_of(const Key* run, int n) {
     int zero = n_below(run, 0, n, SIGN), behind = n_upto(run, zero, n, SIGN);
     Key smallest = LARGEST;
@@ -103,14 +105,16 @@ __device__ __forceinline__ Key smallest_of(const Key* run, int n) {
     return smallest;
 }
 
-// The sums of a group's lane, whose elements are of few magnitudes, or of some; in its first thread.
+// The sums of a group's lane, whose elements are of few magnitudes (`are_few`) or of some; in its first
+// thread.
 __device__ __forceinline__ void add_plainly(
     const Key* mine, int n_mine, const Magnitudes& of, bool are_few, Group& group, LaneSums* of_warps,
     LaneSums& sums
 ) {
     Rounders by(of);
     PlainSums plain;
-    // Four at a time, whose arithmetic does not wait for each other. Zeros behind the end add nothing.
+    // Four elements at a time, so that their additions do not wait for each other. Zeros behind the end
+    // add nothing.
     constexpr int AT_ONCE = 4;
 #pragma unroll 1
     for (int j = 0; j < n_mine; j += AT_ONCE) {
@@ -126,19 +130,19 @@ __device__ __forceinline__ void add_plainly(
     sums.set(plain);
 }
 
-// Fliers of a group's lane are brought together in its part of shared memory, where its sorted runs were,
-// and sorted there. Looking up each of them in all runs took 61 ms for (3650, 300, 300) float32 of which a
-// seventh are fliers, where all of it took 5.6 ms for normal ones.
+// The fliers of a group's lane are collected in its part of shared memory, where its sorted runs were,
+// and sorted there. Searching each of them in all runs took 61 ms for (3650, 300, 300) float32 of which
+// a seventh are fliers; the whole kernel takes 5.6 ms for normal data.
 
 __device__ __forceinline__ Key& key_in(Key* all, u32 i) { return all[i / GROUP * PITCH + i % GROUP]; }
 
-// Make those keys of a lane its first ones that are before one place of each run or from another one on; the
-// others are lost. Returns how many there are.
+// Move the keys of a lane that are before one place of each run, or from another one on, to its first
+// places. The others are lost. Returns their number.
 __device__ __forceinline__ u32 gather_beyond(
     const Key* mine, Key* all, int at_low, int at_high, int n_mine, Group& group
 ) {
     u32 n_found = 0;
-    // Row by row: it goes to places that have been read.
+    // Row by row: keys only move to places that have been read.
 #pragma unroll 1
     for (int row = 0;; ++row) {
         int i = row < at_low ? row : row + at_high - at_low;
@@ -152,8 +156,8 @@ __device__ __forceinline__ u32 gather_beyond(
     }
 }
 
-// Sort the first n keys of a lane: a bitonic sort whose exchanges all have the smaller key first, so that
-// what is behind the end need not be there.
+// Sort the first n keys of a lane by a bitonic sort whose exchanges all put the smaller key first, so
+// that no keys are needed behind the end.
 __device__ __forceinline__ void sort_first(Key* all, u32 n, Group& group) {
     group.sync();
 #pragma unroll 1
@@ -175,14 +179,15 @@ __device__ __forceinline__ void sort_first(Key* all, u32 n, Group& group) {
     }
 }
 
-// Write the fliers of a lane: the lowest ascending, then the highest descending. Its keys are lost.
+// Write the fliers of a lane: the lowest in ascending, then the highest in descending order. Its keys
+// are lost.
 __device__ __forceinline__ void write_fliers(
     const Key* mine, Key* all, int at_low, int at_high, int n_mine, Group& group, u32 kept_low, u32 kept_high,
     Word* fliers
 ) {
     u32 n_sorted = n_mine;
     if constexpr (GROUP > 1) {
-        // Of a lane that has none, no keys.
+        // A lane without fliers collects no keys.
         if (kept_low + kept_high == 0) at_low = 0, at_high = n_mine;
         n_sorted = gather_beyond(mine, all, at_low, at_high, n_mine, group);
         sort_first(all, n_sorted, group);
@@ -194,7 +199,8 @@ __device__ __forceinline__ void write_fliers(
     }
 }
 
-// Numbers of the block's lanes, as sums of those before; returns that of all. All threads take part.
+// Turn the numbers of the block's lanes into sums of those before; return the total. All threads take
+// part.
 __device__ __forceinline__ u32 sums_before(u32* numbers) {
     u32 total = 0;
     __syncthreads();
@@ -217,20 +223,20 @@ __device__ __forceinline__ u32 sums_before(u32* numbers) {
     return numbers[LANES];
 }
 
-// Where fliers go: those of a block's lanes begin at a place of theirs. No more are written than there is
-// room for, but all are counted.
+// Where fliers are written: those of a block's lanes begin at a common place. No more are written than
+// there is room for, but all are counted.
 struct Fliers {
     Word* elements;
     i64 room;
-    i64 *starts, *counts;  // of each block's lanes, or of each lane that has a group of several warps
+    i64 *starts, *counts;  // of each block's lanes, or of each lane whose group has several warps
 };
 
 static_assert(RUNS == 1, "a thread has one run");
 
 // A block for each tile of lanes; see lanes_select.
 //
-// Shared memory: that of lanes_select, and the numbers of the lanes' fliers, or if groups are of several
-// warps the sums of each warp.
+// Shared memory: that of lanes_select, and the numbers of fliers of the lanes, or, if groups have
+// several warps, the sums of each warp.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
     const __grid_constant__ Drawn drawn, const __grid_constant__ Columns columns,
@@ -268,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
             select_keys(mine, n_kept, group, n_valid, ranks.x, ranks.y, first, second);
             group.broadcast(first, second, 0);
         }
-        // Lanes without elements have keys that are none.
+        // Lanes without elements have arbitrary keys.
         double answer = none ? 0.0
                              : mixed(first, second, wanted.weights[entry + a], wanted.mixes, &told->flags);
 #pragma unroll
@@ -293,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     inside_low = group.least(inside_low), below_inside_high = group.least(below_inside_high);
     Key most = LARGEST - below_most;
 
-    // Plain sums if the elements of all lanes of a warp are of few magnitudes, or of some.
+    // Use plain sums if the elements of all lanes of a warp are of few magnitudes, or of some.
     LaneSums sums;
     bool is_few = false, is_some = false;
     Magnitudes of = {};
@@ -339,7 +345,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
         __syncthreads();
         start = *place, n_before = numbers[slot];
     }
-    // All lanes of a warp, or none, for they write together.
+    // All lanes of a warp write, or none: they write together.
     bool writes = n_together && (i64)start + n_together <= fliers.room;
     if (writes && (GROUP > 32 || __any_sync(ALL_LANES, n_own > 0))) {
         Word* its_fliers = fliers.elements + start + n_before;
@@ -366,7 +372,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
         }
         columns.least[lane] = none ? none_word : word_of(least);
         columns.most[lane] = none ? none_word : word_of(most);
-        // Nothing is inside a fence of infinite quartiles.
+        // No element is inside a fence that is made from infinite quartiles.
         bool is_low = KIND != FLOATING || low == low, is_high = KIND != FLOATING || high == high;
         columns.low[lane] = none || !is_low ? none_word : word_of(inside_low);
         columns.high[lane] = none || !is_high ? none_word : word_of(LARGEST - below_inside_high);

@@ -1,4 +1,4 @@
-"""Box plots of many lanes at once, finished on the device. The host side of ``lane_boxes.cu``."""
+"""Box plots of many lanes, finished on the device. The host side of ``lane_boxes.cu``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
-# Of all elements one in so many may be a flier before lanes are read again: 16 % of lognormal ones
-# are (sigma of 3).
+# One in this many elements may be a flier before lanes are read again. Of lognormal elements (sigma
+# 3), 16 % are fliers.
 FLIERS_SHARE = 5
 FINISH_THREADS = 128
 
@@ -43,7 +43,7 @@ COLUMN_TYPES = {
     "n_high": "u4",
     "is_unsure": "u1",
 }
-"""Of those columns that are not of elements."""
+"""Dtypes of the columns that do not hold elements."""
 
 
 @advised
@@ -56,15 +56,15 @@ def box_lanes(
     *,
     omits_nan: bool,
 ) -> LaneBoxes | None:
-    """The box plot of every lane, on the chunks' device; see `reference.lanes.box_lanes`.
+    """Compute the box plot of every lane, on the chunks' device; see `reference.lanes.box_lanes`.
 
     Notes
     -----
-    Reads device memory once, and a second time if more than a fifth of all elements are fliers.
-    The host waits once for each. Scratch: room for that fifth. None where `lanes.answer_lanes`
-    would not read lanes once, and for integers beyond 2**53 that are to be mixed. Lanes whose sums
-    three float64 (of 8-byte elements, four) do not hold are summed again by digits, and rounded on
-    the host: values of many magnitudes.
+    Reads device memory once, and a second time if more than a fifth of all elements are fliers. The
+    host waits once for each. Scratch: room for that fifth. None where `lanes.answer_lanes` would
+    not read lanes once, and for integers beyond 2**53 between which the answers interpolate. Sums
+    are three float64 (four for 8-byte elements). Lanes whose sums do not fit in these, because
+    their values have many magnitudes, are summed again by digits and rounded on the host.
     """
     if not sum(chunk.size for chunk in chunks):
         return None
@@ -102,7 +102,7 @@ def box_lanes(
 
 @dataclass(frozen=True)
 class _Drawing:
-    """What the kernels are told of lanes, as records."""
+    """The records with which the kernels are started."""
 
     dtype: np.dtype[Any]
     kernel: source.LaneKernel
@@ -116,11 +116,11 @@ class _Drawing:
 
     @property
     def group(self) -> int:
-        """Threads for a lane."""
+        """Number of threads for a lane."""
         return dict(self.kernel.defined)["GROUP"]
 
     def columns(self, n_q: int) -> dict[str, Array]:
-        """Columns by their names, to be filled."""
+        """Allocate the columns, by their names."""
         shapes = {"q": (n_q, self.n_lanes)}
         return {
             name: cupy.empty(shapes.get(name, self.n_lanes), COLUMN_TYPES.get(name, self.dtype))
@@ -128,8 +128,10 @@ class _Drawing:
         }
 
     def fill(self, columns: dict[str, Array]) -> tuple[Any, Array, Array, Array]:
-        """Fill columns. Returns what the kernels tell, and the fliers with where those of some
-        lanes start and how many they are."""
+        """Fill the columns; return the kernel's flags, and the fliers of all lanes.
+
+        Also returns where the fliers of each block of lanes start, and how many they are.
+        """
         where = np.zeros((), source.BOX_TABLE)
         for name, column in columns.items():
             where[name] = column.data.ptr
@@ -152,8 +154,11 @@ class _Drawing:
             del fliers
 
     def _start(self, where: Any, places: Any, sums: Array, told: Array) -> None:
-        """Start the kernel with a block for each tile of lanes; and, where several threads have
-        summed a lane, one with a thread for each lane."""
+        """Start the kernel with a block for each tile of lanes.
+
+        If several threads have summed a lane, a second kernel with a thread for each lane finishes
+        it.
+        """
         kernel = self.kernel
         records = map(as_bytes, (self.stack, self.wanted, self.drawn, where, places))
         blocks = min(-(-self.n_lanes // kernel.lanes), MOST_BLOCKS)
@@ -180,7 +185,7 @@ def _drawn(rule: Rule, *, omits_nan: bool) -> Any:
 
 
 def _sum_again(parts: Sequence[Part], columns: dict[str, Array]) -> None:
-    """Find the means and deviations that are unsure, by digits of exact sums."""
+    """Compute the means and deviations that are unsure, from exact sums in digits."""
     n = sum(part.shape[1] for part in parts)
     unsure = cupy.flatnonzero(columns["is_unsure"])
     step = max(1, TILE // n)
@@ -193,7 +198,7 @@ def _sum_again(parts: Sequence[Part], columns: dict[str, Array]) -> None:
 
 
 def _rows(part: Part, lanes: Array) -> Array:
-    """The elements of some lanes in a part, as rows."""
+    """Return the elements of some lanes in a part, as rows."""
     strides = tuple(stride * part.chunk.itemsize for stride in part.strides)
     whole = cupy.lib.stride_tricks.as_strided(part.chunk, part.shape, strides)
     n_inner = part.shape[2]

@@ -1,6 +1,6 @@
-// What follows from the sums of lanes. Needs lanes.cuh, lane_sums.cuh and lane_columns.cuh.
+// Statistics that follow from the sums of lanes. Needs lanes.cuh, lane_sums.cuh and lane_columns.cuh.
 
-// Means and deviations of lanes that groups have summed, a thread for each.
+// Compute means and deviations of lanes that groups have summed, one thread for each.
 extern "C" __global__ void finish_of_lanes(
     const LaneSums* sums_of_lanes, i64 n_lanes, u32 n, int omits_missing,
     const __grid_constant__ Columns columns, Told* told

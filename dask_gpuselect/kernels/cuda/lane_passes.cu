@@ -1,29 +1,29 @@
-// Lanes that are taken in parts: the cuts of a part, its counts at brackets, and its elements inside these.
-// These go where a count before has made room for them, or, if few can be inside, to a row for each bracket.
-// Needs lanes.cuh and lane_runs.cuh.
+// Lanes that are read in parts: the cuts of a part, its counts at brackets, and its elements inside
+// these. The elements go where a previous count has made room for them, or, if few can be inside, to a
+// row for each bracket. Needs lanes.cuh and lane_runs.cuh.
 //
-// Defined before this text, beside those of lanes.cuh and lane_runs.cuh: PASS (0: cuts, 1: counts, 2:
-// candidates, 3: counts, and candidates in rows).
+// Defined before this text, besides the definitions for lanes.cuh and lane_runs.cuh: PASS (0: cuts, 1:
+// counts, 2: candidates, 3: counts, and candidates in rows).
 
-// A row for each lane, an entry for each question. No low and high ends: all elements are inside.
+// A row for each lane, an entry for each question. If low and high are null, all elements are inside.
 struct Brackets {
     const Word *low, *high;
     int n_questions;
-    int n_ranks;  // of cuts; or how many candidates a row has room for
+    int n_ranks;  // number of cuts; or the number of candidates that a row has room for
 };
 
 struct Counts {
     i64 *n_valid, *n_missing, *below, *before, *inside, *upto;
 };
 
-// Place p of a lane whose runs are put together is key p % RUN of thread p / RUN.
+// Place p of a lane whose runs are merged is key p % RUN of thread p / RUN.
 __device__ __forceinline__ Key key_in(const Key* keys, int place) {
     return keys[place % RUN * PITCH + place / RUN];
 }
 
-// Put the sorted runs of a lane together, two and two. Each thread makes the keys of its own places,
-// which it finds by a binary search among both runs. Selecting a hundred ranks one by one takes many
-// times as many comparisons.
+// Merge the sorted runs of a lane in pairs. Each thread makes the keys of its own places, which it
+// finds by a binary search in both runs. Selecting a hundred ranks one by one would take many times as
+// many comparisons.
 __device__ __forceinline__ void merge_runs(const Key* keys, Key* mine, const Group& group) {
 #pragma unroll 1
     for (int width = 1; width < GROUP; width *= 2) {
@@ -108,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                 continue;
             }
             if constexpr (PASS == 3) {
-                // Elements that no bracket can have are of a chunk that has changed, and left out: the
-                // counts tell.
+                // If a bracket has more elements than it can have, the chunk has changed. They are left
+                // out, and the counts tell.
                 u32 n_all, place = group.sum_before(max(to - from, 0), n_all), room = brackets.n_ranks;
                 Word* its_found = found + entry * room;
                 for (int i = from; i < to && is_lane; ++i, ++place) {
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                 u64 last = n_inside ? n_inside - 1 : 0;
                 for (int j = me; j < brackets.n_ranks; j += GROUP) {
                     u32 rank = before + (u32)((u64)j * last / (u64)max(brackets.n_ranks - 1, 1));
-                    rank = min(rank, n_valid ? n_valid - 1 : 0);  // where nothing is inside
+                    rank = min(rank, n_valid ? n_valid - 1 : 0);  // arbitrary where nothing is inside
                     Key key = key_in(kept + slot * STRIDE, rank);
                     if (is_lane) found[entry * brackets.n_ranks + j] = word_of(key);
                 }
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
         if (STAGED && SIDE_BY_SIDE) {
             __syncthreads();
         } else {
-            group.sync();  // who merges reads the runs of others
+            group.sync();  // a merge reads the runs of other threads
         }
     }
 }

@@ -1,6 +1,8 @@
-"""Lanes of CuPy chunks that are taken in parts. The host side of ``lane_passes.cu``, which measures
-parts, and of ``lane_reports.cu`` and ``lane_answers.cu``, which put their reports together. Reports
-are on the device."""
+"""Lanes of CuPy chunks that are read in parts.
+
+The host side of ``lane_passes.cu``, which measures parts, and of ``lane_reports.cu`` and
+``lane_answers.cu``, which merge their partial results. Partial results are on the device.
+"""
 
 from __future__ import annotations
 
@@ -55,13 +57,13 @@ __all__ = [
 ]
 
 CUTS, COUNTS, CANDIDATES, ROWS = range(4)
-"""What a launch finds; PASS of ``lane_passes.cu``."""
+"""Results of a launch; PASS of ``lane_passes.cu``."""
 
 
 @with_companions(reference.cuts)
 @advised
 def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> Any:
-    """The cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`.
+    """Measure the cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`.
 
     Reads device memory once. The reference measures lanes too long for shared memory.
     """
@@ -79,10 +81,10 @@ def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> Any:
 @with_companions(reference.tally)
 @advised
 def tally(parts: Sequence[Array], brackets: LaneBrackets) -> Any:
-    """Counts of every lane at its brackets, and candidates; see `reference.lane_passes.tally`.
+    """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`.
 
-    Reads device memory once where it is known how few elements a bracket can have. Otherwise twice,
-    to count and to gather, and the host waits in between to make room for them.
+    Reads device memory once if there is a small bound of the elements in a bracket. Otherwise it
+    reads twice, to count and to gather, and the host waits in between to allocate memory.
     """
     part = _Measured.of(parts, brackets)
     if part is None:
@@ -105,8 +107,10 @@ def tally(parts: Sequence[Array], brackets: LaneBrackets) -> Any:
 
 @advised
 def bracketed(parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray) -> tuple[Array, Array]:
-    """What the pivots of all parts prove of some ranks, on the device; see
-    `lane_cuts.bracketed`."""
+    """Find the bounds that the pivots of all parts prove for some ranks, on the device.
+
+    See `lane_cuts.bracketed`.
+    """
     k, dtype = lower.shape[-1], np.dtype(parts[0].low.dtype)
     shape = (*parts[0].n_inside.shape, k)
     low, high = cupy.empty(shape, dtype), cupy.empty(shape, dtype)
@@ -123,8 +127,10 @@ def bracketed(parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray) -> tu
 
 @advised
 def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
-    """The brackets of some ranks after the first pass; see `lane_cuts.find_lane_brackets`. The host
-    waits once, for the numbers of valid elements, of which the ranks are made."""
+    """Find the brackets of some ranks after the first pass; see `lane_cuts.find_lane_brackets`.
+
+    The host waits once, for the numbers of valid elements, from which the ranks follow.
+    """
     told = on_device(_nothing_told())
     n_valid, n_missing = _sums(parts, ("n_valid", "n_missing"), told)
     _, _, least, most, *_ = _read(told)
@@ -144,7 +150,7 @@ def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBr
 
 
 def _of_lanes(ranks: IntArray, n_valid: Array, least: int) -> Array:
-    """The ranks of each lane, by those of `least` valid elements, of one more, and so on."""
+    """Return the ranks of each lane, from a table for `least` valid elements and more."""
     if ranks.size == 1:
         return cupy.full((len(n_valid), 1), ranks.item(), np.int64)
     return cupy.asarray(np.ascontiguousarray(ranks.T))[n_valid - least]
@@ -152,7 +158,7 @@ def _of_lanes(ranks: IntArray, n_valid: Array, least: int) -> Array:
 
 @advised
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
-    """The tally of several parts together, on the device; see `lane_cuts.merge_tallies`."""
+    """Merge the tallies of several parts, on the device; see `lane_cuts.merge_tallies`."""
     if len(parts) == 1:
         return parts[0]
     names = "n_valid", "n_missing", "below", "n_before", "n_inside", "upto"
@@ -175,7 +181,7 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
 
 
 def _ends(tally: LaneTally) -> tuple[Any, int]:
-    """Where the candidates of each bracket end; or none, and how many each has room for."""
+    """Return where the candidates of each bracket end, or None and the capacity of each."""
     if tally.candidates.ndim == 2:
         return None, tally.candidates.shape[1]
     return cupy.cumsum(tally.n_inside.ravel()), 0
@@ -183,10 +189,10 @@ def _ends(tally: LaneTally) -> tuple[Any, int]:
 
 @advised
 def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array | None:
-    """The answers, on the device; see `reference.lane_passes.answers`.
+    """Answer a question from a tally, on the device; see `reference.lane_passes.answers`.
 
     None where the host does not know that every lane has an element, and for integers beyond 2**53
-    that are to be mixed.
+    between which the answers interpolate.
     """
     sizes = brackets.sizes
     if sizes is None or not sizes.least or not tally.n_inside.size:
@@ -209,7 +215,7 @@ def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array
 
 @advised
 def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
-    """The elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
+    """Return the elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
     shape, dtype = tally.n_inside.shape, np.dtype(tally.candidates.dtype)
     if not tally.n_inside.size:
         return _on_host(tally, brackets)
@@ -231,8 +237,10 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
 
 
 def _known(tally: LaneTally, brackets: LaneBrackets) -> tuple[Any, list[Array]]:
-    """What is known of each row, as a record for a kernel; and the arrays, which have to live until
-    it has started."""
+    """Make a record of a tally and its brackets for a kernel; also return the arrays it points to.
+
+    The arrays must live until the kernel has started.
+    """
     stops, room = _ends(tally)
     columns = {
         **{"below": tally.below, "before": tally.n_before, "inside": tally.n_inside},
@@ -258,7 +266,7 @@ def _nothing_told() -> Any:
 
 
 def _read(told: Array) -> tuple[int, ...]:
-    """What a kernel has told, which the host waits for."""
+    """Read the flags of a kernel; the host waits for them."""
     found: tuple[int, ...] = told.get().view(source.REPORT_TOLD)[0].item()
     return found
 
@@ -276,8 +284,11 @@ def _on_host(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
 
 
 def _sums(parts: Sequence[Any], names: Sequence[str], told: Array | None = None) -> list[Array]:
-    """The sums of some tables over all parts, all by one launch. If it tells, the first are
-    n_valid and n_missing."""
+    """Sum some tables over all parts by one launch.
+
+    With `told`, the kernel also writes flags, and the first two tables must be n_valid and
+    n_missing.
+    """
     tables = [[cupy.ascontiguousarray(getattr(part, name)) for part in parts] for name in names]
     sums = [cupy.empty(table[0].shape, np.int64) for table in tables]
     addresses = [
@@ -293,8 +304,11 @@ def _sums(parts: Sequence[Any], names: Sequence[str], told: Array | None = None)
 
 
 def _records(columns: Sequence[tuple[Any, ...]]) -> tuple[Array, list[Array]]:
-    """The addresses of the arrays of each part, and its sizes, as the records of a kernel on the
-    device; and the arrays, which have to live until it has started. None has no address."""
+    """Make records of arrays' addresses and sizes for a kernel, and return the arrays too.
+
+    The records are on the device, one for each part. The arrays must live until the kernel has
+    started. The address of None is 0.
+    """
     held = [
         [cupy.ascontiguousarray(each) if hasattr(each, "dtype") else each for each in column]
         for column in columns
@@ -307,7 +321,7 @@ def _records(columns: Sequence[tuple[Any, ...]]) -> tuple[Array, list[Array]]:
 
 
 def _as_record(words: Sequence[Sequence[int]]) -> Array:
-    """Rows of addresses and sizes, on the device."""
+    """Copy rows of addresses and sizes to the device."""
     found = np.array(words, np.uint64)
     return on_device(found.reshape(-1).view(f"V{found.nbytes}"))
 
@@ -324,7 +338,7 @@ def _launch(
 
 
 class _Measured:
-    """A part of lanes and the brackets where it is measured, on the device."""
+    """A part of lanes, and the brackets at which it is measured, on the device."""
 
     def __init__(
         self, stack: Any, selecting: source.LaneKernel, dtype: np.dtype[Any], held: Any
@@ -336,7 +350,7 @@ class _Measured:
 
     @classmethod
     def of(cls, parts: Sequence[Array], brackets: LaneBrackets | None) -> _Measured | None:
-        """None where the kernels cannot measure it."""
+        """Prepare a part for the kernels; None if they cannot measure it."""
         if not sum(part.size for part in parts):
             return None
         whole = _side_by_side(parts_in_three(parts, (parts[0].ndim - 1,)))
@@ -384,8 +398,10 @@ class _Measured:
 
 
 def _side_by_side(parts: list[Part]) -> list[Part]:
-    """Parts with their lanes, the outer ones, as inner ones where that is how they lie: all of
-    them, or none, for they have one layout."""
+    """Return parts whose outer lanes are inner ones, if that is how they lie in memory.
+
+    This holds for all parts or for none, since they have one layout.
+    """
     if not source.are_side_by_side([(part.shape, part.strides) for part in parts]):
         return parts
     return [

@@ -1,30 +1,30 @@
-// What reports of parts of lanes say together. They have a row for each lane and question. Needs
+// Merging of the partial results of parts of lanes. They have a row for each lane and question. Needs
 // lane_reports.cuh.
 
-// The cuts of a part: of each row, order statistics at m even ranks among n_inside elements, each
-// between `low` and `high`.
+// The cuts of a part: for each row, order statistics at m even ranks among n_inside elements. Each is
+// known to lie between `low` and `high`.
 struct Cuts {
     const Word *low, *high;
     const i64* n_inside;
     i64 m;
 };
 
-// The candidates of a part. Those of a row end before `stops`; without, they are the first of a row of so
-// much `room`.
+// The candidates of a part. Those of a row end before its entry of `stops`; without `stops`, each row
+// has `room` places, of which the first are used.
 struct Gathered {
     const Word* candidates;
     const i64 *n_inside, *stops;
     i64 room;
 };
 
-// Tables that are added up: so many entries, and where the sums go. The tables follow, one of each part.
+// Tables to add up: the number of entries, and where the sums go. The tables of all parts follow.
 struct Summed {
     i64 n;
     i64* sums;
 };
 
-constexpr int HELD = 64;  // parts for which a thread remembers where its pivot must be
-constexpr int TOGETHER = 8;  // threads that copy a row
+constexpr int HELD = 64;  // parts for which a thread remembers the place of its pivot
+constexpr int TOGETHER = 8;  // threads that copy one row together
 
 // The j-th of m even ranks among `size`.
 __device__ __forceinline__ i64 even_rank(i64 j, i64 m, i64 size) {
@@ -32,9 +32,9 @@ __device__ __forceinline__ i64 even_rank(i64 j, i64 m, i64 size) {
     return (product | steps) >> 32 ? product / steps : (u32)product / (u32)steps;
 }
 
-// The ends of brackets, bit by bit: the largest key that at most `wanted` elements can be below is a
-// pivot. So is the smallest key that more than `wanted` must be up to: the largest that at most
-// `wanted` must be up to the pivots before it.
+// The ends of brackets, found bit by bit. The largest key that at most `wanted` elements can be below
+// is a pivot. So is the smallest key that more than `wanted` elements are proven to be up to: the
+// search finds the largest key for which at most `wanted` are proven to be up to the pivots before it.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
     const Cuts* parts, int n_parts, const i64* lower, const i64* upper, i64 n_rows, i64 k, Word* low,
     Word* high
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
     }
 }
 
-// The sums of tables of all parts. If anything is told, the first are of n_valid and n_missing.
+// Add up tables of all parts. If `told` is not null, the first two are n_valid and n_missing.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
     const u64* summed, int n_tables, int n_parts, Told* told
 ) {
@@ -94,8 +94,8 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
     }
 }
 
-// The candidates of all parts, row by row. `starts` says where those of a row begin; without, each row has
-// so much `room`.
+// Copy the candidates of all parts, row by row. `starts` has the place of each row's first; without it,
+// each row has `room` places.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
     const Gathered* parts, int n_parts, const i64* starts, i64 room, i64 n_rows, Word* found
 ) {
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
     }
 }
 
-// The elements of the lower and the upper rank of each row, a warp for each.
+// Find the elements of the lower and the upper rank of each row, one warp for each.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_select(
     const __grid_constant__ Known known, i64 n_rows, i64 n_questions, Word* lower, Word* upper,
     Told* told

@@ -1,7 +1,8 @@
-// What is known of the elements of some ranks, and how these are found among candidates.
+// What is known of the elements of some ranks, and how they are found among candidates.
 
-// An entry for each row, or, of n_valid and n_missing, for each lane. The candidates of a row end before
-// `stops`; without, they are the first of a row of so much `room`.
+// An entry for each row; n_valid and n_missing have one for each lane. The candidates of a row end
+// before its entry of `stops`; without `stops`, each row has `room` places, of which the first are
+// used.
 struct Known {
     const i64 *below, *before, *inside, *upto, *n_valid, *n_missing, *stops;
     const Word* candidates;
@@ -11,16 +12,16 @@ struct Known {
 };
 
 struct Told {
-    u64 has_changed;  // some lane has other elements than were known
+    u64 has_changed;  // some lane has other elements than in the passes before
     u64 any_missing;
     u64 least, most;  // valid elements of a lane
     u32 all_missing, too_wide;  // Flags of lanes.cuh
 };
 
-// The candidate of a rank, for a warp: the largest key that at most `place` others are below.
+// By a warp: the candidate of a rank, which is the largest key that at most `place` others are below.
 __device__ Key key_at(const Word* candidates, i64 n, i64 place) {
     int me = threadIdx.x % 32;
-    // Those of few stay in registers.
+    // Up to 64 candidates stay in registers.
     bool is_first = me < n, is_second = me + 32 < n;
     Key first = is_first ? key_of(candidates[me]) : 0;
     Key second = is_second ? key_of(candidates[me + 32]) : 0;
@@ -34,7 +35,7 @@ __device__ Key key_at(const Word* candidates, i64 n, i64 place) {
     return key;
 }
 
-// The elements of the lower and the upper rank of a row, for a warp.
+// By a warp: the elements of the lower and the upper rank of a row.
 __device__ __forceinline__ void select_words(const Known& known, i64 row, Word (&words)[2]) {
     i64 n = known.inside[row], places[2];
     const Word* candidates = known.candidates + (known.stops ? known.stops[row] - n : row * known.room);
@@ -52,7 +53,7 @@ __device__ __forceinline__ void select_words(const Known& known, i64 row, Word (
     }
 }
 
-// Whether the elements of a row's lane are those that were known, or that the row has changed.
+// Check that the elements of a row's lane are the known ones; if not, note that they have changed.
 __device__ __forceinline__ void check_row(const Known& known, i64 row, i64 lane, Told* told) {
     i64 n_valid = known.n_valid[lane], n_missing = known.n_missing[lane];
     bool holds = known.below[row] <= known.lower[row] && known.upper[row] < known.upto[row];

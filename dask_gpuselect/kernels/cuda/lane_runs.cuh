@@ -1,37 +1,39 @@
-// Lanes as sorted runs in shared memory, each read from device memory one time, and keys of given ranks.
+// Lanes as sorted runs in shared memory, each read once from device memory, and selection of keys by
+// rank.
 //
-// GROUP threads share a lane. Each sorts RUNS runs of RUN keys by a network, in registers, and keeps
-// them in shared memory. Of one thread that is the sorted lane. Others narrow a bracket about the
-// wanted key: every thread proposes, from one of its runs, the key at the place that the rank has
-// among all that are inside. The middle of the sorted proposals is near: a run of 24 keys knows its
-// median better than 24 keys picked at random know it together. Two of them, about the middle, are
-// counted in all runs, by binary search, and what is not between them falls away; again, until FEW
-// keys are left, which are sorted. No data can make that slow: pivots are elements, so that ties are
-// counted in one sweep.
+// GROUP threads share a lane. Each sorts RUNS runs of RUN keys by a network, in registers, and stores
+// them in shared memory. For a group of one thread, that is the sorted lane. Other groups narrow a
+// bracket around the wanted key. In each sweep every thread proposes, from one of its runs, the key at
+// the place that the rank has among all keys inside the bracket. The middle of the sorted proposals is
+// close to the wanted key: the median of a run of 24 keys tells more than one random key. Two proposals
+// around the middle are counted in all runs, by binary search, and keys outside them are dropped. This
+// is repeated until FEW keys are left, which are sorted. No data can make that slow: pivots are
+// elements, so that one sweep counts all ties.
 //
-// Defined before this text, beside those of lanes.cuh:
+// Defined before this text, besides the definitions for lanes.cuh:
+//
 //   GROUP: threads for a lane, a power of two
 //   RUN, RUNS: keys of a run, and runs of a thread
 //   BLOCK: threads of a block
 //   MIN_BLOCKS: blocks at the same time on a multiprocessor
-//   SIDE_BY_SIDE: lanes are next to each other in memory, and not one behind the other
-//   STAGED: what threads fetch is not what they keep, for they read rows in the order of memory
+//   SIDE_BY_SIDE: lanes are next to each other in memory, not one behind the other
+//   STAGED: threads fetch keys for other threads, because they read rows in the order of memory
 //   WORDS: elements that are loaded at once
 
 constexpr int KEPT = RUN * RUNS;  // keys of a thread
-constexpr int LANES = BLOCK / GROUP;  // of a block at the same time
+constexpr int LANES = BLOCK / GROUP;  // lanes of a block at the same time
 constexpr int TEAM = GROUP < 32 ? GROUP : 32;  // the threads of a group that are of one warp
 constexpr int FEW = GROUP < 4 ? 8 * GROUP : 32;  // keys that are sorted at the end
 constexpr int FEW_EACH = FEW / TEAM;
 
-// Thread `me` of lane `slot` keeps key j at j * PITCH + slot * STRIDE + me: its keys in one bank, and
-// those that a warp fetches together, which are other threads', in different ones.
+// Thread `me` of lane `slot` stores key j at j * PITCH + slot * STRIDE + me. So a thread's own keys are
+// in one bank, and keys that a warp fetches together, for other threads, are in different banks.
 constexpr int PAD = !STAGED || !SIDE_BY_SIDE ? 0 : LANES < 32 ? 32 / LANES : 1;
 constexpr int STRIDE = GROUP + PAD;
 constexpr int PITCH = LANES * STRIDE + (STAGED && !SIDE_BY_SIDE ? GROUP : 0);
 
-// Where the threads of a team are in their warp: next to each other, or so that those next to each
-// other have lanes next to each other.
+// The threads of a team are next to each other in their warp, or spread so that neighbouring threads
+// have neighbouring lanes.
 constexpr bool IS_SPREAD = SIDE_BY_SIDE && !STAGED && GROUP < 32;
 constexpr int STEP = IS_SPREAD ? 32 / GROUP : 1;
 
@@ -44,9 +46,9 @@ constexpr u32 TEAM_OF_FIRST = team_of_first();
 
 // --- Sorting in registers -------------------------------------------------------------------------
 
-// Comparing keeps the units of integers busy, those that multiply have nothing to do: in two of three
-// exchanges these find the smaller key, as the sum less the larger one. That takes 12 % off the time
-// for lanes of 24. `one` is 1, which the compiler must not know.
+// Comparisons keep the integer units busy, while the multiplying units idle. So in two of three
+// exchanges, the smaller key is computed by these, as the sum minus the larger key: 12 % less time for
+// lanes of 24. `one` is 1, which the compiler must not know.
 __device__ __forceinline__ void exchange(Key& a, Key& b, bool multiplies, Key one) {
     Key most = max(a, b), least = min(a, b);
 #if BITS < 64
@@ -63,11 +65,11 @@ __device__ __forceinline__ void exchange(Key& a, Key& b, bool multiplies, Key on
     a = least, b = most;
 }
 
-// Batcher's odd-even merge sort (Knuth, volume 3, 5.3.4): 191 exchanges for 32 keys. By templates,
-// for a loop whose step doubles is not unrolled, and keys in registers need constant places.
+// Batcher's odd-even merge sort (Knuth, volume 3, 5.3.4): 191 exchanges for 32 keys. It uses templates,
+// because a loop whose step doubles is not unrolled, and keys in registers need constant places.
 
-// Exchanges of keys K apart, and then of half as many, of blocks of 2 * P places whose halves are sorted. The
-// keys have places from BEFORE on.
+// Exchange keys that are K apart, and then half as far, in blocks of 2 * P places whose halves are
+// sorted. The keys have places from BEFORE on.
 template <int P, int K, int BEFORE, int N>
 __device__ __forceinline__ void merge_in_thread(Key (&keys)[N], Key one) {
 #pragma unroll
@@ -88,9 +90,10 @@ __device__ __forceinline__ void sort_in_thread(Key (&keys)[N], Key one) {
     if constexpr (2 * P < N) sort_in_thread<2 * P>(keys, one);
 }
 
-// A long run is sorted in two parts, one after the other by the same instructions, which are then merged:
-// 511 exchanges for 60 keys instead of 506, but 333 in the kernel's text, whose length is what compiling
-// takes time for. That takes a few registers more, and is not done where they would be spilled.
+// A long run is sorted in two parts, one after the other by the same instructions, which are then
+// merged. That is 511 exchanges for 60 keys instead of 506, but only 333 in the text of the kernel,
+// which decides how long it takes to compile. It needs a few more registers, and is not done where they
+// would be spilled.
 constexpr int MOST_REGISTERS = 65536 / (BLOCK * MIN_BLOCKS);
 constexpr int PARTS = RUN > 32 && RUN + 36 <= MOST_REGISTERS ? 2 : 1;
 constexpr int PART = RUN / PARTS;
@@ -113,7 +116,7 @@ __device__ __forceinline__ void named_barrier(int name, int n_threads) {
 struct Group {
     int slot, me;  // this thread's lane in the block, and its place in the group
     Key* few;      // FEW
-    u32* sums;     // two for each warp, if there are several
+    u32* sums;  // two for each warp, if the group has several
     int turn;
 
     __device__ __forceinline__ int mate() const { return me % TEAM; }  // this thread in its team
@@ -132,7 +135,7 @@ struct Group {
         return __shfl_xor_sync(ALL_LANES, value, mask * STEP);
     }
 
-    // What thread i of the team has.
+    // The value of thread i of the team.
     template <class T>
     __device__ __forceinline__ T of(T value, int i) const {
         int lane = threadIdx.x % 32;
@@ -152,7 +155,7 @@ struct Group {
         return key;
     }
 
-    // How many of the team say yes.
+    // The number of threads of the team with `yes`.
     __device__ __forceinline__ int team_votes(bool yes) const {
         int first = threadIdx.x % 32 - mate() * STEP;
         return __popc(__ballot_sync(ALL_LANES, yes) & TEAM_OF_FIRST << first);
@@ -161,14 +164,15 @@ struct Group {
     __device__ __forceinline__ u32 sum(u32 value) {
         value = team_sum(value);
         if constexpr (GROUP <= 32) return value;
-        // By turns in two places: a warp that is ahead by one sum overwrites nothing that is wanted.
+        // Two places are used by turns, so that a warp that is ahead by one sum overwrites nothing that
+        // is still needed.
         u32* mine = sums + 32 * (turn ^= 1);
         if (mate() == 0) mine[warp()] = value;
         sync();
         return warp_sum(mate() < GROUP / 32 ? mine[mate()] : 0);
     }
 
-    // The sum of those before this thread, and that of all.
+    // The sum over the threads before this one, and over all.
     __device__ __forceinline__ u32 sum_before(u32 value, u32& total) {
         u32 upto = value;
 #pragma unroll
@@ -195,7 +199,7 @@ struct Group {
         return team_least(mate() < GROUP / 32 ? few[mate()] : LARGEST);
     }
 
-    // What the threads of one of the warps have.
+    // The values that the threads of one warp have.
     __device__ __forceinline__ void broadcast(Key& a, Key& b, int from_warp) {
         if constexpr (GROUP <= 32) return;
         sync();
@@ -204,7 +208,7 @@ struct Group {
         a = few[0], b = few[1];
     }
 
-    // The team's keys in ascending order, EACH of them a thread.
+    // Sort the team's keys in ascending order; each thread has EACH of them.
     template <int EACH>
     __device__ __forceinline__ void sort(Key (&keys)[EACH]) const {
         int first = mate() * EACH;
@@ -234,7 +238,8 @@ struct Group {
     }
 };
 
-// This thread's group. Behind all keys in shared memory each group has its few and its sums.
+// This thread's group. Behind all keys in shared memory, each group has room for its few keys and its
+// sums.
 __device__ __forceinline__ Group own_group(Key* kept) {
     Key* all_few = kept + KEPT * PITCH;
     u32* all_sums = (u32*)(all_few + (GROUP > 1 ? LANES * FEW : 0));
@@ -245,11 +250,12 @@ __device__ __forceinline__ Group own_group(Key* kept) {
 
 // --- Fetching -------------------------------------------------------------------------------------
 
-// So many keys of each part are surely elements, if a thread has every GROUP-th row: a run is rounded up by
-// three at most, the runs to the same length, and the lane to as many rows for each thread.
+// So many keys of each part are certainly elements, if a thread has every GROUP-th row: a run is
+// rounded up by at most three, the runs to equal lengths, and the lane to equally many rows for each
+// thread.
 constexpr int SURE = PART - 4 * RUNS;
 
-// Lanes side by side: the block's threads read rows of the block's lanes.
+// Fetch lanes that are side by side: the block's threads read rows of all its lanes.
 __device__ __forceinline__ void fetch_rows(
     const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
 ) {
@@ -265,7 +271,7 @@ __device__ __forceinline__ void fetch_rows(
     }
 }
 
-// What is loaded at once.
+// The unit of a load.
 #if WORDS == 1
 typedef Word Vector;
 __device__ __forceinline__ Word word_in(const Vector& vector, int) { return vector; }
@@ -276,8 +282,8 @@ __device__ __forceinline__ Word word_in(const Vector& vector, int i) {
 }
 #endif
 
-// Lanes one behind the other: a warp's threads read the warp's lanes, several at once if they are
-// short. So many rows or lanes are read one after the other that 16 loads are in flight together.
+// Fetch lanes that are one behind the other: a warp's threads read the warp's lanes, several together
+// if they are short. Enough rows or lanes are read one after the other that 16 loads are in flight.
 __device__ __forceinline__ void fetch_lanes(
     const Stack& stack, const Rows& rows, i64 first_lane, Key* kept
 ) {
@@ -316,7 +322,7 @@ __device__ __forceinline__ void fetch_lanes(
                     bool is_lane = (start + l) * AT_ONCE < n_left;
                     if (is_row && is_lane) vectors[s][l] = __ldg((const Vector*)at);
                     at += jump;
-                    asm("" : "+l"(at));  // or else the compiler adds up all jumps for every load
+                    asm("" : "+l"(at));  // otherwise the compiler computes all offsets for every load
                 }
             }
 #pragma unroll
@@ -324,7 +330,7 @@ __device__ __forceinline__ void fetch_lanes(
                 int step = first + s;
 #pragma unroll
                 for (int i = 0; i < WORDS; ++i) {
-                    int row = me * WORDS + i;  // of the first step: the others keep the distance
+                    int row = me * WORDS + i;  // of the first step; later rows are as far apart
                     Key* its_kept = kept + row / GROUP * PITCH + row % GROUP + first_slot * STRIDE;
                     bool is_place = PLACES % WIDTH == 0 || me + step * WIDTH < PLACES;
                     int further = step * (WIDTH * WORDS / GROUP) * PITCH;
@@ -341,7 +347,7 @@ __device__ __forceinline__ void fetch_lanes(
     }
 }
 
-// Sort each run, fetched now if it is not here already.
+// Sort each run; it is fetched now if that has not been done.
 __device__ __forceinline__ void sort_runs(
     const Stack& stack, const Rows& rows, i64 lane, int me, Key* mine, int (&n_kept)[RUNS]
 ) {
@@ -369,7 +375,7 @@ __device__ __forceinline__ void sort_runs(
                 of_part[j] = is_present ? key_or_absent(words[j]) : LARGEST;
             }
             sort_in_thread<1>(of_part, one);
-            // The part before goes to the front.
+            // Move the sorted first part to the front.
 #pragma unroll
             for (int j = 0; j < RUN; ++j) {
                 keys[j] = j + PART < RUN ? keys[(j + PART) % RUN] : of_part[j + PART - RUN];
@@ -386,8 +392,8 @@ __device__ __forceinline__ void sort_runs(
     }
 }
 
-// Fill the block's part of shared memory with the lanes from this one on, each run sorted. Returns
-// through n_kept how many keys of each of the thread's runs are elements.
+// Fill the block's part of shared memory with the lanes from `first_lane` on, each run sorted. `n_kept`
+// gets the number of elements in each of the thread's runs.
 __device__ __forceinline__ void fetch(
     const Stack& stack, const Rows& rows, i64 first_lane, const Group& group, Key* kept, Key* mine,
     int (&n_kept)[RUNS]
@@ -422,14 +428,14 @@ __device__ __forceinline__ int n_upto(const Key* run, int from, int to, Key key)
     return from;
 }
 
-// The two keys of ranks `lower` and `upper`, which is `lower` or the next, of a group's lane; for the
-// first warp of the group.
+// Find the two keys of ranks `lower` and `upper`, which is `lower` or the next rank, in a group's lane.
+// The first warp of the group gets them.
 __device__ __forceinline__ void select_keys(
     const Key* mine, const int (&n_kept)[RUNS], Group& group, u32 n_valid, u32 lower, u32 upper,
     Key& first, Key& second
 ) {
-    // The wanted key is in [lo, hi]; so many are below lo, and up to hi. Those inside are the places
-    // [from, to) of each run.
+    // The wanted key is in [lo, hi]. `below` and `upto` keys are below lo and up to hi. The keys inside
+    // are at places [from, to) of each run.
     Key lo = 0, hi = LARGEST;
     u32 below = 0, upto = n_valid;
     int from[RUNS], to[RUNS];
@@ -446,7 +452,7 @@ __device__ __forceinline__ void select_keys(
         for (int run = 1; run < RUNS; ++run) {
             if (run == its_run) start = from[run], n_inside = to[run] - from[run];
         }
-        // The place is rounded at random, or else the runs would all err on the same side.
+        // The place is rounded at random, because otherwise all runs would err on the same side.
         float random = (float)((group.me + 32 * sweep) * 0x9e3779b1u) * 0x1p-32f;
         int place = (int)(share * (float)n_inside - 0.5f + random);
         place = start + max(min(place, n_inside - 1), 0);
@@ -464,16 +470,16 @@ __device__ __forceinline__ void select_keys(
         Key low = group.of(proposed[0], at_p), high = group.of(proposed[0], at_r);
         Key between = group.of(proposed[0], n_proposed / 2);
         if (n_proposed) {
-            // Ties at both ends: count those of one.
+            // Ties at both ends: count those of one end.
             bool is_stuck = low == lo && high == hi;
             p = is_stuck ? between : low;
             r = is_stuck ? between : high;
         }
-        // By turns, for each warp has other keys; one without any inside has nothing to say.
+        // Warps take turns, because each has other keys; a warp without keys inside proposes nothing.
         group.broadcast(p, r, sweep % max(GROUP / 32, 1));
 
         int at_lo[RUNS], at_hi[RUNS];
-        u32 counts = 0;  // of those inside that are below p, and of those up to r
+        u32 counts = 0;  // of the keys inside: those below p, and those up to r
 #pragma unroll
         for (int run = 0; run < RUNS; ++run) {
             const Key* its_keys = mine + run * RUN * PITCH;
@@ -501,7 +507,7 @@ __device__ __forceinline__ void select_keys(
         }
     }
 
-    // What is left is one value, or few keys.
+    // One value, or few keys, are left.
     bool is_one_value = lo == hi;
     u32 n_own = 0, total;
 #pragma unroll
@@ -526,12 +532,12 @@ __device__ __forceinline__ void select_keys(
 #pragma unroll
         for (int k = 0; k < FEW_EACH; ++k) group.few[group.mate() * FEW_EACH + k] = left[k];
     }
-    __syncwarp();  // those of the first warp, which answers
+    __syncwarp();  // the few keys of the first warp, which answers
     if (group.warp() == 0) {
         first = is_one_value ? lo : group.few[lower - below];
         second = is_one_value ? lo : group.few[min(upper - below, (u32)FEW - 1)];
     }
-    bool is_outside = upper >= upto;  // the next one
+    bool is_outside = upper >= upto;  // the upper key is the next one above hi
     if (GROUP <= 32 ? __any_sync(ALL_LANES, is_outside) : is_outside) {
         Key next = LARGEST;
 #pragma unroll

@@ -1,4 +1,4 @@
-"""Lanes as ``lanes.cuh`` has them: where they lie, and what is wanted of them."""
+"""The layout of lanes in memory, and the wanted ranks, as records for ``lanes.cuh``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from dask_gpuselect.kernels.cuda.launch import Array, most_shared
 from dask_gpuselect.kernels.protocols import MOST_STACKED
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
-MOST_BLOCKS = (1 << 31) - 1  # of a grid
+MOST_BLOCKS = (1 << 31) - 1  # blocks of a grid
 
 
 def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.LaneKernel | None:
-    """The kernel that reads lanes of this length and layout once, a block for each tile; None if
-    they are too long, or more than a grid has blocks for."""
+    """Choose the kernel that reads lanes of this length and layout once, a block for each tile.
+
+    None if they are too long, or have more tiles than a grid has blocks.
+    """
     side_by_side = bool(stack["n_inner"] > 1)
     shared = most_shared(cupy.cuda.Device().id)
     in_vectors = not side_by_side and _is_in_vectors(stack, 16 // dtype.itemsize)
@@ -32,24 +34,24 @@ def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.L
 
 
 def in_parts(stack: Any) -> source.Defined:
-    """What kernels are made for: lanes of one chunk, or of several."""
+    """Return the definition that compiles a kernel for lanes of one chunk, or of several."""
     return (("IN_PARTS", int(stack["n_parts"] > 1)),)
 
 
 def as_bytes(record: Any) -> Any:
-    """A record without its fields, which CuPy would look at one by one."""
+    """Return a record as opaque bytes; CuPy would go through its fields one by one."""
     return record.reshape(1).view(f"V{record.itemsize}")[0]
 
 
 def _is_in_vectors(stack: Any, size: int) -> bool:
-    """Whether every lane is whole 16-byte vectors of so many elements."""
+    """Return whether every lane consists of whole 16-byte vectors of `size` elements."""
     part = stack["parts"][0]
     parts_fit = int(stack["n_parts"]) == 1 and int(part["row"]) == 1 and int(part["data"]) % 16 == 0
     return parts_fit and int(stack["n"]) % size == 0 and int(part["outer"]) % size == 0
 
 
 class Part(NamedTuple):
-    """A chunk seen as (outer, rows, inner), strides in elements."""
+    """A chunk as (outer, rows, inner) dimensions; strides are in elements."""
 
     chunk: Array
     shape: tuple[int, int, int]
@@ -60,12 +62,12 @@ def parts_in_three(chunks: Sequence[Array], axes: tuple[int, ...]) -> list[Part]
     ndim = chunks[0].ndim
     if not axes:  # every element is a lane
         chunks, axes, ndim = [chunk[..., None] for chunk in chunks], (ndim,), ndim + 1
-    if axes[-1] - axes[0] >= len(axes):  # others lie between them
+    if axes[-1] - axes[0] >= len(axes):  # other axes lie between the reduced ones
         kept = [axis for axis in range(ndim) if axis not in axes]
         chunks = [cupy.ascontiguousarray(chunk.transpose(*kept, *axes)) for chunk in chunks]
         axes = tuple(range(len(kept), ndim))
     if len(chunks) > MOST_STACKED:
-        # Joined along the first of the axes: with the others of one chunk each, that is all of it.
+        # Joined along the first of the axes: the chunks have all of the others.
         joined = [_as_rows(chunk, axes) for chunk in chunks]
         chunks, axes = [cupy.concatenate(joined, axis=1)], (1,)
     parts = [_part(chunk, axes) or _part(cupy.ascontiguousarray(chunk), axes) for chunk in chunks]
@@ -79,7 +81,7 @@ def _as_rows(chunk: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _part(chunk: Array, axes: tuple[int, ...]) -> Part | None:
-    """None if an axis of three would have uneven steps."""
+    """Return a chunk as a `Part`; None if one of its three dimensions would have uneven strides."""
     groups = (range(axes[0]), axes, range(axes[-1] + 1, chunk.ndim))
     even = [_even([(chunk.shape[i], chunk.strides[i]) for i in group]) for group in groups]
     if None in even:
@@ -89,7 +91,7 @@ def _part(chunk: Array, axes: tuple[int, ...]) -> Part | None:
 
 
 def _even(dimensions: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """Some dimensions as one: its size and stride."""
+    """Merge dimensions into one, and return its size and stride; None if strides are uneven."""
     dimensions = [(size, stride) for size, stride in dimensions if size != 1]
     for (_, wide), (size, stride) in zip(dimensions, dimensions[1:], strict=False):
         if wide != size * stride:
@@ -112,7 +114,7 @@ def stack_of(parts: list[Part], n: int) -> Any:
 
 
 def wanted_of(question: LaneOrder, first_v: int, tables: tuple[Array, Array]) -> Any:
-    """What is wanted of lanes, by tables of `first_v` valid elements and more."""
+    """Describe the wanted ranks, from tables for `first_v` valid elements and more."""
     wanted = np.zeros((), source.WANTED)
     wanted["ranks"], wanted["weights"] = (table.data.ptr for table in tables)
     wanted["first_v"], wanted["n_answers"] = first_v, question.n_answers
@@ -120,10 +122,11 @@ def wanted_of(question: LaneOrder, first_v: int, tables: tuple[Array, Array]) ->
     return wanted
 
 
-# Of one size of lanes, again and again: a float's table has a row for every number that are valid.
+# Cached, because lanes of one size come repeatedly; floats have a row for every number of valid
+# elements.
 @lru_cache(maxsize=16)
 def tables_of(question: LaneOrder, first_v: int, n: int, device: int) -> tuple[Array, Array]:
-    """Ranks and weights of the answers, on the device; see Wanted of ``lanes.cuh``."""
+    """Return ranks and weights of the answers on the device; see `Wanted` of ``lanes.cuh``."""
     counts = np.arange(first_v, n + 1)
     wanted = question.wanted_of_lanes(np.maximum(counts, 1))
     shape = (question.n_answers, len(counts))

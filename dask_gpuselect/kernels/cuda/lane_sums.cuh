@@ -1,10 +1,10 @@
-// Sums of the elements of a lane and of their squares, exactly, and what follows from them, each rounded
-// once. Float64 by error-free transformations; as `maths.moments` rounds them. What cannot be told
-// so is told to be unsure: the caller then finds it by integers.
+// Exact sums of the elements of a lane and of their squares, and the mean and deviation, each rounded
+// once. They use float64 and error-free transformations, and round as `maths.moments` does. Where that
+// cannot decide the rounding, the result is marked unsure, and the caller computes it by integers.
 
-constexpr double ERROR = 0x1p-96;  // of what is found in two float64, at most: as in Python
-constexpr double FARTHEST = 0x1p400;  // elements up to here and from its inverse have exact squares
-constexpr double SURE_TAIL = 0x1p-120;  // what three float64 leave of a number may be that much of it
+constexpr double ERROR = 0x1p-96;  // bound of the error of a pair of float64, as in Python
+constexpr double FARTHEST = 0x1p400;  // elements up to here, and down to its inverse, have exact squares
+constexpr double SURE_TAIL = 0x1p-120;  // three float64 determine a number up to this part of it
 #define INFINITE __longlong_as_double(0x7ff0000000000000ll)
 
 #if BITS < 64
@@ -27,7 +27,7 @@ __device__ __forceinline__ double product_of(double a, double b, double& error) 
     return product;
 }
 
-// The exact sum of what is added, unless something was lost: the sum of all parts.
+// A sum of float64 parts, which is exact unless something was lost.
 template <int LEVELS>
 struct Exact {
     double parts[LEVELS];
@@ -54,7 +54,7 @@ struct Exact {
     }
 };
 
-// A number by its leading bits, and whether these are all; see `moments.Leading`.
+// The leading bits of a number, and whether these are all; see `moments.Leading`.
 struct Leading {
     double high, middle, low;
     bool is_all, is_known;
@@ -65,7 +65,8 @@ __device__ __forceinline__ Leading leading(const Exact<LEVELS>& exact) {
     double p[LEVELS];
 #pragma unroll
     for (int l = 0; l < LEVELS; ++l) p[l] = exact.parts[l];
-    // From the last to the first, again and again: then each is what is left of the sum of the rest.
+    // Repeatedly from the last part to the first: then each part is the remainder of the sum of those
+    // after it.
 #pragma unroll
     for (int round = 0; round + 1 < LEVELS; ++round) {
 #pragma unroll
@@ -81,7 +82,7 @@ __device__ __forceinline__ Leading leading(const Exact<LEVELS>& exact) {
     return found;
 }
 
-// As `moments._rounded_sum`, of numbers that are not scaled.
+// As `moments._rounded_sum`, for numbers that are not scaled.
 __device__ __forceinline__ double rounded_sum(double first, double second, bool is_exact, bool& sure) {
     first = two_sum(first, second, second);
     double error = is_exact ? 0.0 : __dmul_rn(fabs(first), ERROR);
@@ -130,10 +131,10 @@ __device__ __forceinline__ double root_over(const Leading& number, double by, u3
 
 // --- Sums of elements of few magnitudes -----------------------------------------------------------
 
-// Of elements that are multiples of 2**unit and smaller than 2**top, fewer than 2**log_n, a float64 holds
-// the sum, and two the sum of squares: of multiples of a power of two, and of what is left of them. Where
-// magnitudes differ more, two and three do.
-constexpr int MOST_BITS = 26;  // of an element, or its square is no float64
+// Let elements be multiples of 2**unit, smaller than 2**top, and fewer than 2**log_n. If their
+// magnitudes differ little, one float64 holds the sum, and two the sum of squares: one for multiples of
+// a power of two, one for the remainders. If they differ more, it takes two and three.
+constexpr int MOST_BITS = 26;  // bits of an element: above, its square is no float64
 
 struct Magnitudes {
     int unit, top, log_n;
@@ -146,8 +147,8 @@ struct Magnitudes {
         bool fit = top - unit <= 106 - 2 * log_n && 2 * (top - unit) <= 158 - 3 * log_n;
         return fit && (KIND == FLOATING ? BITS < 64 : top <= MOST_BITS);
     }
-    // The multiples of 2**cut that the squares and the elements are rounded to, so that a float64 holds
-    // their sum; and what is left of the squares.
+    // Squares, remainders and elements are rounded to multiples of 2**cut, so that a float64 holds
+    // their sum.
     __device__ __forceinline__ int cut_of_squares() const { return 2 * top + log_n - 52; }
     __device__ __forceinline__ int cut_of_rest() const { return cut_of_squares() + log_n - 53; }
     __device__ __forceinline__ int cut_of_elements() const { return top + log_n - 52; }
@@ -162,7 +163,7 @@ __device__ __forceinline__ double rounded_by(double x, double rounder) {
     return __dadd_rn(__dadd_rn(x, rounder), -rounder);
 }
 
-// Of elements whose magnitudes are at most `size`, and but for zeros at least `smallest`, which is not 0.
+// For elements whose magnitudes are at most `size`, and, except for zeros, at least `smallest`.
 __device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u32 n) {
     int log_n = 32 - __clz(n);
 #if KIND == FLOATING
@@ -174,7 +175,7 @@ __device__ __forceinline__ Magnitudes magnitudes(double smallest, double size, u
 #endif
 }
 
-// By what numbers are rounded.
+// The numbers by which others are rounded.
 struct Rounders {
     double squares, rest, elements;
 
@@ -183,8 +184,8 @@ struct Rounders {
           elements(rounder_to(of.cut_of_elements())) {}
 };
 
-// Sums of elements of few magnitudes, or of some more: of the elements in two parts, and of their squares in
-// three. All parts are exact; of few magnitudes `rest` and `middle` are 0.
+// Sums of elements whose magnitudes differ little, or somewhat more: the elements in two parts, and
+// their squares in three. All parts are exact; if magnitudes differ little, `rest` and `middle` are 0.
 struct PlainSums {
     double sum, rest, high, middle, low;
 
@@ -211,7 +212,7 @@ struct PlainSums {
         }
     }
 
-    // All together with those that `other` gives for each.
+    // Merge the sums with those that `other` returns for each part.
     template <class Other>
     __device__ __forceinline__ void merge(Other other, bool are_few) {
         sum = __dadd_rn(sum, other(sum)), high = __dadd_rn(high, other(high)), low = __dadd_rn(low, other(low));
@@ -221,10 +222,10 @@ struct PlainSums {
 
 // --- Sums of lanes -------------------------------------------------------------------------------
 
-// Sums of a lane or of a part of it: of the finite elements.
+// Sums of the finite elements of a lane or of a part of it.
 struct LaneSums {
     Exact<SUM_LEVELS> total, square;
-    u32 n_high, n_low;  // infinite ones
+    u32 n_high, n_low;  // numbers of infinite elements
 
     __device__ __forceinline__ LaneSums() : n_high(0), n_low(0) {}
 
@@ -237,7 +238,7 @@ struct LaneSums {
         }
         total.add(x);
 #if BITS < 64
-        square.add(__dmul_rn(x, x));  // of 48 bits
+        square.add(__dmul_rn(x, x));  // at most 48 bits
 #else
         square.add_product(x, x);
         square.lost |= size > FARTHEST || (size < 1.0 / FARTHEST && size > 0.0);
@@ -249,7 +250,7 @@ struct LaneSums {
         double x = (double)value;
         total.add(x), square.add_product(x, x);
 #else
-        // Two halves that a float64 holds each.
+        // Two halves, each of which a float64 holds.
         double low = (double)(u32)value;
 #if KIND == SIGNED
         double high = (double)(int)(value >> 32) * 0x1p32;
@@ -261,7 +262,7 @@ struct LaneSums {
 #endif
     }
 
-    // Those of plain sums.
+    // Take over plain sums.
     __device__ __forceinline__ void set(const PlainSums& plain) {
         double (&s)[SUM_LEVELS] = square.parts;
         total.parts[0] = two_sum(plain.sum, plain.rest, total.parts[1]);
@@ -269,8 +270,8 @@ struct LaneSums {
         s[0] = two_sum(most, plain.low, most), s[1] = two_sum(more, most, s[2]);
     }
 
-    // All together with the parts of another. One part after the other by the same instructions: theirs move
-    // up, for a place in registers is constant.
+    // Merge the sums with those of another part. The parts are added one after the other by the same
+    // instructions; the other's parts move up, because a place in registers must be constant.
     __device__ __forceinline__ void merge(LaneSums other) {
 #pragma unroll 1
         for (int l = 0; l < SUM_LEVELS; ++l) {
@@ -287,7 +288,8 @@ struct LaneSums {
         n_high += other.n_high, n_low += other.n_low;
     }
 
-    // Mean and standard deviation of n elements, each rounded once; and whether that is sure.
+    // Compute mean and standard deviation of n elements, each rounded once; return whether that is
+    // sure.
     __device__ __forceinline__ bool finish(u32 n, double& mean, double& deviation) const {
         double nan = __longlong_as_double(0x7ff8000000000000ll);
         mean = deviation = nan;
@@ -307,7 +309,7 @@ struct LaneSums {
             sum = leading(total);
             mean = quotient(sum, by, sure);
         }
-        // n squared times the variance.
+        // The variance times n squared.
         Exact<SPREAD_LEVELS> spread;
         spread.lost = total.lost || square.lost;
         double parts[3] = {sum.high, sum.middle, sum.low};

@@ -1,17 +1,16 @@
-// Quantiles of many lanes at once, each read from device memory one time. Needs lanes.cuh and
-// lane_runs.cuh.
+// Quantiles of many lanes, each read once from device memory. Needs lanes.cuh and lane_runs.cuh.
 
-// Some lists of rows; each makes lanes of its own.
+// Lists of rows; each list makes lanes of its own.
 struct Lists {
     const int* rows;   // list by list
     const int4* each;  // where a list begins, how many rows it has, and its number among all
-    i64 n, n_all;      // of those that are looked at now, and of all that have answers
+    i64 n, n_all;  // lists of this launch, and of all launches together
 };
 
-// A block for each tile of lanes, and none takes a second one: what a loop over tiles keeps from one to the
-// next took 80 registers a thread instead of 64 for lanes of 365, and a seventh of the time to compile.
+// A block for each tile of lanes. None takes a second tile: a loop over tiles needs 80 registers a
+// thread instead of 64 for lanes of 365, and a seventh more time to compile.
 //
-// Shared memory: the keys that are kept; for each group the few at its end and its sums.
+// Shared memory: the keys of all lanes, and for each group its few keys and its sums.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
 #if LISTED
@@ -27,8 +26,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
     i64 n_lanes = stack.n_lanes;
     u32 tile = blockIdx.x;
 #if LISTED
-    // The lists of the same lanes one after the other, for the cache: lists may have neighbouring
-    // rows, or rows in common.
+    // All lists of the same lanes one after the other, for the cache: lists may have neighbouring rows,
+    // or rows in common.
     int4 list = __ldg(lists.each + tile % (u32)lists.n);
     Rows rows = {list.y, lists.rows + list.x};
     i64 first_lane = (i64)(tile / (u32)lists.n) * LANES, stride = lists.n_all * n_lanes;
@@ -64,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
     }
     bool none = n_valid == 0 || (n_valid < n && !wanted.skips_missing);
     if (n_valid == 0 && lane < n_lanes && me == 0) flags->all_missing = 1;
-    // Each thread of a team finishes another answer.
+    // Each thread of a team finishes a different answer.
     for (int start = 0; start < wanted.n_answers; start += TEAM) {
         int n_some = min(wanted.n_answers - start, TEAM);
         i64 entry = ((i64)n_valid - wanted.first_v) * wanted.n_answers + start;

@@ -1,16 +1,16 @@
-// Lanes: their elements, and what is answered of them.
+// Lanes: their elements, and the answers to questions about them.
 //
-// A lane is the elements (o, 0, i), (o, 1, i), ... of a chunk seen as (outer, rows, inner), and of
-// as many more chunks as its column has.
+// A lane is the elements (o, 0, i), (o, 1, i), ... of a chunk seen as (outer, rows, inner), and of all
+// other chunks of its column.
 //
-// Defined before this text, beside those of elements.cuh: ANSWER (0: an element; 16, 32, 64: a float
-// of so many bits), IN_PARTS (0: lanes are of one chunk; 1: of several, or of one), and LISTED (1: a lane is
-// some of the rows, by a list of them; 0: all rows).
+// Defined before this text, besides the definitions for elements.cuh: ANSWER (0: an element; 16, 32,
+// 64: a float of that many bits), IN_PARTS (0: lanes are in one chunk; 1: in one or several), and
+// LISTED (1: a lane has some of the rows, given by a list; 0: all rows).
 
 
 struct Part {
     const Word* data;
-    i64 stop;  // rows of this part and those before
+    i64 stop;  // end of the rows of this part, counted over all parts
     i64 outer, row, inner;  // strides, in elements
 };
 
@@ -20,7 +20,7 @@ struct Stack {
     i64 one;  // 1
 };
 
-// Which rows a lane has, ascending.
+// The rows of a lane, ascending.
 struct Rows {
     int n;
 #if LISTED
@@ -31,19 +31,19 @@ struct Rows {
 #endif
 };
 
-// What is wanted of a lane with v valid elements is in row v - first_v of these tables.
+// The ranks and weights for a lane with v valid elements are in row v - first_v of these tables.
 struct Wanted {
     const int2* ranks;  // lower and upper
-    const double* weights;  // of the upper
+    const double* weights;  // weights of the upper element
     i64 first_v;
     int n_answers;
-    int mixes;  // 0: the lower element; 1: their mean; 2: by weight
+    int mixes;  // 0: the lower element; 1: their mean; 2: interpolated by weight
     int skips_missing;
 };
 
 struct Flags {
     u32 all_missing;  // some lane has no valid element
-    u32 too_wide;  // some integer is not a float64
+    u32 too_wide;  // some integer cannot be represented as float64
 };
 
 // --- Answers --------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ __device__ __forceinline__ Answer rounded(double value, Word word) {
 
 __device__ __forceinline__ Answer no_answer() {
 #if ANSWER == 0
-    return word_of(LARGEST);  // NaN, if the elements are floats: others are never missing
+    return word_of(LARGEST);  // NaN for floats; other elements are never missing
 #else
     return rounded(__longlong_as_double(0x7ff8000000000000ll), 0);
 #endif
@@ -86,7 +86,7 @@ __device__ __forceinline__ bool is_finite(double x) {
     return (__double2hiint(x) & 0x7ff00000) != 0x7ff00000;
 }
 
-// As `interpolation._numpy_lerp`. The intrinsics are not contracted.
+// As `interpolation._numpy_lerp`. The compiler does not fuse these intrinsics.
 __device__ __forceinline__ double near_end_lerp(double a, double b, double weight) {
     double width = __dadd_rn(b, -a);
     return weight < 0.5 ? __dadd_rn(a, __dmul_rn(width, weight))
@@ -117,24 +117,24 @@ __device__ Answer mixed(Key lower, Key upper, double weight, int mixes, Flags* f
 
 // --- Reading --------------------------------------------------------------------------------------
 
-// Keys of NaN and of places behind the end are the largest of all, so they are sorted last. Of
-// integers the largest has that key too, and where it is taken for nothing it is what nothing counts
-// as.
+// Keys of NaN and of places behind the end are the largest of all, so that they are sorted last. The
+// largest integer has that key too. Where it is taken for a place behind the end, the result is the
+// same.
 __device__ __forceinline__ bool is_absent(Key key) { return key == LARGEST; }
 
 __device__ __forceinline__ Key key_or_absent(Word word) {
 #if KIND == FLOATING && BITS == 32
-    return key_of(word);  // adding makes any NaN 0x7fffffff, whose key is the largest
+    return key_of(word);  // adding turns any NaN into 0x7fffffff, whose key is the largest
 #else
     return is_missing(value_of(word)) ? LARGEST : key_of(word);
 #endif
 }
 
-// The elements of one lane, whose rows are asked for in ascending order.
+// The elements of one lane, whose rows are read in ascending order.
 struct Reader {
     const Stack& stack;
     const Rows rows;
-    i64 o, i, step;  // step: bytes from row to row
+    i64 o, i, step;  // step is the distance of rows in bytes
     const char* row_0;
     int part, stop;
 
@@ -160,7 +160,7 @@ struct Reader {
         row_0 = (const char*)(p.data + o * p.outer + i * p.inner - start * p.row);
     }
 
-    // Where a row of the lane is.
+    // The address of a row of the lane.
     __device__ __forceinline__ const char* at(int row) {
         row = rows[row];
         if (IN_PARTS) {
@@ -169,8 +169,8 @@ struct Reader {
         return row_0 + (u64)(u32)row * (u64)step;
     }
 
-    // Rows first, first + EACH, ..., all of which there are before the SURE-th and some behind. Of others
-    // nothing.
+    // Read rows first, first + EACH, ... The first SURE of them exist; the words of rows beyond the
+    // lane's end are 0.
     template <int EACH, int SURE, int N>
     __device__ __forceinline__ void read_words(int first, Word (&words)[N]) {
         const char* start = row_0 + first * step;

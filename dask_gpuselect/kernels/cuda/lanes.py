@@ -1,15 +1,15 @@
-"""Lanes of CuPy chunks. Of those with masks, what is left out is NaN, in a copy of each chunk.
+"""Lanes of CuPy chunks. For lanes with masks, a copy of each chunk has NaN for masked elements.
 
-Integers of up to four bytes are floats there, which hold all of them; those of eight are looked at
-on the host, and so are lanes with companions that are taken in parts, and box plots of lanes whose
-elements weigh. Lanes without companions are in `plain_lanes`, those that weigh in `weighed_lanes`.
+In the copy, integers of up to four bytes are floats, which represent all of them. On the host are
+handled: integers of eight bytes, lanes with masks or weights that are read in parts, and box plots
+of weighted lanes. Lanes without companions are in `plain_lanes`, weighted ones in `weighed_lanes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -19,10 +19,12 @@ from dask_gpuselect.arrays import any_true
 from dask_gpuselect.kernels.companions import Accompanied, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import plain_lanes, weighed_lanes
+from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.lane_boxes import box_lanes
-from dask_gpuselect.kernels.cuda.launch import Array, advised
+from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
-from dask_gpuselect.kernels.reference.lanes import deviations, lanes, parts_of, sorted_lanes
+from dask_gpuselect.kernels.cuda.source import BLANK_THREADS
+from dask_gpuselect.kernels.reference.lanes import lanes, parts_of, sorted_lanes
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
@@ -47,7 +49,7 @@ __all__ = [
 def _answer_masked(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Array:
-    """The answers for every lane, on the chunks' device; see `reference.lanes.answer_lanes`.
+    """Answer a question for every masked lane, on the device; see `reference.lanes.answer_lanes`.
 
     Scratch: a copy of every chunk, of four bytes an element or more.
     """
@@ -57,8 +59,7 @@ def _answer_masked(
         if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
             found = weighed_lanes.answer_lanes(chunks, dtype, axes, question)
         return host.answer_lanes(chunks, dtype, axes, question) if found is None else found
-    filled = [_filled(chunk, wide) for chunk in chunks]
-    return _answers(chunks, filled, dtype, axes, question)
+    return _answers(chunks, [Filled.of(chunk, wide) for chunk in chunks], dtype, axes, question)
 
 
 @advised
@@ -70,15 +71,18 @@ def _masked_answers_and_ends(
     bounds_of: BoundsOf,
     most: int,
 ) -> tuple[NDArray[np.float64], LaneEnds]:
-    """The answers for every lane, and what is beyond bounds that they make, both on the host; see
-    `reference.lanes.answers_and_ends`."""
+    """Answer a question for every masked lane, and collect elements beyond bounds from the answers.
+
+    Both results are on the host; see `reference.lanes.answers_and_ends`.
+    """
     wide = _floating(chunks, dtype)
     if wide is None:
         return host.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
-    filled = [_filled(chunk, wide) for chunk in chunks]
+    filled = [Filled.of(chunk, wide) for chunk in chunks]
     answers = _answers(chunks, filled, dtype, axes, question).get().astype(np.float64)
     bounds = Bounds(*bounds_of(answers), wide)
-    ends = plain_lanes.lane_ends(plain_lanes.parts_of(filled, wide, axes), bounds, most)
+    parts = plain_lanes.parts_of([each.values for each in filled], wide, axes)
+    ends = plain_lanes.lane_ends(parts, bounds, most)
     n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes).get()
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
     return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
@@ -92,22 +96,22 @@ def _answer_masked_groups(
     question: LaneOrder,
     places: Callable[[], Sequence[IntArray]],
 ) -> Array | None:
-    """The answers for every group of every lane; see `reference.lanes.answer_group_lanes`.
+    """Answer a question for every group of every masked lane, on the device.
 
-    Scratch: a copy of every chunk, of four bytes an element or more. None as well where NaN that
-    take part have to be told from what is left out.
+    See `reference.lanes.answer_group_lanes`. Scratch: a copy of every chunk, of four bytes an
+    element or more. None also where unmasked NaN have to be told from masked elements.
     """
     wide = _floating(chunks, dtype)
     if wide is None:
         return None
-    filled = [_filled(chunk, wide) for chunk in chunks]
-    rows = places()
-    among = _AmongFloats(question, np.dtype(filled[0].dtype))
-    answers = plain_lanes.answer_group_lanes(filled, among.wide, axes, among, lambda: rows)
+    filled = [Filled.of(chunk, wide) for chunk in chunks]
+    rows, values = places(), [each.values for each in filled]
+    among = _AmongFloats(question, wide)
+    answers = plain_lanes.answer_group_lanes(values, wide, axes, among, lambda: rows)
     if answers is None:
         return None
     is_any_none = any(among.noted) or not all(map(len, rows))
-    if (is_any_none or not question.skips_missing) and any(map(_has_missing, chunks)):
+    if (is_any_none or not question.skips_missing) and any(map(Filled.has_missing, filled)):
         return None
     if is_any_none:
         none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), dtype)
@@ -123,14 +127,18 @@ answer_group_lanes = with_companions(_answer_masked_groups)(plain_lanes.answer_g
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
 
 
-def _has_missing(chunk: Accompanied) -> bool:
-    """Whether an element that takes part is NaN."""
-    return chunk.dtype.kind == "f" and any_true(_keeps(chunk) & cupy.isnan(chunk.values))
+@advised
+def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
+    """Compute the distances of elements from the centres of their lanes; see
+    `reference.lanes.deviations`."""
+    return distances_from(chunk, centre, dtype)
 
 
 def _floating(chunks: Sequence[Accompanied], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """A floating dtype that holds all numbers of some chunks; None if there is none, and where the
-    host answers."""
+    """Return a floating dtype that represents all elements of some chunks.
+
+    None if there is none, and where the host answers.
+    """
     if chunks[0].weights is not None or not sum(chunk.size for chunk in chunks):
         return None
     if dtype.kind == "f":
@@ -143,30 +151,56 @@ def _keeps(chunk: Accompanied) -> Array:
     return cupy.ones(chunk.shape, bool) if chunk.keeps is None else chunk.keeps
 
 
-def _filled(chunk: Accompanied, wide: np.dtype[Any]) -> Array:
-    """The elements, with NaN for those that are left out."""
-    values = chunk.values.astype(wide, copy=False)
-    if chunk.keeps is None:
-        return values
-    bits = np.dtype(f"u{wide.itemsize}")  # for CuPy takes denormal float32 for zeros
-    nan = wide.type(np.nan).view(bits)
-    return cupy.where(chunk.keeps, cupy.ascontiguousarray(values).view(bits), nan).view(wide)
+class Filled(NamedTuple):
+    """A chunk with NaN for the elements that its mask leaves out.
+
+    Parameters
+    ----------
+    values : cupy.ndarray
+    told : cupy.ndarray of one uint32, or None
+        Not 0 if an element that takes part is NaN. None if there is no mask.
+    """
+
+    values: Array
+    told: Array | None
+
+    @classmethod
+    def of(cls, chunk: Accompanied, wide: np.dtype[Any]) -> Filled:
+        values = chunk.values.astype(wide, copy=False)
+        if chunk.keeps is None:
+            return cls(values, None)
+        # By a kernel: `cupy.where`, `isnan` and `&` took 5.5 ms of 3.8e8 float32, which it copies
+        # in 0.9, and CuPy takes denormal float32 for zeros.
+        values, keeps = map(cupy.ascontiguousarray, (values, chunk.keeps))
+        filled, told = cupy.empty_like(values), cupy.zeros(1, np.uint32)
+        is_aligned = values.data.ptr % 16 == keeps.data.ptr % 16 == 0
+        n_vectors = values.nbytes // 16 if is_aligned else 0
+        arguments = (values, keeps, np.int64(values.size), np.int64(n_vectors), filled, told)
+        launch(wide, "blank_masked", BLANK_THREADS, arguments)
+        return cls(filled, told)
+
+    def has_missing(self) -> bool:
+        """Return whether an element that takes part is NaN."""
+        if self.told is None:
+            return any_true(cupy.isnan(self.values))
+        return bool(self.told.get()[0])
 
 
 def _answers(
     chunks: Sequence[Accompanied],
-    filled: Sequence[Array],
+    filled: Sequence[Filled],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
     question: LaneOrder,
 ) -> Array:
-    among = _AmongFloats(question, np.dtype(filled[0].dtype))
-    answers = plain_lanes.answer_lanes(filled, among.wide, axes, among)
+    values = [each.values for each in filled]
+    among = _AmongFloats(question, np.dtype(values[0].dtype))
+    answers = plain_lanes.answer_lanes(values, among.wide, axes, among)
     is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
-    if not (len(answers) and (is_any_none or any(map(_has_missing, chunks)))):
+    if not (len(answers) and (is_any_none or any(map(Filled.has_missing, filled)))):
         return answers.astype(question.dtype, copy=False)
     n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
-    n_valid = _counted([filled_ == filled_ for filled_ in filled], axes)
+    n_valid = _counted([each == each for each in values], axes)
     is_none, is_missing = n_valid == 0, n_kept > n_valid
     if not question.skips_missing:
         answers = cupy.where(is_missing, answers.dtype.type(np.nan), answers)
@@ -183,12 +217,12 @@ def _answers(
 
 
 def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> Array:
-    """How many are true in each lane, of all parts together."""
+    """Count the true elements in each lane, of all parts together."""
     return sum(cupy.count_nonzero(mask, axis=axes) for mask in masks).ravel()
 
 
 def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
-    """Ends that were found among floats."""
+    """Convert ends that were found among floats to integers."""
     least, most = extremes_of(dtype)
     infinite = {np.inf: most, -np.inf: least}
 
@@ -215,8 +249,10 @@ def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
 
 @dataclass(frozen=True)
 class _AmongFloats:
-    """A question about lanes, asked of floats: NaN is what is left out, and nothing is told, but
-    noted whether lanes have no valid element."""
+    """A question about lanes, asked of floats in which NaN are masked elements.
+
+    It does not warn, but notes whether lanes have no valid element.
+    """
 
     question: LaneOrder
     wide: np.dtype[Any]
@@ -251,5 +287,5 @@ class _AmongFloats:
         return self.question.lane_values(found)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Note it: that is told with what is left out."""
+        """Note whether lanes have no valid element; the caller warns, since it knows the masks."""
         self.noted.append(is_all_missing)

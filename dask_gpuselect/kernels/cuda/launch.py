@@ -1,4 +1,4 @@
-"""Compiling and starting kernels, and the records that go to a device and back."""
+"""Compiling and starting kernels, and copying records to a device and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def advised(kernel: Callable[P, T]) -> Callable[P, T]:
-    """A kernel with an error that says what to do if the device has too little memory."""
+    """Decorate a kernel: if device memory runs out, raise an error that says what to do."""
 
     @wraps(kernel)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,7 +52,10 @@ def launch(
     blocks: int = 0,
     defined: Defined = (),
 ) -> None:
-    """Start a kernel with some bytes of shared memory; as many blocks as run at once by default."""
+    """Start a kernel; by default with as many blocks as run at the same time.
+
+    `shared` is the number of bytes of dynamic shared memory.
+    """
     kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
     kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
 
@@ -67,8 +70,10 @@ def launch_together(
     blocks: int,
     defined: Defined = (),
 ) -> None:
-    """Start a kernel whose blocks wait for each other, so many of them at most: all run at the same
-    time. Arguments are addresses, and arrays on the host that are passed by value."""
+    """Start at most `blocks` blocks of a kernel that wait for each other: all run at the same time.
+
+    Arguments are addresses, and arrays on the host that are passed by value.
+    """
     kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
     addresses = (ctypes.c_uint64 * len(arguments))()
     places = (ctypes.c_uint64 * len(arguments))()
@@ -80,13 +85,13 @@ def launch_together(
             addresses[i], places[i] = argument, first + 8 * i
     grid, block = (min(blocks, at_once), 1, 1), (threads, 1, 1)
     stream = cupy.cuda.get_current_stream().ptr
-    # Not by CuPy's own flag for such kernels, which wants a library of the CUDA toolkit.
+    # CuPy's own flag for cooperative kernels needs a library of the CUDA toolkit.
     start = cupy.cuda.driver.launchCooperativeKernel
     start(kernel.kernel.ptr, *grid, *block, shared, stream, ctypes.addressof(places))
 
 
 def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, defined: Defined = ()) -> int:
-    """As many blocks as `launch` starts of a kernel without shared memory."""
+    """Return the number of blocks that `launch` starts of a kernel without shared memory."""
     return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, defined)[1]
 
 
@@ -99,11 +104,11 @@ def _prepared(
     device: int,
     defined: Defined = (),
 ) -> tuple[Any, int]:
-    """A kernel, and the number of its blocks that the device runs at the same time."""
+    """Compile a kernel; return it with the number of its blocks that run at the same time."""
     kernel = _module(name, dtype, device, defined).get_function(name)
     if shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
-    # The driver wants a context, which a thread that has taken memory from a pool need not have.
+    # The driver needs a context. A thread that only took memory from a pool may have none.
     cupy.cuda.Device(device).use()
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     each = occupancy(kernel.kernel.ptr, threads, shared)
@@ -112,7 +117,7 @@ def _prepared(
 
 
 def _module(name: str, dtype: np.dtype[Any], device: int, defined: Defined) -> Any:
-    """A kernel as a module of its own."""
+    """Compile a kernel as a module of its own."""
     check_device()
     code = source(name, dtype, sizes_of(dtype, device), defined)
     return cupy.RawModule(code=code, backend="nvrtc", options=("--std=c++17",))
@@ -120,14 +125,14 @@ def _module(name: str, dtype: np.dtype[Any], device: int, defined: Defined) -> A
 
 @cache
 def most_shared(device: int) -> int:
-    """Bytes of shared memory that a block can have."""
+    """Return the bytes of shared memory that a block can have."""
     attribute = cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
     return int(cupy.cuda.runtime.deviceGetAttribute(attribute, device))
 
 
 @cache
 def sizes_of(dtype: np.dtype[Any], device: int) -> Sizes:
-    """How large the kernels of load 1 are made for a device."""
+    """Return the sizes with which the kernels of load 1 are compiled for a device."""
     shared = most_shared(device)
     sizes = sizes_for(dtype, shared)
     if sizes is None:
@@ -140,9 +145,9 @@ def sizes_of(dtype: np.dtype[Any], device: int) -> Sizes:
 
 
 def on_device(record: Any, n_zeros: int = 0, *, room: int = 0) -> Array:
-    """A record on the device, as bytes, so many zeros behind it, and room for so many bytes more.
+    """Copy a record to the device as bytes, followed by `n_zeros` zeros and `room` unset bytes.
 
-    A small one goes as an argument of a kernel, in 15 us; a copy takes 55, for it is staged.
+    A small record goes as an argument of a kernel, which takes 15 us; a staged copy takes 55.
     """
     told = record.reshape(1).view(np.uint8)
     if told.size > PASSED:
@@ -158,8 +163,7 @@ def on_device(record: Any, n_zeros: int = 0, *, room: int = 0) -> Array:
 
 
 def copied_ahead(array: Array) -> Callable[[], Any]:
-    """A copy on the host that has begun: what is started from now on does not hold it up. The
-    function waits for it."""
+    """Start a copy to the host that later work does not delay; return a function that waits."""
     host = np.frombuffer(cupy.cuda.alloc_pinned_memory(array.nbytes), array.dtype, array.size)
     array.get(out=host, blocking=False)
     event = cupy.cuda.Event(disable_timing=True)
@@ -174,5 +178,5 @@ def copied_ahead(array: Array) -> Callable[[], Any]:
 
 @lru_cache
 def offsets(record: np.dtype[Any]) -> dict[str, int]:
-    """Where the fields of a record begin."""
+    """Return the offsets of the fields of a record."""
     return {name: entry[1] for name, entry in (record.fields or {}).items()}

@@ -1,28 +1,28 @@
-// Quantiles of lanes too long for shared memory: digit by digit, until so few elements have the
-// leading digits that these fit. A digit that is the same in all of a lane's keys is not counted: whole
-// numbers as floats have few others, and equal elements none.
+// Quantiles of lanes too long for shared memory: the digits of keys are counted one after the other,
+// until so few elements have the leading digits that they fit. A digit that is equal in all keys of a
+// lane is not counted: integers stored as floats have few others, and equal elements have none.
 
 constexpr int DIGIT_BITS = 8;
 constexpr int N_BINS = 1 << DIGIT_BITS;
 constexpr int BINS_PITCH = N_BINS + 1;  // so that equal bins of neighbouring lanes are in different banks
-constexpr int AHEAD = 8;  // elements that a thread reads before it looks at them
+constexpr int AHEAD = 8;  // elements that a thread loads before it uses them
 
-// What is known of one answer: the leading digits of its lower key, and its rank among the keys that
-// have them.
+// The search for one answer: the leading digits of its lower key, and its rank among the keys that have
+// them.
 struct Search {
-    Key prefix, next;  // at the end, the lower key; and the least that is larger
-    u32 rank, n_same;  // of all that have the prefix
-    u32 n_left;  // of these, in shared memory
-    u32 wants_next;  // whether the upper key is not among them
+    Key prefix, next;  // at the end, the lower key; and the least key above it
+    u32 rank, n_same;  // rank among the keys with this prefix, and their number
+    u32 n_left;  // those of them that are in shared memory
+    u32 wants_next;  // 1 if the upper key has another prefix
 };
 
-// The bits that some key has, and those that some key lacks.
+// The bits that are set in some key, and those that are not set in some key.
 struct KeyBits {
     Key found, lacked;
 };
 
-// Count a thread's bin, at once for those of the warp that have the same one: data that is tied has
-// few bins, and additions to one place wait for each other.
+// Count the bins of a warp's threads, with one addition for equal bins: tied data have few bins, and
+// additions to one place wait for each other.
 __device__ __forceinline__ void count_bin(u32* bins, u32 bin, bool counts) {
     u32 left = __ballot_sync(ALL_LANES, counts);
 #pragma unroll
@@ -38,14 +38,14 @@ __device__ __forceinline__ void count_bin(u32* bins, u32 bin, bool counts) {
     if (counts) atomicAdd(bins + bin, 1u);
 }
 
-// Count the digit of a thread's key. Of lanes side by side few threads of a warp have the same one.
+// Count the digit of a thread's key. With lanes side by side, few threads of a warp have equal bins.
 __device__ __forceinline__ void count_key(u32* bins, Key key, bool counts, int n_side) {
     u32 bin = u32(key) & (N_BINS - 1);
     if (n_side == 1) count_bin(bins, bin, counts);
     else if (counts) atomicAdd(bins + bin, 1u);
 }
 
-// Find the bin of each search's rank; a warp for a search.
+// Find the bin of each search's rank, one warp for each search.
 __device__ __forceinline__ void take_bins(Search* searches, u32* bins, int n_searches, int shared_by) {
     int me = threadIdx.x % 32;
     for (int s = threadIdx.x / 32; s < n_searches; s += LONG_THREADS / 32) {
@@ -96,14 +96,14 @@ __device__ __forceinline__ void visit_lane(
     }
 }
 
-// Whether an answer wants an element that is larger than all that have the prefix.
+// Whether an answer needs an element above all those with the prefix.
 __device__ __forceinline__ bool wants_next(const Search& search, const Wanted& wanted, i64 entry) {
     int2 ranks = wanted.ranks[entry];
     return ranks.y > ranks.x && search.rank + 1 >= search.n_same;
 }
 
-// Shared memory: for each lane and answer a search, room for so many elements, and bins; and two keys
-// for each lane. Blocks of so many lanes side by side, or of one.
+// Shared memory: for each lane and answer a search, room for elements, and bins; and two keys for each
+// lane. A block takes `n_side` lanes side by side, or one lane.
 extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted, int n_side,
     int first_answer, int room, Answer* answers, Flags* flags
@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
     int n_some = min(wanted.n_answers - first_answer, MOST_ANSWERS), n_searches = n_side * n_some;
     Search* searches = (Search*)memory;
     Key* left = (Key*)(searches + n_searches);
-    KeyBits* key_bits = (KeyBits*)(left + n_searches * room);  // of each lane
+    KeyBits* key_bits = (KeyBits*)(left + n_searches * room);  // one for each lane
     u32* bins = (u32*)(key_bits + n_side);
     u32* n_missing = bins + n_searches * BINS_PITCH;
     u32* any_next = n_missing + n_side;
@@ -134,11 +134,11 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
         if (is_searcher) own.prefix = 0, own.next = LARGEST, own.n_left = 0;
         if (threadIdx.x == 0) *any_next = 0;
         bool is_left = false;
-        i64 entry = 0;  // of the own search
+        i64 entry = 0;  // the table entry of this thread's search
         for (int shift = BITS - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
             bool is_first = shift == BITS - DIGIT_BITS;
             for (int b = threadIdx.x; b < n_searches * BINS_PITCH; b += LONG_THREADS) bins[b] = 0;
-            // At first nothing is known to be the same.
+            // Before the first digit nothing is known about equal digits.
             Key varies = is_first ? LARGEST : key_bits[side].found & key_bits[side].lacked;
             bool is_counted = __syncthreads_or(u32(varies >> shift) & (N_BINS - 1));
             Key prefixes[MOST_ANSWERS];
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
                         if (key >> DIGIT_BITS == prefixes[a]) atomicAdd(my_bins + a * BINS_PITCH + bin, 1u);
                     }
                 }
-            } else if (is_first) {  // the same for all answers
+            } else if (is_first) {  // the first digit has the same counts for all answers
                 u32 missing = 0;
                 KeyBits some = {0, 0};
                 visit_lane(stack, lane, first, step, [&](Key key, bool is_present) {
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
             bool is_last = shift == 0, fits = true;
             for (int s = 0; s < n_searches; ++s) fits &= searches[s].n_same <= (u32)room;
             if (is_left || !(is_last || fits)) continue;
-            // What has the prefixes, and the least that is larger where that is wanted.
+            // Collect the keys with the prefixes, and find the least larger key where it is needed.
             if (is_searcher) {
                 own.wants_next = wants_next(own, wanted, entry);
                 if (own.wants_next) *any_next = 1;
@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(LONG_THREADS, 2) long_lanes(
             is_left = true;
             __syncthreads();
         }
-        // The upper key, where it is not the lower one, may be among those that are left.
+        // If the upper key is not the lower one, it may be among the collected keys.
         if (is_left) {
 #pragma unroll
             for (int a = 0; a < MOST_ANSWERS; ++a) {

@@ -1,18 +1,19 @@
 // Isotonic regression by parallel minimum lower sets; see `kernels.lower_sets`.
 //
-// Three kernels, and the host waits for none: prefix sums, by one block; from each number on the
-// smallest average up to a later one; and the largest of these up to each number, by one block. For
-// the second a thread has one start. Blocks take its ends in segments, so that few numbers fill a
-// device too, and the smallest of all segments meet as ordered integers.
+// There are three kernels, without waiting for the host. One block computes prefix sums. Then, for each
+// start, the smallest average up to a later element is found: a thread has one start, and blocks take
+// segments of the ends, so that few elements fill a device too; the results of the segments are merged
+// by atomic minima of ordered integers. Last, one block computes the largest of these averages up to
+// each element.
 
-constexpr i64 LONGEST = 16 * SETS_THREADS;  // of segments
+constexpr i64 LONGEST = 16 * SETS_THREADS;  // length of segments
 
-constexpr u64 INFINITE = 0xfffull << 52;  // as `ordered` has it
+constexpr u64 INFINITE = 0xfffull << 52;  // inf in the form of `ordered`
 
-// What the first kernel finds out for the others.
+// Numbers that the first kernel computes for the others.
 struct Told {
-    double slack, weight_slack;  // more than what the high parts of two sums leave out
-    i64 exponent;                // sums are of y * 2**-exponent
+    double slack, weight_slack;  // bounds of what the high parts of two sums leave out
+    i64 exponent;  // sums are of y * 2**-exponent
 };
 
 __device__ __forceinline__ u64 ordered(double value) {
@@ -40,7 +41,7 @@ __device__ __forceinline__ void smallest_averages(
     double slack = told->slack, weight_slack = told->weight_slack;
     __shared__ double ends[2][SETS_THREADS], weights[WEIGHTED ? 2 : 1][SETS_THREADS];
     i64 n_tiles = (n + SETS_THREADS - 1) / SETS_THREADS;
-    // So long that all blocks have one, as far as that goes: 1e4 numbers have 40 tiles.
+    // Segments are short enough that all blocks have one, if possible: 1e4 elements have 40 tiles.
     i64 length = (n_tiles * n / gridDim.x / SETS_THREADS + 1) * SETS_THREADS;
     length = length < LONGEST ? length : LONGEST;
     i64 n_segments = (n + length - 1) / length;
@@ -71,7 +72,7 @@ __device__ __forceinline__ void smallest_averages(
                 double grown = ends[0][t] - start_high;
                 double weight = WEIGHTED ? weights[0][t] - from_high : count + t;
                 double most = slack + (WEIGHTED ? fabs(best) * weight_slack : 0);
-                // Few averages can be the smallest: only these are taken to the last digit.
+                // Few averages can be the smallest: only these are computed to the last digit.
                 if (!(grown > fma(best, weight, most))) {
                     grown = difference(ends[0][t], ends[1][t], start_high, start_low);
                     if (WEIGHTED)
@@ -116,7 +117,7 @@ __device__ __forceinline__ double joined(double a, double b) { return fmax(a, b)
 __device__ __forceinline__ u64 joined(u64 a, u64 b) { return a > b ? a : b; }
 __device__ __forceinline__ Pair joined(Pair a, Pair b) { return sum_of(a, b); }
 
-// Of all threads up to each one: the largest value, or the sum of pairs.
+// Combine the items of all threads up to this one: the largest value, or the sum of pairs.
 template <typename Item>
 __device__ Item up_to(Item own, Item* shared) {
     shared[threadIdx.x] = own;
@@ -131,7 +132,8 @@ __device__ Item up_to(Item own, Item* shared) {
     return shared[threadIdx.x];
 }
 
-// Numbers and a power of two that makes the largest of them less than 1; 1 for none.
+// Values divided by a power of two so that the largest is less than 1. Without `values`, all of them
+// are 1.
 struct Scaled {
     const double* values;
     int exponent;
@@ -151,7 +153,7 @@ struct Scaled {
     }
 };
 
-// Prefix sums of products, n + 1 of them, the first of which is 0; and their largest size.
+// Prefix sums of products: n + 1 numbers, the first of which is 0. Returns their largest magnitude.
 __device__ double prefix_sums(
     Scaled y, Scaled weights, i64 n, double* high, double* low, double* sizes) {
     __shared__ Pair shared[SCAN_THREADS];
@@ -195,7 +197,7 @@ sets_sums(
     if (threadIdx.x == 0) *told = {left_out * most, left_out * most_weight, of_y.exponent};
 }
 
-// The largest up to each, in units of y; numbers in place of keys.
+// The largest average up to each element, in units of y; keys are replaced by numbers.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
 sets_largest(u64* keys, i64 n, const Told* told) {
     __shared__ u64 shared[SCAN_THREADS];

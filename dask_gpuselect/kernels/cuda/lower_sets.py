@@ -1,5 +1,7 @@
-"""Isotonic regression of CuPy arrays by parallel minimum lower sets: the host side of
-``lower_sets.cu``."""
+"""Isotonic regression of CuPy arrays: the host side of ``lower_sets.cu``.
+
+It uses minimum lower sets, which run in parallel.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,17 @@ from dask_gpuselect.kernels.cuda.source import SCAN_THREADS, SETS_THREADS
 FLOAT64 = np.dtype(np.float64)
 TOLD_BYTES = 24
 
-# Numbers up to which lower sets are faster than copies to the host and back: of 1e4 ascending ones
-# with noise they take 0.5 times as long, of 3e4 1.2; of descending ones 2 and 6.
+# Up to this many elements, lower sets are faster than copies to the host and back. For 1e4
+# ascending elements with noise they take 0.5 times as long, for 3e4 1.2 times; for descending ones
+# 2 and 6.
 BEST_UPTO = 1 << 14
 
 
 @advised
 def lower_sets(y: Array, weights: Array | None = None) -> Array:
-    """The isotonic regression of y; see `reference.lower_sets.lower_sets`.
+    """Return the isotonic regression of y; see `reference.lower_sets.lower_sets`.
 
-    The host waits for nothing: of few numbers most of the time would be that. Scratch: five arrays
+    The host does not wait, which would take most of the time for few elements. Scratch: five arrays
     like y.
     """
     n = y.size

@@ -1,4 +1,4 @@
-"""What strategies measure in CuPy chunks: the host side of ``measures.cu``."""
+"""Measurements of strategies in CuPy chunks: the host side of ``measures.cu``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTED = np.dtype([(name, "u8") for name in ("below", "above", "missing", "prev
 
 @advised
 def report(values: Elements, probe: probes.Measure) -> probes.Report:
-    """What a probe finds; see `measures.report`. Reads the chunk once, at each pivot."""
+    """Measure what a probe asks; see `measures.report`. Reads the chunk once for each pivot."""
     values = compressed(values)
     if values.size <= FEW:
         return cpu_measures.report(on_host(values), probe)
@@ -33,7 +33,7 @@ def report(values: Elements, probe: probes.Measure) -> probes.Report:
 def _counted(
     values: Array, name: str, space: str, n_sums: int, arguments: tuple[Any, ...]
 ) -> tuple[Any, Any]:
-    """Counts and extreme keys, and the sums over all blocks, of a kernel."""
+    """Run a kernel; return its counts and extreme keys, and its sums over all blocks."""
     made = (("SPACE", SPACES[space]),)
     dtype = np.dtype(values.dtype)
     blocks = blocks_at_once(dtype, name, MEASURE_THREADS, made)

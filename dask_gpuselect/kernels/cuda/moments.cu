@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
 
 // --- Rows -----------------------------------------------------------------------------------------
 
-// Add every element of a contiguous table to the digits of its row, of which `first_total` and
-// `first_square` are the first.
+// Add every element of a contiguous table to the digits of its row, from digits `first_total` and
+// `first_square` on.
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) sum_rows(
     const Word* rows, i64 n_rows, i64 n, u64* total, int first_total, int n_total, u64* square,
     int first_square, int n_square

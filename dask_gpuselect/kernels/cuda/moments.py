@@ -31,12 +31,12 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.moments import Moments
 
 N_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS
-N_SUMS = N_DIGITS + 3  # and how many elements are inf, -inf and NaN
+N_SUMS = N_DIGITS + 3  # digits, and the numbers of elements that are inf, -inf and NaN
 
 
 @advised
 def moments(values: Elements, near: NDArray[Any]) -> Moments:
-    """Sums of a chunk; see `reference.moments.moments`. Reads the chunk once."""
+    """Sum a chunk exactly; see `reference.moments.moments`. Reads the chunk once."""
     if values.size <= FEW:
         return cpu.moments(on_host(values), near)
     dtype = np.dtype(values.dtype)
@@ -49,13 +49,13 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
 
 
 def moments_of(sums: IntArray, size: int) -> Moments:
-    """The moments of so many elements from what a kernel has found: `N_SUMS` numbers."""
+    """Return the moments of `size` elements from the `N_SUMS` numbers of a kernel."""
     total, square, others = np.split(sums, [TOTAL_DIGITS, N_DIGITS])
     return cpu.moments_of(size, others, total[None], square[None])
 
 
 def moments_of_rows(rows: Array) -> Moments:
-    """Exact sums of each row of a table."""
+    """Sum each row of a table exactly."""
     n_rows, n = rows.shape
     dtype = np.dtype(rows.dtype)
     zero = np.zeros(n_rows, np.int64)

@@ -1,35 +1,35 @@
-// Quantiles of the one lane that an array is, by one launch: all blocks count a digit, wait for each other,
-// and look up what the digit of each rank is, digit by digit. To be started cooperatively, so that all
-// blocks run at the same time. Needs lanes.cuh and digits.cuh.
+// Quantiles of an array that is one lane, by one launch. All blocks count a digit, wait for each other,
+// and look up the digit of each rank; then comes the next digit. It is started cooperatively, so that
+// all blocks run at the same time. Needs lanes.cuh and digits.cuh.
 //
-// Defined before this text: ONLY_MOST, for how many ranks and answers the kernel is made.
+// Defined before this text: ONLY_MOST, the largest number of ranks and answers of this kernel.
 
 constexpr int ONLY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 
-// What is wanted, if no element is missing or as many as the host says: ascending and distinct ranks, and
-// for each answer which two of them are its neighbours.
+// The wanted ranks, ascending and distinct, if no element is missing; and for each answer the indices
+// of its lower and upper rank.
 struct OnlyWanted {
     i64 n;
     i64 ranks[ONLY_MOST];
-    double weights[ONLY_MOST];  // of the upper
+    double weights[ONLY_MOST];  // weights of the upper elements
     int lower[ONLY_MOST], upper[ONLY_MOST];
     int n_ranks, n_answers, mixes;
 };
 
-// What the blocks share: all zeros at first, and left so.
+// Counters that the blocks share; zero before and after.
 struct OnlyShared {
     Flags flags;
     u64 n_missing;
     u32 n_arrived, n_left;
 };
 
-// What the host reads, in its own memory.
+// Flags for the host, in its own memory.
 struct OnlyTold {
     Flags flags;
     u64 n_missing;
 };
 
-// Wait until all blocks have come here so many times.
+// Wait until all blocks have been here `times` times.
 __device__ __forceinline__ void meet(OnlyShared* shared, u32 times) {
     __threadfence();
     __syncthreads();
@@ -42,7 +42,8 @@ __device__ __forceinline__ void meet(OnlyShared* shared, u32 times) {
     __syncthreads();
 }
 
-// By all threads of a block: the digit of each rank, and its rank among the elements with that digit.
+// By all threads of a block: find the digit of each rank, and its rank among the elements with that
+// digit.
 __device__ __forceinline__ void look_up_together(
     const u64* totals, const Groups& groups, int n_ranks, u64* ranks, u64* prefixes, int bits
 ) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void look_up_together(
     __syncthreads();
 }
 
-// `totals` are zeros, and left so: BINS for each digit and rank.
+// `totals` has BINS counts for each digit and rank; it is zero before and after.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
     const Word* elements, const __grid_constant__ OnlyWanted wanted, u64* totals,
     OnlyShared* shared, OnlyTold* told, Answer* answers
@@ -129,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
         Key lower = (Key)prefixes[wanted.lower[a]], upper = (Key)prefixes[wanted.upper[a]];
         answers[a] = mixed(lower, upper, wanted.weights[a], wanted.mixes, &shared->flags);
     }
-    // The last block to leave tells the host, and leaves zeros.
+    // The last block to finish writes the flags for the host, and clears the counters.
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) is_last = atomicAdd(&shared->n_left, 1u) == gridDim.x - 1;

@@ -14,23 +14,24 @@ from dask_gpuselect.kernels.cuda.candidates import most_selected
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch_together
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
-# Bytes, once for each digit, up to which reading all elements so often is faster than a sample and
-# what follows from it: 2^25 float32, 2^23 float64.
+# Bytes read, over all digits, up to which this is faster than a sample and the steps after it:
+# arrays of 2^25 float32, or 2^23 float64.
 MOST_READ = 3 << 27
-MOST_DIGITS = 6  # of 8 bytes
-BYTES_EACH = 64  # of a thread: with fewer, some blocks have nothing to count
+MOST_DIGITS = 6  # digits of elements of 8 bytes
+BYTES_EACH = 64  # bytes for a thread: with fewer, some blocks would have no elements
 
 
 @advised
 def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
-    """The answers about all elements, ``(n_answers,)``, on the device; see
-    `reference.lanes.answer_only_lane`.
+    """Answer a question about all elements, ``(n_answers,)``, on the device.
+
+    See `reference.lanes.answer_only_lane`.
 
     Notes
     -----
-    Reads the array once for each digit: 3 times for 4 bytes, 6 for 8. None for large arrays, for
-    those with gaps, for more than 24 ranks, where elements are missing, and for integers beyond
-    2**53 that are to be mixed.
+    Reads the array once for each digit: 3 times for elements of 4 bytes, 6 for 8. None for large
+    arrays, arrays with gaps, more than 24 ranks, arrays with missing elements, and integers beyond
+    2**53 between which the answers interpolate.
     """
     dtype = np.dtype(values.dtype)
     is_dense = values.flags.c_contiguous or values.flags.f_contiguous
@@ -54,14 +55,14 @@ def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
         launch_together(dtype, "only_lane", threads, arguments, shared, **how)
         cupy.cuda.get_current_stream().synchronize()
     except BaseException:
-        _ROOMS.leave()  # it may be left in any state
+        _ROOMS.leave()  # after an error, its contents are undefined
         raise
     told = room.told
     return None if told["n_missing"] or told["too_wide"] else answers
 
 
 class _Room:
-    """Where blocks count, on a device, and where they tell the host, in its memory."""
+    """Device memory in which blocks count, and host memory in which they return flags."""
 
     def __init__(self) -> None:
         n_counts = MOST_DIGITS * (source.ONLY_MADE[-1] << source.DIGIT)
@@ -74,7 +75,7 @@ class _Room:
 
 
 class _Rooms(threading.local):
-    """A room of each thread on each device, made once: 2.4 MB."""
+    """One `_Room` for each thread and device, made once: 2.4 MB."""
 
     def __init__(self) -> None:
         self.by_device: dict[int, _Room] = {}
@@ -94,9 +95,9 @@ class _Rooms(threading.local):
 _ROOMS = _Rooms()
 
 
-@lru_cache  # for arrays of one size are asked the same again and again
+@lru_cache  # cached, because arrays of one size are asked repeatedly
 def _wanted(question: LaneOrder, n: int) -> tuple[Any, int] | None:
-    """What is wanted of n elements, and of how many ranks; None if these are too many."""
+    """Describe the wanted ranks of n elements, and return their number; None if too many."""
     n_answers = question.n_answers
     if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None

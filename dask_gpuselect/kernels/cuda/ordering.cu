@@ -1,10 +1,11 @@
-// Sorting: keys of elements and back, and elements dealt out between marks in one read and one write.
+// Sorting: conversion of elements to keys and back, and distribution of elements between marks in one
+// read and one write.
 //
-// Marks are keys that ascend, padded with the largest key to one less than a power of two. Class 2 * i
-// is behind mark i - 1 and before mark i, class 2 * i + 1 equals mark i. Behind all marks are two more:
-// the largest key, which missing elements have, has one of its own, the last.
+// Marks are ascending keys, padded with the largest key to one less than a power of two. Class 2 * i is
+// between mark i - 1 and mark i; class 2 * i + 1 equals mark i. Two classes follow all marks: the
+// second of them is for the largest key, which missing elements have.
 
-// The key that sorting has for an element: that of missing ones is the largest.
+// The key by which an element is sorted; missing ones have the largest.
 __device__ __forceinline__ Key sorted_key(Word word) {
 #if KIND == FLOATING
     if (is_missing(value_of(word))) return LARGEST;
@@ -12,7 +13,7 @@ __device__ __forceinline__ Key sorted_key(Word word) {
     return key_of(word);
 }
 
-// Keys of elements, maybe in their place.
+// Convert elements to keys; both may be in the same memory.
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS) keys_of_words(
     const Word* words, i64 n, Word* keys
 ) {
@@ -23,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS) keys_of_words(
     }
 }
 
-// Elements of keys, in their place.
+// Convert keys to elements in place.
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS) words_of_keys(Word* keys, i64 n) {
     i64 step = (i64)gridDim.x * DEAL_THREADS;
 #pragma unroll 4
@@ -37,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS) words_of_keys(Word* k
 constexpr u32 NO_CLASS = ~0u;
 
 __device__ __forceinline__ u32 class_of(Key key, const Key* marks, u32 room, u32 n_marks) {
-    u32 below = 0;  // marks
+    u32 below = 0;  // number of marks below the key
     for (u32 step = room / 2; step; step /= 2) {
         if (marks[below + step - 1] < key) below += step;
     }
@@ -45,8 +46,8 @@ __device__ __forceinline__ u32 class_of(Key key, const Key* marks, u32 room, u32
     return 2 * n_marks + (key == LARGEST);
 }
 
-// Count an element of each lane of a warp that has a class: its place among those of its block. Of
-// sorted data all lanes have one class, and adding one by one would take 32 times as long.
+// Count an element of each lane of a warp that has a class; return its place among those of its block.
+// In sorted data all lanes have one class, and adding one by one would take 32 times as long.
 __device__ __forceinline__ u32 counted(u32* counts, u32 its) {
     u32 lane = threadIdx.x % 32, first = __shfl_sync(ALL_LANES, its, 0);
     if (!__all_sync(ALL_LANES, its == first)) return its == NO_CLASS ? 0 : atomicAdd(counts + its, 1u);
@@ -55,7 +56,7 @@ __device__ __forceinline__ u32 counted(u32* counts, u32 its) {
     return __shfl_sync(ALL_LANES, before, 0) + lane;
 }
 
-// How many elements each class has; `taken` is as of `deal`.
+// Count the elements of each class; `taken` as for `deal`.
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS) deal_counts(
     const Word* chunk, i64 n, const i64* layout, const Key* marks, u32 room, u32 n_marks, u64* taken
 ) {
@@ -84,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS) deal_counts(
 constexpr int DEAL_TILE = DEAL_THREADS * DEAL_EACH;
 constexpr i64 NOWHERE = -(1ll << 62);
 
-// Where each class begins, by their counts. One warp.
+// Add up the counts of classes to find where each begins. One warp.
 __device__ __forceinline__ void add_up(const u32* counts, u32* starts, u32 n_classes) {
     u32 lane = threadIdx.x, before = 0;
     for (u32 first = 0; first < n_classes; first += 32) {
@@ -99,21 +100,22 @@ __device__ __forceinline__ void add_up(const u32* counts, u32* starts, u32 n_cla
     }
 }
 
-// The keys of the elements between marks, those of one class in any order: those of class 2 * i are
-// written from `rooms[2 * i]` to `rooms[2 * i + 1]`, places as numbers of keys from address 0. What
-// finds no room is counted and not written. Nor are other classes, each of which has one key.
+// Write the keys between marks, those of one class in any order. Keys of class 2 * i go to places
+// `rooms[2 * i]` to `rooms[2 * i + 1]`, counted in keys from address 0. Keys without room are counted,
+// but not written. Keys of the other classes are not written either: each such class has only one key.
 //
-// A block takes a tile at a time. It brings the tile in order in shared memory, reserves a run of the
+// A block takes a tile at a time. It sorts the tile by class in shared memory, reserves a run of the
 // output for each class, and writes runs: neighbouring threads write neighbouring keys.
 //
-// `taken` has zeros, one for each class, so far apart that blocks do not wait for other classes.
+// `taken` has a counter for each class, at first zero. They are so far apart that blocks do not wait
+// for other classes.
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
     const Word* chunk, i64 n, const i64* layout, const Key* marks, u32 room, u32 n_marks, u64* taken,
     const i64* rooms
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32 n_classes = 2 * n_marks + 2;
-    i64* shifts = (i64*)scratch;  // from places in the tile to places where keys are written
+    i64* shifts = (i64*)scratch;  // differences of places in the output and in the tile, by class
     Word* tile = (Word*)(shifts + n_classes);
     Key* own_marks = (Key*)(tile + DEAL_TILE);
     u32* counts = (u32*)(own_marks + room);
@@ -125,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
     for (i64 first = (i64)blockIdx.x * DEAL_TILE; first < n; first += (i64)gridDim.x * DEAL_TILE) {
         u32 n_here = (u32)min(n - first, (i64)DEAL_TILE);
         Word keys[DEAL_EACH];
-        u32 placed[DEAL_EACH];  // the class, and the place in it among those of the tile
+        u32 placed[DEAL_EACH];  // the class, and the place in it among the keys of the tile
 #pragma unroll
         for (int e = 0; e < DEAL_EACH; ++e) {
             u32 i = e * DEAL_THREADS + threadIdx.x;
@@ -164,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS, 2) deal(
             u32 i = e * DEAL_THREADS + threadIdx.x;
             if (i >= n_here) continue;
             i64 at = shifts[classes[i]] + i;
-            // By its address: nvcc leaves out a store through a null pointer and an offset.
+            // By its address: nvcc drops a store through a null pointer and an offset.
             if (at >= 0) *(Word*)(at * (i64)sizeof(Word)) = tile[i];
         }
     }

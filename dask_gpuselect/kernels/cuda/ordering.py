@@ -1,7 +1,7 @@
-"""What sorting does to a CuPy chunk: the host side of ``ordering.cu``.
+"""Sorting of a CuPy chunk: the host side of ``ordering.cu``.
 
 Keys are those of `radix.keys_of`, unsigned integers, which CuPy sorts by their digits. A chunk is
-not sorted before it is cut into pieces: its elements are dealt out to the pieces, in one read and
+not sorted before it is cut into pieces: its elements are distributed to the pieces in one read and
 one write.
 """
 
@@ -27,8 +27,8 @@ __all__ = ["counts_at", "dealt", "elements_of", "keys_of", "sort", "stable_order
 
 @advised
 def keys_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
-    """The keys of a chunk's elements in C order; see `radix.keys_of`."""
-    if dtype.kind not in "fi":  # which are their own keys
+    """Return the keys of a chunk's elements in C order; see `radix.keys_of`."""
+    if dtype.kind not in "fi":  # not done by the kernel
         return radix.keys_of(chunk, dtype)
     words = cupy.ascontiguousarray(chunk.astype(dtype, copy=False)).reshape(-1)
     keys = cupy.empty(words.size, f"u{dtype.itemsize}")
@@ -40,7 +40,7 @@ def keys_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
 
 @advised
 def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
-    """The elements of these keys, of `dtype`, in their place; zeros are positive."""
+    """Return the elements of `dtype` that have these keys, in their memory; zeros are positive."""
     if dtype.kind not in "fi":
         return radix.elements_of(keys, dtype)
     if keys.size:
@@ -58,10 +58,11 @@ def dealt(
     known: tuple[IntArray, IntArray],
     ends: IntArray | None = None,
 ) -> Dealt:
-    """Keys in the order in which they are cut into pieces; see `reference.ordering.dealt`.
+    """Order keys so that they can be cut into pieces; see `reference.ordering.dealt`.
 
-    Those between two marks are in no order. Scratch: none beside the keys; two copies if other
-    arrays go along, or if there are more marks than `source.MOST_MARKS`: then the chunk is sorted.
+    Keys between two marks are in no order. Scratch: none besides the keys. With other arrays to
+    sort along, or more marks than `source.MOST_MARKS`, the chunk is sorted instead, which takes two
+    copies.
     """
     wanted = radix.keys_of(marks, dtype)
     distinct, first = np.unique(wanted, return_index=True)
@@ -70,8 +71,8 @@ def dealt(
         return reference.dealt(keys, marks, dtype, has_order=has_order, known=known)
     n = int(values.size)
     pieces = KeyBuffers.of(np.array([0, n]) if ends is None else ends, f"u{dtype.itemsize}")
-    # What was counted before says where each class has room. If it is wrong, what finds none is
-    # counted and not written.
+    # Earlier counts tell how much room each class has. If they are wrong, keys without room are
+    # counted but not written.
     inner = np.stack([side[first] for side in known], axis=1).ravel()
     rooms = pieces.rooms(np.append(0, inner[1::2]), np.append(inner[::2], n))
     counts = _classes(values, distinct, rooms)
@@ -91,8 +92,9 @@ class KeyBuffers(NamedTuple):
     Parameters
     ----------
     ends : ndarray of int64
-        Where pieces begin among all keys, and where the last one ends.
+        Where the pieces begin among all keys, and where the last one ends.
     arrays : list of cupy.ndarray
+        The pieces.
     """
 
     ends: IntArray
@@ -103,7 +105,10 @@ class KeyBuffers(NamedTuple):
         return cls(ends, [cupy.empty(size, key) for size in np.diff(ends).tolist()])
 
     def rooms(self, starts: IntArray, stops: IntArray) -> IntArray:
-        """Where the kernel writes from some places among all keys to others, each in one piece."""
+        """Return where the kernel writes runs of keys, each of which lies in one piece.
+
+        `starts` and `stops` are places among all keys.
+        """
         piece = self._piece_of(starts)
         first, last = self.ends[piece], self.ends[piece + 1]
         itemsize = self.arrays[0].itemsize
@@ -112,7 +117,7 @@ class KeyBuffers(NamedTuple):
         return np.asarray((rooms + (bases - first)[:, None]).ravel(), np.int64)
 
     def fill(self, start: int, stop: int, key: Any) -> None:
-        """Make all keys from one place to another the same."""
+        """Set all keys from one place to another to the same key."""
         while start < stop:
             piece = int(self._piece_of(start))
             first, last = self.ends[piece : piece + 2].tolist()
@@ -120,14 +125,16 @@ class KeyBuffers(NamedTuple):
             start = last
 
     def _piece_of(self, places: Any) -> Any:
-        """The piece that has a place, the last one for those behind all."""
+        """Return the piece of each place, the last piece for places behind all."""
         found = self.ends.searchsorted(places, side="right") - 1
         return np.clip(found, 0, len(self.arrays) - 1)
 
 
 def counts_at(values: Array, marks: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """How many elements, in any order, are below, and up to, each of some marks: at most
-    `source.MOST_MARKS`, ascending and distinct. One read."""
+    """Count the elements, in any order, below and up to each of some marks, in one read.
+
+    The marks are at most `source.MOST_MARKS`, ascending and distinct.
+    """
     keys = radix.keys_of(marks, np.dtype(values.dtype))
     counts = _classes(values, keys)
     stops = np.cumsum(counts)
@@ -135,12 +142,14 @@ def counts_at(values: Array, marks: NDArray[Any]) -> tuple[IntArray, IntArray]:
 
 
 def _classes(values: Array, marks: NDArray[Any], rooms: IntArray | None = None) -> IntArray:
-    """How many elements, or keys, each class has that marks make. If there are rooms, the keys of
-    those between marks are written there."""
+    """Count the elements, or keys, of each class that the marks make.
+
+    If rooms are given, the keys between marks are written there.
+    """
     if not values.size:
         return np.zeros(2 * len(marks) + 2, np.int64)
     dtype = np.dtype(values.dtype)
-    room = 1 << len(marks).bit_length()  # more than there are marks
+    room = 1 << len(marks).bit_length()  # more than the number of marks, a power of two
     n_rooms = 0 if rooms is None else len(rooms)
     layout = _sheet(np.dtype(f"u{source.key_size(dtype)}"), room, n_rooms)
     sheet = np.zeros((), layout)
@@ -164,5 +173,5 @@ def _classes(values: Array, marks: NDArray[Any], rooms: IntArray | None = None) 
 
 @lru_cache
 def _sheet(key: np.dtype[Any], room: int, n_rooms: int) -> np.dtype[Any]:
-    """What the kernels are told."""
+    """Return the dtype of the record that the kernels read."""
     return np.dtype([("marks", key, (room,)), ("rooms", "i8", (n_rooms,))], align=True)

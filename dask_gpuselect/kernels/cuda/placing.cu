@@ -1,4 +1,4 @@
-// A record that comes as an argument, written to memory, and zeros behind it.
+// Write a record that is passed as an argument to memory, followed by zeros.
 
 struct Passed {
     unsigned char bytes[PASSED];

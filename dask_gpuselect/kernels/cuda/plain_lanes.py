@@ -1,5 +1,4 @@
-"""Quantiles of many lanes without companions, each read one time. The host side of
-``lanes.cu``."""
+"""Quantiles of many lanes without companions, each read one time. The host side of ``lanes.cu``."""
 
 from __future__ import annotations
 
@@ -51,19 +50,20 @@ __all__ = [
 def answer_lanes(
     chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Array:
-    """The answers for every lane, on the chunks' device; see `reference.lanes.answer_lanes`.
+    """Answer a question for every lane, on the device; see `reference.lanes.answer_lanes`.
 
     Notes
     -----
     Reads device memory once, whatever the layout. Lanes too long for shared memory (with that of
     compute capability 9.0, more than 57,344 elements, or 28,672 of 8 bytes; side by side, 12,000
-    and 6,000) are read two to four times as a rule, for every six answers; at most once for each
-    byte of an element, and once more.
-    Scratch: none, but for copies of chunks: if `axes` are not next to each other, if steps along
-    the axes before, among or behind them are uneven, or if there are more than 64 chunks.
+    and 6,000) are usually read two to four times for every six answers, and never more often than
+    once for each byte of an element, and once more.
 
-    The reference answers for empty chunks, for integers beyond 2**53 that are to be mixed, and for
-    lanes of 2**31 elements and more.
+    Scratch: none, except copies of chunks: if `axes` are not next to each other, if steps along the
+    axes before, among or behind them are uneven, or if there are more than 64 chunks.
+
+    The reference answers for empty chunks, for integers beyond 2**53 between which the answers
+    interpolate, and for lanes of 2**31 elements and more.
     """
     if sum(chunk.size for chunk in chunks):
         own = [chunk.astype(dtype, copy=False) for chunk in chunks]
@@ -83,8 +83,10 @@ ALONE = 1 << 18
 def _answers_of_few(
     chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
 ) -> Array | None:
-    """The answers for few long lanes of one chunk, each of which is all there is for a while; None
-    if they are not such, or one of them cannot be answered so."""
+    """Answer a question for few long lanes of one chunk, lane by lane, each with the whole device.
+
+    None if the lanes are not few and long, or if one of them cannot be answered this way.
+    """
     chunk, *others = chunks
     n = math.prod(chunk.shape[axis] for axis in axes)
     n_lanes = chunk.size // max(n, 1)
@@ -101,7 +103,7 @@ def _answers_of_few(
 
 
 def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder) -> Array | None:
-    """The answers for chunks that are not all empty; None if the kernels cannot give them."""
+    """Answer a question for chunks that are not all empty; None if the kernels cannot."""
     parts = parts_in_three(chunks, axes)
     dtype = np.dtype(chunks[0].dtype)
     n = sum(part.shape[1] for part in parts)
@@ -117,7 +119,7 @@ def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
 
 
 def _is_told(question: LaneOrder, flags: Array) -> bool:
-    """Whether the answers are right, with warnings of lanes that have none."""
+    """Return whether the answers are right, and warn of lanes that have none."""
     all_missing, too_wide = flags.get().tolist()
     if not too_wide:
         question.tell_missing(is_empty=False, is_all_missing=bool(all_missing))
@@ -132,13 +134,14 @@ def answer_group_lanes(
     question: LaneOrder,
     places: Callable[[], Sequence[IntArray]],
 ) -> Array | None:
-    """The answers for every group of every lane, on the chunks' device; see
-    `reference.lanes.answer_group_lanes`.
+    """Answer a question for every group of every lane, on the device.
+
+    See `reference.lanes.answer_group_lanes`.
 
     Notes
     -----
-    A launch for all groups that have about as many elements. None where `answer_lanes` would not
-    read lanes once, and for integers beyond 2**53 that are to be mixed.
+    One launch for all groups of about the same size. None where `answer_lanes` would not read lanes
+    once, and for integers beyond 2**53 between which the answers interpolate.
     """
     if not sum(chunk.size for chunk in chunks):
         return None
@@ -186,8 +189,10 @@ def answer_group_lanes(
 def _for_kernels(
     dtype: np.dtype[Any], sizes: IntArray, *, side_by_side: bool
 ) -> list[tuple[source.LaneKernel, IntArray]] | None:
-    """The kernels for lanes of some sizes, and which of them each is for; None if some are too long
-    for shared memory."""
+    """Choose kernels for lanes of some sizes, with the lanes that each is for.
+
+    None if some are too long for shared memory.
+    """
     shared = most_shared(cupy.cuda.Device().id)
     found: dict[source.LaneKernel, list[int]] = {}
     for size in np.unique(sizes[sizes > 0]).tolist():
@@ -202,8 +207,10 @@ def _for_kernels(
 
 @advised
 def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
-    """What is beyond the bounds of every lane; see `reference.lanes.lane_ends`. By CuPy: many
-    reads."""
+    """Collect the elements beyond the bounds of every lane; see `reference.lanes.lane_ends`.
+
+    It uses CuPy's functions, and reads the lanes many times.
+    """
     return reference.lane_ends(parts, bounds, most, as_float64, moments_of_rows)
 
 
@@ -218,8 +225,10 @@ def _start(
     flags: Array,
     question: LaneOrder,
 ) -> None:
-    """Start the kernel for lanes of this length and layout; the one for long lanes several times,
-    if there are many answers."""
+    """Start the kernel for lanes of this length and layout.
+
+    The one for long lanes is started several times if there are many answers.
+    """
     side_by_side = bool(stack["n_inner"] > 1)
     shared = most_shared(cupy.cuda.Device().id)
     has_long = question.n_answers <= source.MOST_ANSWERS and side_by_side

@@ -1,14 +1,14 @@
-// What the rows of a chunk say about one linear fit, in one read; see `concentration.RowTally`.
+// Sums over the rows of a chunk for one linear fit, in one read; see `concentration.RowTally`.
 //
-// Defined before this text: PARAMETERS, those of the fit, and INTERCEPT, whether the first is one. A
-// thread takes a row at a time, and has its sums of products in registers.
+// Defined before this text: PARAMETERS, the number of parameters, and INTERCEPT, 1 if the first is an
+// intercept. A thread takes one row at a time, and has its sums of products in registers.
 
 constexpr int COLUMNS = PARAMETERS - INTERCEPT;
 constexpr int PRODUCTS = PARAMETERS * (PARAMETERS + 1) / 2;
-constexpr int SUMS = PRODUCTS + PARAMETERS + 1;  // and moments, and squares
-constexpr int ROW = 1 + PARAMETERS;              // residual and design of a gathered row
+constexpr int SUMS = PRODUCTS + PARAMETERS + 1;  // products, moments, and the sum of squares
+constexpr int ROW = 1 + PARAMETERS;  // residual and design of a gathered row
 
-// What a fit is, as the host packs it.
+// The numbers of a fit, as the host packs them.
 struct Numbers {
     const double* at;
     __device__ double centre(int k) const { return at[k]; }
@@ -19,7 +19,8 @@ struct Numbers {
     __device__ double end(int i) const { return at[2 * COLUMNS + 2 + PARAMETERS + i]; }
 };
 
-// The design of a row and its residual, every operation rounded by itself as in the reference.
+// Compute the design of a row and its residual; every operation is rounded by itself, as in the
+// reference.
 __device__ __forceinline__ double residual_of(
     const Word* row, double y, const Numbers& fit, double (&z)[PARAMETERS]) {
     z[0] = 1;
@@ -35,7 +36,7 @@ __device__ __forceinline__ double residual_of(
     return residual;
 }
 
-// Hand each term of the sums of a row, weighted alike, to a function of its place and value.
+// Call a function with the place and the factors of each term of the sums of a row.
 template <class Take>
 __device__ __forceinline__ void each_term(
     const double (&z)[PARAMETERS], double residual, Take take) {
@@ -63,8 +64,8 @@ __device__ __forceinline__ void add_of_block(double value, double* out) {
     __syncthreads();
 }
 
-// Counts: below all ends, at each, and between them. Sums: at each end, added to; and of those below
-// all ends, for each block.
+// Counts are of the rows below all ends, at each end, and between them. Sums at each end are added to;
+// sums below all ends are written for each block.
 extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
 rows_tally(const Word* x, const double* y, i64 n, const double* numbers, int n_ends, int with_sums,
            i64 most, u64* counts, double* at_ends, double* of_blocks, i64* places, double* rows) {
@@ -105,7 +106,7 @@ rows_tally(const Word* x, const double* y, i64 n, const double* numbers, int n_e
     for (int at = 0; with_sums && at < SUMS; ++at) {
         double value = 0;
 #pragma unroll
-        for (int k = 0; k < SUMS; ++k)  // registers have no addresses
+        for (int k = 0; k < SUMS; ++k)  // registers cannot be indexed
             if (k == at) value = sums[k];
         add_of_block(value, own + 1 + at);
     }

@@ -1,4 +1,4 @@
-"""What the rows of CuPy chunks say about linear fits: the host side of ``residuals.cu``."""
+"""Sums over the rows of CuPy chunks for linear fits: the host side of ``residuals.cu``."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def row_tallies(
     *,
     with_sums: bool,
 ) -> list[RowTally]:
-    """What the rows of a chunk say about some fits; see `residuals.row_tallies`.
+    """Tally the rows of a chunk for some fits; see `residuals.row_tallies`.
 
-    Reads the chunk once for each fit of up to `MOST_PARAMETERS`. Scratch: what is gathered; a copy
-    of rows that do not lie one behind the other, and of a y that is not float64.
+    Reads the chunk once for each fit of up to `MOST_PARAMETERS` parameters. Scratch: the gathered
+    rows, and copies of rows that are not contiguous and of a y that is not float64.
     """
     if thetas.shape[1] > MOST_PARAMETERS or x.size == 0:
         return residuals.row_tallies(x, y, design, thetas, ends, most, with_sums=with_sums)
     x, y = cupy.ascontiguousarray(x), cupy.ascontiguousarray(as_float64(cupy.asarray(y)))
     about = list(zip(thetas, ends, most, strict=True))
-    # All are begun before the host waits for the first one.
+    # All fits are started before the host waits for the first one.
     begun = [_begun(x, y, design, *each, with_sums=with_sums) for each in about]
     p = thetas.shape[1]
     return [_row_tally(*each, len(own), p) for each, (_, own, _) in zip(begun, about, strict=True)]
@@ -55,7 +55,7 @@ def _begun(
     *,
     with_sums: bool,
 ) -> tuple[Array, Array, Array]:
-    """Counts and sums of a fit, and the places of the rows that are gathered, and these."""
+    """Start the kernel for a fit; return its counts and sums, places of gathered rows, and rows."""
     dtype, n_ends, p = np.dtype(x.dtype), len(ends), len(theta)
     defined = (("PARAMETERS", p), ("INTERCEPT", int(design.has_intercept)))
     n_sums, most = row_sums(p), min(most, len(x))
@@ -83,13 +83,13 @@ def _row_tally(found: Array, places: Array, rows: Array, n_ends: int, p: int) ->
     groups = np.vstack([below[1:], sums[: n_ends * n_sums].reshape(n_ends, n_sums)])
     n_between = int(counted[-1])
     n_held = min(n_between, most)
-    # In the order of the data: sums of them are the same each time.
+    # In the order of the data, so that sums of them are reproducible.
     held = rows[cupy.argsort(places[:n_held])]
     return RowTally(n, *_unpacked(groups, p), held, n_between <= most)
 
 
 def _unpacked(groups: FloatArray, p: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Products, moments and squares of each group."""
+    """Unpack products, moments and squares of each group."""
     gram = np.zeros((len(groups), p, p))
     row, column = np.tril_indices(p)
     gram[:, row, column] = gram[:, column, row] = groups[:, : len(row)]

@@ -1,7 +1,7 @@
-// A sample, and the brackets that it lets expect.
+// A sample, and the brackets that follow from it.
 
-// The elements at `size` places. Those that a mask keeps are drawn as far as there is room, in any
-// order: what finds none is of blocks that lie anywhere, so the sample is fair.
+// Draw the elements at `size` hashed places. With a mask, unmasked elements are drawn in any order
+// while there is room. Elements without room are from random blocks, so that the sample is fair.
 extern "C" __global__ void sample(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, i64 size, i64 room, Value* drawn,
     u64* has_missing, u64* n_drawn
@@ -45,7 +45,7 @@ struct CountKept {
     __device__ __forceinline__ void pause() {}
 };
 
-// How many elements of a contiguous mask are not zero.
+// Count the nonzero elements of a contiguous mask.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) kept_number(
     const Word* mask, i64 n, u64* total
 ) {
@@ -57,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) kept_number(
     if (threadIdx.x % 32 == 0 && mine.number) atomicAdd(total, mine.number);
 }
 
-// The ends of brackets from their keys, so that the tally follows without the host. `spans` is where the
-// first of them belongs. One warp.
+// Convert keys to the ends of brackets, so that the tally follows without the host. `spans` points to
+// the first end. One warp.
 extern "C" __global__ void guess(const u64* keys, int n_ends, Value* spans) {
     int e = threadIdx.x;
     if (e < n_ends) spans[e] = value_of(word_of((Key)keys[e]));
@@ -66,10 +66,10 @@ extern "C" __global__ void guess(const u64* keys, int n_ends, Value* spans) {
 
 // --- The brackets of a box --------------------------------------------------------------------------
 
-// One element of the sample in so many, as a power of two, may be summed by itself.
+// At most one element of the sample in 2^FEW_ALONE may be summed by itself.
 constexpr int FEW_ALONE = 10;
 
-// How many elements of an ascending sample are below a fence, or up to it.
+// Count the elements of an ascending sample below a fence, or up to it.
 __device__ __forceinline__ i64 number_below(const Value* drawn, i64 size, double fence, bool or_at) {
     i64 first = 0, last = size;
     while (first < last) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ i64 number_below(const Value* drawn, i64 size, double
     return first;
 }
 
-// Whether more than `most` elements from one place to another are tied, or nearly so many.
+// Whether more than about `most` elements between two places are tied; half as many may already count.
 __device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last, i64 most) {
     i64 step = (most + 1) / 2;
     bool found = false;
@@ -90,8 +90,8 @@ __device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last
     return found;
 }
 
-// At which power of two elements are cut that are summed, by the ends of the brackets: see `cut_for`.
-// False if too many of the sample are smaller than the pieces hold.
+// Choose the power of two at which elements are cut to be summed, from the ends of the brackets: see
+// `cut_for`. False if too many elements of the sample are smaller than the pieces can represent.
 __device__ __forceinline__ bool find_top(
     const Value* drawn, i64 size, const Value* ends, int n_ends, int* top
 ) {
@@ -117,9 +117,9 @@ __device__ __forceinline__ bool find_top(
 #endif
 }
 
-// The ends of a box's brackets from a sorted sample, and how to cut elements that are summed: see
-// `BoxGuess`. In vain if the sample is not of the usual kind. `bounds` are those of spans, of which the
-// first and the last are open. One warp.
+// Find the ends of a box's brackets in a sorted sample, and choose how to cut elements that are summed:
+// see `BoxGuess`. Sets `is_in_vain` if the sample is not of the usual kind. `bounds` are those of
+// spans, the first and the last of which are open. One warp.
 extern "C" __global__ void guess_box(
     const Value* drawn, i64 size, const i64* places, i64 most_beyond, i64 most_tied, double whis,
     Value* bounds, int* top, u64* is_in_vain
@@ -127,7 +127,7 @@ extern "C" __global__ void guess_box(
     constexpr int N_QUARTILES = 3, N_ENDS = 2 * N_QUARTILES + 2;
     double low = as_double(drawn[places[0]]), low_most = as_double(drawn[places[1]]);
     double high_least = as_double(drawn[places[4]]), high = as_double(drawn[places[5]]);
-    // The box is at least so wide, and so the fences are at least so far from it.
+    // The box has at least this width, so that the fences are at least this far from it.
     double width = high_least > low_most ? whis * (high_least - low_most) : 0.0;
     i64 first = number_below(drawn, size, low_most - width, false);
     i64 last = number_below(drawn, size, high_least + width, true) - 1;

@@ -1,10 +1,10 @@
-"""A sample of an array, and all that follows from it without waiting: for arrays in memory."""
+"""Samples of arrays in memory, and all steps that follow from one without waiting for the host."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import (
+    FEW_PLACES,
     SELECTION,
     DeviceCandidates,
     most_selected,
@@ -49,6 +50,7 @@ from dask_gpuselect.kernels.cuda.spans import (
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
+from dask_gpuselect.maths.finish import is_held, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
@@ -64,38 +66,49 @@ __all__ = [
     "whole",
 ]
 
-# As many for each bracket. With 2, 4, 8 and 16 the median of 2^30 float32 took 1.55, 1.52, 1.53 and
-# 1.59 reads.
+# Largest size of a sample, in multiples of the requested one for each bracket. With 2, 4, 8 and 16
+# the median of 2^30 float32 took 1.55, 1.52, 1.53 and 1.59 reads.
 SAMPLE_TIMES = 4
+
+
+# Brackets from which on the sample is as large as their number asks for, and their candidates are
+# narrowed by a sample of their own; and how many candidates are worth that.
+MANY = 12
+WORTH_NARROWING = 1 << 22
 
 
 @advised
 def sample(values: Elements, size: int) -> NDArray[Any]:
-    """Valid elements at `size` hashed places, on the host; see `reference.sampling.sample`."""
+    """Draw valid elements at `size` hashed places, on the host; see `reference.sampling.sample`."""
     drawn: NDArray[Any] = drawn_from(values, size).get()
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-# Bytes, once for each digit, up to which selecting among all elements is faster than a sample and
-# what follows from it, with twice as many kernels: 2^25 float32, 2^23 float64.
+# Bytes read, over all digits, up to which selecting among all elements is faster than a sample and
+# the steps after it, which are twice as many kernels: arrays of 2^25 float32, or 2^23 float64.
 WHOLE_READS = 3 << 27
 
 
 def is_best_whole(values: Array) -> bool:
-    """Whether all elements had best be candidates."""
+    """Return whether all elements are best taken as candidates."""
     return bool(len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
 
 
 def is_best_counted(values: Array) -> bool:
-    """No: the median of 2^29 uint16 takes 1.0 ms by a sample and one read on an H200, and 2.1 by
-    counts, which take two reads; of uint8 both take as long."""
+    """Return False: sampling is faster than counting.
+
+    The median of 2^29 uint16 takes 1.0 ms by a sample and one read on an H200, and 2.1 by counts,
+    which take two reads; for uint8 both take as long.
+    """
     return False
 
 
 @advised
 def whole(values: Elements, ranks: RanksOf) -> Tally:
-    """The tally of a bracket of everything, with the elements of some ranks selected already; see
-    `reference.sampling.whole`. Reads the array once for each digit."""
+    """Tally a bracket of everything, with the elements of some ranks already selected.
+
+    See `reference.sampling.whole`. Reads the array once for each digit.
+    """
     no_ends = np.empty(0, selection_dtype(values.dtype))
     everything = Brackets(no_ends, np.ones(1, np.bool_))
     wanted = np.unique(ranks(values.size))
@@ -111,20 +124,21 @@ def whole(values: Elements, ranks: RanksOf) -> Tally:
 
 
 def _is_dense(values: Elements) -> bool:
-    """Whether all elements of one array take part, and lie side by side."""
+    """Return whether the elements are one unmasked array without gaps."""
     is_one = not isinstance(values, Accompanied | Several)
     return is_one and bool(values.flags.c_contiguous or values.flags.f_contiguous)
 
 
 @advised
 def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
-    """Brackets by a sample of at least `size`, and the tally there with the candidates left on the
-    device; see `reference.sampling.pilot`.
+    """Find brackets by a sample of at least `size`, and tally the array there, on the device.
+
+    See `reference.sampling.pilot`.
 
     Notes
     -----
-    Reads the chunk once. Scratch on the device: the sample, at most `SAMPLE_TIMES` times `size` for
-    each bracket, three times; and the candidates.
+    Reads the chunk once. Scratch on the device: the candidates, and three times the sample, which
+    has at most `SAMPLE_TIMES` times `size` elements for each bracket.
     """
     n = n_kept(values)
     n_brackets = len(ranks(n)[0])
@@ -133,6 +147,16 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     found = _pilot_on_device(values, n, size, ranks)
     if found:
         return found
+    if n_brackets > MANY:
+        size = max(size, _sample_for(n_brackets, n))
+    brackets, tally = _guessed(values, n, size, ranks)
+    if tally is not None and n_brackets > MANY:
+        tally = replace(tally, candidates=ManyCandidates(tally.candidates.elements))
+    return brackets, tally
+
+
+def _guessed(values: Elements, n: int, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
+    """Guess brackets of n elements by a sorted sample, and count there."""
     ordered = _sorted(drawn_from(values, _tries(values, n, size)))
     brackets, share = guess_brackets(
         lambda at: ordered.take(cupy.asarray(at)).get(), ordered.size, *ranks(ordered.size)
@@ -140,16 +164,49 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     return brackets, tally_in_place(values, brackets, pilot_room(share, n))
 
 
+def _sample_for(n_brackets: int, n: int) -> int:
+    """Choose how many of n elements to sample for many brackets.
+
+    Sorting a sampled element takes about four times as long as writing a candidate and reading it
+    twice. Each bracket holds ``3.5 / sqrt(size)`` of all elements, on average over all quantiles.
+    """
+    return min(int((n_brackets * n / 2) ** (2 / 3)), n // 4)
+
+
+@dataclass(frozen=True)
+class ManyCandidates(DeviceCandidates):
+    """Candidates on a device among which many places are wanted."""
+
+    def elements_at(self, places: IntArray) -> NDArray[Any]:
+        """The elements at the places, among the few that a sample of the candidates leaves.
+
+        Reads the candidates once. Scratch: the sample, three times, and those few.
+        """
+        wanted = np.unique(places)
+        n = len(self)
+        if wanted.size <= FEW_PLACES or n < WORTH_NARROWING:
+            return super().elements_at(places)
+
+        def ranks(size: int) -> tuple[IntArray, IntArray]:
+            there = (wanted * (size / n)).astype(np.int64)
+            return there, there
+
+        brackets, tally = _guessed(self.elements, n, _sample_for(wanted.size, n), ranks)
+        if tally is None or not is_held(brackets, tally, wanted).all():
+            return super().elements_at(places)
+        return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
+
+
 def _pilot_on_device(
     values: Elements, n: int, size: int, ranks: RanksOf
 ) -> tuple[Brackets, Tally | None] | None:
-    """What `pilot` answers of n elements that take part, with all kernels started at once: brackets
-    by the sample, the tally there, and the elements of the wanted ranks, which the tally's counts
-    are to prove. Between them the device would wait 0.4 ms for the host.
+    """Run a `pilot` for n unmasked elements by kernels that are all started without waiting.
+
+    They find brackets by the sample, the tally there, and the elements of the wanted ranks, which
+    the tally's counts must then prove. With the host in between, the device would wait 0.4 ms.
 
     None for more than `most_selected` ends or ranks, for brackets that overlap, if the sample has
-    missing elements or is too small, or if so many are tied that there are more candidates than
-    expected.
+    missing elements or is too small, or if ties make more candidates than expected.
     """
     dtype = selection_dtype(np.dtype(values.dtype))
     plan = _plan(ranks, n, size, dtype) if size else None
@@ -182,7 +239,7 @@ def _pilot_on_device(
 
 
 def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally]:
-    """The brackets with distinct ends, and without the cells of nothing between equal ones."""
+    """Remove equal ends of brackets, and the empty cells between them."""
     is_new = brackets.ends[1:] != brackets.ends[:-1]
     if is_new.all():
         return brackets, tally
@@ -193,18 +250,18 @@ def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally
 
 
 class PreparedPilot(NamedTuple):
-    """Of a pilot: all that does not depend on the elements."""
+    """The part of a pilot that does not depend on the elements."""
 
     spans: list[Span]
     layout: Layout
     sheet: Any
-    is_end: NDArray[np.bool_]  # whether each bracket has a low and a high end
+    is_end: NDArray[np.bool_]  # flags of the low and the high end of each bracket that exist
     wanted: NDArray[np.bool_]
     share: float
     n_ranks: int
 
 
-@lru_cache  # for arrays of one size are asked the same again and again, and this takes 0.1 ms
+@lru_cache  # cached, as arrays of one size are asked repeatedly; it takes 0.1 ms
 def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPilot | None:
     lo, hi = pilot_bracket(*ranks(size), size)
     wanted_ranks = np.unique(ranks(n))
@@ -228,10 +285,10 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPi
 
 @advised
 def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
-    """A sorted sample on the device, larger for a larger array, with NaN behind it; see
-    `reference.sampling`.
+    """Draw a sorted sample on the device, larger for a larger array, with NaN last.
 
-    Scratch: the sample, at most `SAMPLE_TIMES` times `size`, three times.
+    See `reference.sampling`. Scratch: three times the sample, which has at most `SAMPLE_TIMES`
+    times `size` elements.
     """
     size = min(max(size, values.size >> 8), SAMPLE_TIMES * size, values.size)
     drawn = drawn_from(values, size)
@@ -247,12 +304,11 @@ def guess_and_sums(
     most: int,
     ranks: Callable[[int], IntArray],
 ) -> tuple[Brackets, Tally | None, Moments] | None:
-    """Brackets by a sorted sample, and `tally_and_sums` there, all kernels started at once; see
-    `reference.sampling.guess_and_sums`.
+    """Find brackets by a sorted sample, tally the array there and sum it, without the host.
 
-    None if the sample has missing elements, infinities or many that are tied, or if much of it is
-    beyond a fence: then nothing was read. On an H100 the device waited 0.9 ms for the host's guess,
-    of 5.5 ms that a box of 2^30 float32 took.
+    See `reference.sampling.guess_and_sums`. None if the sample has missing elements, infinities or
+    many ties, or if much of it is beyond a fence: then the array was not read. On an H100 the
+    device waited 0.9 ms for a guess on the host, out of 5.5 ms for a box of 2^30 float32.
     """
     dtype = np.dtype(values.dtype)
     n = n_kept(values)
@@ -284,7 +340,7 @@ def guess_and_sums(
 
 @lru_cache
 def _sheet_of_box(guess: BoxGuess, dtype: np.dtype[Any]) -> tuple[Layout, list[Span], Any]:
-    """A sheet for the spans of `BoxGuess`, whose ends a device finds."""
+    """Make a sheet for the spans of a `BoxGuess`, whose ends the device finds."""
     n_ends = len(guess.places) + 2
     spans = [(max(2 * end - 1, 0), 2 * end + 1) for end in range(0, n_ends + 1, 2)]
     spans[-1] = spans[-1][0], 2 * n_ends
@@ -295,7 +351,7 @@ def _sheet_of_box(guess: BoxGuess, dtype: np.dtype[Any]) -> tuple[Layout, list[S
 
 
 def _sorted(drawn: Array) -> Array:
-    """Those that are not missing, ascending."""
+    """Sort a sample, and drop NaN."""
     drawn.sort()
     if drawn.dtype.kind != "f":
         return drawn
@@ -303,7 +359,7 @@ def _sorted(drawn: Array) -> Array:
 
 
 def drawn_from(values: Elements, size: int) -> Array:
-    """The elements at `size` hashed places that take part, NaN among them."""
+    """Draw the unmasked elements at `size` hashed places, NaN included."""
     drawn = cupy.empty(size, selection_dtype(values.dtype))
     told = cupy.zeros(2, np.uint64)
     if size:
@@ -312,11 +368,11 @@ def drawn_from(values: Elements, size: int) -> Array:
 
 
 def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_drawn: Any) -> None:
-    """Start the kernel, which looks at `size` hashed places and draws what takes part, as far as
-    there is room. It tells whether NaN are among them, and of a masked array how many there are.
+    """Start the kernel that draws unmasked elements at `size` hashed places while there is room.
 
-    Of several arrays each has its share of the places. What a mask keeps of it follows what those
-    before it have drawn."""
+    It writes whether some are NaN, and for a masked array how many were drawn. Several arrays share
+    the places in proportion to their sizes; the elements of each follow those of the one before.
+    """
     more = masked(values)
     first = n_before = 0
     for part in parts_of(values):
@@ -333,7 +389,7 @@ def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_
 
 
 def _tries(values: Elements, n: int, size: int) -> int:
-    """At how many places to look for `size` of n elements that take part: nearly always enough."""
+    """Return how many places to read for `size` of n unmasked elements; nearly always enough."""
     if n == values.size:
         return size
     enough = (size + 6 * math.isqrt(size) + 64) * values.size // max(n, 1)

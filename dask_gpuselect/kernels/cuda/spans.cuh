@@ -7,6 +7,7 @@
 // cell take longer: each of their elements is counted in its cell, or at its end.
 
 constexpr int PER_THREAD = sizeof(Word) == 8 ? 8 : 16;
+constexpr u32 TABLE_SIZE = 1u << TABLE_BITS;
 // Staged elements a thread: a warp waits for more than 16 (8 bytes: 8), for each time it empties the
 // stage it waits for memory.
 constexpr int STAGE = PER_THREAD + (sizeof(Value) == 8 ? 8 : 16);
@@ -107,7 +108,11 @@ struct Tally {
             add_to(&totals[s], below[s]);
             if (SPANS_ARE != ANY && s < n_spans) add_segments(s, in_segments);
         }
-        if (SPANS_ARE != ANY) return;
+        if (SPANS_ARE == ANY) add_all_segments(in_segments);
+    }
+
+    // What the block has counted in every segment.
+    __device__ __forceinline__ void add_all_segments(u64* in_segments) {
         __syncthreads();
         for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
             if (segments[i]) atomicAdd(&in_segments[i], (u64)segments[i]);
@@ -235,5 +240,132 @@ struct Tally {
             at += __popc(holders);
         }
         __syncwarp();
+    }
+};
+
+// --- Many ends ------------------------------------------------------------------------------------
+
+// The same of so many ends that comparing with each span would take longer than finding the cell of
+// each element: a table of `TABLE_SIZE` even steps from the first end to the last tells between which
+// ends an element is, and a search among the few of its step finds the cell. One span of everything.
+struct Placed : Tally {
+#if KIND == FLOATING
+    Value origin, steps;  // from an element to its step
+#else
+    Key origin;
+    int shift;
+#endif
+    u32* table;  // how many ends are in the steps before, and, 16 bits up, in this one as well
+    u32 segment, run;  // the segment of the last elements, and how many of them are not counted yet
+    u32 missing;
+
+    __device__ __forceinline__ void start(
+        const Value* spans, const int* its_segments, const Value* all_ends,
+        const unsigned char* are_wanted, int number, u64* totals, Value* out, u64 room
+    ) {
+        Tally::start(spans, its_segments, all_ends, are_wanted, number, totals, out, room);
+        table = (u32*)(((u64)(wanted + n_ends + 1) + 3) / 4 * 4);
+        segment = run = missing = 0;
+        Value first = ends[0], last = ends[n_ends - 1];
+#if KIND == FLOATING
+        origin = first;
+        steps = (Value)TABLE_SIZE / (last - first);  // 0 or infinite if these are far apart or one
+#else
+        origin = key_of((Word)first);
+        shift = max((int)n_digits_of(key_of((Word)last) - origin) - TABLE_BITS, 0);
+#endif
+        for (int i = threadIdx.x; i < TABLE_SIZE; i += TALLY_THREADS) table[i] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) atomicAdd(&table[step_of(ends[i])], 1u);
+        __syncthreads();
+        if (threadIdx.x < 32) sum_table();
+        __syncthreads();
+    }
+
+#if KIND != FLOATING
+    __device__ static u32 n_digits_of(Key key) {
+        return KEY_BITS - (KEY_BITS == 64 ? __clzll((i64)key) : __clz((int)key));
+    }
+#endif
+
+    // Never smaller for a larger value, which is all that the table needs; NaN gets any.
+    __device__ __forceinline__ u32 step_of(Value value) const {
+#if KIND == FLOATING
+        Value at = (value - origin) * steps;
+        return at >= (Value)TABLE_SIZE ? TABLE_SIZE - 1 : at > 0 ? (u32)at : 0;
+#else
+        Key key = key_of((Word)value);
+        Key at = (key - origin) >> shift;
+        return key < origin ? 0 : at >= TABLE_SIZE ? TABLE_SIZE - 1 : (u32)at;
+#endif
+    }
+
+    // By one warp: from the numbers of ends in each step to those before it and up to it.
+    __device__ void sum_table() {
+        u32 before = 0;
+        for (int i = threadIdx.x; i < TABLE_SIZE; i += 32) {
+            u32 mine = table[i], sum = mine;
+            for (int offset = 1; offset < 32; offset *= 2) {
+                u32 other = __shfl_up_sync(ALL_LANES, sum, offset);
+                if (threadIdx.x >= offset) sum += other;
+            }
+            table[i] = (before + sum - mine) | (before + sum) << 16;
+            before += __shfl_sync(ALL_LANES, sum, 31);
+        }
+    }
+
+    template <int N>
+    __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
+        u32 between[N];
+#pragma unroll
+        for (int e = 0; e < N; ++e) between[e] = table[step_of(value_of(words[e]))];
+#pragma unroll
+        for (int e = 0; e < N; ++e) {
+            Value value = value_of(words[e]);
+            if (!present[e]) continue;
+            if (is_missing(value)) {
+                ++missing;
+                continue;
+            }
+            int cell = between[e] & 0xffff, last = between[e] >> 16;
+            while (cell < last) {
+                int middle = (cell + last) / 2;
+                if (is_less_than(ends[middle], value)) cell = middle + 1; else last = middle;
+            }
+            bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
+            count(2 * cell + is_end);
+            if (!is_end && wanted[cell]) {
+                Place{top}.store(value);
+                top += ROW;
+            }
+        }
+    }
+
+    // Of sorted or tied data, neighbours are in one segment: one addition for all of them.
+    __device__ __forceinline__ void count(u32 its_segment) {
+        if (its_segment != segment) {
+            if (run) atomicAdd(&segments[segment], run);
+            segment = its_segment;
+            run = 0;
+        }
+        ++run;
+    }
+
+    __device__ __forceinline__ void pause() {
+        if (__any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) append_all();
+    }
+
+    __device__ __forceinline__ void append_all() {
+        __syncwarp();
+        append(n_staged());
+        top = stage;
+    }
+
+    __device__ __forceinline__ void finish(u64* totals) {
+        append_all();
+        if (run) atomicAdd(&segments[segment], run);
+        u32 of_warp = warp_sum(missing);
+        if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(&totals[SPANS], (u64)of_warp);
+        add_all_segments(totals + SPANS + 2);
     }
 };

@@ -32,16 +32,14 @@ from dask_gpuselect.maths.moments import Moments
 
 # Candidates that NumPy partitions in a millisecond: 2e7 took it 300 ms, and a GPU 15 with the copy.
 WORTH_MOVING = 1 << 16
-# Bytes that take so long to read that fewer spans at a time are worth several reads.
-LARGE = 1 << 26
 
 Span = tuple[int, int]
-"""The first and the last segment of a run that is counted; see `_spans`."""
+"""The first and the last segment of a run that is counted as one; see `_spans`."""
 
 
 @advised
 def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends and candidates; see `reference.selection.tally`.
+    """Count elements at the ends and gather candidates; see `reference.selection.tally`.
 
     `values` are as for `cuts`. Reads the chunk once for every 1,024 ends. Scratch on the device:
     `most` elements.
@@ -54,14 +52,13 @@ def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
 
 @advised
 def tally_in_place(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends, and candidates that stay on the device. Scratch: `most` elements."""
+    """Count elements at the ends; candidates stay on the device. Scratch: `most` elements."""
     return tally_on_device(values, brackets, most)
 
 
 @advised
 def merged(parts: Sequence[Tally]) -> Tally:
-    """The tally of all parts together, with its candidates on the current device if they are
-    many."""
+    """Merge the tallies of all parts; the candidates are on the current device if they are many."""
     if sum(len(part.candidates) for part in parts) < WORTH_MOVING:
         return Tally.merge(parts)
     nothing = HostCandidates(np.empty(0, parts[0].candidates.dtype))
@@ -71,11 +68,10 @@ def merged(parts: Sequence[Tally]) -> Tally:
 
 
 def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | None:
-    """Counts at the ends, and candidates on the device; None if these are more than `most`."""
+    """Count elements at the ends, with candidates on the device; None if more than `most`."""
     ends, wanted = brackets.ends, brackets.wanted
     parts: list[Tally] = []
-    stops = _stops(brackets, values.nbytes)
-    for start, stop in pairwise([0, *stops]):
+    for start, stop in pairwise([*range(0, max(len(ends), 1), source.MOST_ENDS), len(ends)]):
         # The last end of the group before is counted again: it is where the first cell begins.
         first = max(start - 1, 0)
         cells = wanted[first : stop + 1].copy()
@@ -99,29 +95,13 @@ def tally_on_device(values: Elements, brackets: Brackets, most: int) -> Tally | 
     )
 
 
-def _stops(brackets: Brackets, n_bytes: int) -> list[int]:
-    """Where groups of ends stop, each of which is counted in one read of so many bytes.
-
-    More spans than there is a kernel for take a read for as many as there is: of 2^30 float32 on an
-    H200, 198 ends took 210 ms as one span of everything.
-    """
-    n = len(brackets.ends)
-    span = np.cumsum(~brackets.wanted[:-1]) if n else np.empty(0, np.int64)  # of each end
-    is_one = n_bytes < LARGE or not n or span[-1] - span[0] < source.SPANS[-1]
-    stops = [0]
-    while stops[-1] < n:
-        stop = min(stops[-1] + source.MOST_ENDS, n)
-        if not is_one:  # one span is that of the end before
-            last = span[stops[-1]] + source.SPANS[-1] - 1
-            stop = min(int(np.searchsorted(span, last)), stop)
-        stops.append(stop)
-    return stops[1:] or [0]
-
-
 def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     spans, layout, sheet = _sheet_of(brackets)
     told = on_device(sheet)
-    candidates = start_tally(values, layout, told, _kinds(brackets, spans), most)
+    kinds = _kinds(brackets, spans)
+    n_ends = len(brackets.ends)
+    is_placed = kinds == "any" and spans == [(0, 2 * n_ends)] and n_ends > 1
+    candidates = start_tally(values, layout, told, kinds, most, is_placed=is_placed)
     return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_kept(values))
 
 
@@ -129,11 +109,10 @@ def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
 def tally_and_sums(
     values: Elements, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
 ) -> tuple[Tally | None, Moments]:
-    """Counts at the ends, candidates that stay on the device, and exact sums; see
-    `reference.sampling.tally_and_sums`.
+    """Count elements at the ends, with candidates on the device, and sum the array exactly.
 
-    The elements of the ranks are selected without waiting for the counts, which are to prove them.
-    Reads the chunk once. Scratch: `most` elements.
+    See `reference.sampling.tally_and_sums`. The elements of the ranks are selected without waiting
+    for the counts, which must then prove them. Reads the chunk once. Scratch: `most` elements.
     """
     if len(brackets.ends) > source.MOST_ENDS:
         sums = Moments.merge([moments(part, brackets.ends) for part in parts_of(values)])
@@ -160,8 +139,10 @@ def summed_tally(
     n: int,
     n_ranks: int,
 ) -> tuple[Tally | None, Moments]:
-    """The tally of n elements, with the elements of so many ranks, and their sums, from what
-    kernels wrote on a sheet and behind it."""
+    """Read the tally of n elements, with those of the wanted ranks, and the sums.
+
+    `found` holds a sheet on which kernels wrote, and the sums behind it.
+    """
     size = layout.dtype.itemsize
     sums = moments_of(found[size:].view(np.int64), n)
     sheet = found[:size].view(layout.dtype)[0]
@@ -174,7 +155,7 @@ def summed_tally(
 
 
 def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
-    """The spans of brackets, and a sheet that tells a kernel of them."""
+    """Make the spans of brackets, and a sheet that describes them to a kernel."""
     ends = brackets.ends
     spans = _spans(brackets)
     layout = layout_of(ends.dtype, len(spans), len(ends))
@@ -195,9 +176,14 @@ def start_tally(
     kinds: str,
     most: int,
     pieces: int | None = None,
+    *,
+    is_placed: bool = False,
 ) -> Array:
-    """Start the kernel; returns the memory for candidates. It sums as well where it is told into
-    how many pieces to cut elements, by `cut_for`: behind the sheet there is room for that."""
+    """Start the kernel, and return the memory for candidates.
+
+    With `pieces`, from `cut_for`, it also sums the elements; the sums need room behind the sheet.
+    With `is_placed`, for one span of everything, a table finds the cell of each element.
+    """
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
     at = layout.places(told)
@@ -205,13 +191,13 @@ def start_tally(
     numbers = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     found = (at["below"], candidates, np.uint64(most))
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
-    name: str = "tally"
+    name: str = "tally_placed" if is_placed else "tally"
     into: tuple[Any, ...] = ()
     if pieces is not None:
         name, sums = "gather_and_sum", told.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
         made = (("PIECES", pieces), *made)
-    memory = source.tally_memory(dtype, layout.n_ends)
+    memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
     for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *places, *numbers, *found, *into)
         launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=made)
@@ -219,7 +205,7 @@ def start_tally(
 
 
 def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) -> None:
-    """Start the selection of the elements of the ranks on a sheet, when its tally is there."""
+    """Start the selection of the elements of the ranks on a sheet, after its tally."""
     at = layout.places(told)
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
     numbers = (np.int32(layout.n_spans), np.uint64(candidates.size))
@@ -229,8 +215,7 @@ def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) 
 
 
 def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tally | None:
-    """The tally of so many elements from what the kernel wrote on its sheet; None if the candidates
-    found no room."""
+    """Read a tally of `size` elements from a sheet; None if the candidates had no room."""
     n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
     if n_found > candidates.size:
         return None
@@ -245,7 +230,9 @@ def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tal
 
 
 def _spans(brackets: Brackets) -> list[Span]:
-    """Runs of segments that are counted each: wanted cells and ends. All of them if they are many.
+    """Return runs of segments, wanted cells and ends, that are counted as one each.
+
+    If there are many, one run has all segments.
 
     Segment 2j is cell j, and segment 2j + 1 is end j.
     """
@@ -259,7 +246,7 @@ def _spans(brackets: Brackets) -> list[Span]:
 
 
 def _kinds(brackets: Brackets, spans: list[Span]) -> str:
-    """Which of the kernels can tell the segments of these spans apart."""
+    """Return the kind of the kernel that can tell the segments of these spans apart."""
     if not brackets.wanted.any() and len(spans) == len(brackets.ends):
         return "ends"
     is_simple = all(last - first <= 1 + first % 2 for first, last in spans)
@@ -267,8 +254,10 @@ def _kinds(brackets: Brackets, spans: list[Span]) -> str:
 
 
 class Layout(NamedTuple):
-    """Where a sheet has what: all that a kernel is told, and what it finds. In one piece of memory,
-    for one copy there and one back."""
+    """Layout of a sheet, which holds the input of a kernel and its results.
+
+    It is one piece of memory, so that one copy goes to the device and one comes back.
+    """
 
     dtype: np.dtype[Any]
     n_spans: int
@@ -306,7 +295,7 @@ def layout_of(dtype: np.dtype[Any], n_spans: int, n_ends: int) -> Layout:
 
 
 def blank_sheet(layout: Layout, spans: list[Span]) -> Any:
-    """A record of the layout, with all spans open."""
+    """Make a record of the layout, with spans that hold all elements."""
     sheet = np.zeros((), layout.dtype)
     dtype = sheet["bounds"].dtype
     least, most = _extremes(dtype)
@@ -324,5 +313,5 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 def _before(value: Any, dtype: np.dtype[Any]) -> Any:
-    """The next smaller number of a dtype."""
+    """Return the next smaller number of a dtype."""
     return np.nextafter(dtype.type(value), dtype.type(-np.inf)) if dtype.kind == "f" else value - 1

@@ -1,17 +1,17 @@
 // Exact sums of elements and of their squares; see `moments.Moments`.
 //
-// An element is cut into pieces at fixed places. The pieces and their products are added up without
-// rounding: so few of them, and so small, that nothing is lost. From time to time a warp adds these sums
-// to digits of 32 bits. An element with bits above or below the pieces is added to the digits by itself.
+// An element is cut into pieces at fixed places. The pieces and their products are so few and so small
+// that they add up without rounding. From time to time a warp adds these sums to digits of 32 bits. An
+// element with bits above or below the pieces is added to the digits by itself.
 //
-// Defined before this text: PIECES, of an element.
+// Defined before this text: PIECES, the number of pieces of an element.
 
 constexpr u64 MASK = 0xffffffffu;
-constexpr int AT_MOST = 511;  // elements of a thread between two times
+constexpr int AT_MOST = 511;  // elements that a thread adds between two flushes
 constexpr int SUMS_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 
-// Which digits of the sum, and of the squares, elements can have. A float32 is a float64 whose 53 bits
-// begin at 2**-201 at least, and sums of 2**40 of them end below 2**168.
+// The range of digits that sums of elements, and of their squares, can have. A float32 is a float64
+// whose 53 bits begin at 2**-201 or above, and sums of 2**40 of them are below 2**168.
 #if KIND == FLOATING && BITS == 64
 constexpr int FIRST_TOTAL = 0, N_TOTAL = TOTAL_DIGITS, FIRST_SQUARE = 0, N_SQUARE = SQUARE_DIGITS;
 #elif KIND == FLOATING
@@ -20,9 +20,9 @@ constexpr int FIRST_SQUARE = SQUARE_POINT - 13, N_SQUARE = 25;
 #else
 constexpr int FIRST_TOTAL = TOTAL_POINT, N_TOTAL = 3, FIRST_SQUARE = SQUARE_POINT, N_SQUARE = 5;
 #endif
-constexpr int N_DIGITS = N_TOTAL + N_SQUARE;  // of the sum, and behind them of the squares
+constexpr int N_DIGITS = N_TOTAL + N_SQUARE;  // digits of the sum, followed by those of the squares
 
-// Add a number of at most 64 bits and a sign, from which bit on.
+// Add a signed number of at most 64 bits to digits, its lowest bit at bit `begin`.
 __device__ __forceinline__ void add_at(u64* digits, u64 size, bool is_negative, int begin) {
     u64* at = digits + (begin >> 5);
     int shift = begin & 31;
@@ -34,7 +34,8 @@ __device__ __forceinline__ void add_at(u64* digits, u64 size, bool is_negative, 
     }
 }
 
-// Add the square of a number of at most 64 bits. If it is shifted, it has at most 53.
+// Add the square of a number of at most 64 bits to digits. If it must be shifted, it has at most 53
+// bits.
 __device__ __forceinline__ void add_square(u64* digits, u64 size, int begin) {
     u64* at = digits + (begin >> 5);
     int shift = begin & 31;
@@ -51,7 +52,8 @@ __device__ __forceinline__ void add_square(u64* digits, u64 size, int begin) {
     }
 }
 
-// An element as an integer times a power of two, which is said by its first bit among the digits.
+// An element as an integer times a power of two; `begin` is the place of its lowest bit among the
+// digits.
 struct Whole {
     u64 size;
     int begin;
@@ -93,7 +95,7 @@ __device__ __forceinline__ i64 sum_over_warp(i64 value) {
     return value;
 }
 
-// Digits of at most 32 bits, but for the last, so that those of all warps can be added up.
+// Carry, so that all digits but the last have at most 32 bits, and those of all warps can be added up.
 __device__ __forceinline__ void carry(u64* digits, int n) {
     for (int i = 0; i + 1 < n; ++i) {
         digits[i + 1] += (u64)((i64)digits[i] >> 32);
@@ -107,7 +109,7 @@ __device__ __forceinline__ void clear(u64 (*digits)[N_DIGITS]) {
     __syncthreads();
 }
 
-// Add the digits of all warps to those of the device, which are all there are.
+// Add the digits of all warps to the complete digits in device memory.
 template <int THREADS>
 __device__ __forceinline__ void write(u64 (*digits)[N_DIGITS], u64* out) {
     constexpr int WARPS = THREADS / 32;
@@ -128,15 +130,15 @@ __device__ __forceinline__ void write(u64 (*digits)[N_DIGITS], u64* out) {
 
 #if KIND == FLOATING
 
-// Not inlined: few elements come here, and all others would have fewer registers.
+// Not inlined: few elements come here, and the code for all others keeps more registers.
 __device__ __noinline__ void add_alone(Value value, u64* digits) {
     Whole whole = whole_of(value);
     add_at(digits, whole.size, whole.is_negative, whole.begin - 32 * FIRST_TOTAL);
     add_square(digits + N_TOTAL, whole.size, 2 * (whole.begin - 16 * FIRST_SQUARE));
 }
 
-// Add what a warp's numbers sum up to, from which bit on. Not inlined: it is called for every sum, but
-// seldom.
+// Add the sum of a warp's numbers to digits, its lowest bit at bit `begin`. Not inlined: there are many
+// calls in the text, but few at run time.
 __device__ __noinline__ void put(u64* to, i64 number, int begin) {
     number = sum_over_warp(number);
     if (threadIdx.x % 32 == 0 && number) {
@@ -152,7 +154,7 @@ __device__ __forceinline__ void put_square(u64* digits, i64 number, int unit) {
     put(digits + N_TOTAL, number, unit + 32 * (SQUARE_POINT - FIRST_SQUARE));
 }
 
-// What is not finite.
+// Counts of the elements that are not finite.
 struct Specials {
     u32 n_high, n_low, n_missing;
 
@@ -177,23 +179,23 @@ struct Specials {
 
 #if KIND == FLOATING && BITS < 64
 
-// Pieces are integers of 23 bits and a sign: where a number is added to 1.5 * 2**23 units, the sum's
-// last bits are the number in these units, rounded. What is left is cut next, in units 2**23 times
-// smaller. The first piece is from -2**22 to 2**22 - 1, for another exponent of the sum tells that the
-// element is too large; others are from -2**22 to 2**22. So 511 of them add up to less than 2**31, and
-// of their products to less than 2**53, or 2**58 in a warp.
+// Pieces are signed integers of 23 bits. If a number is added to 1.5 * 2**23 units, the last bits of
+// the sum are the number in these units, rounded. The remainder is cut next, in units 2**23 times
+// smaller. The first piece is from -2**22 to 2**22 - 1: beyond, the exponent of the sum changes, which
+// shows that the element is too large. The others are from -2**22 to 2**22. So 511 pieces add up to
+// less than 2**31, and their products to less than 2**53, or 2**58 in a warp.
 struct Sums {
     u64* digits;  // of this warp
     float cuts[PIECES];
-    u32 sums[PIECES];  // these and products wrap round, so that adding can be undone
+    u32 sums[PIECES];  // these and the products wrap around, so that additions can be undone
     u64 products[PIECES][PIECES];
     Specials specials;
     int n_added;
 
-    static constexpr u32 EXPONENT = 0xff800000u;  // and sign
+    static constexpr u32 EXPONENT = 0xff800000u;  // the bits of sign and exponent
 
-    // An element in pieces, and by which bits these are not all of it: but for the sign, nothing is
-    // left of what they hold.
+    // An element cut into pieces, with the bits that tell whether the pieces are all of it: `moved` if
+    // it is too large, `left` for the remainder, which is 0 except for the sign.
     struct Cut {
         u32 pieces[PIECES];
         u32 moved, left;
@@ -265,9 +267,9 @@ struct Sums {
             all.moved |= element.moved;
             all.left |= element.left;
         }
-        n_added += N;  // in all threads alike: they flush together
+        n_added += N;  // the same in all threads, which flush together
         if (all.is_all()) return;
-        // Some of them do not fit: what was added of those is none of them.
+        // Some of them do not fit: undo the addition of their pieces.
 #pragma unroll
         for (int e = 0; e < N; ++e) {
             Value value = value_of(present[e] ? words[e] : Word(0));
@@ -303,14 +305,14 @@ struct Sums {
 
 #elif KIND == FLOATING
 
-constexpr int LAST_BIT = 52;  // how far it is from the first
+constexpr int LAST_BIT = 52;  // distance of the last bit of a float64 from its first
 
 __device__ __forceinline__ double power_of_two(int exponent) {
     return __longlong_as_double((i64)(exponent + 1023) << 52);
 }
 
-// In pieces of 23 bits, which are float64 as their sums and products are: of 511, less than 2**53 units,
-// and 2**58 in a warp.
+// Pieces of 23 bits. They, their sums and their products are float64: 511 products are less than 2**53
+// units, and 2**58 in a warp.
 struct Sums {
     int top;
     u64* digits;  // of this warp
@@ -320,7 +322,7 @@ struct Sums {
     Specials specials;
     int n_added;
 
-    // What the pieces of a number are multiples of.
+    // The unit of a piece: pieces are multiples of it.
     __device__ __forceinline__ int unit(int piece) const { return top + 1 - PIECE * (piece + 1); }
 
     __device__ __forceinline__ void start(int highest, u64* own) {
@@ -350,7 +352,7 @@ struct Sums {
         for (int e = 0; e < N; ++e) {
             if (present[e]) add(words[e]);
         }
-        n_added += N;  // in all threads alike: they flush together
+        n_added += N;  // the same in all threads, which flush together
     }
 
     __device__ __forceinline__ void add(Word word) {
@@ -408,7 +410,7 @@ struct Sums {
 
 #else
 
-// Of integers, digits are added up as they are: those of the sum, then those of the squares.
+// Integers are not cut: the digits of the elements and of their squares are added up.
 struct Sums {
     u64* digits;  // of this warp
     i64 low, high;

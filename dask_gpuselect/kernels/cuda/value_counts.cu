@@ -1,12 +1,12 @@
-// How often each word occurs, of elements of one or two bytes: one read of bytes.
+// Counts of every word of one or two bytes. Bytes take one read.
 //
-// Defined before this text: WINDOW, how many words are counted in one read. Of two bytes the table of
-// all words is larger than shared memory, so words are counted window by window.
+// Defined before this text: WINDOW, the number of words that are counted in one read. For two bytes,
+// the table of all words is larger than shared memory, so that words are counted window by window.
 
 #if BITS <= 16
 
 constexpr bool IS_BYTE = BITS == 8;
-constexpr int COPIES = IS_BYTE ? 32 : 1;  // of the table, one for each lane of a warp
+constexpr int COPIES = IS_BYTE ? 32 : 1;  // copies of the table, one for each lane of a warp
 constexpr int PITCH = IS_BYTE ? 257 : WINDOW;  // so that equal words are in different banks
 
 struct Tabulate {

@@ -1,116 +1,236 @@
-"""Lanes of CuPy chunks whose elements weigh: sorted on the device, with running sums as floats.
+"""Weighted lanes of CuPy chunks: the host side of ``weighed_lanes.cu``.
 
-These sums tell nearly every answer, and exactly where weights are integers. Lanes of which they
-cannot tell it are looked at on the host.
+Sums of weights as floats tell nearly every answer, and exactly where weights are integers. The host
+finds the other answers by integers. Lanes are sorted if the kernel has no room for them, or if many
+quantiles are wanted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
 from dask_gpuselect.arrays import all_true, any_true
 from dask_gpuselect.kernels.companions import Accompanied
-from dask_gpuselect.kernels.cuda.launch import Array
+from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.lane_stack import parts_in_three
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, join
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
 WHOLE = 2.0**53  # integers up to here are numbers of float64
+# Quantiles of a lane up to which the kernel finds each by itself, in 16 looks at keys of 4 bytes.
+FEW = 8
 
 
 def answer_lanes(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: Any
 ) -> Array | None:
-    """The answers ``(n_answers, n_lanes)`` on the chunks' device; None where the host answers: by
-    the estimator of type 7, about dates and integers of eight bytes, and where weights are larger
-    than 2**53 or nearly as large, or small, as float64 can be."""
-    wanted, kind = question.wanted, _sorted_as(dtype)
-    if wanted.method == lane_weights.TYPE_7 or kind is None:
+    """Find the answers ``(n_answers, n_lanes)`` on the chunks' device.
+
+    None where the host answers: by the estimator of type 7, about dates, and where weights are
+    larger than 2**53 or nearly as large, or small, as float64 can be.
+    """
+    wanted = question.wanted
+    if wanted.method == lane_weights.TYPE_7 or dtype.kind in "mM":
         return None
-    tables = [[lanes_last(each, axes) for each in _arrays(chunk, kind)] for chunk in chunks]
-    if any(weights.dtype.kind != "f" for _, weights in tables):
+    table = Weighed.of(chunks, axes)
+    if table is None:
         return None
-    found: list[Lanes] = []
-    n = sum(values.shape[-1] for values, _ in tables)
-    for tile in _tiles(tables, n):
-        some = _pick(*tile, wanted)
-        if some is None:
-            return None
-        found.append(some)
-    lanes = found[0] if len(found) == 1 else join(found)
-    is_chosen = wanted.method == "inverted_cdf" or not any_true(lanes.lower != lanes.upper)
-    if is_chosen and all_true(lanes.n_valid > 0) and not any_true(lanes.n_missing > 0):
-        lower = lanes.lower if lanes.lower.dtype.kind != "f" else lanes.lower + 0.0
-        return lower.T.astype(question.dtype)
-    names = "lower", "upper", "n_valid", "n_missing"
-    return cupy.asarray(question.finished(Lanes(*(getattr(lanes, each).get() for each in names))))
+    lanes = _reached(table, wanted) or _sorted(table, _sorted_as(dtype), wanted)
+    if lanes is None or any_true((lanes.n_valid == 0) & (lanes.n_missing == 0)):
+        return None  # nothing weighs anything, or all is left out: the host tells them apart
+    lower = lanes.lower + 0.0 if lanes.lower.dtype.kind == "f" else lanes.lower
+    answers = lower.T.astype(question.dtype)
+    # The question knows what the others answer: means of two elements, and lanes with NaN.
+    is_other = (lanes.lower != lanes.upper).any(axis=1) | (lanes.n_valid == 0)
+    others = cupy.flatnonzero(is_other | (lanes.n_missing > 0))
+    if others.size:
+        names = "lower", "upper", "n_valid", "n_missing"
+        some = Lanes(*(getattr(lanes, each)[others].get() for each in names))
+        answers[:, others] = cupy.asarray(question.finished(some))
+    return answers
 
 
 def _sorted_as(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """The floats as which elements of a dtype are sorted."""
+    """Choose the floats as which elements of a dtype are sorted."""
     if dtype.kind == "f":
         return np.dtype(f"f{max(dtype.itemsize, 4)}")
-    if dtype.kind in "iub" and dtype.itemsize <= 4:
+    if dtype.itemsize <= 4:
         return np.dtype("f4" if dtype.itemsize <= 2 else "f8")
     return None
 
 
-def _arrays(chunk: Accompanied, kind: np.dtype[Any]) -> tuple[Array, Array]:
-    """The elements of a chunk as floats, and what they weigh: nothing, where they are left out."""
+class Weighed(NamedTuple):
+    """The lanes of some chunks together.
+
+    Parameters
+    ----------
+    values, weights : cupy.ndarray
+        Of one shape. Weights are float64, 0 for elements that are left out, and may be broadcast.
+    axes : tuple of int
+        The reduced ones.
+    slack : float
+        A bound of the rounding error of a sum of weights, relative to the weight of the lane; 0
+        where such sums are exact.
+    """
+
+    values: Array
+    weights: Array
+    axes: tuple[int, ...]
+    slack: float
+
+    @classmethod
+    def of(cls, chunks: Sequence[Accompanied], axes: tuple[int, ...]) -> Weighed | None:
+        """Join chunks; None where sums of their weights may overflow or be inaccurate."""
+        pairs = [_arrays(chunk) for chunk in chunks]
+        if len(pairs) > 1:
+            rows = [[lanes_last(each, axes) for each in pair] for pair in pairs]
+            axes = (rows[0][0].ndim - 1,)
+            pairs = [tuple(cupy.concatenate(each, axis=-1) for each in zip(*rows, strict=True))]
+        ((values, weights),) = pairs
+        if weights.dtype.kind != "f" or not weights.size:
+            return None
+        n = math.prod(values.shape[axis] for axis in axes)
+        each = weights[tuple(slice(None if step else 1) for step in weights.strides)]
+        largest = float(each.max())
+        if not 1e-290 < largest < 1e290 / n:
+            return None
+        is_whole = n * largest < WHOLE and all_true(cupy.rint(each) == each)
+        return cls(values, weights, axes, 0.0 if is_whole else (n + 8) * 2.0**-52)
+
+    @property
+    def n(self) -> int:
+        """The number of elements of a lane."""
+        return math.prod(self.values.shape[axis] for axis in self.axes)
+
+    @property
+    def rows(self) -> tuple[Array, Array]:
+        """Values and weights as tables with a row for each lane: copies, unless lanes are last."""
+        values, weights = (
+            lanes_last(each, self.axes).reshape(-1, self.n) for each in (self.values, self.weights)
+        )
+        return values, weights
+
+
+def _arrays(chunk: Accompanied) -> tuple[Array, Array]:
+    """Return the elements of a chunk, and their weights: 0 for those that are left out."""
     weights = chunk.weights
     assert weights is not None
     if chunk.keeps is not None:
         weights = cupy.where(chunk.keeps, weights, weights.dtype.type(0))
-    return chunk.values.astype(kind, copy=False), cupy.broadcast_to(
-        as_weights(weights), chunk.shape
-    )
+    return chunk.values, cupy.broadcast_to(as_weights(weights), chunk.shape)
 
 
-def _tiles(tables: Sequence[Sequence[Array]], n: int) -> Iterator[tuple[Array, Array]]:
-    """Elements and weights of some lanes, of the next, and so on, each as a table."""
-    flat = [[each.reshape(-1, each.shape[-1]) for each in pair] for pair in tables]
-    n_lanes, step = len(flat[0][0]), max(TILE // max(n, 1), 1)
-    for start in range(0, max(n_lanes, 1), step):
-        lanes = slice(start, start + step)
-        values, weights = (
-            cupy.concatenate([pair[i][lanes] for pair in flat], axis=1) for i in range(2)
-        )
-        yield values, weights
+def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:
+    """List the shares to reach, and those to pass, which only exact sums tell from the former."""
+    passes = wanted.method == "averaged_inverted_cdf" and table.slack == 0
+    passed = [(q, True) for q in wanted.q if passes and 0 < q < 1]
+    return [*((q, False) for q in wanted.q), *passed]
 
 
-def _pick(values: Array, weights: Array, wanted: lane_weights.WantedQuantiles) -> Lanes | None:
-    """What answers of each lane, on the device; None if weights are of unusual sizes."""
-    n = values.shape[1]
-    largest = float(weights.max()) if weights.size else 0.0
-    if not n or not 1e-290 < largest < 1e290 / n:
+def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
+    """Find the answers by the kernel, without sorting; None if there is none for lanes so long, or
+    for so many quantiles.
+
+    Reads the elements once. Scratch: copies where lanes are not evenly spaced.
+    """
+    if len(wanted.q) > FEW:
         return None
+    (part,), (own,) = (parts_in_three([each], table.axes) for each in (table.values, table.weights))
+    are_shared, dtype = not any(own.strides[::2]), np.dtype(table.values.dtype)
+    shared = most_shared(cupy.cuda.Device().id)
+    kernel = source.reach_kernel(dtype, table.n, shared, are_shared=are_shared)
+    if kernel is None:
+        return None
+    targets, (outer, n, inner) = _targets(table, wanted), part.shape
+    n_lanes = outer * inner
+    told = (n_lanes, inner, n, *part.strides, *own.strides, len(targets), table.slack)
+    records = np.array([told], source.REACH_LANES), np.array(targets, source.REACH_TARGET)
+    found = cupy.empty((n_lanes, len(targets)), selection_dtype(dtype))
+    n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
+    is_unsure = cupy.empty(n_lanes, np.bool_)
+    arguments = (
+        *(part.chunk, own.chunk),
+        *(cupy.asarray(each.view(np.uint8)) for each in records),
+        *(found, n_valid, n_missing, is_unsure),
+    )
+    made = (
+        ("REACH_THREADS", kernel.threads),
+        ("A_BLOCK", kernel.lanes),
+        ("SIDE_BY_SIDE", int(inner > 1 or part.strides[1] > part.strides[0])),
+        ("WEIGHTS_ARE", source.WEIGHTS_ARE[kernel.weights]),
+    )
+    launch(dtype, "reach_lanes", kernel.threads, arguments, kernel.shared, defined=made)
+    place_of = {target: place for place, target in enumerate(targets)}
+    places = [place_of.get((q, True), place_of[q, False]) for q in wanted.q]
+    lower, upper = found[:, : len(wanted.q)], found[:, places]
+    _decide(table, wanted, (lower, upper), is_unsure & (n_valid > 0))
+    return Lanes(lower, upper, n_valid, n_missing)
+
+
+def _decide(
+    table: Weighed, wanted: WantedQuantiles, found: tuple[Array, Array], is_unsure: Array
+) -> None:
+    """Replace what was found of lanes that sums of floats cannot tell, by integers on the host."""
+    lanes = cupy.flatnonzero(is_unsure)
+    if lanes.size:
+        some = SortedLanes.weighed(*(each[lanes].get() for each in table.rows))
+        exact = lane_weights.pick(some, wanted)
+        for mine, right in zip(found, (exact.lower, exact.upper), strict=True):
+            mine[lanes] = cupy.asarray(right).astype(mine.dtype)
+
+
+# --- Lanes that are sorted ------------------------------------------------------------------------
+
+
+def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles) -> Lanes | None:
+    """Find the answers by sorting the lanes, as floats of a kind that holds their elements; None if
+    there is no such kind."""
+    if kind is None:
+        return None
+    found = [_pick(tile, kind, wanted) for tile in _tiles(table)]
+    return found[0] if len(found) == 1 else join(found)
+
+
+def _tiles(table: Weighed) -> Iterator[Weighed]:
+    """Yield some lanes, the next ones, and so on, each as a table with a row for each lane."""
+    rows = table.rows
+    step = max(TILE // max(table.n, 1), 1)
+    for start in range(0, max(len(rows[0]), 1), step):
+        values, weights = (each[start : start + step] for each in rows)
+        yield Weighed(values, weights, (1,), table.slack)
+
+
+def _pick(table: Weighed, kind: np.dtype[Any], wanted: WantedQuantiles) -> Lanes:
+    """Find what answers each lane of a table with a row for each, on the device."""
+    values, weights = table.values.astype(kind, copy=False), table.weights
     weighs, is_missing = weights > 0, cupy.isnan(values)
     takes = weighs & ~is_missing
     n_valid, n_missing = (
         cupy.count_nonzero(mask, axis=1).astype(np.int64) for mask in (takes, is_missing & weighs)
     )
-    if any_true((n_valid == 0) & (n_missing == 0)):
-        return None  # nothing weighs anything, or all is left out: the host tells them apart
     filled = cupy.where(takes, values, values.dtype.type(np.inf))
     order = _order(filled)
     ordered = cupy.take_along_axis(filled, order, axis=1)
     own = cupy.take_along_axis(cupy.where(takes, weights, 0.0), order, axis=1)
     sums = cupy.cumsum(own, axis=1, dtype=np.float64)
-    weight = sums[:, -1]
-    is_whole = n * largest < WHOLE and all_true(cupy.rint(own) == own)
-    slack = 0.0 if is_whole else weight * ((n + 8) * 2.0**-52)
+    weight, slack = sums[:, -1], sums[:, -1] * table.slack
     shape = len(values), len(wanted.q)
     lower, upper = cupy.empty(shape, values.dtype), cupy.empty(shape, values.dtype)
     is_sure = cupy.ones(len(values), bool)
-    with_next = wanted.method == "averaged_inverted_cdf"
+    passes = {q for q, is_passed in _targets(table, wanted) if is_passed}
     for i, q in enumerate(wanted.q):
         share = weight * q
         place = cupy.count_nonzero(sums < (share - slack)[:, None], axis=1)
@@ -119,27 +239,23 @@ def _pick(values: Array, weights: Array, wanted: lane_weights.WantedQuantiles) -
         elif q == 1:
             place = cupy.maximum(n_valid - 1, 0)
         passed = place
-        if is_whole and with_next and 0 < q < 1:
+        if q in passes:
             passed = cupy.count_nonzero(sums <= share[:, None], axis=1)
-        elif not is_whole and 0 < q < 1:
+        elif table.slack and 0 < q < 1:
             is_sure &= _at(sums, place) > share + slack
         lower[:, i], upper[:, i] = _at(ordered, place), _at(ordered, passed)
-    rows = cupy.flatnonzero(~is_sure & (n_valid > 0))
-    if rows.size:
-        some = SortedLanes.weighed(values[rows].get(), weights[rows].get())
-        exact = lane_weights.pick(some, wanted)
-        lower[rows], upper[rows] = cupy.asarray(exact.lower), cupy.asarray(exact.upper)
+    _decide(table, wanted, (lower, upper), ~is_sure & (n_valid > 0))
     return Lanes(lower, upper, n_valid, n_missing)
 
 
 def _at(table: Array, place: Array) -> Array:
-    """An element of each row, the last at places beyond it."""
+    """Take an element of each row, the last at places beyond it."""
     place = cupy.minimum(place, table.shape[1] - 1)
     return cupy.take_along_axis(table, place[:, None], axis=1)[:, 0]
 
 
 def _order(values: Array) -> Array:
-    """How to bring each row of floats in order: by radix sorts of all rows together."""
+    """Find how to bring each row of floats in order: by radix sorts of all rows together."""
     n_rows, n = values.shape
     word = np.dtype(f"u{values.dtype.itemsize}")
     bits, top = values.view(word).ravel(), word.type(1 << (8 * word.itemsize - 1))

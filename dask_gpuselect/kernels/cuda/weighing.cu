@@ -1,10 +1,10 @@
-// Elements that weigh: counts and sums of weights between the ends of brackets, and what is there.
+// Weighted elements: counts and sums of weights between the ends of brackets, and the candidates there.
 //
-// A weight is an integer times a power of two. What is added up is some of its binary digits, as an
-// integer, so no sum depends on any order; more digits than 64 bits can sum take another read.
+// A weight is an integer times a power of two. Some of its binary digits are added up as an integer, so
+// that sums do not depend on the order. Digits that do not fit in 64 bits take another read.
 
 // Defined before this text: WHOLE (1 if weights are integers, 0 if they are floats), and NARROW (1 if
-// those that `weigh_once` reads are float32).
+// `weigh_once` reads float32 weights).
 #if WHOLE
 typedef i64 Weight;
 #else
@@ -43,8 +43,8 @@ __device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_
     return 2 * first + (first < n_ends && is_equal_to(ends[first], value));
 }
 
-// How many elements are in each segment, and the sums of their weights, in units of 2^unit, of each of
-// which `mask` says which digits count. `totals` has both, the counts first.
+// Count the elements of each segment, and sum their weights in units of 2^unit, of which only the
+// digits in `mask` count. `totals` has the counts, followed by the sums.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     const Word* values, const Weight* weights, i64 n, const Value* ends, int n_ends, int unit,
     u64 mask, u64* totals
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
         int segment = segment_of(value_of(values[i]), own_ends, n_ends);
         u64 piece = in_units(weights[i], unit) & mask;
         atomicAdd(&counts[segment], 1u);
-        // Shared memory adds 32 bits natively, and 64 bits in a loop.
+        // Shared memory adds 32 bits natively, but 64 bits only in a loop.
         u32 least = (u32)piece, before = atomicAdd(&low[segment], least);
         u32 rest = (u32)(piece >> 32) + (before + least < before);
         if (rest) atomicAdd(&high[segment], rest);
@@ -76,8 +76,8 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     }
 }
 
-// The elements in some of the open cells between the ends, with their weights, in any order. There is
-// room for all. `wanted` has a byte for each cell.
+// Gather the elements in some of the open cells between the ends, with their weights, in any order.
+// There is room for all. `wanted` has a byte for each cell.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_taken(
     const Word* values, const Weight* weights, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, Value* taken, Weight* their_weights, u64 room, u64* n_taken
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_taken(
 
 // --- All in one read ------------------------------------------------------------------------------
 
-// A weight as it lies in memory: `digits` times 2^place, if nothing is wrong with it.
+// A weight from memory: `digits` times 2^place, and flags of what is wrong with it.
 struct Weighed {
     u64 digits;
     int place;
@@ -113,13 +113,13 @@ struct Weighed {
 };
 
 constexpr u32 IS_NEGATIVE = 1, IS_NOT_FINITE = 2;
-constexpr int LEAST_PLACE = -1074;  // of a digit of a float64
+constexpr int LEAST_PLACE = -1074;  // lowest place of a digit of a float64
 
 __device__ __forceinline__ Weighed weighed(Held held) {
 #if WHOLE
     return {(u64)held, 0, held < 0 ? IS_NEGATIVE : 0};
 #else
-    // By its bits, for arithmetic on float32 takes denormal numbers for zeros.
+    // From its bits, because arithmetic on float32 flushes subnormal numbers to zero.
     constexpr int FRACTION = NARROW ? 23 : 52, EXPONENTS = NARROW ? 255 : 2047;
 #if NARROW
     u64 bits = (u64)(u32)__float_as_int(held), sign = bits >> 31;
@@ -137,7 +137,7 @@ __device__ __forceinline__ Weighed weighed(Held held) {
 #endif
 }
 
-// The same number as it is handed out.
+// The weight in the dtype that is returned.
 __device__ __forceinline__ Weight handed_out(Held held, Weighed weight) {
 #if NARROW
     constexpr int NORMAL = 1 << 23;
@@ -146,8 +146,8 @@ __device__ __forceinline__ Weight handed_out(Held held, Weighed weight) {
     return held;
 }
 
-// The exponent of a unit of which most weights are some, by those at hashed places: the median of the
-// places of their last digits, and a little less. One block.
+// Choose the exponent of a unit of which most weights are multiples, from those at hashed places: the
+// median of the places of their last digits, minus UNITS_BELOW. One block.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
     const Held* weights, i64 n, int* unit
 ) {
@@ -169,17 +169,18 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(
     if (mine != NONE && before == n_good / 2) *unit = max(mine - UNITS_BELOW, LEAST_PLACE);
 }
 
-constexpr int AHEAD = 4;    // elements that a thread reads at once
-constexpr int FARTHEST_SHIFT = 58;  // 2^17 weights of 53 bits have room in 128
+constexpr int AHEAD = 4;  // elements that a thread loads together
+constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit in 128 bits
 
-// Counts and exact sums of weights by segments, and the elements in the wanted cells with their
-// weights, of elements of any weights.
+// Count elements and sum weights exactly by segments, and gather the elements in the wanted cells with
+// their weights. Weights may be of any kind.
 //
-// Every thread adds up in numbers of 128 bits of its own, of units of 2^own_unit, for each segment.
-// Weights that are no whole units, or too many, go alone to the digits of the exact sum. `totals` has
-// how many are missing and weigh something, how many weigh nothing, whether weights are at fault, how
-// many were taken (also past `room`), and for each segment the number of elements, the 4 digits of
-// the sum of units, and the TOTAL_DIGITS of those that went alone; digits of 32 bits.
+// For each segment, every thread adds weights in units of 2^own_unit to a 128-bit number of its own.
+// Weights that are not whole units, or too many of them, are added to the digits of the exact sum
+// directly. `totals` has the number of missing elements with a positive weight; the number of elements
+// of weight zero; flags of invalid weights; the number of gathered elements (also those beyond `room`);
+// and for each segment the number of elements, the 4 digits of the sum of units, and TOTAL_DIGITS
+// digits of the weights added directly. Digits have 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, Weight* their_weights,
@@ -194,9 +195,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     Weight* staged_weights = (Weight*)(high + n_segments * T);
     Value* staged = (Value*)(staged_weights + T / 32 * WARP_STAGE);
     Value* own_ends = staged + T / 32 * WARP_STAGE;
-    // Behind all that may be of 8 bytes.
+    // Behind all arrays that may have elements of 8 bytes.
     u32* counts = (u32*)(scratch + (n_segments * T * 2 + T / 32 * WARP_STAGE * 2 + n_ends) * 8);
-    u32* others = counts + n_segments * T;  // missing, idle, at fault
+    u32* others = counts + n_segments * T;  // missing, weightless, invalid
     for (int i = threadIdx.x; i < n_ends; i += T) own_ends[i] = ends[i];
     for (int i = threadIdx.x; i < n_segments * T; i += T) low[i] = high[i] = counts[i] = 0;
     if (threadIdx.x < 3) others[threadIdx.x] = 0;
@@ -283,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     __syncthreads();
     if (threadIdx.x < 3 && others[threadIdx.x]) {
         u64 found = others[threadIdx.x];
-        // How many blocks have found either.
+        // The numbers of blocks that found either fault.
         if (threadIdx.x == 2) found = (u64)(found >> 16 != 0) << 32 | ((found & 0xffff) != 0);
         atomicAdd(totals + threadIdx.x, found);
     }
@@ -299,8 +300,8 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     }
 }
 
-// Elements at hashed places, and what they weigh: nothing if they are missing or their weights are at
-// fault, and those that weigh nothing are handed out as what is last in order.
+// Draw elements at hashed places with their weights. The weight is 0 if the element is missing or the
+// weight invalid. Elements of weight 0 are replaced by the last value in order.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
     const Word* values, const Held* weights, i64 n, i64 size, Value* drawn, double* their_weights
 ) {
@@ -320,9 +321,9 @@ __device__ __forceinline__ double warp_sum_of(double value) {
     return value;
 }
 
-// Of each stretch of a sample in order the last element that weighs anything, and in `told` the largest
-// weight, the sum of the weights in units of that, and of their squares; one behind the other. A warp
-// has a stretch.
+// For each stretch of a sorted sample, one warp finds the last element with a positive weight. `told`
+// gets the largest weights of all stretches, then the sums of weights divided by these, then the sums
+// of their squares.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
     const i64* order, const Value* drawn, const double* their_weights, i64 size, i64 n_stretches,
     double* told, Value* last
@@ -359,8 +360,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
 
 // --- Exact sums of products -----------------------------------------------------------------------
 
-// Add a number of N limbs of 32 bits, from which bit on: to a thread's own digits, of which there are
-// ADD_DIGITS from `first` on, or to those of all. Digits may be negative and larger than 32 bits.
+// Add a number of N limbs of 32 bits, its lowest bit at bit `begin`, to a thread's own ADD_DIGITS
+// digits from `first` on, or to the digits of all threads. Digits may be negative, and larger than 32
+// bits.
 template <int N>
 __device__ __forceinline__ void add_limbs(
     const u32 (&limbs)[N], bool is_negative, int begin, int first, u64* own, u64* table
@@ -395,9 +397,9 @@ __device__ __forceinline__ void multiply(const u32 (&left)[N], u64 right, u32 (&
     found[N + 1] = (u32)((sum >> 32) + (before >> 32));
 }
 
-// The exact sums of the weights of elements between two others, of weight times element and, if that is
-// wanted, of weight times the element's square; of finite elements alone, and how many are inf and -inf.
-// `tables` has the digits of each sum, one behind the other.
+// Sum exactly the weights of elements between two others, their products with the elements and, if
+// wanted, with the squares of the elements. Only finite elements are summed; the numbers of inf and
+// -inf are counted. `tables` has the digits of the sums, one after the other.
 extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     const Word* values, const Weight* weights, i64 n, Value low, Value high, int has_low, int has_high,
     int has_squares, int first, int first_of_products, int first_of_squares, u64* tables, u64* counts

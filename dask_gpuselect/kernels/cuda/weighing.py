@@ -1,4 +1,4 @@
-"""Elements that weigh: the host side of ``weighing.cu``. See `reference.weighing`."""
+"""Weighted elements: the host side of ``weighing.cu``. See `reference.weighing`."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 
-SAMPLED = 1 << 16  # elements by which pivots are chosen
-WINDOW = 32  # binary digits of each weight that are added up in one read
+SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
+WINDOW = 32  # binary digits of each weight that are added in one read
 
-STRETCHES = 1 << 11  # of a sample that the host is told; a bracket of the median has 20 of them
-LEAST = 2.0**-1074  # float64 above 0
-FAULT = (1 << 32) - 1  # how many blocks have found negative weights
+STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the median has 20
+LEAST = 2.0**-1074  # least positive float64
+FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
 IS_NEGATIVE, IS_NOT_FINITE, IS_LEFT_OUT = 1, 2, 4
 _flags = cupy.ReductionKernel(
@@ -119,8 +119,10 @@ ROWS = 1 << 12
 def _reduced(
     kernel: Any, combine: Callable[[NDArray[Any]], Any], arrays: Sequence[Array], *given: Any
 ) -> Any:
-    """What a kernel makes of all elements of some flat arrays: of rows, and these are combined. Of
-    one row CuPy has one block look at all: 2**28 elements take 210 ms."""
+    """Reduce all elements of some flat arrays by a kernel: first rows, then their results.
+
+    CuPy would reduce a single row by one block: 2**28 elements take 210 ms.
+    """
     n = arrays[0].size
     body = n // ROWS * ROWS
     rows = [array[:body].reshape(ROWS, -1) for array in arrays] if body else []
@@ -132,7 +134,7 @@ def _reduced(
 
 @advised
 def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
-    """The elements that take part, and their weights; no copies where all do."""
+    """Return the elements that take part and their weights, without copies if all elements do."""
     weights = chunk.weights
     assert weights is not None
     if weights.dtype.kind == "f":
@@ -153,20 +155,20 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
 
 @advised
 def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
-    """The cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
+    """Measure the cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
-    Reads the chunk once; where few elements of a cell have much of the weight three times.
+    Reads the chunk once, or three times if few elements of a cell have much of the weight.
     """
     n = int(values.size)
     if n <= SAMPLED:
         return reference.cuts(values, weights, n_pivots)
     most = _most_ends(values)
-    n_pivots = min(n_pivots, most // 7)  # twice, and up to five times as many in heavy cells
-    # One in each of as many equal stretches, as `reference.sampling.sample`.
+    n_pivots = min(n_pivots, most // 7)  # twice, and up to five times in heavy cells
+    # One element of each of equal stretches, as in `reference.sampling.sample`.
     starts = np.arange(SAMPLED + 1) * n // SAMPLED
     places = cupy.asarray(np.random.default_rng(0).integers(starts[:-1], starts[1:]))
     drawn, their_weights = (array.take(places) for array in (values, weights))
-    order = drawn.argsort()  # which the host then finds done
+    order = drawn.argsort()  # so that the host need not sort them
     drawn, their_weights = (each[order].get() for each in (drawn, their_weights))
     pivots = reference.cuts(drawn, their_weights, n_pivots).pivots
     unit, square = _measured(weights)
@@ -202,7 +204,7 @@ def _in_heavy_cells(
     segments: tuple[IntArray, IntArray],
     n_pivots: int,
 ) -> NDArray[Any]:
-    """Pivots inside the cells that hold too much by count or by weight."""
+    """Choose pivots inside the cells that hold too much by count or by weight."""
     heavy: set[int] = set()
     for held in segments:
         upto = np.cumsum(held)
@@ -217,7 +219,7 @@ def _in_heavy_cells(
     cell = np.searchsorted(pivots, taken)
     found = []
     for j in sorted(heavy):
-        # As many as the cell's parts of all elements and of all weight ask for.
+        # As many as the cell's share of all elements and of all weight asks for.
         parts = max(int(held[2 * j]) * n_pivots // max(int(held.sum()), 1) for held in segments)
         inside = cell == j
         found.append(reference.cuts(taken[inside], their_weights[inside], parts + 1).pivots)
@@ -225,7 +227,7 @@ def _in_heavy_cells(
 
 
 def _measured(weights: Array) -> tuple[int, float]:
-    """See `reference.weighing.measured`."""
+    """Measure the unit and the squares of weights; see `reference.weighing.measured`."""
     top = math.frexp(float(weights.max()))[1]
     total, square = (
         _reduced(kernel, np.sum, [weights], np.int32(top))
@@ -239,9 +241,10 @@ def _measured(weights: Array) -> tuple[int, float]:
 
 @advised
 def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> WeightedTally | None:
-    """Counts and exact sums of weights at the ends, and candidates; see `reference.weighing.tally`.
+    """Count and weigh elements exactly at the ends, and gather candidates.
 
-    Reads the chunk once to gather, and once for each 32 binary digits that weights have.
+    See `reference.weighing.tally`. Reads the chunk once to gather, and once for each 32 binary
+    digits of the weights.
     """
     ends = brackets.ends
     if values.size <= FEW or len(ends) > _most_ends(values):
@@ -264,11 +267,11 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
 ) -> WeightedTally | None:
-    """Counts and exact sums of weights, and candidates that stay on the device; see
-    `reference.weighing.tally_in_place`.
+    """Count and weigh a chunk exactly, with candidates that stay on the device.
 
-    Reads elements and weights once, and weights of other dtypes than float32, float64 and int64
-    twice. Scratch on the device: `most` elements with float64 weights.
+    See `reference.weighing.tally_in_place`. Reads elements and weights once, and weights of other
+    dtypes than float32, float64 and int64 twice. Scratch on the device: `most` elements with
+    float64 weights.
     """
     weights = _held(chunk)
     ends = brackets.ends
@@ -306,7 +309,7 @@ def tally_in_place(
     n_left_out = 0
     if chunk.keeps is not None:
         n_left_out = chunk.size - n_true(chunk.keeps)
-    # The digits of units are the low and high halves of the low and of the high 64 bits.
+    # The digits of the sums in units are the halves of the low and of the high 64 bits.
     counts, units, others = np.split(sheet[4:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
     sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
     return WeightedTally.of_segments(
@@ -324,7 +327,10 @@ def tally_in_place(
 def sorted_sample(
     chunk: Accompanied, dtype: np.dtype[Any], size: int
 ) -> tuple[WeightedSample, float]:
-    """A sorted sample with weights, in a few stretches; see `reference.weighing.sorted_sample`."""
+    """Draw a sorted sample with weights, reduced to a few stretches.
+
+    See `reference.weighing.sorted_sample`.
+    """
     weights = _held(chunk)
     if weights is None:
         return reference.sorted_sample(chunk, dtype, size)
@@ -356,8 +362,10 @@ def sorted_sample(
 
 
 def _held(chunk: Accompanied) -> Array | None:
-    """The weights of a chunk as `weigh_once` reads them, 0 where elements are left out; None if
-    they may not fit int64."""
+    """Return the weights of a chunk as `weigh_once` reads them, 0 for masked elements.
+
+    None if they may not fit int64.
+    """
     weights = chunk.weights
     assert weights is not None
     if weights.dtype == np.uint64:
@@ -373,13 +381,13 @@ def _held(chunk: Accompanied) -> Array | None:
 
 @lru_cache
 def _told_once(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
-    """What `weigh_once` is told, and what it sums in behind that."""
+    """Return the dtype of the input of `weigh_once`, with the sums behind it."""
     told = [("ends", dtype, (n_ends,)), ("wanted", "?", (n_ends + 1,)), ("unit", "i4")]
     return np.dtype([*told, ("totals", "u8", (0,))], align=True)
 
 
 def _most_ends_at_once() -> int:
-    """At how many ends `weigh_once` can count."""
+    """Return the number of ends at which `weigh_once` can count."""
     each = once_memory(1) - once_memory(0)
     return int((most_shared(cupy.cuda.Device().id) - STATIC - once_memory(0)) // each)
 
@@ -392,8 +400,10 @@ def _defined_once(weights: Array) -> Defined:
 def products(
     values: Array, weights: Array, ends: NDArray[Any], summed: NDArray[np.bool_]
 ) -> ExactSums:
-    """See `reference.weighing.products`. Reads the chunk once, and what is in these cells once for
-    each of them."""
+    """Sum weights times elements exactly in some cells; see `reference.weighing.products`.
+
+    Reads the chunk once, and the elements of these cells once for each cell.
+    """
     if values.size <= FEW or len(ends) > _most_ends(values):
         return reference.products(values, weights, ends, summed)
     counts, _ = _segments(values, weights, ends, 0)
@@ -409,8 +419,10 @@ def products(
 
 @advised
 def moments(values: Array, weights: Array) -> Moments:
-    """Exact sums of elements, each as often as it weighs; see `reference.weighing.moments`. Reads
-    the chunk twice."""
+    """Sum a chunk exactly, each element times its weight; see `reference.weighing.moments`.
+
+    Reads the chunk twice.
+    """
     if values.size <= FEW:
         return reference.moments(values, weights)
     return _added(values, weights)
@@ -430,8 +442,10 @@ POINTS_OF = TOTAL_POINT, SQUARE_POINT, CUBE_POINT
 
 
 def _added(values: Array, weights: Array, between: tuple[Any, Any] | None = None) -> Moments:
-    """The exact sums of the weights, of weights times elements, and of these times the elements; or
-    the second alone, of the elements between two others."""
+    """Sum the weights, their products with the elements, and with the squares of these, exactly.
+
+    With `between`, sum only the products with elements between two others.
+    """
     values = values.ravel()
     tops = [math.frexp(_reduced(_largest, np.max, [each]))[1] for each in (weights, values)]
     ends = [tops[0] + n * tops[1] for n in range(3)]
@@ -457,7 +471,7 @@ def _added(values: Array, weights: Array, between: tuple[Any, Any] | None = None
 def _segments(
     values: Array, weights: Array, ends: NDArray[Any], unit: int, mask: int = (1 << 64) - 1
 ) -> tuple[IntArray, IntArray]:
-    """How many elements are in each segment, and what they weigh in units of ``2**unit``."""
+    """Count the elements of each segment, and sum their weights in units of ``2**unit``."""
     n_segments = 2 * len(ends) + 1
     totals = cupy.zeros((2, n_segments), np.uint64)
     numbers = np.int32(len(ends)), np.int32(unit), np.uint64(mask)
@@ -472,7 +486,7 @@ def _segments(
 def _taken(
     values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The same as `_taken_there`, on the host."""
+    """Gather as `_taken_there` does, to the host."""
     taken, their_weights = _taken_there(values, weights, ends, wanted, size)
     return taken.get(), their_weights.get()
 
@@ -480,7 +494,7 @@ def _taken(
 def _taken_there(
     values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
 ) -> tuple[Array, Array]:
-    """The elements in the wanted cells, which are so many, and their weights."""
+    """Gather the elements in the wanted cells, `size` in all, and their weights."""
     taken, their_weights = cupy.empty(size, values.dtype), cupy.empty(size, weights.dtype)
     if size:
         found = cupy.zeros(1, np.uint64)
@@ -502,6 +516,6 @@ def _defined(weights: Array) -> Defined:
 
 
 def _most_ends(values: Array) -> int:
-    """At how many ends the kernel can count."""
+    """Return the number of ends at which the kernel can count."""
     each = weigh_memory(values.dtype, 1 << 10) >> 10
     return int((most_shared(cupy.cuda.Device().id) - STATIC) // (each + 1))

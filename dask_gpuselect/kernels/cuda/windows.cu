@@ -1,11 +1,12 @@
-// Windows that move over a padded chunk: what order statistics of each answer. A thread has a window.
+// Moving windows over a padded chunk: the order statistics of each. A thread has one window.
 //
-// Windows of up to 32 elements are sorted by a network in registers. Of larger ones the wanted key is
-// found two bits at a time: a read of the window counts the keys below three values. Neighbouring
+// Windows of up to 32 elements are sorted by a network in registers. In larger ones the wanted key is
+// found two bits at a time: each read of the window counts the keys below three values. Neighbouring
 // threads have neighbouring windows, so that reads come from the first-level cache.
 //
-// Defined before this text, beside those of lanes.cuh: PLACES (how many elements a window has, up to
-// 32; 0 for more) and DEVIATES (1: what is asked are distances from the median of the window).
+// Defined before this text, besides the definitions for lanes.cuh: PLACES (number of elements of a
+// window, up to 32; 0 for more) and DEVIATES (1 if the question is about distances from the median of
+// the window).
 
 struct Held {
     const Word* chunk;
@@ -14,7 +15,7 @@ struct Held {
     i64 base;
     int n;
 
-    // The key of an element, unless it is left out or missing.
+    // Get the key of an element; false if it is masked or missing.
     __device__ __forceinline__ bool at(int i, Key& key) const {
         i64 place = base + __ldg(offsets + i);
 #if KEEPS
@@ -35,7 +36,7 @@ struct Held {
 
 // --- Registers ------------------------------------------------------------------------------------
 
-// Batcher's odd-even merge sort, by templates: keys in registers need constant places.
+// Batcher's odd-even merge sort, by templates, because keys in registers need constant places.
 template <int P, int K, int N>
 __device__ __forceinline__ void merge_places(Key (&keys)[N]) {
 #pragma unroll
@@ -70,7 +71,7 @@ __device__ __forceinline__ Key place_among(const Key (&keys)[N], i64 rank) {
 
 // --- Reads ----------------------------------------------------------------------------------------
 
-// The key of some rank among those that `at` gives, of so many bits, and that of the next rank.
+// Find the key of a rank, and of the next rank, among the keys of `bits` bits that `at` returns.
 template <class K, class At>
 __device__ __forceinline__ void select_key(
     int n, i64 lower, i64 upper, int bits, At at, K& first, K& second
@@ -144,8 +145,9 @@ __device__ Answer deviation_of(const Held& held, i64 n_valid, Flags* flags) {
 
 // --- The kernel -----------------------------------------------------------------------------------
 
-// `layout` says where windows begin, `offsets` where their n elements are from there. `ranks` has the lower
-// and then the upper ranks of each answer among 0 to n elements, and `weights` the weights of the upper.
+// `layout` describes where windows begin, and `offsets` the places of their n elements relative to
+// that. `ranks` has the lower and then the upper ranks of each answer for 0 to n elements, and
+// `weights` the weights of the upper ones.
 extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
     const Word* chunk, const Keep* keeps, const i64* layout, const i64* offsets, int n, i64 n_windows,
     const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,

@@ -1,4 +1,4 @@
-"""Windows that move over CuPy chunks: the host side of ``windows.cu``."""
+"""Moving windows of CuPy chunks: the host side of ``windows.cu``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ counts = reference.counts
 
 @advised
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
-    """Answer each window, on the chunk's device; see `reference.windows.answer`.
+    """Answer a question for each window, on the chunk's device; see `reference.windows.answer`.
 
-    The reference answers for integers beyond 2**53 that are to be mixed, and for distances of
-    float16. Scratch: a number for each window, and a copy of a chunk that is not contiguous.
+    The reference answers for integers beyond 2**53 between which the answers interpolate, and for
+    distances of float16. Scratch: a number for each window, and a copy of a chunk that is not
+    contiguous.
     """
     if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
@@ -63,7 +64,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
 
 
 def _made_for(frame: Frame, order: WindowOrder, *, has_keeps: bool) -> Defined:
-    """Return what the kernel is compiled for."""
+    """Return the definitions with which the kernel is compiled."""
     is_small = frame.n <= MOST_PLACES and not order.deviates
     return (
         ("ANSWER", 8 * order.dtype.itemsize if order.mixes else 0),

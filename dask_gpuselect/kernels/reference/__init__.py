@@ -1,1 +1,1 @@
-"""What happens to a chunk of any array of the array API: the reference of every other kernel."""
+"""Kernels for chunks of any array of the array API; they define what every other kernel returns."""

@@ -1,5 +1,7 @@
-"""What a device may answer at once about lanes, and others do not: the reference; and lanes with
-their elements along the last axis."""
+"""Questions about lanes that one device kernel may answer, and the layout of lanes. The reference.
+
+The reference answers None: the caller then takes a slower way.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 
 
 def lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
-    """A chunk with its reduced axes as one, the last: a view where that can be."""
+    """Return a chunk with its reduced axes joined as the last axis: a view if possible."""
     kept = [axis for axis in range(chunk.ndim) if axis not in axes]
     moved = transposed(chunk, (*kept, *axes))
     shape = (chunk.shape[axis] for axis in kept)
@@ -32,28 +34,31 @@ def answer_group_lanes(
     question: LaneOrder,
     places: Callable[[], Sequence[IntArray]],
 ) -> Array | None:
-    """The answers for every group of every lane, ``(n_answers, n_groups, n_lanes)``, of the chunks'
-    kind; None where it is as fast to ask `answer_lanes` about one group after the other.
+    """Answer a question for every group of every lane, ``(n_answers, n_groups, n_lanes)``, in kind.
+
+    None where it is as fast to ask `answer_lanes` about one group after the other.
 
     Parameters
     ----------
     chunks, dtype, axes, question
         As for `answer_lanes`.
     places : callable
-        Gives for each group where its elements are in every lane, ascending.
+        Returns for each group the places of its elements in every lane, ascending.
     """
     return None
 
 
 def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
-    """The answers about all elements of an array, ``(n_answers,)``, in kind; None where samples or
-    cuts find them as fast, and where not all elements are valid.
+    """Answer a question about all elements of an array, ``(n_answers,)``, in kind.
+
+    None where samples or cuts are as fast, and if some elements are missing.
 
     Parameters
     ----------
     values : array
-        Of one element or more.
+        At least one element.
     question : LaneOrder
+        The order statistics to find.
     """
     return None
 
@@ -67,16 +72,17 @@ def box_lanes(
     *,
     omits_nan: bool,
 ) -> LaneBoxes | None:
-    """The finished box plot of every lane, of the chunks' kind; None where `answers_and_ends` is as
-    fast, which tells what boxes are made of.
+    """Compute the finished box plot of every lane, of the kind of the chunks.
+
+    None where `answers_and_ends`, which returns the parts of box plots, is as fast.
 
     Parameters
     ----------
     chunks, dtype, axes, question
-        As for `answer_lanes`. The answers are those that `rule` wants.
+        As for `answer_lanes`. The answers are those that `rule` needs.
     rule : Rule
         How boxes are drawn.
     omits_nan : bool
-        Whether NaN is left out; otherwise a lane with any has no box.
+        True if NaN is left out; otherwise a lane with NaN has no box.
     """
     return None

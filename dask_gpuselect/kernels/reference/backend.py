@@ -1,4 +1,4 @@
-"""The kernels for chunks of the array API: all there are."""
+"""All kernels for chunks of the array API."""
 
 from dask_gpuselect.kernels.protocols import Backend
 from dask_gpuselect.kernels.reference import (

@@ -1,8 +1,8 @@
 """Sorting by a bitonic network and merges, in plain NumPy (Alyafi & Khalid, section 4.1).
 
 Sub-arrays are the columns of a table, so that each exchange of the network is one minimum and one
-maximum of rows. Sorted runs are then merged pair by pair, all pairs of a pass at once, each element
-finding its place by binary search in the other run: no step goes element after element.
+maximum of rows. Sorted runs are then merged in pairs. Each element finds its place by binary search
+in the other run, so that no step loops over single elements.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from dask_gpuselect.arrays import to_host
 
 
 def bitonic_sorted(values: Any, sub_array: int) -> NDArray[Any]:
-    """All elements of an array, none of which is NaN, ascending, on the host. Scratch: twice as
-    many.
+    """Sort all elements of an array without NaN, ascending, on the host.
 
-    The network sorts `sub_array` elements, a power of two.
+    The network sorts runs of `sub_array` elements, a power of two. Scratch: twice the array.
     """
     host: NDArray[Any] = np.asarray(to_host(values))
     n = len(host)
@@ -38,7 +37,7 @@ def _largest(dtype: np.dtype[Any]) -> Any:
 
 
 def _network(table: NDArray[Any]) -> NDArray[Any]:
-    """Every column sorted, by Batcher's bitonic network; their length is a power of two."""
+    """Sort every column by Batcher's bitonic network; the number of rows is a power of two."""
     rows = np.ascontiguousarray(table)
     n = len(rows)
     places = np.arange(n)
@@ -59,7 +58,7 @@ def _network(table: NDArray[Any]) -> NDArray[Any]:
 
 
 def _merged_runs(values: NDArray[Any], size: int) -> NDArray[Any]:
-    """Sorted runs of `size` elements merged pair by pair into one."""
+    """Merge sorted runs of `size` elements in pairs until one is left."""
     n = len(values)
     while size < n:
         out = np.empty_like(values)

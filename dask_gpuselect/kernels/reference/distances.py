@@ -1,15 +1,15 @@
-"""The nearest rows of a chunk of any kind, by matrix multiplication and then differences: the
-reference.
+"""The nearest rows of a chunk of any kind, by matrix multiplication and then differences.
 
-The k-th distance of a query is a threshold: what is not proven to be further is looked at.
+The reference. The k-th distance of a query is a threshold: rows that are not proven to be further
+are candidates.
 
 1. A *tile*, the distances of some queries to some rows, is one product of matrices. It is not
-   exact: in ``|x|² + |q|² - 2 x·q`` what x and q have in common cancels. Both are moved by the
-   middle of the queries first, and what is left of the error has a bound.
-2. Rows whose distance less that bound is no more than the k-th so far are the candidates, some for
+   exact: in ``|x|² + |q|² - 2 x·q`` the common part of x and q cancels. Both are first moved by the
+   mean of the queries, and the remaining error has a bound.
+2. Rows whose distance minus that bound is at most the k-th so far are the candidates, some for
    each query.
-3. Their distances are taken by differences, feature after feature in float64, and the k nearest
-   chosen by these alone.
+3. Their distances are computed by differences, feature after feature in float64, and these alone
+   decide which k are nearest.
 
 The bound. Let u = 2⁻⁵³, x' = fl(x - c), q' = fl(q - c) and S = |x'| + |q'|. In the standard model
 of rounding, whatever the order of the sums and with fused products or without:
@@ -19,18 +19,18 @@ of rounding, whatever the order of the sums and with fused products or without:
 - x' - q' differs from x - q by at most u S, and so the square of its length by at most 2.1 u S²;
 - the square by differences differs from the true one by at most γ_{p+2} times it, which is at most
   1.1 S²;
-- the threshold less |q'|² is rounded once: u times the larger of both.
+- the threshold minus |q'|² is rounded once: u times the larger of both.
 
 Together less than (2.2 p + 12) u S², and S² is at most 2 |x'|² + 2 |q'|². So
 
-    (1 - C) (|x'|² + |q'|²) - 2 x'·q'  <=  the square by differences,    C = (6 p + 64) u,
+(1 - C) (|x'|² + |q'|²) - 2 x'·q'  <=  the square by differences,    C = (6 p + 64) u,
 
-which leaves a part of C for the terms of second order. Where sums may overflow, all are candidates.
-Where they underflow they are off by p 2⁻¹⁰⁷⁴, which is nothing beside ``TINY``, below which no
-threshold is taken.
+which leaves a part of C for the terms of second order. Where sums may overflow, all rows are
+candidates. Where they underflow they are off by p 2⁻¹⁰⁷⁴, which is negligible beside ``TINY``, the
+least threshold.
 
-Where the bound is of no use (equal rows, rows far from the queries compared with the k-th distance)
-there are too many candidates: then a tile is computed by differences as a whole.
+Where the bound is too weak (equal rows, or rows far from the queries compared with the k-th
+distance) there are too many candidates: then a whole tile is computed by differences.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ from dask_gpuselect.arrays import (
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
 UNIT = 2.0**-53
-FEW_ROWS = 256  # of the first tile, by differences: the next are compared with its k-th distance
-MOST_GROWTH = 16  # of tiles: of a GPU each takes milliseconds, however small
-PAIR_ARRAYS = 8  # of float64, that a candidate takes besides its features
+FEW_ROWS = 256  # rows of the first tile, which sets the threshold for the next
+MOST_GROWTH = 16  # largest growth of tiles; on a GPU each takes milliseconds, however small
+PAIR_ARRAYS = 8  # arrays of float64 that a candidate takes besides its features
 WIDER = 1 + 16 * UNIT
 HUGE = 2.0**1000  # squares from which on a sum of products may overflow
 
 
 Ahead = Callable[[Array, int, "Best | None", "Queries"], "tuple[Best | None, int]"]
-"""The nearest of those so far and of the rows from a place on, by a backend's own kernels, as far
-as these go; and the place of the first row that they have left."""
+"""Finds the nearest among the best so far and the rows from a place on, by a backend's own kernels.
+Also returns the place of the first row that it left."""
 
 
 def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
-    """The nearest rows of every query.
+    """Find the nearest rows of every query.
 
     Parameters
     ----------
@@ -79,14 +79,14 @@ def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: in
     queries : float64 array, shape (n_queries, p)
         Finite, on the host.
     k : int
-        How many of each query are wanted.
+        Number of rows to find for each query.
     tile_elements : int
-        How many distances of pairs are held at most. There are up to six arrays of that size.
+        Largest number of distances in memory. There are up to six arrays of that size.
 
     Returns
     -------
     Nearest
-        On the host, ``min(k, n)`` of each query.
+        On the host, ``min(k, n)`` rows of each query.
     """
     best = best_of(rows, like(queries, rows), k, tile_elements)
     level, squared, index = map(to_host, (best.level, best.squared, best.index))
@@ -94,15 +94,17 @@ def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: in
 
 
 def nearest_in_place(rows: Array, queries: Array, k: int, tile_elements: int) -> Nearest:
-    """`nearest`, of queries anywhere; the answer stays where the rows are if a backend has a type
-    for that."""
+    """Find the nearest rows of queries on any device.
+
+    The answer stays on the device of the rows if the backend has a type for that.
+    """
     return nearest(rows, to_host(queries).astype(np.float64, copy=False), k, tile_elements)
 
 
 def best_of(
     rows: Array, queries: Array, k: int, tile_elements: int, ahead: Ahead | None = None
 ) -> Best:
-    """The nearest rows of every query, on the device of both."""
+    """Find the nearest rows of every query, on the device of both."""
     n, n_queries = rows.shape[0], queries.shape[0]
     k = min(k, n)
     if not n or not n_queries:
@@ -118,7 +120,7 @@ def best_of(
 
 @dataclass(frozen=True)
 class Best:
-    """What `Nearest` has, on the device."""
+    """The nearest rows found so far, with the fields of `Nearest`, on the device."""
 
     level: Array
     squared: Array
@@ -130,17 +132,16 @@ class Best:
 
     @classmethod
     def joined(cls, parts: Sequence[Best]) -> Best:
-        """Those of some queries, of the next, and so on."""
+        """Join the nearest rows of consecutive queries."""
         names = ("level", "squared", "index")
         return cls(*(concatenate([getattr(each, name) for each in parts], 0) for name in names))
 
 
 def _nearest(rows: Array, question: Queries, ahead: Ahead | None) -> Best:
-    """The nearest rows of some queries, tile after tile: each is compared with the k-th distance so
-    far."""
+    """Find the nearest rows of some queries tile by tile, with the k-th so far as a threshold."""
     xp, n, n_queries = namespace(rows), rows.shape[0], question.queries.shape[0]
     most_rows = max(1, question.tile_elements // n_queries)
-    # Of a tile with so many times the rows before it, as many times k should be candidates.
+    # A tile that has g times as many rows as came before should yield about g * k candidates.
     growth = question.most_pairs // (2 * n_queries * question.k)
     growth = max(1, min(growth, MOST_GROWTH))
     best: Best | None = None
@@ -164,13 +165,16 @@ def _nearest(rows: Array, question: Queries, ahead: Ahead | None) -> Best:
 
 @dataclass(frozen=True)
 class Queries:
-    """The queries, as tiles are multiplied with them.
+    """Some queries, in the form in which tiles are multiplied with them.
 
     Parameters
     ----------
     queries : array, shape (n_queries, p)
-        In float64.
-    k, tile_elements : int
+        Queries in float64.
+    k : int
+        Number of rows to find for each.
+    tile_elements : int
+        Largest number of distances in memory.
     """
 
     queries: Array
@@ -179,7 +183,7 @@ class Queries:
 
     @cached_property
     def centre(self) -> Array:
-        """What is subtracted from all, shape (p,)."""
+        """Mean of the queries, which is subtracted from queries and rows, shape (p,)."""
         with np.errstate(over="ignore", invalid="ignore"):
             return namespace(self.queries).mean(self.queries, axis=0)
 
@@ -200,12 +204,12 @@ class Queries:
 
     @property
     def most_pairs(self) -> int:
-        """Candidates, of all queries, that take no more memory than a tile."""
+        """Largest number of candidates, of all queries, that take no more memory than a tile."""
         return self.tile_elements // (PAIR_ARRAYS + 2 * int(self.queries.shape[1]))
 
     @property
     def slack(self) -> float:
-        """C of the bound."""
+        """The constant C of the bound."""
         return (6 * int(self.queries.shape[1]) + 64) * UNIT
 
 
@@ -213,7 +217,7 @@ class Queries:
 
 
 def _by_product(tile: Array, index: Array, best: Best, question: Queries) -> Best:
-    """The nearest of those so far and a tile, by differences of its candidates alone."""
+    """Find the nearest among those so far and a tile, by differences of its candidates only."""
     xp = namespace(tile)
     with np.errstate(over="ignore", invalid="ignore"):
         lower, squares = _lower_bounds(tile, question)
@@ -224,8 +228,9 @@ def _by_product(tile: Array, index: Array, best: Best, question: Queries) -> Bes
         n_near = n_true(is_near)
         most = question.most_pairs
         if n_near > most and tile.shape[0] > question.k:
-            # Nearer ones come late: the k-th distance of this tile is a better threshold. What it
-            # is at most is 2 C (|x'|² + |q'|²) more than its lower bound; the third C is for sums.
+            # Nearer rows come late: the k-th distance in this tile is a better threshold. The
+            # square of a distance exceeds its lower bound by at most 2 C (|x'|² + |q'|²); the third
+            # C covers rounding.
             more = 3 * question.slack * (xp.max(squares) + question.squares)
             is_near = is_near & ~(lower > (_kth(lower, question.k) + more)[:, None])
             n_near = n_true(is_near)
@@ -238,13 +243,15 @@ def _by_product(tile: Array, index: Array, best: Best, question: Queries) -> Bes
 
 
 def limits(best: Best, question: Queries) -> Array:
-    """Of each query, what no lower bound of a nearer row exceeds; see `_lower_bounds`."""
+    """Return for each query the largest lower bound of a nearer row; see `_lower_bounds`."""
     return _threshold(best) * WIDER - (1 - question.slack) * question.squares
 
 
 def _lower_bounds(tile: Array, question: Queries) -> tuple[Array, Array]:
-    """What the squared distances of all pairs are at least, but for ``(1 - C) |q'|²``; and
-    ``|x'|²``."""
+    """Return lower bounds of the squared distances of all pairs, and ``|x'|²``.
+
+    The term ``(1 - C) |q'|²`` of the bounds is left out.
+    """
     xp = namespace(tile)
     moved = tile - question.centre
     squares = xp.sum(moved * moved, axis=1)
@@ -254,7 +261,7 @@ def _lower_bounds(tile: Array, question: Queries) -> tuple[Array, Array]:
 
 
 def _threshold(best: Best) -> Array:
-    """The square by differences, at the normal level, that a nearer row has at most."""
+    """Return the largest square by differences, at the normal level, that a nearer row can have."""
     xp = namespace(best.squared)
     level, squared = best.level[:, -1], best.squared[:, -1]
     unlimited, tiny = xp.full_like(squared, np.inf), xp.full_like(squared, TINY)
@@ -263,7 +270,7 @@ def _threshold(best: Best) -> Array:
 
 
 def _kth(values: Array, k: int) -> Array:
-    """The k-th least of every row."""
+    """Return the k-th least value of every row."""
     xp = namespace(values)
     if hasattr(xp, "partition"):
         return xp.partition(values, k - 1, axis=1)[:, k - 1]
@@ -271,7 +278,10 @@ def _kth(values: Array, k: int) -> Array:
 
 
 def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question: Queries) -> Best:
-    """The nearest of those so far and of some pairs of queries and rows, a few for each query."""
+    """Find the nearest among those so far and some pairs of queries and rows.
+
+    There are a few pairs for each query.
+    """
     xp, (n_queries, k) = namespace(tile), best.index.shape
     query, row = xp.nonzero(is_near)
     level, squared = _keys(
@@ -288,7 +298,7 @@ def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question:
             (best.index, xp.take(index, row)),
         )
     )
-    # Stable, and rows ascend: of equal ones the first is the first again.
+    # The sort is stable and rows ascend, so that the first of equally distant rows stays the first.
     order = _ascending(level, squared, axis=0)
     order = xp.take(order, _argsort(xp.take(owner, order), axis=0))
     starts = xp.searchsorted(xp.take(owner, order), every)
@@ -302,7 +312,7 @@ def _with_pairs(tile: Array, index: Array, is_near: Array, best: Best, question:
 
 
 def _by_differences(tile: Array, index: Array, best: Best | None, question: Queries) -> Best:
-    """The nearest of those so far and a tile, by all its differences."""
+    """Find the nearest among those so far and a tile, by all differences of the tile."""
     xp, n_queries = namespace(tile), question.queries.shape[0]
     level, squared = _keys(tile.T[:, None, :], question.queries.T[:, :, None], 1)
     index = xp.broadcast_to(index[None, :], (n_queries, index.shape[0]))
@@ -320,14 +330,14 @@ def _by_differences(tile: Array, index: Array, best: Best | None, question: Quer
 
 
 def _keys(x: Array, q: Array, at_once: int) -> tuple[Array, Array]:
-    """The level and the square by which pairs are compared; see `Nearest`.
+    """Return the level and the square by which pairs are compared; see `Nearest`.
 
     Parameters
     ----------
     x, q : arrays, shape (p, ...)
         Rows and queries, feature by feature, that broadcast to all pairs.
     at_once : int
-        How many features' differences are held.
+        Number of features whose differences are in memory together.
     """
     xp = namespace(x)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -345,7 +355,7 @@ def _keys(x: Array, q: Array, at_once: int) -> tuple[Array, Array]:
 def _squared(
     x: Array, q: Array, at_once: int, difference: Callable[[Array, Array], Array]
 ) -> Array:
-    """Sums of squared differences, in the order of the features: the same by any namespace."""
+    """Sum squared differences in the order of the features: the same bits in any namespace."""
     total = None
     for start in range(0, x.shape[0], at_once):
         some = slice(start, start + at_once)
@@ -357,7 +367,7 @@ def _squared(
 
 
 def _ascending(level: Array, squared: Array, axis: int) -> Array:
-    """Places in the order of level and square, of equal ones as they were."""
+    """Return the places ordered by level and square; equal ones keep their order."""
     xp = namespace(squared)
     order = _argsort(squared, axis)
     if any_true(level != 0):
@@ -373,6 +383,8 @@ def _argsort(values: Array, axis: int) -> Array:
 
 
 def _beside(array: Array) -> dict[str, Any]:
-    """What a function that makes arrays is told, to make them where another is. CuPy makes them on
-    the current device, which is that of the chunk."""
+    """Return keyword arguments with which functions create arrays on the device of another array.
+
+    CuPy creates them on the current device, which is that of the chunk.
+    """
     return {} if is_cupy(array) else {"device": array.device}

@@ -1,4 +1,4 @@
-"""Fingerprints of chunks of any kind: those of the same elements on the host."""
+"""Fingerprints of chunks of any kind: equal to those of the same elements on the host."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from dask_gpuselect.kernels.cpu import fingerprints as cpu
 
 
 def mixed_in(start: int, chunk: Any) -> int:
-    """64 bits that a number and every bit of a chunk, in C order, have a part in."""
+    """Return 64 bits that depend on a number and on every bit of a chunk, in C order."""
     return cpu.mixed_in(start, np.asarray(to_host(chunk)))
 
 
-begun = mixed_in  # they are never on their way
+begun = mixed_in  # on the host, a fingerprint is always finished
 ended = list
 
 
 def summed(start: int, columns: Sequence[Any]) -> int:
-    """64 bits that a number has a part in, and the elements of some arrays: those at the same place
-    together, whatever place that is."""
+    """Return 64 bits that depend on a number and on the elements of some arrays, in any order.
+
+    The elements at the same place of all arrays are hashed together.
+    """
     return cpu.summed(start, [np.asarray(to_host(column)) for column in columns])

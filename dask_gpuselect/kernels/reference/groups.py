@@ -1,7 +1,8 @@
-"""Elements of groups: cut, counted and gathered for all groups at once, on the host.
+"""Elements in groups: measured, counted and gathered for all groups together, on the host.
 
-`codes` are the number of the group of each element, -1 for none, and `parts` pairs of elements and
-their codes: those of chunks, as `Selection.elements_of` gives them. All reports are on the host.
+`codes` are the number of the group of each element, -1 for none. `parts` are pairs of elements, as
+`Selection.elements_of` returns them, and their codes, one pair for each chunk. All partial results
+are on the host.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ Parts = Sequence[tuple[Any, Any]]
 
 
 def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
-    """The cuts of every group in some chunks: each has a run of all of them together, with its
-    least and largest element and others evenly between them by rank as pivots."""
+    """Measure the cuts of every group in some chunks.
+
+    Each group has one run over all chunks. Its pivots are its least and largest element, and others
+    at even ranks between them.
+    """
     ordered, n_valid, n_missing = in_groups(parts, n_groups)
     groups = np.flatnonzero(n_valid + n_missing)
     n = n_valid[groups]
@@ -37,7 +41,7 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
     value = ordered[at]
     is_first = np.append(np.True_, (run[1:] != run[:-1]) | (value[1:] != value[:-1]))[: len(at)]
     value, run, at = value[is_first], run[is_first], at[is_first]
-    # Of equal elements of a run the first and the last, by where others begin.
+    # Find the first and last of equal elements of a run from the places where values change.
     of_each = np.repeat(np.arange(len(groups)), n)
     begins = np.flatnonzero(
         np.append(np.True_, (of_each[1:] != of_each[:-1]) | (ordered[1:] != ordered[:-1]))[
@@ -53,7 +57,7 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
 
 
 def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
-    """The counts of some chunks at the ends of the brackets, and their candidates."""
+    """Count some chunks at the ends of the brackets, and gather candidates."""
     group = np.repeat(np.arange(brackets.n_groups), brackets.n_ends)
     of_end = np.arange(len(group)) + group  # the cell before each end
     of_group = brackets.first_end + np.arange(brackets.n_groups + 1)  # the first cell of each
@@ -67,7 +71,7 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
             _places_of_ends(ordered, start[group], stop[group], brackets.ends, is_behind)
             for is_behind in (np.less, np.less_equal)
         )
-        # The elements of a cell are from one place up to another.
+        # The elements of a cell are contiguous.
         begins, stops = np.empty((2, len(counts)), np.int64)
         begins[of_group[:-1]], begins[of_end + 1] = start, upto
         stops[of_end], stops[of_group[1:] - 1] = below, stop
@@ -91,8 +95,11 @@ def _places_of_ends(
     ends: NDArray[Any],
     is_behind: Callable[[Any, Any], Any],
 ) -> IntArray:
-    """Where each end belongs in a sorted stretch of its own: behind the elements that are less than
-    it, or up to it. By halves, of all at once."""
+    """Find the place of each end in a sorted stretch of its own, by bisection of all together.
+
+    With `np.less`, it is behind the elements less than the end; with `np.less_equal`, behind those
+    up to it.
+    """
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
     first, last = start.copy(), stop.copy()
     while (is_open := first < last).any():
@@ -104,14 +111,16 @@ def _places_of_ends(
 
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every group of all chunks, as of so many lanes."""
+    """Find the elements of some ranks in every group of all chunks, one lane per group."""
     ordered, n_valid, n_missing = in_groups(parts, n_groups)
     return elements_of_sorted(ordered, n_valid, n_missing, ranks)
 
 
 def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) -> IntArray:
-    """How often each word occurs in every group, shape ``(n_groups, n_words)``: the elements of the
-    parts are words of so many values."""
+    """Count every word in every group, shape ``(n_groups, n_words)``.
+
+    The elements of the parts are words below `n_words`.
+    """
     table = np.zeros(n_groups * n_words, np.int64)
     for part in parts:
         words, codes = map(to_host, part)
@@ -122,8 +131,11 @@ def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) 
 
 
 def lane_counts(rows: Any, keeps: Any, n_words: int) -> IntArray | None:
-    """How often each word occurs in every lane, shape ``(n_lanes, n_words)``, of lanes in rows and
-    maybe a mask of their shape; None where it is as fast to count one lane after the other."""
+    """Count every word in every lane, shape ``(n_lanes, n_words)``.
+
+    The lanes are rows, with a mask of the same shape or None. The result is None where it is as
+    fast to count one lane after the other.
+    """
     del rows, keeps, n_words
     return None
 
@@ -131,15 +143,18 @@ def lane_counts(rows: Any, keeps: Any, n_words: int) -> IntArray | None:
 def elements_of_sorted(
     ordered: NDArray[Any], n_valid: IntArray, n_missing: IntArray, ranks: RanksOfLanes
 ) -> Lanes:
-    """The elements of some ranks in every group, by those of all groups in order."""
+    """Find the elements of some ranks in every group from the sorted elements of all groups."""
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
     places = places_of_ranks(n_valid, ranks)
     return elements_of_places(places, padded.__getitem__, n_valid, n_missing)
 
 
 def places_of_ranks(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
-    """Where the lower and the upper elements of each group are among those of all groups in order,
-    shapes ``(n_questions, n_groups)``; any place there is for a group without elements."""
+    """Return the places of the lower and upper elements of each group among those of all in order.
+
+    Shapes are ``(n_questions, n_groups)``. The place of a group without elements is arbitrary, but
+    exists.
+    """
     starts, last = np.cumsum(n_valid) - n_valid, max(int(n_valid.sum()) - 1, 0)
     lower, upper = (
         np.minimum(np.broadcast_to(rank, (len(rank), len(starts))) + starts, last)
@@ -154,29 +169,31 @@ def elements_of_places(
     n_valid: IntArray,
     n_missing: IntArray,
 ) -> Lanes:
-    """The lower and upper elements of every group, as of so many lanes."""
+    """Take the lower and upper elements of every group, one lane per group."""
     lower, upper = map(elements_at, places)
     return Lanes(lower.T, upper.T, n_valid, n_missing)
 
 
 def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
-    """The places of the elements of each group in a NumPy array of codes, ascending, one group
-    after the other, and how many each group has."""
+    """Return the places of the elements of each group, ascending, and the size of each group.
+
+    The codes are a NumPy array. The groups follow one another.
+    """
     found = np.flatnonzero(codes >= 0)
     sizes = np.bincount(codes[found], minlength=n_groups).astype(np.int64)
     return found[np.argsort(codes[found], kind="stable")], sizes
 
 
-# Of larger groups, a sort of each takes less than one of all by two keys. 1e6 float64 in 5 groups
-# take 31 ms, and by two keys 325; in 60,000 groups 67 and 419.
+# In groups of at least this many elements on average, sorting each is faster than sorting all by
+# two keys. 1e6 float64 in 5 groups take 31 ms, and 325 by two keys; in 60,000 groups 67 and 419.
 LEAST_SORTED = 16
 
 
 def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: int) -> NDArray[Any]:
-    """Elements of NumPy arrays, none of them missing, group by group, each group's ascending."""
+    """Sort the elements of NumPy arrays by group and by value; none may be missing."""
     if n_groups * LEAST_SORTED > len(values):
         return np.asarray(values[np.lexsort((values, codes))])
-    # A stable sort of one or two bytes counts them.
+    # NumPy's stable sort of one or two bytes is a radix sort.
     short = codes.astype(np.min_scalar_type(n_groups), copy=False)
     ordered = np.asarray(values[np.argsort(short, kind="stable")])
     stops = np.cumsum(np.bincount(codes, minlength=n_groups))
@@ -186,24 +203,27 @@ def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: i
 
 
 def window_lanes(parts: Sequence[Any], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
-    """The elements of some ranks in every window of every lane, window after window; None where it
-    is as fast to take the elements of one window after the other.
+    """Find the elements of some ranks in every window of every lane, window after window.
+
+    None where it is as fast to take the elements of one window after the other.
 
     Parameters
     ----------
     parts : sequence of array, shape (*lanes, n)
-        As `LaneKernels.parts_of` gives them: one behind the other they are whole lanes.
+        Parts that `LaneKernels.parts_of` returns; joined along the last axis they are whole lanes.
     atoms : Atoms
-        Of the windows.
+        The windows as unions of atoms.
     ranks : callable
-        From numbers of elements to the ranks that are wanted of so many.
+        Maps numbers of elements to the wanted ranks among so many.
     """
     return None
 
 
 def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:
-    """The valid elements of some chunks, group by group, each group's ascending; and of each group
-    how many there are, and how many are missing."""
+    """Sort the valid elements of some chunks by group and by value.
+
+    Also returns the number of valid and of missing elements of each group.
+    """
     some = [valid(*part) for part in parts]
     values, codes, missing = (np.concatenate(each) for each in zip(*some, strict=True))
     n_valid, n_missing = (np.bincount(each, minlength=n_groups) for each in (codes, missing))
@@ -215,8 +235,10 @@ def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntA
 
 
 def valid(values: Any, codes: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The elements that are in a group and not NaN, and their codes; and the codes of those in a
-    group that are NaN. On the host."""
+    """Return the elements in a group that are not NaN, their codes, and the codes of the others.
+
+    The others are in a group and NaN. All arrays are on the host.
+    """
     values, codes = to_host(values), to_host(codes)
     is_some = codes >= 0
     is_missing = values != values
@@ -228,11 +250,14 @@ def valid(values: Any, codes: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[
 
 
 def even_places(n: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Places spread evenly over stretches of `n` elements, one stretch behind the other: so many of
-    each, its first and last among them; and the stretch of each place."""
+    """Return places at even steps through stretches of `n` elements, and the stretch of each place.
+
+    The stretches follow one another. There are `counts` places in each, its first and last
+    included.
+    """
     stretch = np.repeat(np.arange(len(n)), counts)
     number = np.arange(len(stretch)) - np.repeat(np.cumsum(counts) - counts, counts)
     steps = np.maximum(counts - 1, 1)[stretch]
-    # Whole steps and the rest of each by itself: their product may exceed int64, these cannot.
+    # Whole steps and remainders are multiplied separately: together the product may exceed int64.
     whole, rest = np.divmod(np.maximum(n - 1, 0)[stretch], steps)
     return (np.cumsum(n) - n)[stretch] + number * whole + number * rest // steps, stretch

@@ -1,4 +1,4 @@
-"""Labels of elements, on the host: which there are, and the number of each among some."""
+"""Labels of elements, on the host: the distinct ones, and codes of elements among some."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dask_gpuselect.maths.labels import Codes, Labels
 
 
 def distinct(labels: Any) -> Labels:
-    """See `maths.labels.distinct`."""
+    """Return the distinct labels; see `maths.labels.distinct`."""
     return labels_.distinct(_on_host(labels).reshape(-1))
 
 
 def codes_among(labels: Any, names: Labels) -> Codes:
-    """See `maths.labels.codes_among`."""
+    """Return the position of each label among `names`; see `maths.labels.codes_among`."""
     return labels_.codes_among(_on_host(labels), names)
 
 
 def _on_host(labels: Any) -> Labels:
-    """Labels as a NumPy array, which keeps its mask."""
+    """Return labels as a NumPy array; one with a mask keeps it."""
     return labels if isinstance(labels, np.ndarray) else to_host(labels)

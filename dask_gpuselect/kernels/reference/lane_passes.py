@@ -1,5 +1,7 @@
-"""Lanes that are taken in parts: what each part reports, and what reports say together. The
-reference, over tables of sorted lanes."""
+"""Lanes that are read in parts: the partial result of each part, and how they are merged.
+
+The reference, over tables of sorted lanes.
+"""
 
 from __future__ import annotations
 
@@ -46,50 +48,58 @@ Array = Any  # an array-API array
 
 
 def cuts(parts: Sequence[Array], brackets: Any | None, m: int) -> Any:
-    """The cuts of every lane at `m` ranks, inside its brackets if there are any: `LaneCuts`, or
-    `WeightCuts` if elements weigh.
+    """Measure the cuts of every lane at `m` ranks, inside its brackets if given.
+
+    Returns `LaneCuts`, or `WeightCuts` if the lanes have weights.
 
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
         As for `lanes.lanes`.
+    brackets : LaneBrackets, or those by weight, optional
+        Brackets of an earlier pass.
+    m : int
+        Number of even ranks.
     """
     return in_turn(partial(cuts_of_sorted, m=m), sorted_lanes(parts), brackets)
 
 
 def tally(parts: Sequence[Array], brackets: Any) -> Any:
-    """What every lane has at its brackets, and candidates: a `LaneTally`, or a `WeightTally`."""
+    """Tally every lane at its brackets, with candidates: a `LaneTally`, or a `WeightTally`."""
     return in_turn(tally_of_sorted, sorted_lanes(parts), brackets)
 
 
 def cuts_of_sorted(lanes: SortedLanes, brackets: Any | None, m: int) -> Any:
-    """The cuts of some sorted lanes, by count or by weight."""
+    """Measure the cuts of some sorted lanes, by count or by weight."""
     measure = by_count if lanes.weights is None else by_weight
     return measure.cuts_of_sorted(lanes, brackets, m)
 
 
 def tally_of_sorted(lanes: SortedLanes, brackets: Any) -> Any:
-    """The tally of some sorted lanes, by count or by weight."""
+    """Tally some sorted lanes, by count or by weight."""
     measure = by_count if lanes.weights is None else by_weight
     return measure.tally_of_sorted(lanes, brackets)
 
 
 def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array | None:
-    """The answers ``(n_answers, n_lanes)``, where the tally is; None where `order_statistics` finds
-    them as fast on the host."""
+    """Answer a question from a tally, ``(n_answers, n_lanes)``, on the tally's device.
+
+    None where `order_statistics` is as fast on the host.
+    """
     return None
 
 
 def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:
-    """The tails of every lane.
+    """Return the tails of every lane: its least and largest elements.
 
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
         As for `lanes.lanes`.
     sizes : TailSizes
+        Sizes of the tails.
     n_unused : ndarray of int64, shape (n_lanes,), optional
-        How many of the last elements of each lane, when it is sorted, stand for none.
+        Number of the last elements of each sorted lane that are padding.
     """
     return tails_in_turn(sorted_lanes(parts), parts, sizes, n_unused)
 
@@ -100,8 +110,10 @@ def tails_in_turn(
     sizes: TailSizes,
     n_unused: IntArray | None = None,
 ) -> LaneTails:
-    """The tails of the lanes of some parts, by tables of these lanes, sorted, one after the
-    other. Scratch: none, but for what is kept."""
+    """Return the tails of the lanes of some parts from consecutive tables of the lanes, sorted.
+
+    Scratch: none besides the result.
+    """
     n_lanes = math.prod(parts[0].shape[:-1])
     width = sizes.width(sum(part.shape[-1] for part in parts))
     counts = np.zeros((2, n_lanes), np.int64)
@@ -116,12 +128,12 @@ def tails_in_turn(
             kept = np.empty((n_lanes, width), table.values.dtype)
         kept[some], counts[0, some], counts[1, some] = found.kept, found.n_valid, found.n_missing
         start = some.stop
-    assert kept is not None  # there is a table, of no lanes perhaps
+    assert kept is not None  # there is at least one table, perhaps of no lanes
     return LaneTails(kept, *counts)
 
 
 def in_turn(measure: Callable[..., Any], tables: Iterable[Any], brackets: Any | None) -> Any:
-    """What is measured of one table of lanes after the other, each with its brackets."""
+    """Measure consecutive tables of lanes, each with its brackets, and join the results."""
     found = []
     start = 0
     for table in tables:

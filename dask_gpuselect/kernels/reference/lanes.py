@@ -1,6 +1,6 @@
-"""Lanes: the elements of some ranks in each, and what is beyond bounds. The reference.
+"""Lanes: the elements of some ranks in each, and the elements beyond bounds. The reference.
 
-Chunks with masks or weights are looked at on the host.
+Chunks with masks or weights are handled on the host.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.kernels.companions import with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
-from dask_gpuselect.kernels.reference.at_once import (
-    answer_group_lanes,
-    answer_only_lane,
-    box_lanes,
-    lanes_last,
-)
+from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
+from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
+from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
+from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.moments import moments_of_rows
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
@@ -39,35 +37,23 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 
-__all__ = [
-    "answer_group_lanes",
-    "answer_lanes",
-    "answer_only_lane",
-    "answers_and_ends",
-    "box_lanes",
-    "deviations",
-    "lane_ends",
-    "lanes",
-    "parts_of",
-    "sorted_lanes",
-]
-
-TILE = 1 << 22  # elements that are looked at together, each as some fifteen float64
+TILE = 1 << 22  # elements that are handled together, each as about fifteen float64
 
 
 @with_companions(host.parts_of)
 def parts_of(chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Array]:
-    """The chunks as parts of lanes: with the reduced axes as one, the last, and in a dtype that is
-    sorted fast, in the same order and exact both ways.
+    """Return the chunks as parts of lanes, with the reduced axes joined as the last.
+
+    Their dtype sorts fast, in the same order, and converts exactly both ways.
 
     Parameters
     ----------
     chunks : sequence of arrays
-        Of one shape but for `axes`.
+        Their shapes are equal except along `axes`.
     dtype : dtype
-        What their array says they are.
+        The dtype of the dask array.
     axes : tuple of int
-        Ascending. Lanes are numbered in C order of the other axes.
+        Reduced axes, ascending. Lanes are numbered in C order of the other axes.
     """
     wanted = selection_dtype(dtype)
     return [
@@ -80,13 +66,14 @@ def parts_of(chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...
 def answer_lanes(
     chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Array:
-    """The answers for every lane, ``(n_answers, n_lanes)``, of the chunks' kind.
+    """Answer a question for every lane, ``(n_answers, n_lanes)``, of the kind of the chunks.
 
     Parameters
     ----------
     chunks, dtype, axes
         As for `parts_of`.
     question : LaneOrder
+        The order statistics to find.
     """
     answer = question.lane_answer(lanes(parts_of(chunks, dtype, axes), question.lane_ranks))
     return like(answer, chunks[0])
@@ -103,16 +90,18 @@ def answers_and_ends(
     answer: Callable[..., Array] = answer_lanes,
     look: Callable[..., LaneEnds] | None = None,
 ) -> tuple[NDArray[np.float64], LaneEnds]:
-    """The answers for every lane, and what is beyond bounds that they make, both on the host.
+    """Answer a question for every lane, and collect the elements beyond bounds from the answers.
+
+    Both results are on the host.
 
     Parameters
     ----------
     chunks, dtype, axes, question
         As for `answer_lanes`.
     bounds_of : callable
-        See `lane_ends.BoundsOf`.
+        Makes bounds from the answers; see `lane_ends.BoundsOf`.
     most : int
-        How many elements are kept of each side of a lane.
+        Largest number of elements to collect of each side of a lane.
     answer, look : callable, optional
         `answer_lanes` and `lane_ends` of another backend.
     """
@@ -123,7 +112,7 @@ def answers_and_ends(
 
 @with_companions(host.lanes)
 def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
-    """The elements of some ranks in every lane.
+    """Find the elements of some ranks in every lane.
 
     Parameters
     ----------
@@ -142,7 +131,7 @@ def lanes(parts: Sequence[Array], ranks: RanksOfLanes) -> Lanes:
 
 @with_companions(host.sorted_lanes)
 def sorted_lanes(parts: Sequence[Array]) -> Iterator[SortedLanes]:
-    """All lanes, each sorted with NaN and NaT last, in tables on the host with a row for each.
+    """Yield tables on the host whose rows are lanes, each sorted with NaN and NaT last.
 
     Parameters
     ----------
@@ -152,7 +141,7 @@ def sorted_lanes(parts: Sequence[Array]) -> Iterator[SortedLanes]:
     Yields
     ------
     SortedLanes
-        Of the next lanes, in C order; at least one table. It may be overwritten by the next.
+        The next lanes in C order; at least one table. The next one may overwrite it.
     """
     whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
     ordered = np.asarray(to_host(namespace(whole).sort(whole, axis=-1)))
@@ -167,20 +156,20 @@ def lane_ends(
     widened: Callable[[Array], Array] = as_float64,
     moments_of: Callable[[Array], Moments] = moments_of_rows,
 ) -> LaneEnds:
-    """What is beyond the bounds of every lane.
+    """Collect the elements beyond the bounds of every lane.
 
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
         As for `lanes`.
     bounds : Bounds
-        Of the lanes, in C order.
+        Bounds of the lanes, in C order.
     most : int
-        How many elements are kept of each side.
+        Largest number of elements to collect of each side.
     widened : callable
-        Makes float64 of the array's elements, denormal ones too.
+        Converts elements to float64, subnormal ones exactly.
     moments_of : callable, optional
-        The exact sums of every row of a table; by default on the host.
+        Sums every row of a table exactly; by default on the host.
 
     Returns
     -------
@@ -222,7 +211,7 @@ def _ends_of_rows(
 
     n = rows.shape[1]
 
-    # Of float64, for CuPy takes denormal float32 for zeros.
+    # In float64, because CuPy flushes subnormal float32 to zero.
     exact = values if is_kind(rows, "real floating") else rows
 
     def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
@@ -261,9 +250,11 @@ def _counted(mask: Array) -> IntArray:
 
 
 def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
-    """The distances of elements from the centres of their lanes, in the dtype of these; 0 where a
-    centre is not finite."""
+    """Return the distances of elements from the centres of their lanes, in the given dtype.
+
+    They are 0 where a centre is not finite.
+    """
     xp, wide = namespace(chunk), as_type(chunk, dtype.name)
-    with np.errstate(over="ignore", invalid="ignore"):  # for those that are NumPy inside
+    with np.errstate(over="ignore", invalid="ignore"):  # for namespaces that use NumPy
         distances = xp.abs(wide - centre)
     return xp.where(xp.isfinite(centre), distances, xp.zeros_like(distances))

@@ -1,9 +1,9 @@
-"""Isotonic regression by minimum lower sets, as it is done in parallel: the reference, of any array
-of the array API.
+"""Isotonic regression by minimum lower sets, in a form that runs in parallel.
 
-From every number on, the smallest of the averages up to each later one is taken by itself; the
-largest of these up to each number is the answer. Averages are quotients of differences of prefix
-sums, which are kept in two float64 each: of plain ones all digits could cancel.
+The reference, for any array of the array API. For every start, take the smallest of the averages
+from the start up to each later element. The answer at an element is the largest of these over the
+starts up to it. Averages are quotients of differences of prefix sums. These sums are pairs of
+float64, because differences of single ones could cancel all digits.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from dask_gpuselect.arrays import Array, as_type, concatenate, namespace
 from dask_gpuselect.maths.exact_sums import two_sum
 
-BEST_UPTO = 0  # pooling violators on the host is faster
-TILE = 512  # rows and columns of averages that are looked at together
+BEST_UPTO = 0  # pooling adjacent violators on the host is faster
+TILE = 512  # rows and columns of averages that are computed together
 
 
 def lower_sets(y: Array, weights: Array | None = None) -> Array:
-    """The isotonic regression of y, ascending, by least squares.
+    """Return the isotonic regression of y, ascending, by least squares.
 
     Parameters
     ----------
@@ -45,15 +45,16 @@ def lower_sets(y: Array, weights: Array | None = None) -> Array:
 
 
 class PrefixSums(NamedTuple):
-    """Prefix sums, of n + 1 numbers the first of which is 0: high parts, and low parts.
+    """Prefix sums of n numbers: n + 1 pairs of a high and a low part, the first of which is 0.
 
     Parameters
     ----------
     total : tuple of two arrays
-        Of y, scaled by ``2.0**-exponent`` so that none is larger than 1, times the weights.
+        Sums of y times the weights, y scaled by ``2.0**-exponent`` so that none exceeds 1.
     weight : tuple of two arrays, or None
-        Of the weights, scaled likewise. None if they all are 1.
+        Sums of the weights, scaled likewise. None if all are 1.
     exponent : int
+        Exponent of the scale of y.
     """
 
     total: tuple[Array, Array]
@@ -75,7 +76,7 @@ class PrefixSums(NamedTuple):
 
 
 def running_maximum(values: Array) -> Array:
-    """The largest up to each, in ``log2(n)`` steps of all at once."""
+    """Return the largest value up to each, in ``log2(n)`` vectorised steps."""
     xp = namespace(values)
     step = 1
     while step < values.shape[0]:
@@ -86,7 +87,7 @@ def running_maximum(values: Array) -> Array:
 
 
 def running_minimum(values: Array) -> Array:
-    """The smallest up to each."""
+    """Return the smallest value up to each."""
     if isinstance(values, np.ndarray):
         return np.minimum.accumulate(values)
     return -running_maximum(-values)
@@ -107,7 +108,7 @@ def _smallest_averages(sums: PrefixSums) -> Array:
 
 
 def _averages(sums: PrefixSums, starts: slice, ends: slice) -> Array:
-    """From every start to every end, both included; infinite where that is in front."""
+    """Return the averages from every start to every end, both included; inf if the end is first."""
     xp = namespace(sums.total[0])
     start = xp.arange(starts.start, starts.stop)[:, None]
     end = xp.arange(ends.start, ends.stop)[None, :]
@@ -120,7 +121,7 @@ def _averages(sums: PrefixSums, starts: slice, ends: slice) -> Array:
 
 
 def _differences(sums: tuple[Array, Array], starts: slice, ends: slice) -> Array:
-    """What each sum has grown by between start and end, to about one rounding."""
+    """Return the differences of sums between start and end, to about one rounding."""
     high, low = sums
     behind = slice(ends.start + 1, ends.stop + 1)
     grown, lost = two_sum(high[behind][None, :], -high[starts][:, None])
@@ -128,8 +129,10 @@ def _differences(sums: tuple[Array, Array], starts: slice, ends: slice) -> Array
 
 
 def _prefix_sums(high: Array, low: Array) -> tuple[Array, Array]:
-    """In ``log2(n)`` steps of all at once, each of which adds an error of at most ``2**-103`` of
-    the sum of sizes."""
+    """Return the prefix sums of pairs in ``log2(n)`` vectorised steps.
+
+    Each step adds an error of at most ``2**-103`` times the sum of magnitudes.
+    """
     step = 1
     while step < high.shape[0]:
         total, lost = two_sum(high[step:], high[:-step])
@@ -142,11 +145,11 @@ def _prefix_sums(high: Array, low: Array) -> tuple[Array, Array]:
 
 
 def exponent_of(values: Array) -> int:
-    """Of a power of two that is not smaller than any of the values."""
+    """Return the exponent of a power of two that is at least as large as every value."""
     return math.frexp(float(namespace(values).max(abs(values))))[1]
 
 
 def scaled(values: Array, exponent: int) -> Array:
-    """Times a power of two, which need not be a float64 itself."""
+    """Multiply by ``2**exponent``, which need not be a float64 itself."""
     half = exponent // 2
     return values * 2.0**half * 2.0 ** (exponent - half)

@@ -1,6 +1,6 @@
-"""What strategies measure: every kind of probe, by NumPy on the host. The reference.
+"""Measurements of strategies: every kind of probe, by NumPy on the host. The reference.
 
-The kernels for NumPy and CuPy chunks are pinned to these by one shared test.
+One shared test compares the kernels for NumPy and CuPy chunks with these.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dask_gpuselect.strategies.spaces import coordinates, element
 
 
 def report(values: Array, probe: probes.Measure) -> probes.Report:
-    """What a probe finds in a chunk, on the host.
+    """Measure what a probe asks of a chunk, on the host.
 
     Parameters
     ----------
     values : array, any shape
-        Of a `keys.selection_dtype`.
+        Elements of a `keys.selection_dtype`.
     probe : Measure
         See `strategies.probes`.
     """
@@ -43,7 +43,7 @@ def _extent(valid: NDArray[Any], n_missing: int, probe: probes.Extent) -> probes
 
 
 def extremes(keys: probes.KeyArray, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The least and the largest key, or those that stand for none."""
+    """Return the least and the largest key, or the values that stand for none."""
     if not len(keys):
         return probes.no_key_above(dtype), probes.NO_KEY_BELOW
     return int(keys.min()), int(keys.max())
@@ -99,7 +99,7 @@ def _drawn(valid: NDArray[Any], n_missing: int, probe: probes.Draw) -> probes.Dr
 
 
 def places_of(n: int, probe: probes.Draw) -> NDArray[np.int64]:
-    """Random places, in random order, one in each of as many equal stretches."""
+    """Return random places in random order, one in each of equal stretches."""
     size = min(probe.size, n)
     starts = np.arange(size + 1) * n // max(size, 1)
     random = np.random.default_rng(probe.turn)
@@ -108,7 +108,7 @@ def places_of(n: int, probe: probes.Draw) -> NDArray[np.int64]:
 
 
 def drawn(values: NDArray[Any], probe: probes.Draw) -> probes.Drawn:
-    """The keys of those elements that lie in the probe's bracket."""
+    """Return the keys of the elements that lie in the probe's bracket."""
     keys = to_keys(values[values == values])
     is_inside = keys <= np.uint64(probe.hi - 1)  # the end may be 2**64
     if probe.lo >= 0:

@@ -12,24 +12,25 @@ from dask_gpuselect.maths.moments import Moments
 
 
 def moments(values: Array, near: NDArray[Any]) -> Moments:
-    """Exact sums of a chunk and of its squares.
+    """Sum a chunk and its squares exactly.
 
     Parameters
     ----------
     values : array, any shape
+        Elements.
     near : ndarray
-        Some values of the kind that it holds.
+        Some values of the usual size of the elements; they affect only the speed.
 
     Returns
     -------
     Moments
-        Of one lane.
+        Sums of one lane.
     """
     del near
     return moments_of_rows(np.asarray(to_host(values)).reshape(1, -1))
 
 
 def moments_of_rows(rows: Array) -> Moments:
-    """Exact sums of each row of a table, and of its squares."""
+    """Sum each row of a table and its squares exactly."""
     rows = np.asarray(to_host(rows))
     return Moments.of(rows.reshape(-1), np.repeat(np.arange(len(rows)), rows.shape[1]), len(rows))

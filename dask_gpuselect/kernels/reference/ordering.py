@@ -1,4 +1,4 @@
-"""What sorting does to one chunk, on its own device: the reference.
+"""Sorting of one chunk on its own device: the reference.
 
 Keys are those of `radix.keys_of`, unsigned integers.
 """
@@ -20,18 +20,18 @@ __all__ = ["Dealt", "dealt", "elements_of", "in_order", "keys_of", "sort", "stab
 
 @dataclass(frozen=True)
 class Dealt:
-    """Elements of a chunk as they are sent away.
+    """Elements of a chunk in the order in which they are cut into pieces and sent away.
 
     Parameters
     ----------
     keys : array, or list of arrays
-        In one piece, or in pieces. Those before the first of some marks come first, then those that
-        equal it, those before the second, and so on; NaN and NaT last. Among themselves they are as
-        they were, or ascend, or, without an order, are in any.
+        In one array, or in pieces. Elements before the first mark come first, then those that
+        equal it, those before the second, and so on; NaN and NaT last. Elements between marks keep
+        their order, or ascend, or, if no order is asked, are in any order.
     order : array of int64, optional
-        Where they were, if that is asked for. None if they were not moved, or if it is not.
+        Former places of the elements, if asked. None if they were not moved, or not asked.
     below, upto : ndarray of int64
-        How many come before each mark, and up to and with it; on the host.
+        Numbers of elements before each mark, and up to it; on the host.
     """
 
     keys: Array | list[Array]
@@ -46,7 +46,7 @@ def sort(keys: Array) -> None:
 
 
 def stable_order(keys: Array) -> Array:
-    """The places of the keys in ascending order, those of equal ones ascending; int64."""
+    """Return the places of the keys in ascending order, those of equal keys ascending; int64."""
     return stable_places(keys).astype(np.int64, copy=False)
 
 
@@ -59,7 +59,7 @@ def dealt(
     known: tuple[IntArray, IntArray],
     ends: IntArray | None = None,
 ) -> Dealt:
-    """Keys in the order in which they are cut into pieces.
+    """Order keys so that they can be cut into pieces at marks.
 
     Parameters
     ----------
@@ -68,13 +68,13 @@ def dealt(
     marks : ndarray
         Elements, ascending, none missing; on the host.
     dtype : dtype
-        Of the elements.
+        Dtype of the elements.
     has_order : bool
-        Whether other arrays go along.
+        True if other arrays are sorted along.
     known : tuple of (ndarray of int64, ndarray of int64)
-        What `below` and `upto` should be; a kernel may make room by them.
+        Expected `below` and `upto`, by which a kernel may allocate memory.
     ends : ndarray of int64, optional
-        Where the keys are to be cut: a kernel may put each piece into an array of its own.
+        Places at which the keys are cut: a kernel may put each piece into an array of its own.
     """
     del known, ends
     keys = keys_of(values, dtype) if values.dtype == dtype else values
@@ -84,7 +84,7 @@ def dealt(
 
 
 def in_order(keys: Array, order: Array | None, marks: Array) -> Dealt:
-    """Keys that ascend, where they were, and the keys of the marks."""
+    """Count ascending keys at the keys of the marks."""
     below, upto = (
         to_host(keys.searchsorted(marks, side=side)).astype(np.int64) for side in ("left", "right")
     )

@@ -1,8 +1,8 @@
-"""Residuals of linear fits, and what the rows of a chunk add up to: the reference, of any array of
-the array API.
+"""Residuals of linear fits, and sums over the rows of a chunk.
 
-Every residual is made by the same operations in the same order, ``y - z_1 t_1 - z_2 t_2 ...``, each
-rounded by itself, so that it has the same bits in every chunking, on every device, in every pass.
+The reference, for any array of the array API. Every residual is computed by the same operations in
+the same order, ``y - z_1 t_1 - z_2 t_2 ...``, each rounded by itself, so that it has the same bits
+in every chunking, on every device, in every pass.
 """
 
 from __future__ import annotations
@@ -29,29 +29,33 @@ def row_tallies(
     *,
     with_sums: bool,
 ) -> list[RowTally]:
-    """What the rows of a chunk say about some fits.
+    """Tally the rows of a chunk for some fits.
 
     Parameters
     ----------
     x : array, shape (n, p)
+        Predictors.
     y : array, shape (n,)
+        Target.
     design : Design
+        How rows are standardised.
     thetas : ndarray, shape (n_fits, design.n_parameters)
+        Parameters of the fits.
     ends : sequence of ndarray
-        Of absolute residuals, ascending, for each fit; at least one.
+        Ends of ranges of absolute residuals, ascending, for each fit; at least one.
     most : sequence of int
-        How many rows are gathered at most, for each fit.
+        Largest number of rows to gather, for each fit.
     with_sums : bool
-        Whether sums are wanted; they are zeros else.
+        True if sums are wanted; otherwise they are zeros.
 
     Returns
     -------
     list of RowTally
-        One for each fit; gathered rows are of the kind of `x`, and all else is on the host.
+        One for each fit. Gathered rows are of the kind of `x`; all else is on the host.
 
     Notes
     -----
-    Scratch: two copies of the chunk in float64, one with a column more.
+    Scratch: two copies of the chunk in float64, one with an additional column.
     """
     columns, target = _columns(x, y, design)
     xp = namespace(x)
@@ -63,13 +67,13 @@ def row_tallies(
 
 
 def absolute_residuals(x: Array, y: Array, design: Design, theta: FloatArray) -> Array:
-    """Of one fit, shape (n,), of the chunk's kind; what overflows is infinite."""
+    """Return the absolute residuals of one fit, shape (n,), in kind; inf where they overflow."""
     size = abs(_residuals(*_columns(x, y, design), theta))
     return namespace(x).where(size == size, size, math.inf)
 
 
 def _columns(x: Array, y: Array, design: Design) -> tuple[list[Array], Array]:
-    """The columns of the design and its target."""
+    """Return the columns of the design and its target."""
     x = as_type(x, "float64")
     y = as_type(like(y, x) if isinstance(y, np.ndarray) else y, "float64")
     shifts = zip(design.centre.tolist(), design.scale.tolist(), strict=True)

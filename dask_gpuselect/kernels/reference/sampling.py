@@ -1,4 +1,4 @@
-"""Samples, and the brackets that they suggest: the reference."""
+"""Samples, and the brackets that follow from them: the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dask_gpuselect.maths.sizes import pilot_room
 
 
 def sample(values: Array, size: int) -> NDArray[Any]:
-    """Valid elements at `size` random places, one in each of as many equal stretches.
+    """Draw valid elements at `size` random places, one in each of as many equal stretches.
 
     Returns
     -------
@@ -34,25 +34,29 @@ def sample(values: Array, size: int) -> NDArray[Any]:
 
 
 def sorted_sample(values: Array, size: int) -> tuple[Array, float]:
-    """Elements at `size` random places or more, ascending, on the array's device, of which NaN may
-    be the last; and which share of all places these are."""
+    """Return at least `size` elements at random places, ascending, on the array's device.
+
+    NaN may come last. Also returns the share of all places that were drawn.
+    """
     return np.sort(sample(values, size)), size / max(values.shape[0], 1)
 
 
 def pilot(values: Array, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
-    """Brackets that a sample suggests, and the tally there.
+    """Find brackets by a sample, and tally the array there.
 
     Parameters
     ----------
+    values : array, shape (n,)
+        Elements.
     size : int
-        Of the sample.
+        Size of the sample.
     ranks : callable
-        Which order statistics are wanted, of any number of elements.
+        Maps a number of elements to the wanted ranks.
 
     Returns
     -------
     brackets : Brackets
-        They hold what is wanted with near certainty.
+        They hold the wanted elements with near certainty.
     tally : Tally or None
         None if there are many more candidates than the sample lets expect.
     """
@@ -65,7 +69,7 @@ def pilot_from(
     n: int,
     ranks: RanksOf,
 ) -> tuple[Brackets, Tally | None]:
-    """Brackets that a sample of n elements suggests, which is on the host, and the tally there."""
+    """Find brackets by a sample of n elements, which is on the host, and tally the array there."""
     ordered = np.sort(drawn)
     brackets, share = guess_brackets(ordered.take, len(ordered), *ranks(len(ordered)))
     return brackets, tally(brackets, pilot_room(share, n))
@@ -74,13 +78,17 @@ def pilot_from(
 def tally_and_sums(
     values: Array, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
 ) -> tuple[Tally | None, Moments]:
-    """The tally at some brackets, whose candidates may stay on the array's device, and exact sums.
+    """Tally an array at some brackets, and sum it exactly.
+
+    The candidates may stay on its device.
 
     Parameters
     ----------
+    values, brackets, most
+        As for `selection.tally`.
     ranks : callable
-        Which order statistics will be wanted first, of so many elements: a device may select them
-        at once.
+        Maps a number of elements to the ranks that will be wanted first: a device may select them
+        in the same pass.
     """
     del ranks
     return tally(values, brackets, most), moments(values, brackets.ends)
@@ -89,24 +97,31 @@ def tally_and_sums(
 def guess_and_sums(
     values: Array, sample: Array, guess: BoxGuess, most: int, ranks: Callable[[int], IntArray]
 ) -> tuple[Brackets, Tally | None, Moments] | None:
-    """Brackets by a sorted sample, and `tally_and_sums` there, without waiting for the host; None
-    if they are to be found on the host, and always for arrays there."""
+    """Find brackets by a sorted sample, tally the array there and sum it, without the host.
+
+    None if the host has to find the brackets, and always for arrays on the host.
+    """
     return None
 
 
 def is_best_whole(values: Array) -> bool:
-    """Whether all elements of an array in memory had best be candidates: no, a read is faster."""
+    """Return whether all elements of an array in memory are best taken as candidates.
+
+    Here it is False: one more read is faster.
+    """
     return False
 
 
 def is_best_counted(values: Array) -> bool:
-    """Whether an array in memory whose values are countable had best be counted, where ranks are
-    all that is asked, and not sampled."""
+    """Return whether an array in memory with countable values is counted faster than it is sampled.
+
+    This holds if only ranks are asked.
+    """
     return True
 
 
 def whole(values: Array, ranks: RanksOf) -> Tally:
-    """The tally of a bracket of everything, for the elements of some ranks."""
+    """Tally a bracket of everything, for the elements of some ranks."""
     host = to_host(values).ravel()
     everything = Brackets(host[:0], np.ones(1, np.bool_))
     found = tally(values, everything, host.size)

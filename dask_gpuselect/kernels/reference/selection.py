@@ -1,7 +1,7 @@
 """The reference kernels: any array of the array API standard, no compiled code.
 
-Every fast kernel is pinned to these by one shared test. They sort the chunk, so they are slower
-than the kernels written for a kind of chunk, and need scratch of two chunks.
+One shared test compares every fast kernel with these. They sort the chunk, so they are slower than
+the kernels written for one kind of chunk, and need scratch of two chunks.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dask_gpuselect.maths.value_counts import ValueCounts
 
 
 def elements_of(chunk: Array, dtype: np.dtype[Any]) -> tuple[Array, int]:
-    """The elements of a chunk as the kernels take them, without NaT, and the number of NaT.
+    """Return the elements of a chunk as the kernels take them, without NaT, and the number of NaT.
 
     Parameters
     ----------
     chunk : array
-        Of any shape.
+        Elements, of any shape.
     dtype : dtype
-        What its array says it is.
+        The dtype of the dask array.
     """
     flat = namespace(chunk).reshape(chunk, (math.prod(chunk.shape),))
     wanted = selection_dtype(dtype)
@@ -49,26 +49,25 @@ def elements_of(chunk: Array, dtype: np.dtype[Any]) -> tuple[Array, int]:
 
 
 def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, int]:
-    """Those elements of a chunk that take part, as `elements_of` gives them."""
+    """Return the unmasked elements of a chunk, as `elements_of` does."""
     values = chunk.values
     return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)
 
 
 def cuts(values: Array, n_pivots: int) -> Cuts:
-    """The cuts of a chunk at pivots spread evenly over its own order statistics, extremes among
-    them.
+    """Measure the cuts of a chunk at pivots at even ranks of its own, its extremes among them.
 
     Parameters
     ----------
     values : array, shape (n,)
-        Of a real floating or integer dtype.
+        Elements of a real floating or integer dtype.
     n_pivots : int
-        How many pivots to choose, at least 1. Equal ones are merged.
+        Number of pivots to choose, at least 1. Equal ones are merged.
 
     Returns
     -------
     Cuts
-        Of this one chunk, on the host.
+        Cuts of this one chunk, on the host.
     """
     ordered, n_missing = _sort_valid(values)
     n_valid = ordered.shape[0]
@@ -78,14 +77,14 @@ def cuts(values: Array, n_pivots: int) -> Cuts:
 
 
 def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
-    """How often each value occurs among the elements of a chunk.
+    """Count every value among the elements of a chunk.
 
     Parameters
     ----------
     chunk : array, or Accompanied by a mask
-        Of any shape, and of a countable dtype; see `maths.value_counts.is_countable`.
+        Elements, of any shape and of a countable dtype; see `maths.value_counts.is_countable`.
     dtype : dtype
-        What its array says it is.
+        The dtype of the dask array.
 
     Returns
     -------
@@ -110,7 +109,7 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
     brackets : Brackets
         On the host.
     most : int
-        How many candidates there can be.
+        Largest number of candidates.
 
     Returns
     -------
@@ -123,7 +122,7 @@ def tally(values: Array, brackets: Brackets, most: int) -> Tally | None:
 def tally_by_ruler(
     values: Array, ruler: Ruler, brackets: Brackets, most: int
 ) -> tuple[Tally, IntArray, IntArray] | None:
-    """`tally`, and how many valid elements are below, and up to, each bar of a ruler.
+    """Tally a chunk, and count its valid elements below and up to each bar of a ruler.
 
     Parameters
     ----------
@@ -155,7 +154,7 @@ def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: i
     return Tally(below, upto, candidates, n_valid, n_missing)
 
 
-tally_in_place = tally  # candidates leave the array's device
+tally_in_place = tally  # candidates leave the array's device here
 merged = Tally.merge
 
 
@@ -165,17 +164,18 @@ HEAVY = 4  # a cell of more than this many times its share is split again
 def heavy_cells(
     below: IntArray, upto: IntArray, n_valid: int, share: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """The open cells between pivots that hold more than `HEAVY` times their share, from the counts
-    at the pivots; and of every cell how many elements are inside and before it."""
+    """Find the open cells that hold more than `HEAVY` times their share, from counts at the pivots.
+
+    Also returns the number of elements inside and before every cell.
+    """
     before = np.append(np.int64(0), upto)
     inside = np.append(below, n_valid) - before
-    # Without a pivot, because the sample saw no valid element, all that there is is too much.
+    # Without a pivot, because the sample had no valid element, the only cell is heavy.
     return np.flatnonzero(inside > (HEAVY * share if len(below) else 0)), inside, before
 
 
 def even_positions(n: int, count: int) -> IntArray:
-    """At most `count` distinct positions spread evenly over ``range(n)``, its first and last among
-    them."""
+    """Return at most `count` distinct positions at even steps over ``range(n)``, with both ends."""
     if n <= count:
         return np.arange(n, dtype=np.int64)
     # Exact in Python's integers, whatever n.
@@ -184,20 +184,24 @@ def even_positions(n: int, count: int) -> IntArray:
 
 
 def elements_at(array: Array, places: IntArray) -> NDArray[Any]:
-    """Some elements of a one-dimensional array, on the host."""
+    """Return some elements of a one-dimensional array, on the host."""
     return np.asarray(to_host(namespace(array).take(array, like(places, array))))
 
 
 def valid_in(
     ordered: Array, parts_of: Callable[[int], Sequence[slice]]
 ) -> tuple[NDArray[Any], int]:
-    """Some elements of an ascending array, on the host, and how many are no NaN, which are last.
+    """Return some elements of an ascending array, on the host, and the number of valid ones.
+
+    NaN come last in the array.
 
     Parameters
     ----------
+    ordered : array
+        Elements, ascending.
     parts_of : callable
-        Where the elements are, from how many there are. The last of them is the last that is no
-        NaN: it tells in the same copy whether there are any.
+        Maps a number of valid elements to the slices to return. The last element of the last slice
+        must be the last valid one: one copy then also tells whether there are NaN.
     """
     xp, size = namespace(ordered), ordered.shape[0]
     found = _joined(ordered, parts_of(size))
@@ -212,10 +216,10 @@ def _joined(array: Array, parts: Sequence[slice]) -> NDArray[Any]:
 
 
 def places_of(ordered: Array, values: NDArray[Any], side: Literal["left", "right"]) -> IntArray:
-    """How many elements of a sorted array are below, or up to, each value; as `numpy.searchsorted`.
+    """Count elements of a sorted array below, or up to, each value, as `numpy.searchsorted` does.
 
-    Compared on the host, for CuPy takes denormal float32 for zeros: in as many steps as the number
-    of elements has bits.
+    Values are compared on the host, because CuPy flushes subnormal float32 to zero, in as many
+    steps as the number of elements has bits.
     """
     size = ordered.shape[0]
     low, high = np.zeros(len(values), np.int64), np.full(len(values), size)
@@ -229,8 +233,10 @@ def places_of(ordered: Array, values: NDArray[Any], side: Literal["left", "right
 
 
 def measured(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
-    """Counts of sorted elements below and up to ascending pivots, and the distances of their cells:
-    see `Cuts`."""
+    """Measure sorted elements at ascending pivots: counts below and up to them, and distances.
+
+    See `Cuts`.
+    """
     below, upto = _counts(ordered, pivots)
     starts = np.append(np.int64(0), upto)[:-1]
     distance = np.full(len(below), np.nan)  # the first cell has no lower end: unknown
@@ -240,7 +246,7 @@ def measured(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, 
 
 
 def _counts(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
-    """How many elements of a sorted array are below, and up to, each value."""
+    """Count the elements of a sorted array below, and up to, each value."""
     xp = namespace(ordered)
     wanted = like(values, ordered)
     below, upto = (xp.searchsorted(ordered, wanted, side=side) for side in ("left", "right"))
@@ -248,8 +254,7 @@ def _counts(ordered: Array, values: NDArray[Any]) -> tuple[IntArray, IntArray]:
 
 
 def _distance(cell: Array, pivot: Any) -> float:
-    """Sum of ``pivot - x`` over the elements of a sorted cell, to the accuracy that `Cuts`
-    states."""
+    """Sum ``pivot - x`` over the elements of a sorted cell, to the accuracy that `Cuts` states."""
     if cell.shape[0] == 0:
         return 0.0
     xp = namespace(cell)
@@ -263,7 +268,7 @@ def _distance(cell: Array, pivot: Any) -> float:
 
 
 def _sort_valid(values: Array) -> tuple[Array, int]:
-    """The elements that are no NaN, ascending, and the number of those that are."""
+    """Sort the valid elements; return them and the number of NaN."""
     xp = namespace(values)
     n_missing = 0
     if is_kind(values, "real floating"):

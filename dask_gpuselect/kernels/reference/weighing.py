@@ -1,6 +1,6 @@
-"""Elements that weigh: the reference. Counts, sums of weights and candidates of one chunk.
+"""Weighted elements: counts, sums of weights and candidates of one chunk. The reference.
 
-What is more than choosing elements happens on the host, by NumPy.
+Everything except the choice of elements happens on the host, by NumPy.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from dask_gpuselect.maths.weights import (
 )
 
 WHOLE = 2**53  # integers up to here are float64 numbers
-UNITS = 61  # bits of the sum of a chunk's weights, in its units, or one more
+UNITS = 61  # bits of the sum of a chunk's weights in their unit; it may have one more
 
 
 def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
-    """The elements of a chunk that take part, and their weights.
+    """Return the elements of a chunk that take part, and their weights.
 
     Parameters
     ----------
     chunk : Accompanied
-        With weights: real numbers.
+        A chunk with weights, which are real numbers.
     dtype : dtype
-        What its array says it is.
+        The dtype of the dask array.
 
     Returns
     -------
     values : array, shape (n,)
-        As `selection.elements_of` gives them, without NaN, NaT, what weighs nothing and what is
-        left out.
+        Elements as `selection.elements_of` returns them, without NaN, NaT, those of weight zero and
+        masked ones.
     weights : array of float64, or of int64 if one of them is beyond 2**53, shape (n,)
-        Of each, all positive.
+        Weight of each, all positive.
     n_missing : int
-        How many NaN and NaT weigh something.
+        Number of NaN and NaT that have a positive weight.
 
     Raises
     ------
     ValueError
-        If a weight of an element that is not left out is negative, NaN, infinite, or an integer
-        from 2**63 on.
+        If a weight of an unmasked element is negative, NaN, infinite, or an integer of at least
+        2**63.
     """
     flat = (math.prod(chunk.shape),)
     xp = namespace(chunk.values)
@@ -88,7 +88,7 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
 
 
 def as_weights(weights: Array) -> Array:
-    """Weights as float64, or as int64 if one of them is beyond 2**53; checked."""
+    """Check weights; return them as float64, or as int64 if one of them is beyond 2**53."""
     xp = namespace(weights)
     if is_kind(weights, "real floating"):
         if any_true(weights < 0):
@@ -107,20 +107,20 @@ def as_weights(weights: Array) -> Array:
 
 
 def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
-    """The cuts of a chunk at pivots at even steps by count, and at even steps by weight.
+    """Measure the cuts of a chunk at pivots at even steps by count, and at even steps by weight.
 
     Parameters
     ----------
     values, weights : array, shape (n,)
-        As `weighed` gives them.
+        Elements and weights that `weighed` returns.
     n_pivots : int
-        How many pivots to choose of either kind. Equal ones are merged. Between two of them there
+        Number of pivots to choose of either kind. Equal ones are merged. Between two of them there
         are neither more elements nor more weight than four steps of either kind.
 
     Returns
     -------
     WeightedCuts
-        Of this one chunk, on the host.
+        Cuts of this one chunk, on the host.
     """
     values, weights = to_host(values), to_host(weights)
     n = len(values)
@@ -131,7 +131,7 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
     whole = in_units(weights, unit)
     upto = np.cumsum(whole, out=whole)
     weight = int(upto[-1]) if n else 0
-    # Steps of whole units: a heavy element is at the end of one, whatever is about it.
+    # Steps of whole units: a heavy element ends a step, whatever is around it.
     steps = [i * weight // n_pivots for i in range(1, n_pivots)] if n else []
     by_weight = np.searchsorted(upto, np.array(steps, np.int64))
     pivots = np.unique(ordered[np.concatenate([even_positions(n, n_pivots), by_weight])])
@@ -157,11 +157,13 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
 
 
 def measured(weights: NDArray[Any]) -> tuple[int, float]:
-    """The exponent of the unit in which to add up weights, and the sum of their squares in units of
-    its square: see `WeightedCuts.square`."""
+    """Return the exponent of the unit of weights, and the sum of their squares in units.
+
+    The sum is in the square of the unit; see `WeightedCuts.square`.
+    """
     if not len(weights):
         return 0, 0.0
-    # Scaled by the largest, so that neither sum can overflow.
+    # Scaled by the largest, so that neither sum overflows.
     top = math.frexp(float(weights.max()))[1]
     total = square = 0.0
     for begin in range(0, len(weights), AT_ONCE):
@@ -175,7 +177,7 @@ def measured(weights: NDArray[Any]) -> tuple[int, float]:
 
 
 def in_units(weights: NDArray[Any], unit: int) -> IntArray:
-    """The weights in units of ``2**unit``, rounded down."""
+    """Return the weights in units of ``2**unit``, rounded down."""
     if weights.dtype.kind == "i":
         return np.asarray(weights >> unit)
     whole: IntArray = np.ldexp(weights, -unit).astype(np.int64)
@@ -188,11 +190,11 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
     Parameters
     ----------
     values, weights : array, shape (n,)
-        As `weighed` gives them.
+        Elements and weights that `weighed` returns.
     brackets : Brackets
         On the host.
     most : int
-        How many candidates there can be.
+        Largest number of candidates.
 
     Returns
     -------
@@ -216,15 +218,17 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
 ) -> WeightedTally | None:
-    """The tally of all that a chunk has, with candidates and their weights that stay on its device;
-    None if there are more than `most`. `weighed` says what raises."""
+    """Tally a whole chunk, with candidates and their weights that may stay on its device.
+
+    None if there are more than `most`. Raises as `weighed` does.
+    """
     values, weights, n_missing = weighed(chunk, dtype)
     found = tally(values, weights, brackets, most)
     return found and with_others(found, chunk, n_missing)
 
 
 def with_others(found: WeightedTally, chunk: Accompanied, n_missing: int) -> WeightedTally:
-    """A tally with the elements that its kernel has not seen."""
+    """Add to a tally the number of missing, masked and weightless elements."""
     n_kept = chunk.size
     if chunk.keeps is not None:
         n_kept = n_true(chunk.keeps)
@@ -236,10 +240,10 @@ def with_others(found: WeightedTally, chunk: Accompanied, n_missing: int) -> Wei
 def sorted_sample(
     chunk: Accompanied, dtype: np.dtype[Any], size: int
 ) -> tuple[WeightedSample, float]:
-    """Valid elements at `size` random places, ascending, with their weights; and which share of all
-    places these are.
+    """Draw valid elements at `size` random places, ascending, with their weights.
 
-    Weights that are at fault are left out: what reads all of them raises.
+    Also returns the share of all places that were drawn. Invalid weights are skipped: a later read
+    of all of them raises.
     """
     n, flat = chunk.size, (chunk.size,)
     size = min(size, n)
@@ -260,16 +264,16 @@ def sorted_sample(
 def products(
     values: Array, weights: Array, ends: NDArray[Any], summed: NDArray[np.bool_]
 ) -> ExactSums:
-    """The exact sums of weights times elements in some of the open cells between `ends`.
+    """Sum weights times elements exactly in some of the open cells between `ends`.
 
     Parameters
     ----------
     values, weights : array, shape (n,)
-        As `weighed` gives them.
+        Elements and weights that `weighed` returns.
     ends : ndarray, shape (E,)
         Ascending and distinct.
     summed : ndarray of bool, shape (E + 1,)
-        In which cells; each of them is between two ends, so all that it holds is finite.
+        True for the cells to sum; each is between two ends, so that its elements are finite.
 
     Returns
     -------
@@ -283,20 +287,22 @@ def products(
 
 
 def moments(values: Array, weights: Array) -> Moments:
-    """Exact sums of a chunk whose elements weigh, each as often as it weighs; see `Moments`.
+    """Sum a chunk exactly, each element times its weight; see `Moments`.
 
     Parameters
     ----------
     values, weights : array, shape (n,)
-        As `weighed` gives them.
+        Elements and weights that `weighed` returns.
     """
     values, weights = to_host(values), to_host(weights)
     return Moments.of(values, np.zeros(len(values), np.int64), 1, weights=weights)
 
 
 def places(values: NDArray[Any], ends: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The segment of each element, an even number for a cell and an odd one for an end; and whether
-    it is in a cell."""
+    """Return the segment of each element, and whether it is in a cell.
+
+    Even segments are cells, odd ones are ends.
+    """
     segment = np.searchsorted(ends, values, side="left")
     segment += np.searchsorted(ends, values, side="right")
     return segment, segment % 2 == 0

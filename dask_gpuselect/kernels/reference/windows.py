@@ -1,7 +1,7 @@
 """Moving windows: the order statistics of each. The reference, which unfolds few windows at a time.
 
-A chunk comes padded, so that no window reaches beyond its ends. What lies beyond the ends of the
-array is left out by the mask of the chunk, if it has no values.
+Chunks are padded, so that no window reaches beyond their ends. Padding beyond the ends of the whole
+array is masked if it has no values.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ TILE = 1 << 20  # elements of windows that are unfolded together
 
 
 def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
-    """Count the valid and the missing elements of each window, in kind; of the shape of the
-    answers, or one number, broadcast, where nothing is missing or left out."""
+    """Count the valid and the missing elements of each window, in kind.
+
+    The arrays have the shape of the answers. They are broadcast views of one number if nothing is
+    missing or masked.
+    """
     values = values_of(chunk)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     xp, shape = namespace(values), frame.shape(tuple(values.shape))
@@ -42,7 +45,7 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
 
 
 def _missing(values: Array) -> Array | None:
-    """Mark the elements that are NaN or NaT; None if there are none."""
+    """Mark the elements that are NaN or NaT; return None if there are none."""
     if numpy_dtype(values).kind not in "fmM":
         return None
     found = values != values  # noqa: PLR0124
@@ -77,7 +80,7 @@ def _cumulated(values: Array, axis: int) -> Array:
 
 
 def _shifted(padded: tuple[int, ...], frame: Frame) -> list[tuple[slice, ...]]:
-    """Return, for each place in the window, the elements that are there in all windows."""
+    """Return slices of the elements that are at each place of all windows."""
     shape = frame.shape(padded)
     return [
         tuple(
@@ -89,17 +92,18 @@ def _shifted(padded: tuple[int, ...], frame: Frame) -> list[tuple[slice, ...]]:
 
 
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
-    """Answer each window, ``(n_answers, *shape)``, in kind.
+    """Answer a question for each window, ``(n_answers, *shape)``, in kind.
 
     Parameters
     ----------
     chunk : array or Accompanied
-        Padded.
+        A padded chunk.
     dtype : dtype
-        What its array says it is.
+        The dtype of the dask array.
     frame : Frame
+        The windows.
     order : WindowOrder
-        What is asked of each window.
+        The question for each window.
     """
     values = values_of(chunk)
     return like(in_slabs(_answer_part, chunk, dtype, frame, order, TILE // frame.n), values)
@@ -113,8 +117,7 @@ def in_slabs(
     order: WindowOrder,
     most: int,
 ) -> Any:
-    """Call a function with slabs of a chunk, and join its answers: so many windows at a time, on
-    the host."""
+    """Call a function for slabs of at most `most` windows, and join its answers on the host."""
     padded, found = tuple(chunk.shape), None
     for part, out in frame.slabs(padded, max(1, most)):
         some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
@@ -125,7 +128,7 @@ def in_slabs(
 
 
 def _without_mask(chunk: Any) -> Any:
-    """Drop the mask of a chunk, if it leaves nothing out."""
+    """Drop the mask of a chunk if it is all True."""
     is_whole = isinstance(chunk, Accompanied) and chunk.keeps is not None and all_true(chunk.keeps)
     return chunk.values if is_whole else chunk
 
@@ -142,7 +145,10 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 
 def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
-    """Unfold the elements of windows, valid ones first, ``(n_windows, n)``, on the host."""
+    """Unfold the elements of windows, ``(n_windows, n)``, on the host.
+
+    Masked and missing elements are replaced by the largest value.
+    """
     values = to_host(values_of(chunk))
     wide = selection_dtype(dtype)
     values = values.astype(wide, copy=False) if dtype.kind not in "bMm" else values.view(wide)
@@ -160,7 +166,7 @@ def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
 
 
 def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder) -> Lanes:
-    """Pick the elements of the wanted ranks of sorted rows."""
+    """Take the elements of the wanted ranks from sorted rows."""
     lower, upper = (
         np.broadcast_to(each, (order.n_answers, len(rows))).T
         for each in order.lane_ranks(np.maximum(n_valid, 1))
@@ -174,8 +180,10 @@ def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder
 
 
 def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
-    """Compute the distances of elements from the median of their window, in the dtype of the
-    answer; infinite for those that are left out."""
+    """Compute the distances of elements from the median of their window, in the answers' dtype.
+
+    They are infinite for masked and missing elements.
+    """
     rows = np.sort(rows.astype(order.dtype), axis=-1)
     n = np.maximum(n_valid, 1)[:, None]
     lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))

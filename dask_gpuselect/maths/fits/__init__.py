@@ -1,1 +1,1 @@
-"""Linear fits of rows, of which up to half may be wrong. Plain NumPy on the host."""
+"""Robust linear fits of rows, of which up to half may be outliers. Plain NumPy on the host."""

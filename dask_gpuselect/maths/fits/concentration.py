@@ -1,8 +1,8 @@
-"""Concentration: from a fit to a better one by the rows that it fits best.
+"""Concentration: steps from a fit to a better one, by the rows that it fits best.
 
-A pass over all rows tells, for each fit, how many rows have a residual below some ends, and what
-they add up to; only those between the ends are gathered. Among these is the h-th smallest residual,
-which counts alone decide, and with it the objective of the fit and the fit that comes next.
+For each fit, a pass over all rows counts the rows whose residual is below some ends, and adds them
+up; only the rows between the ends are gathered. Among these is the h-th smallest residual, which
+follows from the counts alone. It determines the objective of the fit, and the next fit.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from dask_gpuselect.maths.fits.tables import Tables
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTally(Arrays):
-    """What a pass finds about one fit at E ascending ends, in one chunk or in several together.
+    """Partial result of a pass for one fit, at E ascending ends, in one chunk or several together.
 
-    The first entry is of the rows whose absolute residual is below all ends, the next E are of
-    those at each of them.
+    The first entry is for the rows whose absolute residual is below all ends, the next E entries
+    for the rows at each end.
 
     Parameters
     ----------
     n : ndarray of int64, shape (1 + E,)
-        How many rows. Exact.
+        Number of rows. Exact.
     gram : ndarray, shape (1 + E, p, p)
         Sums of the products of columns of the design.
     moment : ndarray, shape (1 + E, p)
@@ -38,10 +38,10 @@ class RowTally(Arrays):
     squares : ndarray, shape (1 + E,)
         Sums of squared residuals.
     rows : array, shape (m, 1 + p)
-        Residual and design of the rows between the first and the last end, but for those at one, in
-        the order of the data; on the host, or where the rows are.
+        Residual and design of the rows between the first and the last end, except those at an end,
+        in the order of the data; on the host, or where the rows are.
     is_whole : bool
-        Whether there was room for all of these.
+        True if there was room for all of these rows.
     """
 
     n: IntArray
@@ -53,7 +53,7 @@ class RowTally(Arrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
-        """The tally of all parts together."""
+        """Merge the tallies of all parts."""
         if len(parts) == 1:
             return parts[0]
         sums = {
@@ -66,15 +66,19 @@ class RowTally(Arrays):
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """The h rows of the smallest residuals, by their largest, t: all below t, and a share of those
-    at t, as many as there are places (Beliakov 2011, equation 4, where the share is a/b).
+    """The h rows with the smallest residuals, given by the largest of these residuals, t.
+
+    All rows below t are in the half. Rows at t are in it with a share, so that there are h rows
+    (Beliakov 2011, equation 4, where the share is a/b).
 
     Parameters
     ----------
     t : float
+        The h-th smallest absolute residual.
     n_below, n_tied : int
-        Rows whose absolute residual is less than t, and equal.
+        Number of rows whose absolute residual is less than t, and equal to t.
     h : int
+        Number of rows in the half.
     """
 
     t: float
@@ -87,17 +91,17 @@ class Half:
         return (self.h - self.n_below) / self.n_tied
 
     def weights(self, sizes: FloatArray) -> FloatArray:
-        """The weights in the half of rows, or groups of rows, with such absolute residuals."""
+        """Compute the weights in the half of rows, or groups of rows, by absolute residual."""
         return np.where(sizes < self.t, 1.0, np.where(sizes == self.t, self.share, 0.0))
 
 
 def half_of(tally: RowTally, ends: FloatArray, h: int) -> Half | None:
-    """The half of a fit; None if its largest residual is not at the ends or between them."""
+    """Find the half of a fit; None if its largest residual is not at the ends or between them."""
     held = int(tally.n[0])
     if not tally.is_whole or held >= h:
         return None
     sizes = abs(tally.rows[:, 0])
-    # Of the gathered rows none is below the first end, and all are below the last one.
+    # No gathered row is below the first end, and all are below the last one.
     inner = [int((sizes < end).sum()) for end in ends[1:-1].tolist()]
     counts = [0, *inner, len(sizes)][: len(ends)]
     for end, n_at, n_rows in zip(ends.tolist(), tally.n[1:].tolist(), counts, strict=True):
@@ -113,7 +117,7 @@ def half_of(tally: RowTally, ends: FloatArray, h: int) -> Half | None:
 
 
 def _half_at(xp: Any, sizes: Array, t: Array, held: int, h: int) -> Half:
-    """The half whose largest residual is one of some, beside others that are smaller."""
+    """Make the half with the largest residual t, from some rows and `held` others below them."""
     told = xp.stack([t, (sizes < t).sum(), (sizes == t).sum()])  # counts below 2^53 stay exact
     largest, n_below, n_tied = to_host(told).tolist()
     return Half(largest, held + int(n_below), int(n_tied), h)
@@ -121,19 +125,21 @@ def _half_at(xp: Any, sizes: Array, t: Array, held: int, h: int) -> Half:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Halves(Arrays):
-    """The halves of S fits of rows at hand.
+    """Halves of S fits of rows in memory.
 
     Parameters
     ----------
     tables : Tables
     which : ndarray of int64, shape (S,)
-        Of which table each fit is, ascending.
+        Number of the table of each fit, ascending.
     residuals : array, shape (S, n)
+        Residuals of all rows.
     t : array, shape (S,)
         The h-th smallest absolute residual of each fit; infinite or NaN if fewer are finite.
     weights : array, shape (S, n)
-        Of the rows in the half of each fit.
+        Weights of the rows in the half of each fit.
     h : int
+        Number of rows in a half.
     """
 
     tables: Tables
@@ -147,7 +153,7 @@ class Halves(Arrays):
 
     @classmethod
     def of(cls, tables: Tables, thetas: FloatArray, h: int, which: IntArray | None = None) -> Self:
-        """Of fits of the first table, or each of one of several."""
+        """Compute the halves of fits of the first table, or of the tables `which`."""
         which = np.zeros(len(thetas), np.int64) if which is None else which
         found = tables.residuals(thetas, which)
         xp, sizes = namespace(found), abs(found)
@@ -158,12 +164,12 @@ class Halves(Arrays):
         return cls(tables, which, found, t, is_below + is_tied * share[:, None], h)
 
     def half(self, i: int) -> Half:
-        """Of the i-th fit."""
+        """Return the half of the i-th fit."""
         xp, sizes, t = namespace(self.t), abs(self.residuals[i]), self.t[i]
         return _half_at(xp, sizes, t, 0, self.h)
 
     def chosen(self, places: IntArray) -> Self:
-        """The halves of some of the fits, at ascending places."""
+        """Take the halves of some of the fits, at ascending places."""
         if len(places) == len(self.which):
             return self
         where = like(places, self.t)
@@ -171,7 +177,7 @@ class Halves(Arrays):
         return replace(self, which=self.which[places], **fits)
 
     def replaced(self, places: IntArray, others: Self) -> Self:
-        """These halves, with others in some places."""
+        """Replace the halves in some places by others."""
         if len(places) == len(self.which):
             return others
         where = like(places, self.t)
@@ -185,12 +191,12 @@ MOST_LEAP = 20.0
 
 
 def leap(moved: FloatArray, changed: FloatArray) -> FloatArray:
-    """How many steps at once would bring fits to where steps end, from 1 to `MOST_LEAP`.
+    """Estimate how many steps at once lead fits to where steps end, from 1 to `MOST_LEAP`.
 
     Parameters
     ----------
     moved, changed : ndarray, shape (..., p)
-        Between two fits, and between the steps that follow them.
+        Difference between two fits, and between the steps that follow them.
 
     Returns
     -------
@@ -198,9 +204,9 @@ def leap(moved: FloatArray, changed: FloatArray) -> FloatArray:
 
     Notes
     -----
-    Near the end a step takes the same share off the way that is left (Aitken 1926): of clean normal
-    data and half of the rows 14 %. Of 1e6 rows and 20 columns, 10 % of them wrong, 75 steps became
-    15.
+    Near the end, each step covers the same share of the remaining way (Aitken 1926): 14 % with
+    clean normal data and half of the rows. With 1e6 rows and 20 columns, 10 % of them outliers, 75
+    steps became 15.
     """
     length = (moved * moved).sum(axis=-1)
     share = np.where(length > 0, -(changed * moved).sum(axis=-1), 1.0)
@@ -209,44 +215,44 @@ def leap(moved: FloatArray, changed: FloatArray) -> FloatArray:
     return n_steps
 
 
-# --- What is minimised ----------------------------------------------------------------------------
+# --- Objectives -----------------------------------------------------------------------------------
 
 
 class Criterion(Protocol):
-    """An objective of the residuals in the half, and a step that makes it less."""
+    """Protocol of an objective of the residuals in the half, with a step that reduces it."""
 
     needs_sums: bool
-    """Whether a step takes the sums of a tally; else it takes the rows about t."""
+    """True if a step needs the sums of a tally; otherwise it needs the rows near t."""
 
     @property
     def quick(self) -> Criterion:
-        """Whose steps starts in subsets take."""
+        """Criterion whose steps are used for starts in subsets."""
 
     def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
-        """What the half adds up to, as far as the objective and the step take it, on the host."""
+        """Compute the sums over the half that the objective and the step need, on the host."""
 
     def objective(self, half: Half, sums: FloatArray) -> float:
-        """What is minimised, for the fit that was tallied."""
+        """Compute the objective of the fit that was tallied."""
 
     def step(self, tally: RowTally, ends: FloatArray, half: Half, sums: FloatArray) -> FloatArray:
-        """What to add to the fit for a better one."""
+        """Compute the step that leads from the fit to a better one."""
 
     def objectives(self, halves: Halves) -> FloatArray:
-        """What is minimised, for each of some fits; infinite for one without a half."""
+        """Compute the objective of each of some fits; infinite for one without a half."""
 
     def steps(self, halves: Halves) -> FloatArray:
-        """What to add to each of some fits, of which all have a half, shape (S, p)."""
+        """Compute the steps of some fits, all of which have a half, shape (S, p)."""
 
     def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
-        """What the intercepts of some fits, each of one of the tables, may gain by."""
+        """Compute what to add to the intercept of each fit to improve it, by its table."""
 
 
 class TrimmedSquares:
-    """The sum of the h smallest squared residuals.
+    """Criterion of least trimmed squares: the sum of the h smallest squared residuals.
 
     The step is the concentration step of Rousseeuw & Van Driessen 2006, section 3: least squares of
-    the half, which lowers its sum, and another half's is less still. It starts from the residuals,
-    so that rounding in the sums of products costs steps and not digits.
+    the half. It lowers the half's sum, and the new half has an even lower one. The step starts from
+    the residuals, so that rounding in the sums of products costs steps and not digits.
     """
 
     needs_sums = True
@@ -256,8 +262,10 @@ class TrimmedSquares:
         return self
 
     def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
-        """Products of residual and design, shape (1 + p, 1 + p): squares, moments, the Gram
-        matrix."""
+        """Compute products of residual and design over the half, shape (1 + p, 1 + p).
+
+        These are the sum of squares, the moments and the Gram matrix.
+        """
         held = _held(tally.n, half.weights(ends))
         groups = held > 0
         moment = held[groups] @ tally.moment[groups]
@@ -290,27 +298,30 @@ class TrimmedSquares:
         return solve(*halves.tables.normal_equations(*how))
 
     def locations(self, tables: Tables, thetas: FloatArray, which: IntArray, h: int) -> FloatArray:
-        return np.zeros(len(thetas))  # the step finds it
+        return np.zeros(len(thetas))  # the step finds the intercept
 
 
 def _held(n: IntArray, at_ends: FloatArray) -> FloatArray:
-    """The weights of the groups of a tally that have rows."""
+    """Compute the weights of the groups of a tally, 0 for those without rows."""
     return np.where(n > 0, np.concatenate([[1.0], at_ends]), 0.0)
 
 
 class MedianSquares:
-    """The h-th smallest squared residual.
+    """Criterion of the least median of squares: the h-th smallest squared residual.
 
-    The step is the minimax fit of those rows of the half that were gathered. If they are all, no
-    residual of the half is larger than before, and another half's largest is less still; of some,
-    the next pass tells.
+    The step is the minimax fit of those rows of the half that were gathered. If all were gathered,
+    no residual of the half gets larger than before, and the largest of the new half is even
+    smaller. Otherwise the next pass shows whether the fit is better.
     """
 
     needs_sums = False
 
     @property
     def quick(self) -> Criterion:
-        """Least squares of a half lower its largest residual too, in a tenth of the time."""
+        """Least trimmed squares.
+
+        They lower the largest residual of a half too, in a tenth of the time.
+        """
         return TrimmedSquares()
 
     def sums(self, tally: RowTally, ends: FloatArray, half: Half) -> FloatArray:
@@ -342,14 +353,16 @@ class MedianSquares:
 
 
 def nearest_rows(sizes: Array, h: int) -> Array:
-    """The places of the h smallest along the last axis, the first ones of those that tie."""
+    """Find the places of the h smallest along the last axis, the first ones of a tie."""
     xp = namespace(sizes)
     return xp.argsort(sizes, axis=-1, kind="stable")[..., :h]
 
 
 def shortest_middles(residuals: Array, h: int) -> FloatArray:
-    """The middle of the shortest interval that holds h residuals, of each of some fits (Rousseeuw &
-    Leroy 1987, chapter 4, section 2); zero if there is none."""
+    """Find the middle of the shortest interval that holds h residuals, for each fit.
+
+    It is zero if there is none (Rousseeuw & Leroy 1987, chapter 4, section 2).
+    """
     xp = namespace(residuals)
     ordered = xp.sort(residuals, axis=1)
     widths = ordered[:, h - 1 :] - ordered[:, : ordered.shape[1] - h + 1]

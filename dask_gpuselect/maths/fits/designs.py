@@ -1,4 +1,4 @@
-"""Rows as linear fits take them: shifted, scaled, and with a column for the intercept."""
+"""Designs of linear fits: rows that are shifted and scaled, with a column for the intercept."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ import numpy as np
 from dask_gpuselect.arrays import Array, as_float64, like, namespace, to_host
 from dask_gpuselect.maths.cuts import Arrays, FloatArray
 
-MOST_BITS = 1000  # of a scale: denormal data would take more than there are
-# Of the largest eigenvalue of a Gram matrix of columns of one length: none is smaller where columns
-# are far from collinear. Rounding makes less than 1e-10 of it in 65,536 rows.
+MOST_BITS = 1000  # largest exponent of a scale: denormal data could exceed the range of exponents
+# Smallest eigenvalue of a Gram matrix of normalised columns, as a share of the largest, from which
+# on the columns are clearly not collinear. Rounding changes it by less than 1e-10 in 65,536 rows.
 CLEAR = 1e-8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design(Arrays):
-    """How rows of X and y become those of a fit, in float64: ``z = (x - centre) * scale``, the
-    target alike, and a first column of ones for an intercept.
+    """Map from rows of X and y to those of a fit, in float64: ``z = (x - centre) * scale``.
 
-    Scales are powers of two, so that they round nothing, and neither over- nor underflow where
-    squares of the data would.
+    The target is mapped in the same way. With an intercept, the first column is ones. Scales are
+    powers of two: they round nothing, and they prevent over- and underflow where squares of the
+    data would.
 
     Parameters
     ----------
     centre, scale : ndarray, shape (p,)
+        Shift and scale of the columns of X.
     y_centre, y_scale : float
+        Shift and scale of the target.
     has_intercept : bool
-        Without one nothing is shifted.
+        True if there is a column of ones. Without it nothing is shifted.
     """
 
     centre: FloatArray
@@ -41,7 +43,7 @@ class Design(Arrays):
 
     @classmethod
     def of(cls, x: Array, y: Array, *, has_intercept: bool) -> Design:
-        """The design by medians and median deviations of some rows, which outliers do not move."""
+        """Choose the design by medians and median deviations of rows, which resist outliers."""
         xp = namespace(x)
         columns = xp.concatenate([as_float64(x).T, as_float64(y)[None, :]], axis=0)
         centre = np.zeros(len(columns))
@@ -56,7 +58,7 @@ class Design(Arrays):
         return len(self.centre) + self.has_intercept
 
     def rows(self, x: Array) -> Array:
-        """The design of rows, shape (n, n_parameters), of their kind."""
+        """Compute the design of rows, shape (n, n_parameters), in arrays of their kind."""
         x, xp = as_float64(x), namespace(x)
         z = (x - like(self.centre, x)) * like(self.scale, x)
         return xp.concatenate([xp.ones((len(z), 1)), z], axis=1) if self.has_intercept else z
@@ -65,7 +67,7 @@ class Design(Arrays):
         return (as_float64(y) - self.y_centre) * self.y_scale
 
     def coefficients(self, theta: FloatArray) -> tuple[FloatArray, float]:
-        """The coefficients of X as it is, and the intercept."""
+        """Compute the coefficients of the original X, and the intercept."""
         slopes = theta[1:] if self.has_intercept else theta
         coef: FloatArray = slopes * self.scale / self.y_scale
         if not self.has_intercept:
@@ -74,23 +76,25 @@ class Design(Arrays):
 
 
 def _typical_and_largest(sizes: Array) -> FloatArray:
-    """The median and the largest of each row of sizes, shape (2, rows)."""
+    """Find the median and the largest of each row of sizes, shape (2, rows)."""
     xp = namespace(sizes)
     found: FloatArray = to_host(xp.stack([xp.median(sizes, axis=1), sizes.max(axis=1)]))
     return found
 
 
 def _power_of_two(typical: float, largest: float) -> float:
-    """One that brings the typical deviation near 1."""
-    if not typical > 0:  # of a column that is mostly constant
+    """Choose the power of two that brings the typical deviation near 1."""
+    if not typical > 0:  # the column is mostly constant
         typical = largest
     exponent = int(np.frexp(typical)[1]) if typical > 0 else 0
     return math.ldexp(1.0, min(-exponent, MOST_BITS))
 
 
 def residuals(design: Array, target: Array, theta: FloatArray) -> Array:
-    """The residuals of rows at hand, shape (n,), by the very operations of the kernels, in their
-    order."""
+    """Compute the residuals of rows in memory, shape (n,).
+
+    The operations are those of the kernels, in the same order, so that results have the same bits.
+    """
     found = target
     for column, coefficient in zip(design.T, theta.tolist(), strict=True):
         found = found - column * coefficient
@@ -98,11 +102,12 @@ def residuals(design: Array, target: Array, theta: FloatArray) -> Array:
 
 
 def rank(design: Array) -> int:
-    """The rank of the columns, up to rounding.
+    """Compute the rank of the columns, up to rounding.
 
-    Each row is brought to one size, which changes no rank: a row far out has all columns look like
-    itself. Then each column is, for squares not to underflow. Columns that are far from collinear
-    are told by the Gram matrix, without a decomposition of all rows, which takes 20 times as long.
+    Each row is scaled to one size, which changes no rank: otherwise a row far out makes all columns
+    look alike. Then each column is scaled, to avoid that squares underflow. If columns are far from
+    collinear, the Gram matrix shows it, without a decomposition of all rows, which takes 20 times
+    as long.
     """
     xp = namespace(design)
     for axis in (1, 0):
@@ -120,10 +125,10 @@ def rank(design: Array) -> int:
 
 
 def solve(gram: FloatArray, moment: FloatArray) -> FloatArray:
-    """The shortest solutions of normal equations, shapes (..., p, p) and (..., p).
+    """Find the shortest solutions of normal equations, shapes (..., p, p) and (..., p).
 
-    Columns are brought to one length first. Directions that rounding makes of nothing are left out.
-    Zeros where sums have overflowed.
+    Columns are normalised first. Directions whose eigenvalues are mere rounding are left out. The
+    solution is zero where sums have overflowed.
     """
     is_finite: Any = np.isfinite(gram).all(axis=(-2, -1)) & np.isfinite(moment).all(axis=-1)
     gram = np.where(is_finite[..., None, None], gram, 0.0)

@@ -1,4 +1,4 @@
-"""The minimax fit: the linear fit whose largest absolute residual is least."""
+"""Minimax fits: linear fits whose largest absolute residual is least."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dask_gpuselect.arrays import Array, namespace, to_host
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.fits.designs import residuals
 
-TOLERANCE = 1e-12  # of the largest residual, and of lengths
-EXCHANGES = 50  # at most, for each column
-FEW = 2000  # rows that are looked at first: of 118,000 with 6 columns all take 78 ms, these 5
+TOLERANCE = 1e-12  # relative to the largest residual, and to lengths
+EXCHANGES = 50  # largest number for each column
+FEW = 2000  # rows to begin with: for 118,000 rows of 6 columns, all take 78 ms, and so few take 5
 
 
 def minimax(design: Array, target: Array) -> FloatArray:
-    """The coefficients that minimise the largest absolute residual.
+    """Find the coefficients that minimise the largest absolute residual.
 
     Parameters
     ----------
     design : array, shape (n, p)
-        NumPy's or CuPy's.
+        Array of NumPy or CuPy.
     target : array, shape (n,)
 
     Returns
@@ -29,14 +29,15 @@ def minimax(design: Array, target: Array) -> FloatArray:
 
     Notes
     -----
-    Of many rows those of the largest targets are fitted, then also those with the largest residuals
-    of that fit, until all others' are smaller. Those are fitted on the host, wherever the rows are.
+    Among many rows, those with the largest targets are fitted first, then also those with the
+    largest residuals of that fit, until all other residuals are smaller. These rows are fitted on
+    the host, wherever all rows are.
 
-    In p + 1 rows, a reference, the best fit of these has residuals of one size, e. It grows as rows
-    are exchanged for the one with the largest residual of all, until that is no larger than e
-    (Stiefel 1959). This is the simplex method on the dual linear program, a reference its basis.
-    Each exchange looks at all rows. No sum depends on the order of the rows, or on their alignment
-    in memory as those of a BLAS do.
+    In p + 1 rows, a reference, the best fit has residuals of one size, e. Rows of the reference are
+    exchanged for the one with the largest residual of all, and so e grows, until no residual is
+    larger than e (Stiefel 1959). This is the simplex method on the dual linear program, with the
+    reference as its basis. Each exchange reads all rows. No sum depends on the order of the rows,
+    or on their alignment in memory as the sums of a BLAS do.
     """
     n, p = design.shape
     if n <= p:
@@ -56,8 +57,10 @@ def minimax(design: Array, target: Array) -> FloatArray:
 
 
 def _largest(design: Array, target: Array, sizes: Array) -> FloatArray:
-    """The few rows whose sizes are the largest, on the host, in their order: place, target and
-    design."""
+    """Take the few rows with the largest sizes, on the host, in their order.
+
+    A row is its place, its target and its design.
+    """
     xp, n_others = namespace(sizes), max(len(sizes) - FEW, 0)
     places = xp.argpartition(sizes, n_others)[n_others:]
     found: FloatArray = to_host(_with_places(design[places], target[places], places))
@@ -65,18 +68,18 @@ def _largest(design: Array, target: Array, sizes: Array) -> FloatArray:
 
 
 def _with_places(design: Array, target: Array, places: Array) -> Array:
-    """One table, for one transfer from a device."""
+    """Join places, targets and designs to one table, for one transfer from a device."""
     return namespace(design).concatenate([places[:, None], target[:, None], design], axis=1)
 
 
 def _united(held: FloatArray, more: FloatArray) -> FloatArray:
-    """The rows of two tables, each once, in their order."""
+    """Merge the rows of two tables, each once, in their order."""
     both = np.concatenate([held, more])
     return both[np.unique(both[:, 0], return_index=True)[1]]
 
 
 def _exchanged(design: FloatArray, target: FloatArray, independent: IntArray) -> FloatArray:
-    """The fit of few rows, from the reference of some independent ones."""
+    """Fit few rows, beginning with the reference of some independent ones."""
     p = design.shape[1]
     best, least = np.zeros(p), np.inf
     basis, costs = _first_reference(design, target, independent)
@@ -105,13 +108,15 @@ def _exchanged(design: FloatArray, target: FloatArray, independent: IntArray) ->
 def _first_reference(
     design: FloatArray, target: FloatArray, independent: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """The columns of the dual's first basis, and their costs: of p independent rows, and the one
-    that their fit fits worst."""
+    """Find the columns of the dual's first basis, and their costs.
+
+    They belong to p independent rows, and to the row with the largest residual in their fit.
+    """
     theta = np.linalg.solve(design[independent], target[independent]).astype(np.float64, copy=False)
     size = np.abs(residuals(design, target, theta))
     size[independent] = -1.0
     reference = np.append(independent, np.argmax(size))
-    # Signs with which a mean of the rows is 0: the residuals' in their best fit.
+    # Signs with which a mean of the rows is 0: those of the residuals in their best fit.
     dependence = np.linalg.svd(design[reference].T)[2][-1]
     signs = np.where(dependence < 0, -1.0, 1.0)
     if dependence @ target[reference] < 0:
@@ -121,7 +126,7 @@ def _first_reference(
 
 
 def independent_rows(design: FloatArray) -> IntArray:
-    """As many linearly independent rows as there are, each the furthest from the others' span."""
+    """Find the most linearly independent rows, each one farthest from the span of the others."""
     rest = design.copy()
     lengths = (rest * rest).sum(axis=1)
     least = TOLERANCE**2 * lengths.max(initial=0.0)

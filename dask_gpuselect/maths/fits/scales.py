@@ -1,4 +1,4 @@
-"""How many rows a fit describes, and the scale of its residuals."""
+"""Number of rows that a fit describes, and the scale of its residuals."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 
 NORMAL = NormalDist()
 
-# Pison, Van Aelst & Willems 2002, section 4: log(1 - E) of the uncorrected scale E of standard
-# normal samples is a - b log(n). By coverage 0.5 and 0.875, without and with an intercept; of one
-# column a and b, and of more (numerator, exponent) at n = 3 p^2 and 5 p^2, from which they follow.
+# Pison, Van Aelst & Willems 2002, section 4: log(1 - E) for the uncorrected scale E of standard
+# normal samples is a - b log(n). By coverage 0.5 and 0.875, without and with an intercept. For one
+# column the table has a and b. For more columns it has (numerator, exponent) at n = 3 p^2 and 5
+# p^2, from which they follow.
 _ONE_COLUMN = {
     False: ((-0.0181777452315321, 0.697629772271099), (-0.310122738776431, 1.06241615923172)),
     True: ((0.630869217886906, 0.650789250442946), (0.565065391014791, 1.03044199012509)),
@@ -31,10 +32,10 @@ _COVERAGES = (0.5, 0.875, 1.0)
 
 
 def rows_covered(coverage: float | None, n: int, p: int) -> int:
-    """How many of n rows a fit of p parameters describes.
+    """Choose how many of n rows a fit of p parameters describes.
 
-    Those of the highest breakdown point, ``(n + p + 1) // 2``, for None or 0.5, all for 1, and in
-    proportion between (Rousseeuw & Van Driessen 2006, section 3).
+    For None or 0.5 it is the number with the highest breakdown point, ``(n + p + 1) // 2``; for 1
+    all rows; in proportion between (Rousseeuw & Van Driessen 2006, section 3).
     """
     least = (n + p + 1) // 2
     if coverage is None:
@@ -45,7 +46,7 @@ def rows_covered(coverage: float | None, n: int, p: int) -> int:
 def trimmed_scale(
     objective: float, h: int, n: int, p: int, *, coverage: float | None, has_intercept: bool
 ) -> float:
-    """The scale by the sum of the h smallest squares.
+    """Estimate the scale from the sum of the h smallest squares.
 
     It estimates the standard deviation of normal errors (Croux & Rousseeuw 1992), in small samples
     too (Pison, Van Aelst & Willems 2002).
@@ -62,8 +63,11 @@ def trimmed_scale(
 
 
 def median_scale(t: float, h: int, n: int, p: int) -> float:
-    """The scale by the h-th absolute residual (Rousseeuw & Leroy 1987, chapter 5, section 1: 1.4826
-    (1 + 5 / (n - p)) of the median)."""
+    """Estimate the scale from the h-th smallest absolute residual.
+
+    For the median, this is 1.4826 (1 + 5 / (n - p)) times the residual (Rousseeuw & Leroy 1987,
+    chapter 5, section 1).
+    """
     share = min(h / n, 1 - 1 / (2 * n))
     return t / NORMAL.inv_cdf((1 + share) / 2) * (1 + 5 / (n - p))
 

@@ -1,8 +1,8 @@
-"""Where fits begin: exact fits of a few random rows, and concentration in nested subsets.
+"""Starts of fits: exact fits of a few random rows, and concentration in nested subsets.
 
-Of very many rows only a sample is looked at here. A few hundred rows tell most good starts from bad
-ones; what is left of them goes on with more rows, as in the nested extensions of FAST-LTS
-(Rousseeuw & Van Driessen 2006, section 4):
+Of very many rows, only a sample is used here. A few hundred rows tell most good starts from bad
+ones. The remaining starts go on with more rows, as in the nested extensions of FAST-LTS (Rousseeuw
+& Van Driessen 2006, section 4):
 
     starts in 5 subsets of 300 ──> the best of each in all 1,500 ──> the best of these in the sample
 """
@@ -21,15 +21,15 @@ from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.fits.concentration import Criterion, Halves, leap
 from dask_gpuselect.maths.fits.tables import Tables
 
-SUBSET, SUBSETS = 300, 5  # rows, and how many: the paper's
-FIRST_STEPS = 2  # with which starts are compared, the paper's
+SUBSET, SUBSETS = 300, 5  # rows of a subset, and number of subsets: the paper's
+FIRST_STEPS = 2  # steps after which starts are compared, the paper's
 DIGITS = float(1 << 24)
-SAME = 1e-7  # of a coefficient of the design: fits that are no further apart are one
-# Fits of a sample that are worse than its best by this share stay behind: the objectives of two
-# fits in 65,536 rows differ by chance by 0.8 % at most, of h bounded terms each.
+SAME = 1e-7  # relative to a coefficient of the design: fits that are no further apart are the same
+# Fits of a sample whose objective is worse than the best one by this share are dropped. By chance,
+# the objectives of two fits in 65,536 rows, with h bounded terms each, differ by 0.8 % at most.
 CLOSE = 0.05
-BLOCK = 1 << 20  # residuals at a time, of as many fits as they are of
-ERRORS = 0.5  # typical ones of the sample: fits so near each other become one in all rows
+BLOCK = 1 << 20  # number of residuals that are computed together, for as many fits as they make
+ERRORS = 0.5  # in typical errors of the sample: fits nearer to each other become one in all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,13 @@ class Fit:
     Parameters
     ----------
     theta : ndarray, shape (p,)
-        In the design.
+        Coefficients of the design.
     objective : float
-        The criterion's, of the rows that were looked at.
+        Objective of the criterion, for the rows that were used.
     n_steps : int
-        That led to it.
+        Number of steps that led to it.
     is_settled : bool
-        Whether a further one gains nothing.
+        True if another step gains nothing.
     """
 
     theta: FloatArray
@@ -56,17 +56,17 @@ class Fit:
 
 @dataclass(frozen=True)
 class StartSettings:
-    """How starts are drawn and compared.
+    """Settings for drawing and comparing starts.
 
     Parameters
     ----------
     criterion : Criterion
     has_intercept : bool
-        Whether the first column of the design is one.
+        True if the first column of the design is the intercept.
     n_starts, n_best : int
-        Starts, and fits that go on to more rows.
+        Number of starts, and of fits that go on to more rows.
     most_steps : int
-        That a fit takes; with none fits are only compared.
+        Largest number of steps of a fit; with 0 fits are only compared.
     """
 
     criterion: Criterion
@@ -83,16 +83,22 @@ def best_fits(
     random: np.random.Generator,
     tol: float = 0.0,
 ) -> list[Fit]:
-    """The best fits of some rows, distinct, the best first.
+    """Find the best distinct fits of some rows, the best first.
 
     Parameters
     ----------
     whole : Tables
-        One, of rank p.
+        A single table, of rank p.
     share : float
-        Of the rows that a fit is to describe.
+        Share of the rows that a fit describes.
+    search : StartSettings
+    random : Generator
     tol : float
-        Share of the objective that a step has to gain for another one, of all rows.
+        Share of the objective that a step on all rows must gain for another step to follow.
+
+    Returns
+    -------
+    list of Fit
     """
     subsets = nested_subsets(whole.n, random)
     first_steps = min(FIRST_STEPS, search.most_steps)
@@ -111,7 +117,7 @@ def best_fits(
 
 
 def different(fits: list[Fit], whole: Tables, share: float) -> list[Fit]:
-    """The fits of a sample that more rows have to choose from, the best first."""
+    """Choose the fits of a sample to compare on more rows, the best first."""
     close = [fit for fit in fits if not fit.objective > fits[0].objective * (1 + CLOSE)]
     thetas, which = _of_one(close)
     h = rows_of(share, whole.n, whole.p)
@@ -128,7 +134,7 @@ def different(fits: list[Fit], whole: Tables, share: float) -> list[Fit]:
 
 
 def _distances(whole: Tables, moved: FloatArray) -> FloatArray:
-    """How far several moves of coefficients, shape (F, p), move the typical row, shape (F,)."""
+    """Compute how far changes of coefficients, shape (F, p), move the typical row, shape (F,)."""
     if not len(moved):
         return np.empty(0)
     xp = namespace(whole.target)
@@ -137,7 +143,7 @@ def _distances(whole: Tables, moved: FloatArray) -> FloatArray:
 
 
 def nested_subsets(n: int, random: np.random.Generator) -> list[IntArray]:
-    """Disjoint subsets of n rows, or all of them where they are few."""
+    """Draw disjoint subsets of n rows, or take all rows if they are few."""
     n_subsets = min(n // SUBSET, SUBSETS)
     if n_subsets < 2:
         return [np.arange(n)]
@@ -146,7 +152,7 @@ def nested_subsets(n: int, random: np.random.Generator) -> list[IntArray]:
 
 
 def rows_of(share: float, n: int, p: int) -> int:
-    """How many of n rows are that share, but enough for p parameters."""
+    """Compute the share of n rows as a number, but enough for p parameters."""
     return min(max(round(share * n), p + 1), n)
 
 
@@ -156,7 +162,10 @@ def rows_of(share: float, n: int, p: int) -> int:
 def _starts(
     tables: Tables, share: float, search: StartSettings, random: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
-    """Starts, shape (F, p), and of which of the tables each is. Rows are drawn on the host."""
+    """Draw starts, shape (F, p), and return them with the number of the table of each.
+
+    Rows are drawn on the host.
+    """
     n_starts = math.ceil(search.n_starts / len(tables.target))
     drawn = [elemental_fits(*table, n_starts, random) for table in tables.on_host()]
     thetas, which = np.concatenate(drawn), np.repeat(np.arange(len(drawn)), list(map(len, drawn)))
@@ -169,17 +178,17 @@ def _starts(
 def elemental_fits(
     design: FloatArray, target: FloatArray, n_starts: int, random: np.random.Generator
 ) -> FloatArray:
-    """Exact fits of p random rows each, shape (n_fits, p); of all sets of p rows if they are no
-    more than the starts.
+    """Fit p random rows exactly, for each start, shape (n_fits, p).
 
-    Where p rows do not determine a fit others are added, and it is the shortest least squares fit.
+    If there are no more sets of p rows than starts, all sets are used. Where p rows do not
+    determine a fit others are added, and it is the shortest least squares fit.
     """
     n, p = design.shape
     if math.comb(n, p) <= n_starts:
         rows = np.array(list(itertools.combinations(range(n), p)))
         rows = rows[_is_regular(design[rows])]
         return _fits(design[rows], target[rows])
-    # Of each start its own permutation, of which it takes as many rows as it needs.
+    # Each start has its own permutation of the rows, and takes as many rows from it as it needs.
     orders = np.argsort(random.random((n_starts, n)), axis=1, kind="stable")
     fits = np.empty((n_starts, p))
     todo, size = np.arange(n_starts), p
@@ -192,7 +201,7 @@ def elemental_fits(
 
 
 def _is_regular(designs: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether designs, shape (s, m, p), are of rank p."""
+    """Return whether designs, shape (s, m, p), have rank p."""
     sizes = np.linalg.svd(designs, compute_uv=False)
     eps = np.finfo(np.float64).eps
     regular: np.ndarray[tuple[int], np.dtype[np.bool_]] = sizes[:, -1] > sizes[:, 0] * (
@@ -223,7 +232,7 @@ def _best(
     n_steps: int,
     tol: float = 0.0,
 ) -> list[Fit]:
-    """The best of some fits of each table after so many steps, distinct, the best first."""
+    """Improve fits of each table by some steps, and find the best distinct ones, the best first."""
     h = rows_of(share, tables.n, tables.p)
     size = max(BLOCK // tables.n, 1)
     fits = []
@@ -240,7 +249,7 @@ def _best(
 
 
 def _rounded(thetas: FloatArray) -> FloatArray:
-    """Coefficients to some digits, the same wherever they were summed.
+    """Round coefficients to fewer digits, so that they are the same wherever they were summed.
 
     Minimax fits leave p + 1 residuals of one size, and the last digit of a start decides which of
     them are in the next half. So without this, fits on a device could end elsewhere.
@@ -250,7 +259,7 @@ def _rounded(thetas: FloatArray) -> FloatArray:
 
 
 def _distinct(fits: list[Fit], most: int) -> list[Fit]:
-    """The best ones of some fits, no two of which are the same."""
+    """Choose the best ones of some fits, no two of which are the same."""
     chosen: list[Fit] = []
     for fit in sorted(fits, key=lambda fit: fit.objective):
         if len(chosen) == most:
@@ -261,7 +270,7 @@ def _distinct(fits: list[Fit], most: int) -> list[Fit]:
 
 
 def _of_one(fits: Sequence[Fit]) -> tuple[FloatArray, IntArray]:
-    """The coefficients of fits of the first table, and that they are of it."""
+    """Stack the coefficients of fits of the first table, with its number for each."""
     return np.stack([fit.theta for fit in fits]), np.zeros(len(fits), np.int64)
 
 
@@ -278,11 +287,11 @@ def concentrated(
     n_steps: int,
     tol: float,
 ) -> list[Fit]:
-    """Fits after so many steps, or as many as make each better by that share.
+    """Improve fits by at most `n_steps` steps, as long as each step gains the share `tol`.
 
     Notes
     -----
-    Where several steps at once make no better fit, one does.
+    If several steps at once do not improve a fit, a single step is taken.
     """
     halves = Halves.of(tables, thetas, h, which)
     thetas, objectives = thetas.copy(), criterion.objectives(halves)

@@ -1,8 +1,8 @@
-"""Rows at hand: tables of columns, and what several fits of them ask, as arrays of one kind.
+"""Tables of rows in memory, and the computations of several fits of them.
 
-The arrays are NumPy's or CuPy's, and the same lines serve both. What grows with the rows stays
-where they are. What grows with the fits alone is on the host: coefficients, objectives, normal
-equations. So a step of any number of fits on a device waits for it twice.
+The arrays are NumPy's or CuPy's, and the same code serves both. Arrays that grow with the rows stay
+where the rows are. Arrays that grow with the fits alone are on the host: coefficients, objectives,
+normal equations. So a step on a device waits for it only twice, for any number of fits.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import numpy as np
 from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 
-FAR = 1e150  # rows further out have squares that overflow: steps leave them out
+FAR = 1e150  # rows farther out have squares that overflow: steps leave them out
 MOST_PRODUCTS = 1 << 22  # numbers: 32 MiB
-BLOCK = 1 << 18  # products of a matrix product that OpenBLAS does in one thread
+BLOCK = 1 << 18  # products of a matrix product that OpenBLAS computes in one thread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables(Arrays):
-    """G tables of n rows each; of every fit it is known which table it is of.
+    """Tables of n rows each, G of them; every fit belongs to one.
 
     Parameters
     ----------
     columns : array, shape (p, G, n)
-        Of the design.
+        Columns of the design.
     near : array, shape (p, G, n)
-        The columns, but zeros for the rows that are further out than `FAR`.
+        The columns, but zeros for the rows that are farther out than `FAR`.
     target : array, shape (G, n)
+        Target of each row.
     """
 
     columns: Array
@@ -39,7 +40,7 @@ class Tables(Arrays):
 
     @classmethod
     def of(cls, design: Array, target: Array) -> Tables:
-        """One table, of a design of shape (n, p)."""
+        """Make a single table from a design of shape (n, p)."""
         xp = namespace(design)
         columns = xp.ascontiguousarray(design.T)[:, None, :]
         is_near = abs(columns).max(axis=0) < FAR
@@ -55,7 +56,7 @@ class Tables(Arrays):
         return int(self.columns.shape[2])
 
     def taken(self, rows: IntArray) -> Tables:
-        """Tables of some rows of the first one, shape (G, n)."""
+        """Make tables of some rows of the first one, shape (G, n)."""
         where = like(rows, self.target)
         columns = self.columns[:, 0, :][:, where]
         is_same = self.near is self.columns
@@ -63,21 +64,22 @@ class Tables(Arrays):
         return Tables(columns, near, self.target[0, :][where])
 
     def between(self, first: int, last: int) -> Tables:
-        """The tables from one to another, that included."""
+        """Take the tables from `first` to `last`, both included."""
         some = slice(first, last + 1)
         is_same = self.near is self.columns
         columns = self.columns[:, some, :]
         return Tables(columns, columns if is_same else self.near[:, some, :], self.target[some, :])
 
     def on_host(self) -> list[tuple[FloatArray, FloatArray]]:
-        """The design, shape (n, p), and the target of each table."""
+        """Copy each table to the host, as a design of shape (n, p) and a target."""
         designs, targets = to_host(self.columns).transpose(1, 2, 0), to_host(self.target)
         return list(zip(np.ascontiguousarray(designs), targets, strict=True))
 
     def residuals(self, thetas: FloatArray, which: IntArray) -> Array:
-        """Of fits, shape (F, p), each of one of the tables, in ascending order: shape (F, n).
+        """Compute the residuals, shape (F, n), of fits, shape (F, p), of tables in ascending order.
 
-        By the very operations of the kernels, in their order, so that they have the same bits.
+        The operations are those of the kernels, in the same order, so that results have the same
+        bits.
         """
         grid = Grid.of(which)
         some = self.between(*grid.tables)
@@ -90,14 +92,15 @@ class Tables(Arrays):
     def normal_equations(
         self, residuals: Array, weights: Array, which: IntArray
     ) -> tuple[FloatArray, FloatArray]:
-        """The weighted sums of products of the columns, shape (F, p, p), and of the columns and the
-        residuals, shape (F, p), of fits as above.
+        """Compute the normal equations of fits, shapes (F, p, p) and (F, p).
+
+        They are the weighted sums of products of the columns, and of the columns and the residuals.
 
         Notes
         -----
-        Of many fits the products of the columns are made once, and one matrix product sums them.
-        Of 65,536 rows and 6 columns that takes 9 ms for ten fits, and fit by fit 11; for one fit it
-        takes 4, and by itself 1.
+        For many fits the products of the columns are computed once, and one matrix product sums
+        them. With 65,536 rows and 6 columns that takes 9 ms for ten fits, and fit by fit 11. For
+        one fit it takes 4, and by itself 1.
         """
         xp, grid = namespace(residuals), Grid.of(which)
         held = xp.where(weights > 0, residuals, 0.0)
@@ -124,10 +127,10 @@ class Tables(Arrays):
 
 
 def _summed_products(a: Array, b: Array) -> Array:
-    """``a @ b.swapaxes(1, 2)`` of shapes (G, S, n) and (G, K, n), by blocks of rows.
+    """Compute ``a @ b.swapaxes(1, 2)`` for shapes (G, S, n) and (G, K, n), by blocks of rows.
 
     Small blocks keep a BLAS from using threads, which took three times the processor's time where
-    other processes are busy. A device has more to do at once.
+    other processes are busy. A device has more parallel work with blocks.
     """
     n, n_fits, n_sums = a.shape[2], a.shape[1], b.shape[1]
     size = min(max(BLOCK // (n_fits * n_sums), 32), n)
@@ -142,16 +145,16 @@ def _summed_products(a: Array, b: Array) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Fits of several tables as a grid of tables by fits, with room for the most fits that a table
-    has.
+    """Grid of tables by fits, with room for the most fits that a table has.
 
     Parameters
     ----------
     tables : tuple of 2 ints
-        The first and the last one that has fits.
+        Number of the first and of the last table that has fits.
     shape : tuple of 2 ints
+        Number of tables from the first to the last, and of fits of a table.
     places : ndarray of int64, shape (F,)
-        Of the fits, in the flat grid, ascending.
+        Places of the fits in the flat grid, ascending.
     """
 
     tables: tuple[int, int]
@@ -160,7 +163,7 @@ class Grid:
 
     @classmethod
     def of(cls, which: IntArray) -> Grid:
-        """Of fits of tables in ascending order."""
+        """Make the grid of fits of tables in ascending order."""
         first, last = int(which[0]), int(which[-1])
         ranks = np.arange(len(which)) - np.searchsorted(which, which)
         n_fits = int(ranks.max()) + 1
@@ -171,7 +174,7 @@ class Grid:
         return len(self.places) == self.shape[0] * self.shape[1]
 
     def padded(self, thetas: FloatArray) -> FloatArray:
-        """What there is of each fit, on the host, in the grid."""
+        """Put a row for each fit into the grid, on the host."""
         if self.is_full:
             return thetas.reshape(*self.shape, -1)
         out = np.zeros((self.shape[0] * self.shape[1], thetas.shape[1]))
@@ -179,7 +182,7 @@ class Grid:
         return out.reshape(*self.shape, -1)
 
     def spread(self, of_fits: Array) -> Array:
-        """What there is of each fit, shape (F, n), in the grid."""
+        """Put a row for each fit, shape (F, n), into the grid."""
         n = of_fits.shape[1]
         if self.is_full:
             return of_fits.reshape(*self.shape, n)
@@ -188,6 +191,6 @@ class Grid:
         return out.reshape(*self.shape, n)
 
     def flat(self, gridded: Array) -> Array:
-        """What there is of each fit, out of the grid."""
+        """Take the rows of the fits out of the grid."""
         flat = gridded.reshape(-1, *gridded.shape[2:])
         return flat if self.is_full else flat[like(self.places, flat)]

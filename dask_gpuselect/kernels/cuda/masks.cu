@@ -1,0 +1,31 @@
+// A copy of a chunk in which NaN stands for the elements that a mask leaves out.
+
+constexpr Word NOT_A_NUMBER = BITS == 64 ? Word(0x7ff8000000000000ull)
+                              : BITS == 32 ? Word(0x7fc00000u) : Word(0x7e00u);
+
+// The first `n_vectors` vectors of 16 bytes by one load each. `has_missing` becomes 1 if an element
+// that the mask keeps is NaN.
+extern "C" __global__ void __launch_bounds__(BLANK_THREADS) blank_masked(
+    const Word* chunk, const Keep* keeps, i64 n, i64 n_vectors, Word* out, u32* has_missing
+) {
+    i64 step = (i64)gridDim.x * BLANK_THREADS, first = (i64)blockIdx.x * BLANK_THREADS + threadIdx.x;
+    bool found = false;
+    for (i64 v = first; v < n_vectors; v += step) {
+        Loaded<VECTOR> loaded;
+        Present<VECTOR> present(true);
+        loaded.vectors[0] = __ldcs((const uint4*)chunk + v);
+        present.vectors[0] = __ldcs((const Keeps*)keeps + v);
+#pragma unroll
+        for (int e = 0; e < VECTOR; ++e) {
+            if (!present[e]) loaded.words[e] = NOT_A_NUMBER;
+            else found |= is_missing(value_of(loaded.words[e]));
+        }
+        ((uint4*)out)[v] = loaded.vectors[0];
+    }
+    for (i64 i = n_vectors * VECTOR + first; i < n; i += step) {
+        Word word = keeps[i] ? chunk[i] : NOT_A_NUMBER;
+        found |= keeps[i] && is_missing(value_of(word));
+        out[i] = word;
+    }
+    if (found) *has_missing = 1;
+}
