@@ -54,7 +54,7 @@ help:
 	@echo "make grid         time every question with every measure, mask, home and dtype"
 	@echo "make faults       dying workers, full disks, ...: RUNS=1000 SEED=0 LOG=faults.log"
 	@echo "make faults-gpu   the same on dask-cuda, one worker a GPU: SECONDS=300 SEED=0 LOG=faults.log"
-	@echo "make lint         ruff, mypy, and the layers of the package"
+	@echo "make lint         ruff, mypy, the layers of the package, and public docstrings"
 	@echo "make format       let ruff mend what it can"
 	@echo "make docs         the documentation, in docs/_build; a warning is an error"
 	@echo "make dist         wheel and sdist, in dist; checked, installed in a fresh environment and tried"
@@ -121,6 +121,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
+	$(VENV)/bin/python docs/docstrings.py
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix .

@@ -347,7 +347,7 @@ class GroupedLanes(LaneQuestion):
 
     @property
     def order(self) -> LaneOrder:
-        raise TypeError("each group has an order of its own")
+        raise TypeError("groups have no common order: ask `of_group` about each of them")
 
     @property
     def n_answers(self) -> int:

@@ -197,7 +197,7 @@ class GroupBy:
 
     @property
     def _numbered(self) -> GroupBy:
-        """These groups with numbers for labels, as `mad` needs them."""
+        """Groups that are labelled by numbers, as `mad` needs them."""
         return GroupBy(self._array, self._axes, self._grouping.numbered, self.groups)
 
     def median(self, **how: Any) -> Any:

@@ -31,7 +31,7 @@ def check_dtypes(elements: np.dtype[Any], edges: np.dtype[Any]) -> None:
 def check_edges(edges: NDArray[Any]) -> None:
     """Raise a ValueError if edges are missing, or neither ascend nor descend."""
     if (edges != edges).any():  # noqa: PLR0124 - NaN and NaT
-        raise ValueError("bins must not be missing (NaN or NaT): pass bins[bins == bins]")
+        raise ValueError("bins must not be missing (NaN or NaT): pass bins[~numpy.isnan(bins)]")
     if not ((edges[1:] >= edges[:-1]).all() or (edges[1:] <= edges[:-1]).all()):
         raise ValueError("bins must ascend or descend: pass numpy.sort(bins)")
 

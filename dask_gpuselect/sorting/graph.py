@@ -65,7 +65,7 @@ PIECES_MERGED = 256  # by one task
 
 @dataclass(frozen=True)
 class SortPlan:
-    """How a sorted array is put together; tokenized deterministically.
+    """Plan of a sorted array; it is tokenized deterministically.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def _is_worth_spilling(key: DaskArray, payload: Sequence[DaskArray]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deal(Arrays):
-    """Where chunks are cut into pieces: all that tasks know of the table of pieces.
+    """Places where chunks are cut into pieces, as tasks need them.
 
     Parameters
     ----------

@@ -32,7 +32,9 @@ class Bucket:
     phase_one : int, default 2**21
         From so many elements on, the elements of the bucket are copied before the next round (phase
         I), at most twice. With fewer elements, all are read again (phase II).
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes

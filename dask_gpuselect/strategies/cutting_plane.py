@@ -33,7 +33,9 @@ class Kelley:
         Largest number of pivots.
     space : {"value", "key", "log"}
         Scale of the objective; see the notes.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes

@@ -24,7 +24,9 @@ class Radix:
         True if the elements that share the digit are copied before the next round ("radixSelect");
         False if all elements are read again ("inplace radixSelect", which changes the elements in
         place: here they are only read). Default: the paper's rule, copies from 2**22 elements on.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes

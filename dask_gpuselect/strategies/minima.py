@@ -53,7 +53,9 @@ class GoldenSection(OnePivot):
         Scale of the objective and of the section.
     iterations : int
         Largest number of points.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes
@@ -99,7 +101,9 @@ class BrentMinimize(OnePivot):
         Scale of the objective and its argument.
     iterations : int
         Largest number of points.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes

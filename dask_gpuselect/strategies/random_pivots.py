@@ -26,7 +26,9 @@ class Randomized:
     sigma : float
         Width of the bracket on each side, in standard deviations of the binomial distribution.
         Default: for a probability of 0.9.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes
@@ -82,7 +84,9 @@ class Quickselect:
         Number of elements that are drawn together: those in the bracket are the next pivots.
     iterations : int, default 64
         Largest number of pivots.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes

@@ -49,7 +49,9 @@ class Bisection(OnePivot):
         Scale on which the middle is taken.
     iterations : int
         Largest number of pivots.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes
@@ -89,7 +91,9 @@ class BrentRoot(OnePivot):
         number.
     iterations : int
         Largest number of pivots.
-    sort_below, sorts
+    sort_below : int
+        See `Strategy`.
+    sorts : Sorting
         See `Strategy`.
 
     Notes

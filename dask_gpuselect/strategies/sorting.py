@@ -15,7 +15,9 @@ class SortAndChoose:
 
     Parameters
     ----------
-    sorts, sort_below
+    sorts : Sorting
+        See `Strategy`.
+    sort_below : int
         See `Strategy`.
 
     Notes
@@ -44,7 +46,7 @@ class BitonicMerge:
     ----------
     sub_array : int, default 2048
         Number of elements of each, a power of two from 64 to 4096. In table 2 they are 256 to 2048.
-    sort_below
+    sort_below : int
         See `Strategy`.
 
     Notes

@@ -86,7 +86,9 @@ def rank_filter(
 
     See Also
     --------
-    median_filter, percentile_filter, rolling
+    median_filter : The upper median of each window.
+    percentile_filter : A percentile of each window.
+    rolling : Any quantiles of moving windows, by interpolation too.
 
     Notes
     -----
@@ -141,7 +143,9 @@ def percentile_filter(
 
     See Also
     --------
-    median_filter, rank_filter, rolling
+    median_filter : The upper median of each window.
+    rank_filter : An element of each window by its rank.
+    rolling : Any quantiles of moving windows, by interpolation too.
 
     Notes
     -----
@@ -195,7 +199,9 @@ def median_filter(
 
     See Also
     --------
-    percentile_filter, rank_filter, rolling
+    percentile_filter : A percentile of each window.
+    rank_filter : An element of each window by its rank.
+    rolling : Any quantiles of moving windows, by interpolation too.
 
     Notes
     -----

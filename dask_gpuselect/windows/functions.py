@@ -94,8 +94,10 @@ def rolling(
 
     See Also
     --------
-    median_filter, percentile_filter, rank_filter
-    dask_gpuselect.quantile : of all elements, or along axes.
+    median_filter : The median filter of images.
+    percentile_filter : The percentile filter of images.
+    rank_filter : The rank filter of images.
+    dask_gpuselect.quantile : Quantiles of all elements, or along axes.
 
     Notes
     -----
