@@ -70,7 +70,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "more nan": (
         second(lambda values: np.append(values, np.nan)),
-        r"chunk \(3,\) held 0 missing \(NaN or NaT\) el",
+        r"chunk \(3,\) had 0 missing \(NaN or NaT\) el",
     ),
 }
 
@@ -129,7 +129,7 @@ def test_an_unseeded_source_never_gives_a_wrong_number(backend: Backend) -> None
 def test_what_changes_is_named_in_all_dimensions(backend: Backend, tmp_path: Path) -> None:
     x = changing(second(lambda values: values / 2), directory=tmp_path, chunk=5)
     x._chunks = ((1000,) * 6,)
-    with pytest.raises(ChunksChangedError, match=r"^chunk \(1, 2, 0\) held"):
+    with pytest.raises(ChunksChangedError, match=r"^chunk \(1, 2, 0\) had"):
         median(backend.mapped(x).reshape(2, 3000, 1)).compute(scheduler="sync")
 
 

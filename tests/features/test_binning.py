@@ -117,7 +117,7 @@ def test_clear_errors() -> None:
         digitize(x, [1, np.nan])
     with pytest.raises(ValueError, match="ascend"):
         digitize(x, da.from_array(np.array([1, 3, 2]), chunks=1)).compute()
-    with pytest.raises(TypeError, match="edges of datetime64"):
+    with pytest.raises(TypeError, match="bins of dtype datetime64"):
         digitize(x, np.array(["2020"], "M8[D]"))
     with pytest.raises(TypeError, match="complex"):
         digitize(x.astype(complex), [1])

@@ -390,7 +390,7 @@ def test_nothing_is_proven_of_estimates() -> None:
         lambda: found.cdf_bounds(0.5),
         lambda: found.quantile_bounds(0.5),
     ):
-        with pytest.raises(TypeError, match="estimates"):
+        with pytest.raises(TypeError, match="estimated shares have no proven bounds"):
             ask()
 
 

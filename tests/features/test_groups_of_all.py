@@ -283,5 +283,5 @@ def test_the_changed_chunk_of_a_weighted_group_is_named(change: str, tmp_path: P
         x, by = da.ones_like(x), x.map_blocks(np.floor).astype(int)
     weights = da.ones(x.size, chunks=x.chunks)
     asked = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
-    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) held"):
+    with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had"):
         asked.compute(scheduler="sync")

@@ -124,12 +124,12 @@ def test_nodata(backend: Backend, name: str, axis: Any) -> None:
     ],
 )
 def test_nodata_that_makes_no_sense(dtype: str, nodata: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="nodata must be "):
+    with pytest.raises(error, match="nodata must "):
         quantile(da.zeros(5, dtype=dtype), 0.5, method="lower", nodata=nodata)
 
 
 def test_lazy_nodata_is_refused() -> None:
-    with pytest.raises(TypeError, match="nodata must be known"):
+    with pytest.raises(TypeError, match="nodata must known"):
         median(da.ones(5), nodata=da.ones(1))
 
 

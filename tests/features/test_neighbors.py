@@ -694,7 +694,10 @@ BAD: Mapping[str, tuple[str, Callable[[], Any]]] = {
         "metric must be 'euclidean', not 'cosine'",
         lambda: NearestNeighbors(metric="cosine").fit([[1], [2]]),
     ),
-    "weights": ("weights is 'x'", lambda: Regressor(weights="x").fit([[1], [2]], [1, 2])),
+    "weights": (
+        "weights must be .* not 'x'",
+        lambda: Regressor(weights="x").fit([[1], [2]], [1, 2]),
+    ),
     "number": ("n_neighbors must be at least 1", lambda: NearestNeighbors(0).fit([[1], [2]])),
     "lengths": (r"of samples: \[2, 1\]", lambda: Regressor().fit([[1], [2]], [1])),
     "lazy lengths": (r"samples: \[2, 1\]", lambda: Classifier().fit(da.ones((2, 1)), [1])),

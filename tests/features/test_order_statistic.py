@@ -121,8 +121,8 @@ def both(shape: tuple[int, ...] = (10,)) -> list[Any]:
         ("1", TypeError, "k must be an integer, not <U1"),
         (None, TypeError, "k must be an integer, not object"),
         ([[1]], ValueError, r"k must be a scalar or one-dimensional, not of shape \(1, 1\)"),
-        (10, IndexError, "k is 10, and there are 10 elements"),
-        ([0, -11], IndexError, "k is -11, and there are 10 elements"),
+        (10, IndexError, "k=10 is out of range: there are 10 elements"),
+        ([0, -11], IndexError, "k=-11 is out of range: there are 10 elements"),
     ],
 )
 @pytest.mark.parametrize("strategy", [None, "radix"])
@@ -157,7 +157,7 @@ def test_k_of_an_array_of_unknown_size(strategy: str | None) -> None:
 def test_strategies_that_are_none(ask: Callable[[Any, Any], Any]) -> None:
     for a in both():
         with pytest.raises(
-            ValueError, match="unknown strategy 'quick': use one of kelley, bisection, .*mer"
+            ValueError, match="unknown strategy 'quick': choose from kelley, bisection, .*mer"
         ):
             ask(a, "quick")
         for wrong in (3, Radix, object()):

@@ -532,7 +532,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "other rows, found late": (
         lambda E: E().fit(dx[da.ones(100, chunks=20) > 0], dy[dy > 0]),
         ValueError,
-        r"chunk \d of X has 20 rows, and that of y \d+",
+        r"chunk \d of X has 20 rows, and that of y has \d+",
     ),
     "one dimension": (lambda E: E().fit(dx[:, 0], dy), ValueError, "X must be two-dimensional"),
     "table of y": (lambda E: E().fit(dx, dx), ValueError, "y must be one-dimensional"),

@@ -90,7 +90,7 @@ def test_masks_and_weights_of_each() -> None:
     assert found == [np.median(A[keeps]), np.median(PLAIN["b"][~keeps])]
     with pytest.raises(ValueError, match="with the same keys"):
         median(x, where={"a": keeps})
-    with pytest.raises(ValueError, match="2 for 3"):
+    with pytest.raises(ValueError, match="where has 2 arrays, and the data have 3"):
         median([x["a"]] * 3, where=[keeps, keeps])
 
 

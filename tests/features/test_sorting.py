@@ -495,7 +495,7 @@ def test_a_fork_has_files_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ("x", "error", "message"),
     [
         (da.ones((3, 3)), ValueError, "ravel"),
-        (da.ones(()), ValueError, "0 dimensions"),
+        (da.ones(()), ValueError, r"not of shape \(\)"),
         (da.ones(3, dtype=complex), TypeError, "complex"),
         (da.from_array(np.array(["a", "b"])), TypeError, "<U1"),
         (da.ma.masked_array(da.ones(3), mask=[0, 1, 0]), TypeError, "masked"),
@@ -529,15 +529,17 @@ def test_arguments_that_do_not_fit() -> None:
             sort_by(x, value)
     with pytest.raises(ValueError, match="one chunk along others"):
         sort_by(x, da.ones((10, 4), chunks=(4, 2)))
-    with pytest.raises(ValueError, match="as the key, 3, and one"):
+    with pytest.raises(ValueError, match="as the key, 3, not shape"):
         sort_by(np.ones(3), np.ones(4))
-    with pytest.raises(TypeError, match="lazy key"):
+    with pytest.raises(TypeError, match=r"pass da.from_array\(key\)"):
         sort_by(np.ones(3), da.ones(3))
 
 
 def test_sizes_that_show_while_computing() -> None:
     x = da.from_array(np.arange(10.0), chunks=5)
-    with pytest.raises(ValueError, match="chunk . of the key has 5 elements, and of a value [23]"):
+    with pytest.raises(
+        ValueError, match="chunk . of the key has 5 elements, and that of a value has [23]"
+    ):
         sort_by(x, x[x % 2 == 0])[1].compute()
     x._chunks = ((5, 4),)
     with pytest.raises(

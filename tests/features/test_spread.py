@@ -359,5 +359,5 @@ def test_errors() -> None:
         iqr(x, q=da.ones(2))
     with pytest.raises(ValueError, match="method"):
         naniqr(x, method="no such")
-    with pytest.raises(TypeError, match="numbers, not bool"):
+    with pytest.raises(TypeError, match="integers or floats, not bool"):
         iqr(x > 1)

@@ -189,7 +189,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too few": (
         lambda: describe_boxplot([A, A], weights=[A + 1, A + 1, A + 1]),
         ValueError,
-        "one for each: 3 for 2",
+        "weights has 3 arrays, and the data have 2",
     ),
     "other names": (
         lambda: describe_boxplot({"a": A}, weights={"b": A}),

@@ -371,7 +371,11 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "no size": (lambda: median_filter(X), RuntimeError, "no footprint or filter size"),
     "footprint": (lambda: median_filter(X, footprint=[1]), RuntimeError, "pass axes="),
     "empty": (lambda: median_filter(X, footprint=[[0]]), ValueError, "All-zero footprint"),
-    "size": (lambda: median_filter(X, (3, 3, 3)), RuntimeError, "size must be one, or one for"),
+    "size": (
+        lambda: median_filter(X, (3, 3, 3)),
+        RuntimeError,
+        "size must be one value, or one for",
+    ),
     "size 0": (lambda: median_filter(X, 0), ValueError, "size must be 1 or more"),
     "mode": (lambda: median_filter(X, 3, mode="zero"), ValueError, "mode must be one of"),
     "origin": (lambda: median_filter(X, 3, origin=2), ValueError, "invalid origin 2"),

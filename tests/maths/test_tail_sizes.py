@@ -89,5 +89,5 @@ def test_parts_together(cuts: tuple[int, ...], q: tuple[float, ...], kind: str) 
 def test_lanes_that_are_longer_than_was_said() -> None:
     counts = np.full(3, 11), np.zeros(3, np.int64)
     tails = LaneTails(np.zeros((3, 4)), *counts)
-    with pytest.raises(ChunksChangedError, match="more than its 10 elements"):
+    with pytest.raises(ChunksChangedError, match="more elements than its size, 10"):
         lanes_in_tails(tails, partial(_ranks, q=(0.9,)), TailSizes(10, 0, 4))
