@@ -129,7 +129,7 @@ def test_nodata_that_makes_no_sense(dtype: str, nodata: Any, error: type[Excepti
 
 
 def test_lazy_nodata_is_refused() -> None:
-    with pytest.raises(TypeError, match="nodata must known"):
+    with pytest.raises(TypeError, match="nodata must be known"):
         median(da.ones(5), nodata=da.ones(1))
 
 
