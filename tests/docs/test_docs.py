@@ -366,6 +366,35 @@ def test_every_page_of_measurements_is_reached() -> None:
     assert {f"{name}.md" for name in listed} == names
 
 
+# --- The layout -----------------------------------------------------------------------------------
+
+PACKAGE = Path(dask_gpuselect.__file__).parent
+
+
+def test_every_folder_is_in_the_layout() -> None:
+    """Of the package with its place, and of the tests by its name."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (listing,) = re.findall(r"^```\n(dask_gpuselect/.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    listed, parents = set(), [""]
+    for indent, name in re.findall(r"^( *)(\w+)/ ", listing, re.MULTILINE):
+        parents[len(indent) // 2 :] = [name]
+        listed.add("/".join(parents[1:]))
+    inits = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")}
+    assert listed == {folder.as_posix() for folder in inits if folder.parts} | {""}
+    (tests,) = re.findall(r"^## Tests\n\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
+    assert set(re.findall(r"`(\w+)`", tests)) - {"tests"} == folders
+
+
+@pytest.mark.parametrize("suffix", [".py", ".cu", ".cuh"])
+def test_every_module_says_what_it_is(suffix: str) -> None:
+    """So that nobody keeps a map of the files."""
+    begins = '"""' if suffix == ".py" else "// "
+    paths = list(PACKAGE.rglob(f"*{suffix}"))
+    assert len(paths) > 5
+    assert [path for path in paths if not path.read_text("utf-8").startswith(begins)] == []
+
+
 # --- Links ----------------------------------------------------------------------------------------
 
 FRONT = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"]
