@@ -25,7 +25,7 @@ BESIDE = {
 
 
 def oldest(requirements: Sequence[str]) -> Iterator[str]:
-    """The constraint of each requirement. All must have a lower bound."""
+    """Yield the constraint of each requirement, which must have a lower bound."""
     for requirement in requirements:
         found = REQUIREMENT.fullmatch(requirement)
         if found is None:
@@ -34,7 +34,7 @@ def oldest(requirements: Sequence[str]) -> Iterator[str]:
 
 
 def constraints(extras: Sequence[str], pyproject: Path = PYPROJECT) -> list[str]:
-    """Those of the package and of some extras, and what they need beside."""
+    """Return the constraints of the package, of some extras, and of packages in `BESIDE`."""
     project = tomllib.loads(pyproject.read_text())["project"]
     more = [line for extra in extras for line in project["optional-dependencies"][extra]]
     beside = [f"{name}{bound}" for name, bound in BESIDE.items()]

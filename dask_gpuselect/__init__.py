@@ -63,7 +63,7 @@ __all__ = [
     "warm",
 ]
 
-__version__ = "0.2.0"
+__version__ = "1.0.0rc1"
 
 _SUBPACKAGES = {
     "distribution": lambda: import_module("dask_gpuselect.distribution"),

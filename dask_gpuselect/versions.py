@@ -53,7 +53,7 @@ def show_versions() -> None:
     system: Linux-6.8.0-x86_64
     CPUs: 16
     CUDA devices: none: this needs CuPy: pip install cupy-cuda13x, ...
-    dask-gpuselect: 0.2.0
+    dask-gpuselect: 1.0.0rc1
     numpy: 2.3.4
     ...
     """

@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation: `make docs`."""
+"""Configuration of Sphinx, which builds the documentation: `make docs`."""
 
 from __future__ import annotations
 
@@ -73,6 +73,8 @@ autosummary_context = {
 
 
 def setup(app: Any) -> None:
-    """Tests are named as {test}`test_file.py::test_name`, in whatever folder of `tests/` that is;
-    `tests/docs/test_docs.py` says if there is no such test."""
+    """Add the role of tests: {test}`test_file.py::test_name`, in any folder of `tests/`.
+
+    `tests/docs/test_docs.py` checks that the test exists.
+    """
     app.add_generic_role("test", nodes.literal)

@@ -1,4 +1,4 @@
-"""Draw the picture of out-of-core GPU work, from what was measured: python docs/gpu_picture.py"""
+"""Draw the picture of out-of-core GPU work from the measurements: python docs/gpu_picture.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTION = "From the host to a GPU"
 
 
 def overview() -> Any:
-    """The program beside this one, which reads the tables."""
+    """Load the program beside this one, which reads the tables."""
     spec: Any = importlib.util.spec_from_file_location("overview", HERE / "overview.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -23,7 +23,7 @@ def overview() -> Any:
 
 
 def figures() -> dict[str, dict[str, float]]:
-    """Memory in GiB, and seconds."""
+    """Return the drawn figures: memory in GiB, and seconds."""
     read = overview()
     rows = read.tables(SECTION)
     told = r"(\d+) GiB of float32.*?limited to (\d+) GiB"
@@ -39,14 +39,14 @@ def figures() -> dict[str, dict[str, float]]:
             "in use": read.number(quartiles[-1].removesuffix(" GiB")),
         },
         "seconds": {
-            "x.sum(), one load": read.number(total[1]),
-            "quartiles, two loads": read.number(quartiles[1]),
+            "x.sum(), one read": read.number(total[1]),
+            "quartiles, two reads": read.number(quartiles[1]),
         },
     }
 
 
 def draw(picture: Path) -> dict[str, dict[str, float]]:
-    """Draw it, and return what is drawn."""
+    """Draw the picture, and return the drawn figures."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Draw the picture of the front page, from what was measured: python docs/overview.py"""
+"""Draw the overview picture from the measurements: python docs/overview.py."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OURS, OTHERS = "tab:blue", "0.7"
 
 
 def text_of(section: str) -> str:
-    """What was measured, of a section."""
+    """Return the text of a section of the measurements."""
     pages = "".join(path.read_text(encoding="utf-8") for path in sorted(MEASURED.glob("*.md")))
     _, *parts = re.split(r"^#+ (.*)$", pages, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))[section]
 
 
 def tables(section: str) -> dict[str, list[str]]:
-    """The rows of a section's tables by their first cell; of equal ones, the first."""
+    """Return the rows of a section's tables by their first cell; the first of equal ones."""
     rows: dict[str, list[str]] = {}
     for line in text_of(section).splitlines():
         if line.startswith("|"):
@@ -35,7 +35,7 @@ def number(cell: str) -> float:
 
 
 def figures() -> dict[str, dict[str, float]]:
-    """What is drawn: times in units of ours, loads of a chunk, and gigabytes."""
+    """Return the drawn figures: relative times, reads of each chunk, and gigabytes."""
     times = tables("Quartiles of 1e8 float64")
     loads = tables("One load")
     (peak,) = (row[-1] for name, row in tables("Out of core").items() if name == "quartiles")
@@ -51,7 +51,7 @@ def figures() -> dict[str, dict[str, float]]:
         "loads": {
             name: number(loads[row][0])
             for name, row in (
-                ("mixed data", "mixed"),
+                ("similar chunks", "mixed"),
                 ("a trend", "trend of four deviations"),
                 ("seasons", "seasons"),
                 ("sorted data", "sorted"),
@@ -62,7 +62,7 @@ def figures() -> dict[str, dict[str, float]]:
 
 
 def draw_bars(axes: Any, bars: dict[str, float], title: str, colours: list[str], form: str) -> None:
-    """One panel: a bar for each name, with its number."""
+    """Draw one panel: a bar for each name, with its number."""
     drawn = axes.barh(list(bars), list(bars.values()), color=colours, height=0.62)
     axes.bar_label(drawn, [form.format(value) for value in bars.values()], padding=4)
     axes.invert_yaxis()
@@ -74,15 +74,15 @@ def draw_bars(axes: Any, bars: dict[str, float], title: str, colours: list[str],
 
 
 def draw(picture: Path) -> dict[str, dict[str, float]]:
-    """Draw it, and return what is drawn."""
+    """Draw the picture, and return the drawn figures."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    found = figures()
+    found, seconds = figures(), tables("Quartiles of 1e8 float64")["quantile(x, q)"][3]
     panels: list[tuple[str, str, str, int]] = [
-        ("times", "Time of three quartiles", "{:.3g}×", 1),
+        ("times", f"Time of three quartiles (1× is {seconds} s)", "{:.3g}×", 1),
         ("loads", "Times that each chunk is read", "{:.3g}", 4),
         ("gigabytes", "Memory, GB", "{:.3g}", 1),
     ]

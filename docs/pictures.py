@@ -1,4 +1,4 @@
-"""Draw the pictures of how it works, from the library's own functions: python docs/pictures.py"""
+"""Draw the pictures of how it works with the library's own functions: python docs/pictures.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLOURS = ("tab:blue", "tab:orange", "tab:green")
 
 
 def draw(picture: Path) -> dict[str, Any]:
-    """Draw it, and return what is drawn."""
+    """Draw pivots, bounds and the bracket, and return what is drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -55,9 +55,9 @@ def draw(picture: Path) -> dict[str, Any]:
         above.plot(part.pivots, np.full(len(part.pivots), -i), "|", color=colour, markersize=22)
     above.set_yticks([0, -1, -2], [f"chunk {i}" for i in range(3)])
     above.set_ylim(-2.7, 0.7)
-    above.set_title("Load 1: each chunk counts at its own pivots (bars)", fontsize=11, loc="left")
+    above.set_title("Read 1: each chunk counts at its own pivots (bars)", fontsize=11, loc="left")
 
-    below.fill_between(y, least, most, color="0.85", label="what the counts leave open")
+    below.fill_between(y, least, most, color="0.85", label="bounds from the counts")
     for bound in (least, most):
         below.plot(y, bound, color="0.55", linewidth=0.8)
     below.step(
@@ -66,13 +66,13 @@ def draw(picture: Path) -> dict[str, Any]:
         where="post",
         color="black",
         linewidth=1,
-        label="elements up to y, known to nobody yet",
+        label="number of elements up to y, not known yet",
     )
     below.axhline(rank + 0.5, color="tab:red", linewidth=1, label=f"the wanted rank, {rank}")
     for axes in (above, below):
         axes.axvspan(bracket[0], bracket[-1], color="tab:red", alpha=0.25, linewidth=0)
     below.set_title(
-        f"Their sum proves a bracket (red): load 2 gathers {len(inside)} of {len(elements)}",
+        f"Their sum proves a bracket (red): read 2 gathers {len(inside)} of {len(elements)}",
         fontsize=11,
         loc="left",
     )
@@ -93,7 +93,7 @@ def draw(picture: Path) -> dict[str, Any]:
 
 
 def draw_kept(picture: Path) -> dict[str, Any]:
-    """Draw what the first load keeps of chunks that drift a little, and return what is drawn."""
+    """Draw the elements that the first read caches of drifting chunks; return what is drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -129,13 +129,15 @@ def draw_kept(picture: Path) -> dict[str, Any]:
             axes.plot(inside, np.full(len(inside), i), "|", color="tab:blue", markersize=6)
     # For the legend alone.
     axes.plot([], [], ".", color="tab:orange", label=f"{N_SEEN} chunks read before the guess")
-    axes.plot([], [], ".", color="0.75", label="chunks read after it (some of their elements)")
-    axes.plot([], [], "|", color="tab:blue", label="what they keep: all elements in the guess")
+    axes.plot([], [], ".", color="0.75", label="chunks read after the guess (some elements)")
+    axes.plot([], [], "|", color="tab:blue", label="cached: all elements in the guess")
     axes.axvspan(
         *proven.ends[[0, -1]], color="tab:red", linewidth=0, zorder=3, label="the proven bracket"
     )
     axes.set(xlabel="value", ylabel="chunk", xlim=(20, 80), ylim=(-1, N_CHUNKS + 9))
-    axes.set_title("Blue chunks are not read again: what they keep covers the bracket", loc="left")
+    axes.set_title(
+        "Blue chunks are not read again: their cached elements cover the bracket", loc="left"
+    )
     axes.legend(loc="upper center", frameon=False, ncols=2, fontsize=9)
     figure.savefig(picture, dpi=100, metadata={"Software": None})
     pyplot.close(figure)

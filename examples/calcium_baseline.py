@@ -1,11 +1,11 @@
-"""The baseline of a fluorescence movie, and dF/F: the 8th percentile of a moving window.
+"""Compute the baseline of a fluorescence movie by a moving 8th percentile, and dF/F.
 
     python examples/calcium_baseline.py --frames 3000 --size 128 --output calcium_baseline.png
 
 Cells flash for some frames, and the whole picture bleaches. The baseline F of a pixel is the 8th
-percentile of the 301 frames around each, and dF/F = (movie - F) / F. Each chunk of the movie is
-made once, for both; windows are never unfolded. The baseline of some pixels is compared with
-NumPy's, of windows that are.
+percentile of the 301 frames around each frame, and dF/F = (movie - F) / F. Each chunk of the movie
+is made once for both, and windows are never unfolded. The baseline of some pixels is compared with
+NumPy's percentiles of unfolded windows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ WINDOW, SHARE = 301, 0.08
 
 
 def baseline_of(movie: Any) -> Any:
-    """The 8th percentile of the frames around each, which the ends of the movie mirror."""
+    """Return the 8th percentile of the frames around each frame; the ends mirror the movie."""
     windows = rolling(movie, WINDOW, 0, center=True, boundary="reflect")
     return windows.quantile(SHARE)
 
 
 def make(frames: int, size: int) -> Any:
-    """A movie of uint16 that is made as it is read: cells that flash, bleaching and noise."""
+    """Make a lazy movie of uint16, with flashing cells, bleaching and noise."""
     chunks = (min(frames, 600), min(size, 64), min(size, 64))
     empty = da.empty((frames, size, size), dtype=np.uint16, chunks=chunks)
     return empty.map_blocks(_made, dtype=np.uint16, meta=np.empty((0, 0, 0), np.uint16))
@@ -51,7 +51,7 @@ def _made(block: Any, block_info: Any) -> Any:
 
 
 def check(movie: Any, baseline: Any) -> None:
-    """Compare the baseline of some pixels with NumPy's, of windows that are unfolded."""
+    """Compare the baseline of some pixels with NumPy's percentiles of unfolded windows."""
     some = np.asarray(movie[:, 16:18, 15:17])
     padded = np.pad(some, [(WINDOW // 2, WINDOW // 2), (0, 0), (0, 0)], "symmetric")
     expected = np.quantile(sliding_window_view(padded, WINDOW, axis=0), SHARE, axis=-1)
@@ -59,7 +59,7 @@ def check(movie: Any, baseline: Any) -> None:
 
 
 def draw(path: Path, trace: Any, base: Any, change: Any, frame: Any) -> None:
-    """A pixel's light with its baseline, its dF/F, and a frame of dF/F."""
+    """Draw the fluorescence of a pixel with its baseline and dF/F, and a frame of dF/F."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -71,7 +71,7 @@ def draw(path: Path, trace: Any, base: Any, change: Any, frame: Any) -> None:
     left.plot(trace, color="0.7", linewidth=0.6, label="a pixel")
     left.plot(base, color="C3", linewidth=1.6, label=f"its 8th percentile of {WINDOW} frames")
     left.plot(500 * change - 700, color="C0", linewidth=0.6, label="500 dF/F - 700")
-    left.set(xlabel="frame", ylabel="light", xlim=(0, len(trace)))
+    left.set(xlabel="frame", ylabel="fluorescence", xlim=(0, len(trace)))
     left.legend(loc="upper right", ncols=3, fontsize=8, frameon=False)
     shown = right.imshow(frame, vmin=0, vmax=1.5, cmap="magma")
     right.set(title="dF/F of a frame", xticks=[], yticks=[])
@@ -84,9 +84,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--frames", type=int, default=3000)
-    parser.add_argument("--size", type=int, default=128, help="pixels of a side")
-    parser.add_argument("--output", type=Path, default=Path("calcium_baseline.png"))
+    parser.add_argument("--frames", type=int, default=3000, help="number of frames (3000)")
+    parser.add_argument("--size", type=int, default=128, help="pixels per side (128)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("calcium_baseline.png"), help="picture file (PNG)"
+    )
     given = parser.parse_args(argv)
     if given.frames < WINDOW or given.size < 32:
         parser.error(f"needs {WINDOW} frames, and 32 pixels a side")

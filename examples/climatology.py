@@ -1,4 +1,4 @@
-"""Which days were unusually warm? Percentiles for each day of the year, from windows of 31 days.
+"""Find unusually warm days by percentiles of each day of the year, from windows of 31 days.
 
     python examples/climatology.py --output climatology.jpg
 
@@ -52,7 +52,7 @@ def make_store(path: Path, years: int, size: int) -> NDArray[np.datetime64]:
 
 
 def check(a: xr.DataArray, bounds: xr.DataArray, day: int) -> None:
-    """That the percentiles of one day at the first pixel are NumPy's."""
+    """Check the percentiles of one day at the first pixel against NumPy's."""
     values = a[:, 0, 0].to_numpy()
     apart = abs(a.time.dt.dayofyear.to_numpy() - day)
     chosen = values[np.minimum(apart, 365 - apart) <= WINDOW // 2]  # Feb 29 is not near this day
@@ -61,7 +61,7 @@ def check(a: xr.DataArray, bounds: xr.DataArray, day: int) -> None:
 
 
 def draw(path: Path, a: xr.DataArray, bounds: xr.DataArray, hot: xr.DataArray) -> None:
-    """The percentiles and the last year of one pixel; the map of hot days."""
+    """Draw the percentiles and the last year of one pixel, and the map of hot days."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -87,9 +87,9 @@ def draw(path: Path, a: xr.DataArray, bounds: xr.DataArray, hot: xr.DataArray) -
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("climatology.png"), help="the picture; climatology.png")
-    add("--years", type=int, default=20, help="of days; 20")
-    add("--size", type=int, default=30, help="pixels from north to south; 30")
+    add("--output", type=Path, default=Path("climatology.png"), help="picture file (PNG)")
+    add("--years", type=int, default=20, help="years of daily data (20)")
+    add("--size", type=int, default=30, help="pixels from north to south (30)")
     options = parser.parse_args(arguments)
     if options.years < 3 or options.size < 3:
         parser.error("needs three years and three pixels")

@@ -1,12 +1,12 @@
-"""A year of satellite scenes without their clouds: a median over time with a mask and no data.
+"""Remove clouds from satellite scenes: a median over time with a mask and "no data" values.
 
     python examples/cloud_mask.py --output clouds.png
 
 makes a Zarr store of synthetic scenes, (time, band, y, x) in uint16, where 0 means "no data", and a
-store of their cloud mask, (time, 1, y, x). One lazy call takes the median of every pixel and band
-of what is clear, `median(scenes, axis=0, where=~clouds, nodata=0)`, and xarray's
-`.where(clear).median("time")` does the same in float32. Each runs in a process of its own, which
-tells its time, its peak of memory above what it held before, and how often it loaded each chunk.
+store of their cloud mask, (time, 1, y, x). One lazy call computes the median of the clear dates of
+every pixel and band, `median(scenes, axis=0, where=~clouds, nodata=0)`, and xarray's
+`.where(clear).median("time")` does the same in float32. Each runs in a separate process, which
+prints its time, the memory that it needed in addition, and how often it read each chunk.
 
 The defaults are small. `--dates 100 --bands 12 --size 1098` are the sizes of a year of Sentinel-2
 scenes at 100 m, of 2.9 GB.
@@ -34,7 +34,7 @@ Image = NDArray[Any]
 
 
 def smooth(rng: np.random.Generator, size: int, cells: int) -> Image:
-    """Noise from 0 to 1 that varies over some pixels."""
+    """Make noise from 0 to 1 that varies over some pixels."""
     total = np.zeros((size, size))
     position = np.arange(size) / size
     for _ in range(12):
@@ -50,7 +50,7 @@ def smooth(rng: np.random.Generator, size: int, cells: int) -> Image:
 def scene(
     ground: Image, plants: Image, sky: Image, date: int, dates: int, bands: int
 ) -> tuple[Image, Image]:
-    """One date: its bands, and where its clouds are."""
+    """Make one date: its bands, and where its clouds are."""
     rng = np.random.default_rng([7, date])
     size = len(ground)
     summer = (1 - np.cos(2 * np.pi * date / dates)) / 2
@@ -69,7 +69,7 @@ def scene(
 
 
 def make_stores(folder: Path, options: argparse.Namespace) -> None:
-    """The scenes and their masks, a few dates at a time."""
+    """Write the scenes and their masks, a few dates at a time."""
     import zarr
 
     size, every, side = options.size, options.every, -(-options.size // 2)
@@ -91,7 +91,7 @@ def make_stores(folder: Path, options: argparse.Namespace) -> None:
 
 
 class Counted:
-    """A store that counts how often each of its chunks is loaded."""
+    """A store that counts how often each of its chunks is read."""
 
     def __init__(self, path: Path) -> None:
         import zarr
@@ -120,7 +120,7 @@ def ours(scenes: Any, clouds: Any) -> Any:
 
 
 def xarrays(scenes: Any, clouds: Any) -> Any:
-    """In float32, and with all dates in one chunk, as xarray needs them."""
+    """Compute the median by xarray, in float32, with all dates in one chunk."""
     import xarray as xr
 
     dims = ("time", "band", "y", "x")
@@ -139,7 +139,7 @@ WAYS = {"ours": ours, "xarray": xarrays, "unmasked": without_mask}
 
 
 def peak_memory() -> int:
-    """Bytes that this process has held at most."""
+    """Return the peak memory of this process in bytes."""
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -147,7 +147,7 @@ def peak_memory() -> int:
 
 
 def compute(way: str, folder: Path, threads: int) -> None:
-    """What a process of its own does: compute, save, and tell what it took."""
+    """Compute in a separate process, save the answer, and print time, memory and reads."""
     scenes, clouds = (Counted(folder / f"{name}.zarr") for name in ("scenes", "clouds"))
     lazy = [store.lazy() for store in (scenes, clouds)]
     corner = [array[..., :2, :2] for array in lazy]
@@ -163,7 +163,7 @@ def compute(way: str, folder: Path, threads: int) -> None:
 
 
 def measure(way: str, folder: Path, threads: int) -> list[float]:
-    """Seconds, megabytes, and the most loads of a chunk of the scenes and of the masks."""
+    """Return seconds, megabytes, and the most reads of a chunk of the scenes and of the masks."""
     command = [sys.executable, __file__, "--folder", str(folder), "--threads", str(threads)]
     done = subprocess.run([*command, "--way", way], stdout=subprocess.PIPE, text=True, check=True)
     return [float(each) for each in done.stdout.split()]
@@ -173,7 +173,7 @@ def measure(way: str, folder: Path, threads: int) -> list[float]:
 
 
 def save(path: Path, folder: Path, date: int) -> None:
-    """One scene, its mask, and the median without and with the mask."""
+    """Draw one scene, its mask, and the medians without and with the mask."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -205,13 +205,13 @@ def compose(folder: Path, options: argparse.Namespace) -> None:
     make_stores(folder, options)
     shape = options.dates, options.bands, options.size, options.size
     print(f"scenes: {shape} uint16, {2 * np.prod(shape) / 1e6:.0f} MB; {options.threads} threads")
-    print(f"{'':10} {'seconds':>8} {'peak, MB':>9} {'loads of a chunk':>17} {'of the mask':>12}")
+    print(f"{'':10} {'seconds':>8} {'peak, MB':>9} {'reads of a chunk':>17} {'of the mask':>12}")
     for way in WAYS:
         seconds, peak, *loads = measure(way, folder, options.threads)
         print(f"{way:10} {seconds:8.2f} {peak:9.0f} {loads[0]:17.0f} {loads[1]:12.0f}")
     found, theirs = (np.load(folder / f"{way}.npy") for way in ("ours", "xarray"))
     np.testing.assert_array_equal(found, theirs)
-    print("the answers of ours and of xarray are equal")
+    print("the answers of this package and of xarray are equal")
     save(options.output, folder, options.dates // 2)
     print(f"saved {options.output}")
 
@@ -219,12 +219,12 @@ def compose(folder: Path, options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("clouds.png"), help="the picture; clouds.png")
-    add("--dates", type=int, default=40, help="scenes; 40")
-    add("--bands", type=int, default=3, help="of each; 3")
-    add("--size", type=int, default=360, help="of their sides in pixels; 360")
-    add("--every", type=int, default=10, help="dates in a chunk; 10")
-    add("--threads", type=int, default=2, help="that compute; 2")
+    add("--output", type=Path, default=Path("clouds.png"), help="picture file (PNG)")
+    add("--dates", type=int, default=40, help="number of dates (40)")
+    add("--bands", type=int, default=3, help="bands of each scene (3)")
+    add("--size", type=int, default=360, help="pixels per side of a scene (360)")
+    add("--every", type=int, default=10, help="dates per chunk (10)")
+    add("--threads", type=int, default=2, help="number of threads (2)")
     add("--folder", type=Path, help=argparse.SUPPRESS)
     add("--way", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

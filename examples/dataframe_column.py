@@ -1,11 +1,11 @@
-"""Quantiles of a column of a dask DataFrame: of all rows, and of the rows of each hour.
+"""Compute quantiles of a column of a dask DataFrame, for all rows and by hour.
 
     python examples/dataframe_column.py --output dataframe_column.png
 
 writes Parquet files of synthetic taxi rides, one for each month, whose fares rise from month to
 month. `df["fare"].exact.quantile(q)` is exact. dask's own `df["fare"].quantile(q)` is computed from
-the quantiles of each partition, and is not. `df.exact.groupby("hour")` has the quantiles of each
-hour, without moving rows between partitions. pandas checks all of them.
+the quantiles of each partition, and is approximate. `df.exact.groupby("hour")` computes the
+quantiles of each hour, without moving rows between partitions. All are checked with pandas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 
 
 def month(i: int, rows: int) -> Any:
-    """The rides of a month: those at night are longer."""
+    """Make the rides of a month: those at night are longer."""
     rng = np.random.default_rng(i)
     hour = (rng.normal(15, 5, rows) % 24).astype("i8")
     is_night = (hour < 5) | (hour > 21)
@@ -43,7 +43,7 @@ def write(folder: Path, months: int, rows: int) -> None:
 
 
 def draw(path: Path, exact: Any, approximate: Any, hours: Any) -> None:
-    """How far off the approximate quantiles are, and the fares by hour."""
+    """Draw the errors of the approximate quantiles, and the fares by hour."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -73,9 +73,9 @@ def draw(path: Path, exact: Any, approximate: Any, hours: Any) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("dataframe_column.png"), help="the picture; a PNG")
-    add("--months", type=int, default=12, help="files; 12")
-    add("--rows", type=int, default=200_000, help="rides of the last month; 200,000")
+    add("--output", type=Path, default=Path("dataframe_column.png"), help="picture file (PNG)")
+    add("--months", type=int, default=12, help="number of months, one file each (12)")
+    add("--rows", type=int, default=200_000, help="rides of the last month (200,000)")
     options = parser.parse_args(arguments)
     if options.months < 2 or options.rows < 1000:
         parser.error("needs two months and a thousand rides")

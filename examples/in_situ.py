@@ -1,20 +1,20 @@
-"""A simulation that leaves its field on the workers of a cluster, and stores box plots of it.
+"""Run a simulation whose field stays on a cluster, and store box plots of the field.
 
     python examples/in_situ.py                            two processes of this machine
     python examples/in_situ.py --gpu --size 40000         all its GPUs, with CuPy chunks
 
-Where a simulation makes more data than can be stored, it may do to store the five-number summary
-and the outliers of a field instead of the field (K. L. Spafford, J. S. Meredith and J. S. Vetter,
-"Quartile and Outlier Detection on Heterogeneous Clusters Using Distributed Radix Sort", 2011). Here
-heat spreads from hot spots of an uneven plate. Workers exchange the borders of their chunks, and
-what leaves them for a box are counts and a few values of every chunk. A step that is stored is a
-line of JSON, with the names of `dask_gpuselect.Box`:
+If a simulation makes more data than can be stored, the five-number summary and the outliers of a
+field may be enough (K. L. Spafford, J. S. Meredith and J. S. Vetter, "Quartile and Outlier
+Detection on Heterogeneous Clusters Using Distributed Radix Sort", 2011). Here heat spreads from hot
+spots of an uneven plate. Workers exchange the borders of their chunks. For a box plot, only counts
+and a few values of every chunk leave the workers. Each stored step is a line of JSON, with the
+names of `dask_gpuselect.Box`:
 
     {"step": 5, "n": 1048576, "n_nan": 0, "min": 19.48, "q1": 19.92, ..., "fliers": [19.48, ...]}
 
-Numbers have the digits from which float64 is read back as it was. Fliers are the 100 most extreme
-of each side; n_low and n_high count all of them. In the end the last line is compared with what
-NumPy says of the field itself, if that is small enough.
+Numbers have enough digits to restore float64 exactly. Fliers are the 100 most extreme on each side;
+n_low and n_high count all of them. At the end, the last line is compared with NumPy's statistics of
+the field itself, if the field is small enough.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHECKED = 1 << 30  # bytes of a field that is gathered in the end, at most
 
 
 def start(size: int, workers: int) -> da.Array:
-    """The temperatures in the beginning, in two chunks or more for each worker."""
+    """Return the initial temperatures, in two chunks or more per worker."""
     part = math.ceil(size / math.ceil(math.sqrt(2 * workers)))
     plate = da.random.default_rng(2011).normal(20, 2, (size, size), chunks=part)
     y, x = da.arange(size, chunks=part)[:, None], da.arange(size, chunks=part)
@@ -53,7 +53,7 @@ def start(size: int, workers: int) -> da.Array:
 
 
 def advance(bordered: Any) -> Any:
-    """The temperatures of a part, NumPy's or CuPy's, `SUBSTEPS` later and without its border.
+    """Advance a part of the plate, NumPy's or CuPy's, by `SUBSTEPS`, and drop its border.
 
     A cell's next temperature is made of its neighbours', so each time uses up a cell at every edge.
     """
@@ -71,7 +71,7 @@ def advance(bordered: Any) -> Any:
 
 
 def step(field: da.Array) -> da.Array:
-    """The same of all chunks, each with the borders of its neighbours, on the workers.
+    """Advance all chunks on the workers, each with the borders of its neighbours.
 
     The plate's edges meet: what flows out at one flows in at the opposite one.
     """
@@ -81,7 +81,7 @@ def step(field: da.Array) -> da.Array:
 
 
 def run(field: da.Array, steps: int, every: int, path: Path) -> da.Array:
-    """Store the box of every so many steps, and return the last step's field."""
+    """Store the box of every n-th step, and return the field of the last step."""
     with path.open("w", encoding="ascii", newline="\n") as file:
         for number in range(1, steps + 1):
             field = step(field)
@@ -95,14 +95,14 @@ def run(field: da.Array, steps: int, every: int, path: Path) -> da.Array:
 
 
 def line(number: int, box: Box) -> str:
-    """What is stored of a step."""
+    """Return the line that is stored for a step."""
     stored = {"step": number, **box.to_dict(), "fliers": box.fliers.tolist()}
     del stored["label"]
     return json.dumps(stored, separators=(",", ":")) + "\n"
 
 
 def table(path: Path) -> Iterator[str]:
-    """The stored steps as lines of text."""
+    """Return the stored steps as lines of text."""
     names = ("min", "q1", "med", "q3", "max")
     yield "step" + "".join(f"{name:>8}" for name in names) + f"{'fliers':>10}{'bytes':>8}"
     for text in path.read_text(encoding="ascii").splitlines(keepends=True):
@@ -112,7 +112,7 @@ def table(path: Path) -> Iterator[str]:
 
 
 def differences(path: Path, field: NDArray[np.float64]) -> Iterator[str]:
-    """Compare the last stored line with what NumPy says of the field, bit for bit."""
+    """Compare the last stored line with NumPy's statistics of the field, bit for bit."""
     stored = json.loads(path.read_text(encoding="ascii").splitlines()[-1])
     q1, med, q3 = np.quantile(field, [0.25, 0.5, 0.75])
     reach = 1.5 * (q3 - q1)
@@ -141,7 +141,7 @@ def differences(path: Path, field: NDArray[np.float64]) -> Iterator[str]:
 
 
 def start_cluster(workers: int | None, *, gpu: bool) -> LocalCluster:
-    """A process for each worker, with a GPU of its own if there are to be any."""
+    """Start one process per worker, with one GPU each if `gpu` is True."""
     if not gpu:
         return LocalCluster(n_workers=workers or 2, threads_per_worker=1, dashboard_address=":0")
     try:
@@ -161,12 +161,19 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
-    add("--size", type=int, default=1024, help="cells on a side of the plate (1024)")
-    add("--steps", type=int, default=40, help=f"of {SUBSTEPS} time steps each (40)")
-    add("--every", type=int, default=5, help="steps from one that is stored to the next (5)")
-    add("--workers", type=int, help="processes (2, or with --gpu one for each GPU)")
-    add("--gpu", action="store_true", help="CuPy chunks, on a dask-cuda cluster")
-    add("--out", type=Path, default=Path("in_situ.jsonl"), help="what is stored (in_situ.jsonl)")
+    add("--size", type=int, default=1024, help="cells per side of the plate (1024)")
+    add(
+        "--steps", type=int, default=40, help=f"number of steps, of {SUBSTEPS} time steps each (40)"
+    )
+    add("--every", type=int, default=5, help="store a box plot after this many steps (5)")
+    add("--workers", type=int, help="number of processes (2, or with --gpu one per GPU)")
+    add("--gpu", action="store_true", help="use CuPy chunks on a dask-cuda cluster")
+    add(
+        "--out",
+        type=Path,
+        default=Path("in_situ.jsonl"),
+        help="file of the box plots (in_situ.jsonl)",
+    )
     options = parser.parse_args(arguments)
     if options.size < 128 or not 1 <= options.every <= options.steps:
         parser.error("needs 128 cells on a side, and a step that is stored")
@@ -176,7 +183,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Simulate, print what was stored, check it; 1 if it is wrong."""
+    """Simulate, print what was stored, and check it; return 1 if it is wrong."""
     options = parse_arguments(arguments)
     with start_cluster(options.workers, gpu=options.gpu) as cluster, Client(cluster):
         field = start(options.size, len(cluster.workers))

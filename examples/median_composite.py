@@ -1,11 +1,11 @@
-"""A cloud-free picture from a stack of cloudy ones: every pixel's median over time.
+"""Make a cloud-free picture from a stack of cloudy ones: the median of each pixel over time.
 
     python examples/median_composite.py --output composite.png
 
-makes a Zarr store of satellite-like images, chunked along time as they would arrive (fields, lakes
-and hills; clouds that drift over them, with their shadows; parts that the satellite did not see,
-which are NaN), takes the median of every pixel and band without rechunking, and saves a single
-date beside the composite. As the truth is known here, it also tells how far from it they are.
+makes a Zarr store of synthetic satellite images, chunked along time as they would arrive. They show
+fields, lakes and hills, with drifting clouds and their shadows; unseen parts are NaN. The example
+computes the median of every pixel and band without rechunking, and draws one
+date beside the composite. The true surface is known, so it also prints the error of both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLOUD = np.array([0.82, 0.84, 0.88], np.float32)
 
 
 def fractal(rng: np.random.Generator, size: int, coarsest: int, finest: int) -> Image:
-    """Smooth noise that is periodic, rougher the smaller the scale, from 0 to 1."""
+    """Make smooth periodic noise from 0 to 1, rougher on smaller scales."""
     total = np.zeros((size, size))
     cells = max(1, size // coarsest)
     while size // cells >= finest:
@@ -60,7 +60,7 @@ def fractal(rng: np.random.Generator, size: int, coarsest: int, finest: int) -> 
 
 
 def interpolate(grid: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """A grid, periodic along both axes, blown up smoothly."""
+    """Enlarge a grid smoothly, periodic along both axes."""
     for axis in (0, 1):
         n = grid.shape[axis]
         position = np.arange(size) * n / size
@@ -72,7 +72,7 @@ def interpolate(grid: NDArray[np.float64], size: int) -> NDArray[np.float64]:
 
 
 def landscape(rng: np.random.Generator, size: int) -> Image:
-    """The surface as it is without clouds."""
+    """Make the surface without clouds."""
     height = fractal(rng, size, size // 2, 4)
     cover = np.digitize(height, [0.32, 0.5, 0.72])  # water, forest, meadow, rock
     cover[cover == 3] = 4
@@ -92,7 +92,7 @@ class Sky:
         self.size, self.cover = size, cover
 
     def __call__(self, rng: np.random.Generator, date: int) -> Image:
-        """How much of the ground each pixel's cloud hides."""
+        """Return how much of the ground the cloud hides at each pixel."""
         one, other = (self.fields[(date + i) % len(self.fields)] for i in (0, 1))
         field = (one + np.roll(other, (7 * date, 11 * date), axis=(0, 1))) / 2
         # In irrational shares of the picture, so that no place is under the same cloud again.
@@ -105,7 +105,7 @@ class Sky:
 
 
 def observe(rng: np.random.Generator, surface: Image, hidden: Image) -> Image:
-    """What the satellite sees on one date."""
+    """Make the image of one date."""
     size = surface.shape[-1]
     shadow = 1 - 0.55 * np.roll(hidden, (size // 40, size // 30), axis=(0, 1))
     sunlight = rng.normal(1, 0.04)
@@ -121,7 +121,7 @@ def observe(rng: np.random.Generator, surface: Image, hidden: Image) -> Image:
 
 
 def make_store(path: Path, surface: Image, dates: int, every: int, side: int, seed: int) -> None:
-    """A stack of images, `every` dates to a chunk: (time, band, y, x)."""
+    """Write a stack of images, (time, band, y, x), with `every` dates per chunk."""
     bands, size, _ = surface.shape
     store = zarr.create_array(
         path, shape=(dates, bands, size, size), chunks=(every, bands, side, side), dtype="f4"
@@ -139,19 +139,19 @@ def make_store(path: Path, surface: Image, dates: int, every: int, side: int, se
 
 
 def error(image: Image, surface: Image) -> float:
-    """Root mean square of what differs from the surface, where there is anything."""
+    """Return the root mean square error of an image, ignoring missing pixels."""
     return float(np.sqrt(np.nanmean((image - surface) ** 2)))
 
 
 def by_clearness(stack: da.Array) -> NDArray[np.int64]:
-    """The dates, those with the fewest bright and missing pixels first."""
+    """Order the dates by their number of bright and missing pixels, ascending."""
     is_bad = da.isnan(stack[:, 0]) | (stack[:, 0] > 0.4)
     order: NDArray[np.int64] = is_bad.mean(axis=(1, 2)).compute().argsort()
     return order
 
 
 def save(path: Path, before: Image, after: Image, title: str) -> None:
-    """Both pictures side by side."""
+    """Draw both pictures side by side."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -171,7 +171,7 @@ def save(path: Path, before: Image, after: Image, title: str) -> None:
 
 @contextmanager
 def folder(path: Path | None) -> Iterator[Path]:
-    """Where to keep the store: a folder that is removed in the end, unless one is given."""
+    """Yield the folder of the store; a temporary one is removed at the end."""
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
         yield path
@@ -218,12 +218,16 @@ def compose(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("composite.png"), help="the picture; composite.png")
-    add("--dates", type=int, default=60, help="images of the stack; 60")
-    add("--size", type=int, default=720, help="of their sides in pixels; 720")
-    add("--every", type=int, default=10, help="dates in a chunk; 10")
-    add("--folder", type=Path, help="where the store is made, and kept; a temporary one if none")
-    add("--seed", type=int, default=0)
+    add("--output", type=Path, default=Path("composite.png"), help="picture file (PNG)")
+    add("--dates", type=int, default=60, help="number of images (60)")
+    add("--size", type=int, default=720, help="pixels per side of an image (720)")
+    add("--every", type=int, default=10, help="dates per chunk (10)")
+    add(
+        "--folder",
+        type=Path,
+        help="folder of the store, which is kept (default: a temporary folder)",
+    )
+    add("--seed", type=int, default=0, help="seed of the random numbers (0)")
     options = parser.parse_args(arguments)
     if min(options.dates, options.every) < 1 or options.size < 32:
         parser.error("needs a date, and 32 pixels to a side")

@@ -1,12 +1,12 @@
-"""What each month is like: medians by month of a store of days, as maps and as box plots.
+"""Draw medians and box plots by month, from a Zarr store of daily maps.
 
     python examples/monthly_medians.py --output monthly_medians.png
 
 makes a Zarr store of the surface temperature of a synthetic planet, (day, latitude, longitude) in
-float32: seasons, continents, weather, and clouds, which a satellite takes for a very cold surface.
+float32: seasons, continents, weather, and clouds, which look like a very cold surface.
 `groupby(days, months, axis=0).median()` is the median of every pixel in every month, which clouds
-hardly move. `describe_boxplot` of the same months has a box for each of them, of all pixels of a
-belt of latitudes. Both are lazy, and exact: the example compares them with NumPy's.
+hardly change. `describe_boxplot` of the same groups has a box for each month, of all pixels of a
+belt of latitudes. Both are lazy and exact: the example compares them with NumPy's.
 
 The defaults take 0.25 GB. `--small` takes a few seconds.
 """
@@ -42,7 +42,7 @@ LABEL = f"surface temperature, {UNIT}"
 
 
 def smooth(rng: np.random.Generator, shape: tuple[int, int], cells: int) -> Values:
-    """Noise from 0 to 1 that varies over a part of the map and has no seam in longitude."""
+    """Make noise from 0 to 1, smooth and without a seam in longitude."""
     down, across = np.arange(shape[0]) / shape[0], np.arange(shape[1]) / shape[1]
     total = np.zeros(shape)
     for _ in range(30):
@@ -70,7 +70,7 @@ class Planet:
         self.air, self.clouds = (smooth(rng, shape, cells) for cells in (4, 9))
 
     def day(self, day: int, of_year: float) -> Values:
-        """One day: float32."""
+        """Make one day, in float32."""
         rng = np.random.default_rng([15, day])
         season = -np.cos(2 * np.pi * (of_year - 0.06))  # the coldest day comes three weeks later
         drift = (int(n) for n in rng.integers(0, self.air.shape[1], 2))
@@ -91,7 +91,7 @@ def dates(years: int) -> Values:
 
 
 def make_store(path: Path, planet: Planet, years: int) -> None:
-    """All days, a year of them in a chunk."""
+    """Write all days, one year per chunk."""
     import zarr
 
     days = dates(years)
@@ -106,7 +106,7 @@ def make_store(path: Path, planet: Planet, years: int) -> None:
 
 
 class Counted:
-    """A store that counts how often each of its chunks is loaded."""
+    """A store that counts how often each of its chunks is read."""
 
     def __init__(self, path: Path) -> None:
         import zarr
@@ -129,7 +129,7 @@ class Counted:
 
 
 def by_month(x: da.Array, months: Values, latitude: Values) -> tuple[da.Array, dict[str, Boxplot]]:
-    """The median of every month and pixel, and for each belt a box for every month; lazy."""
+    """Return the median of every month and pixel, and a box for every month and belt, lazily."""
     medians = groupby(x, months, axis=0).median()
     boxes = {}
     for name, (south, north) in BELTS.items():
@@ -141,7 +141,7 @@ def by_month(x: da.Array, months: Values, latitude: Values) -> tuple[da.Array, d
 
 
 def check(x: da.Array, months: Values, medians: Values) -> int:
-    """That the medians of some pixels are NumPy's; how many were compared."""
+    """Check the medians of some pixels against NumPy's; return how many were compared."""
     some = np.s_[:: max(1, x.shape[1] // 4), :: max(1, x.shape[2] // 4)]
     series = x[:, *some].compute().astype("f8")
     found = medians[:, *some]
@@ -152,7 +152,7 @@ def check(x: da.Array, months: Values, medians: Values) -> int:
 
 
 def check_boxes(x: da.Array, months: Values, latitude: Values, boxes: dict[str, Boxplot]) -> None:
-    """That the quartiles of the belts are NumPy's, in the first month and the seventh."""
+    """Check the quartiles of the belts against NumPy's, in the first month and the seventh."""
     for name, (south, north) in BELTS.items():
         is_inside = (latitude > south) & (latitude < north)
         for month in (0, 6):
@@ -169,7 +169,7 @@ def check_boxes(x: da.Array, months: Values, latitude: Values, boxes: dict[str, 
 def save(
     path: Path, medians: Values, is_land: Values, boxes: dict[str, Boxplot], years: int
 ) -> None:
-    """A map for each month, and a box for each month of both belts."""
+    """Draw a map for each month, and a box for each month of both belts."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -188,7 +188,7 @@ def save(
         axis.set_xticks([-90, 0, 90], ["90° W", "0°", "90° E"], fontsize=8)
         axis.set_yticks([-45, 0, 45], ["45° S", "0°", "45° N"], fontsize=8)
     last = FIRST_YEAR + years - 1
-    above.suptitle(f"Medians of each month and pixel of a synthetic planet, {FIRST_YEAR} to {last}")
+    above.suptitle(f"Monthly medians of each pixel of a synthetic planet, {FIRST_YEAR} to {last}")
     above.colorbar(image, ax=maps, label=LABEL, shrink=0.9, aspect=30, pad=0.01, extend="both")
     plots = below.subplots(1, 2, sharey=True)
     for axis, (name, of_belt) in zip(plots, boxes.items(), strict=True):
@@ -218,10 +218,10 @@ def describe(options: argparse.Namespace, folder: Path) -> None:
     medians, boxes = dask.compute(medians, boxes, num_workers=options.threads)
     seconds = time.perf_counter() - begin
     loads = source.loads.total() / x.npartitions
-    print(f"medians and boxes: {seconds:.2f} s, {loads:.2f} loads of a chunk on average")
+    print(f"medians and boxes: {seconds:.2f} s, {loads:.2f} reads of a chunk on average")
     n = check(x, months, medians)
     check_boxes(x, months, planet.latitude, boxes)
-    print(f"{n:,} medians and the quartiles of {2 * len(boxes)} boxes are NumPy's")
+    print(f"{n:,} medians and the quartiles of {2 * len(boxes)} boxes equal NumPy's")
     for name, of_belt in boxes.items():
         (coldest, low), *_, (warmest, high) = sorted(
             zip(NAMES, (box.med for box in of_belt), strict=True), key=lambda each: each[1]
@@ -238,11 +238,11 @@ def describe(options: argparse.Namespace, folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("monthly_medians.png"), help="the picture; a PNG")
-    add("--years", type=int, default=6, help="of days; 6")
-    add("--size", type=int, default=120, help="pixels from pole to pole; 120")
-    add("--threads", type=int, default=2, help="that compute; 2")
-    add("--small", action="store_true", help="two years, 24 pixels from pole to pole")
+    add("--output", type=Path, default=Path("monthly_medians.png"), help="picture file (PNG)")
+    add("--years", type=int, default=6, help="years of daily data (6)")
+    add("--size", type=int, default=120, help="pixels from pole to pole (120)")
+    add("--threads", type=int, default=2, help="number of threads (2)")
+    add("--small", action="store_true", help="use two years, and 24 pixels from pole to pole")
     options = parser.parse_args(arguments)
     if options.small:
         options.years, options.size = 2, 24

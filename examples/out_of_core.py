@@ -1,10 +1,10 @@
-"""Exact quartiles and the box plot of a Zarr store larger than memory, with what they cost.
+"""Compute quartiles and a box plot of a Zarr store larger than memory; measure reads and memory.
 
     python examples/out_of_core.py --gigabytes 32 --store /data/normal.zarr
 
-generates 32 GB of float64 (a store that is there already, of the same size and distribution, is
-used as it is), sums it, computes its quartiles and its box plot, sums it again, and prints the
-answers, how often each chunk was loaded, the times, and the peak memory of the process.
+generates 32 GB of float64, or uses an existing store of the same size and distribution. It sums the
+store, computes its quartiles and its box plot, and sums it again. It prints the answers, how often
+each chunk was read, the times, and the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StoreError(Exception):
 
 
 def outliers(rng: np.random.Generator, start: int, size: int) -> Floats:
-    """Draw normal values, one in a thousand of them blown up to about 1e20."""
+    """Draw normal values, and multiply one in a thousand to about 1e20."""
     return rng.standard_normal(size) * np.where(rng.random(size) < 1e-3, 1e20, 1.0)
 
 
@@ -78,11 +78,11 @@ class Spec:
 
     @property
     def nbytes(self) -> int:
-        """Return the room that the store needs; Zarr writes the last chunk in full."""
+        """Return the disk space of the store; Zarr writes the last chunk in full."""
         return self.chunks * self.chunk * 8
 
     def attributes(self, *, complete: bool) -> dict[str, Any]:
-        """Return what the store says of itself."""
+        """Return the attributes of the store."""
         return {**asdict(self), "complete": complete}
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ def generate(path: Path, spec: Spec, threads: int) -> None:
 
 
 def generate_in_child(path: Path, spec: Spec, threads: int) -> None:
-    """Generate in a process of its own, whose memory does not count as ours."""
+    """Generate in a separate process, whose memory is not measured."""
     print(f"generating {spec}: {path}", flush=True)
     child = multiprocessing.get_context("spawn").Process(
         target=generate, args=(path, spec, threads)
@@ -135,7 +135,7 @@ def generate_in_child(path: Path, spec: Spec, threads: int) -> None:
 
 
 def found_in(path: Path) -> dict[str, Any] | None:
-    """Return what a store made by this program says of itself; None for an empty place."""
+    """Return the attributes of a store made by this program; None if there is none."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
     try:
@@ -148,7 +148,7 @@ def found_in(path: Path) -> dict[str, Any] | None:
 
 
 def require_room(path: Path, spec: Spec) -> None:
-    """Refuse a store that would fill the disk."""
+    """Raise an error for a store that would fill the disk."""
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     free = shutil.disk_usage(parent).free
     if free < 1.02 * spec.nbytes:
@@ -158,13 +158,13 @@ def require_room(path: Path, spec: Spec) -> None:
 
 
 def prepare(path: Path, spec: Spec, threads: int) -> bool:
-    """Make sure that the store is there; return whether this run made it."""
+    """Make sure that the store exists; return whether this run made it."""
     found = found_in(path)
     if found == spec.attributes(complete=True):
         print(f"found {spec}: {path}")
         return False
     if found == spec.attributes(complete=False):
-        print(f"{path} was left unfinished and is made anew")
+        print(f"{path} is incomplete and is generated again")
         shutil.rmtree(path)
     elif found is not None:
         raise StoreError(
@@ -206,7 +206,7 @@ class CountingReader:
         return np.asarray(self.array[part])
 
     def __dask_tokenize__(self) -> str:
-        """Two readers of one store are the same to dask."""
+        """Return the same token for two readers of one store."""
         return f"CountingReader({self.array.store_path})"
 
 
@@ -232,7 +232,7 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What computing one lazy result took."""
+    """Time, reads and memory of computing one lazy result."""
 
     result: Any
     seconds: float
@@ -264,7 +264,7 @@ def spread(values: list[int]) -> str:
 def report(
     spec: Spec, before: Measurement, quartiles: Measurement, box: Measurement, after: Measurement
 ) -> None:
-    """Print the answers and what they took."""
+    """Print the answers, with time, reads and memory."""
     mean = (before.seconds + after.seconds) / 2
     print(f"\n{spec}")
     print(f"  x.sum()            {before.seconds:.2f} s before, {after.seconds:.2f} s after")
@@ -274,7 +274,7 @@ def report(
         for q, value in zip(QUARTILES, ours.result, strict=True):
             print(f"  quantile {q:<4}      {float(value)!r}")
         rate = spec.size * 8e-9 / ours.seconds
-        print(f"  loads per chunk    {spread(ours.loads)}")
+        print(f"  reads per chunk    {spread(ours.loads)}")
         print(f"  time               {ours.seconds:.2f} s ({rate:.2f} GB/s)")
         print(f"  ratio              {ours.seconds / mean:.2f} times x.sum()")
         print(f"  peak memory so far {ours.peak / 1e6:.0f} MB")
@@ -290,18 +290,23 @@ def quartiles_of_box(x: da.Array) -> list[Any]:
 
 
 def parser_of(description: str, gigabytes: float, chunk_mb: float) -> argparse.ArgumentParser:
-    """Return a parser that knows what concerns a store, with these defaults."""
+    """Return a parser of the options of a store, with these defaults."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
     add("--gigabytes", type=float, default=gigabytes, help="size of the array, in 1e9 bytes")
     add("--store", type=Path, required=True, help="folder of the Zarr array")
-    add("--chunk-mb", type=float, default=chunk_mb, help="size of a chunk, in units of 1e6 bytes")
-    add("--threads", type=int, default=2, help="threads that compute")
-    add("--keep", action="store_true", help="keep what this run has made")
-    add("--distribution", choices=DISTRIBUTIONS, default="normal", help="what the store holds")
-    add("--seed", type=int, default=0, help="of the random numbers")
+    add("--chunk-mb", type=float, default=chunk_mb, help="size of a chunk, in 1e6 bytes")
+    add("--threads", type=int, default=2, help="number of threads")
+    add("--keep", action="store_true", help="keep the stores that this run makes")
+    add(
+        "--distribution",
+        choices=DISTRIBUTIONS,
+        default="normal",
+        help="distribution of the elements",
+    )
+    add("--seed", type=int, default=0, help="seed of the random numbers")
     return parser
 
 
@@ -323,7 +328,7 @@ def spec_of(arguments: argparse.Namespace) -> Spec:
 
 
 def main() -> int:
-    """Make the store if need be, measure, report; 1 if the store cannot be had."""
+    """Make the store if needed, measure and report; return 1 if there is no store."""
     arguments = parse_arguments(parser_of(__doc__.partition("\n")[0], 32.0, 128.0))
     path, spec = arguments.store, spec_of(arguments)
     try:

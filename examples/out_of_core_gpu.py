@@ -1,12 +1,12 @@
-"""Quartiles of data in host memory that are larger than the GPU is allowed to hold.
+"""Compute quartiles of data on the host that are larger than the allowed memory of the GPU.
 
     python examples/out_of_core_gpu.py --gigabytes 32 --device-gb 4
 
-allows CuPy 4 GB of device memory, and asks for the quartiles of 32 GB of float32 on the host.
+limits CuPy to 4 GB of device memory, and computes the quartiles of 32 GB of float32 on the host.
 `to_gpu` copies chunk after chunk through pinned memory while others are computed, and the GPU never
-holds more than a few of them. The picture shows how much device memory is in use meanwhile. Without
-a GPU, the same program makes NumPy chunks when they are read, and draws their memory. The answers
-are checked by counting.
+holds more than a few of them. The picture shows the device memory in use over time. Without a GPU,
+the same program generates NumPy chunks when they are read, and draws their memory. The answers are
+checked by counting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUANTILES = [0.25, 0.5, 0.75]
 
 
 def device(limit: int) -> Any:
-    """CuPy, with a limit of its memory in bytes; None where there is no GPU."""
+    """Return CuPy with a limit of its memory in bytes, or None without a GPU."""
     try:
         import cupy
 
@@ -42,7 +42,7 @@ def device(limit: int) -> Any:
 
 
 class Memory:
-    """Watches how many bytes are in use, in a thread, as long as it is a context."""
+    """A context whose thread records how many bytes are in use."""
 
     def __init__(self, in_use: Callable[[], int]) -> None:
         self.in_use = in_use
@@ -65,12 +65,12 @@ class Memory:
 
 
 def host_bytes() -> int:
-    """What Python and NumPy have allocated, which has to be traced."""
+    """Return what Python and NumPy have allocated, which must be traced."""
     return tracemalloc.get_traced_memory()[0]
 
 
 def draw(path: Path, seen: list[tuple[float, int]], nbytes: int, limit: int, what: str) -> None:
-    """Memory in use beside the size of the data."""
+    """Draw the memory in use, and the size of the data."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -90,11 +90,11 @@ def draw(path: Path, seen: list[tuple[float, int]], nbytes: int, limit: int, wha
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("out_of_core_gpu.png"), help="the picture; a PNG")
-    add("--gigabytes", type=float, default=8.0, help="of data, in units of 1e9 bytes; 8")
-    add("--device-gb", type=float, default=1.0, help="of device memory; 1")
-    add("--chunks", type=int, default=100, help="of the data; 100")
-    add("--threads", type=int, default=2, help="that compute; 2")
+    add("--output", type=Path, default=Path("out_of_core_gpu.png"), help="picture file (PNG)")
+    add("--gigabytes", type=float, default=8.0, help="size of the data, in 1e9 bytes (8)")
+    add("--device-gb", type=float, default=1.0, help="limit of device memory, in 1e9 bytes (1)")
+    add("--chunks", type=int, default=100, help="number of chunks (100)")
+    add("--threads", type=int, default=2, help="number of threads (2)")
     options = parser.parse_args(arguments)
     if min(options.gigabytes, options.device_gb) <= 0 or min(options.chunks, options.threads) < 1:
         parser.error("needs data, device memory, a chunk and a thread")
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not below <= int(q * (n - 1)) < upto:
             print(f"quantile {q}: {value!r} is WRONG")
             return 1
-    print("the quartiles are exact: so many elements are below each of them")
+    print("the quartiles are exact: the counts of smaller elements prove it")
     draw(options.output, memory.seen, x.nbytes, limit, what)
     print(f"saved {options.output}")
     return 0

@@ -1,12 +1,12 @@
-"""Regression of ten million rows of which 40 % are gross outliers, out of core, in one picture.
+"""Fit a regression to ten million rows, of which 40 % are outliers, out of core.
 
     python examples/robust_regression.py                       robust_regression.png
     python examples/robust_regression.py --rows 1_000_000 --gpu
 
 writes rows with ten columns to a Zarr store, chunk by chunk. A quarter of them are bad leverage
-points: far out in the first column, and far below the plane that is planted there. Another 15 % are
-far above it. Least squares, which takes one pass, follows them; least trimmed squares finds the
-plane. Peaks of memory are those of the whole process, which holds a few chunks of the store.
+points: far out in the first column, and far below the true plane. Another 15 % are far above it.
+Least squares, which takes one pass, follows the outliers; least trimmed squares finds the plane.
+The peak memory is that of the whole process, which holds a few chunks of the store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Flags = NDArray[np.bool_]
 
 
 def make_rows(number: int, size: int) -> tuple[Floats, Floats, Flags]:
-    """X, y and which rows are outliers, of one chunk."""
+    """Make X, y and the outlier flags of one chunk."""
     rng = np.random.default_rng([2006, number])
     x, kind = rng.standard_normal((size, len(PLANTED))), rng.random(size)
     is_leverage, is_vertical = kind < LEVERAGE, kind >= 1 - VERTICAL
@@ -50,7 +50,7 @@ def make_rows(number: int, size: int) -> tuple[Floats, Floats, Flags]:
 
 
 def write(path: Path, rows: int) -> tuple[da.Array, da.Array, da.Array]:
-    """The same of all rows, in a store, lazily."""
+    """Write all rows to a store, and open it lazily."""
     store, chunk = zarr.create_group(path, overwrite=True), min(CHUNK, rows)
     p = len(PLANTED)
     shapes = {"X": ((rows, p), (chunk, p), "f8"), "y": ((rows,), (chunk,), "f8")}
@@ -68,7 +68,7 @@ def write(path: Path, rows: int) -> tuple[da.Array, da.Array, da.Array]:
 
 
 def least_squares(x: da.Array, y: da.Array) -> Floats:
-    """The intercept and the coefficients, by the normal equations: one pass."""
+    """Fit the intercept and the coefficients by the normal equations, in one pass."""
     lazy = (x.T @ x, x.sum(axis=0), x.T @ y, y.sum())
     gram, sums, moments, total = (np.asarray(to_host(each)) for each in dask.compute(*lazy))
     full = np.block([[np.array([[len(x)]]), sums[None]], [sums[:, None], gram]])
@@ -80,13 +80,13 @@ def to_host(array: Any) -> Any:
 
 
 def peak_memory() -> float:
-    """Of this process so far, in MB."""
+    """Return the peak memory of this process so far, in MB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def draw(path: Path, x: Floats, y: Floats, kept: Flags, fits: Mapping[str, Floats]) -> None:
-    """Some rows against the first column, less what the planted others add to them, and fits."""
+    """Draw some rows against the first column, without the part of the others, and the fits."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -98,7 +98,7 @@ def draw(path: Path, x: Floats, y: Floats, kept: Flags, fits: Mapping[str, Float
         axes.plot(x[rows, 0], rest[rows], ".", color=colour, markersize=2, alpha=0.5, label=label)
     for (name, fit), style in zip(fits.items(), ("k:", "k--", "k-"), strict=True):
         axes.plot(ends, fit[0] + fit[1] * ends, style, label=name)
-    axes.set(xlabel="first column", ylabel="y less what the others add to it")
+    axes.set(xlabel="first column", ylabel="y minus the part of the other columns")
     axes.legend(markerscale=5)
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
@@ -144,17 +144,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the rows, fit them, print and draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
-    add("--rows", type=int, default=10_000_000, help="10,000,000")
-    add("--store", type=Path, help="folder that keeps the rows; a temporary one if none")
+    add("--rows", type=int, default=10_000_000, help="number of rows (10,000,000)")
+    add(
+        "--store",
+        type=Path,
+        help="folder of the store, which is kept (default: a temporary folder)",
+    )
     add(
         "--output",
         "--picture",
         dest="picture",
         type=Path,
         default=Path("robust_regression.png"),
-        help="robust_regression.png",
+        help="picture file (PNG)",
     )
-    add("--gpu", action="store_true", help="rows pass through the GPU")
+    add("--gpu", action="store_true", help="copy each chunk to the GPU")
     options = parser.parse_args(arguments)
     if options.rows < 100:
         parser.error("needs 100 rows")

@@ -1,10 +1,10 @@
-"""Features that are larger than memory, scaled for a model: (x - median) / IQR.
+"""Scale the features of a table larger than memory: (x - median) / IQR.
 
     python examples/robust_scaling.py --output robust_scaling.png
 
 `robust_scaled` does what scikit-learn's RobustScaler does in memory, `ordinal_bins` what
 KBinsDiscretizer does, and `uniform` what QuantileTransformer does. The picture shows features that
-have outliers, scaled by their means and standard deviations, and by their quartiles.
+have outliers, scaled by means and standard deviations, and by quartiles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dask_gpuselect import describe_boxplot, nanquantile, quantile_bins
 
 
 def robust_scaled(x: Any) -> Any:
-    """Each column less its median, divided by its interquartile range, NaN left out.
+    """Subtract each column's median and divide by its interquartile range, ignoring NaN.
 
     The three quartiles of all columns share one pass over ``x``, and the scaling takes another.
     """
@@ -32,7 +32,7 @@ def robust_scaled(x: Any) -> Any:
 
 
 def ordinal_bins(x: Any, n_bins: int) -> Any:
-    """In which of the bins of its column each element is, from 0 on."""
+    """Return the bin of each element among the bins of its column, from 0 on."""
     edges = quantile_bins(x, n_bins, axis=0)
     return x.map_blocks(_binned, edges=edges[1:-1], dtype=np.int64)
 
@@ -43,8 +43,10 @@ def _binned(chunk: Any, edges: Any) -> Any:
 
 
 def uniform(x: Any, n_quantiles: int) -> Any:
-    """The share of its column that is below each element, interpolated between quantiles. Where
-    several quantiles are equal, it is in the middle of their shares. NaN stays."""
+    """Return the fraction of each column below each element, interpolated between quantiles.
+
+    If several quantiles are equal, it is the middle of their fractions. NaN stays NaN.
+    """
     shares = np.linspace(0, 1, n_quantiles)
     quantiles = nanquantile(x, shares, axis=0)
     return x.map_blocks(_shares_below, quantiles=quantiles, shares=shares, dtype=np.float64)
@@ -62,7 +64,7 @@ def _shares_below(chunk: Any, quantiles: Any, shares: Any) -> Any:
 
 
 def make(rows: int, columns: int) -> Any:
-    """Features of different sizes; one element of a hundred is far too large."""
+    """Make features of different sizes; one element of a hundred is far too large."""
     rng = da.random.default_rng(0)
     shape, chunks = (rows, columns), (-(-rows // 10), columns)
     x = rng.standard_normal(shape, chunks=chunks) * np.arange(1, columns + 1) + 5
@@ -70,7 +72,7 @@ def make(rows: int, columns: int) -> Any:
 
 
 def draw(path: Path, x: Any) -> None:
-    """Box plots of the features: as they are, by mean and deviation, and by the quartiles."""
+    """Draw box plots of the features: unscaled, by mean and deviation, and by quartiles."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -95,8 +97,8 @@ def draw(path: Path, x: Any) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("robust_scaling.png"), help="the picture; a PNG")
-    add("--rows", type=int, default=300_000, help="of the features; 300,000")
+    add("--output", type=Path, default=Path("robust_scaling.png"), help="picture file (PNG)")
+    add("--rows", type=int, default=300_000, help="number of rows (300,000)")
     options = parser.parse_args(arguments)
     if options.rows < 1000:
         parser.error("needs a thousand rows")

@@ -1,11 +1,11 @@
-"""A Zarr store larger than memory, sorted into another one, with what it costs.
+"""Sort a Zarr store larger than memory into another one; measure reads, time and memory.
 
     python examples/sorted_store.py --gigabytes 20 --store /data/normal.zarr --limit-gb 4
 
-generates 20 GB of float64 (a store that is there already, of the same size and distribution, is
-used as it is), sorts it into a store beside it, in chunks of the same size, with no more memory
-than the limit, and reads both to see that the second is the first in ascending order. The disk has
-to have room for three of them: both stores, and the pieces in between.
+generates 20 GB of float64, or uses an existing store of the same size and distribution. It sorts
+the store into a second one beside it, in chunks of the same size, with no more memory than the
+limit. Then it reads both stores and checks that the second is the first in ascending order. The
+disk needs space for three times the data: both stores, and the pieces in between.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Summary(NamedTuple):
-    """What a permutation leaves as it is, and the order."""
+    """Sums that a permutation does not change, and the order."""
 
     size: int
     mixed: int  # the sum, modulo 2**64, of a hash of each element's bits
@@ -60,7 +60,7 @@ def summary(block: Floats) -> Summary:
 
 
 def joined(parts: list[Summary]) -> Summary:
-    """Summarize all chunks, one behind the other."""
+    """Summarize all chunks, one after the other."""
     ascends = all(part.ascends for part in parts) and all(
         a.last <= b.first for a, b in zip(parts, parts[1:], strict=False)
     )
@@ -77,7 +77,7 @@ def summary_of(path: Path) -> Summary:
 
 
 def sort_store(source: Path, target: Path, spill: Path) -> tuple[float, list[int]]:
-    """Sort a store into another; return the seconds, and the loads of each chunk."""
+    """Sort a store into another; return the seconds, and the reads of each chunk."""
     forget(source)
     reader = CountingReader(zarr.open_array(source, mode="r"))
     chunks = reader.array.chunks
@@ -94,14 +94,14 @@ def sort_store(source: Path, target: Path, spill: Path) -> tuple[float, list[int
 
 
 def limit_memory(nbytes: int) -> None:
-    """Let the process have no more memory than that of its own (Linux counts no files in it)."""
+    """Limit the memory of the process (on Linux, without mapped files)."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes, hard))
 
 
 def report(arguments: Any, seconds: float, loads: list[int], before: float) -> None:
-    """Print what it took."""
-    print(f"  loads per chunk    {spread(loads)}")
+    """Print reads, time and memory."""
+    print(f"  reads per chunk    {spread(loads)}")
     print(f"  time               {seconds:.1f} s")
     print(f"  reading it once    {before:.1f} s")
     print(f"  ratio              {seconds / before:.1f}")
@@ -109,9 +109,9 @@ def report(arguments: Any, seconds: float, loads: list[int], before: float) -> N
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the store if need be, sort it, check; 1 if that cannot be, or goes wrong."""
+    """Make the store if needed, sort it, and check; return 1 if anything fails."""
     parser = parser_of((__doc__ or "").partition("\n")[0], 20.0, 100.0)
-    help_of_limit = "memory of the process, in units of 1e9 bytes"
+    help_of_limit = "limit of the memory of the process, in 1e9 bytes"
     parser.add_argument("--limit-gb", type=float, default=4.0, help=help_of_limit)
     given = parse_arguments(parser, arguments)
     source, spec = given.store, spec_of(given)
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
             if made:
                 shutil.rmtree(source)
     is_right = found.ascends and found[:2] == expected[:2] and found.size == spec.size
-    print("the sorted store is the other in ascending order" if is_right else "WRONG ORDER")
+    print("the sorted store is the first one in ascending order" if is_right else "WRONG ORDER")
     return 0 if is_right else 1
 
 

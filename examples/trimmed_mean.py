@@ -1,4 +1,4 @@
-"""A new statistic is a question: the exact trimmed mean of an array of any size, in two loads."""
+"""The exact trimmed mean of an array of any size, in two reads: a statistic of your own."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -6,27 +6,30 @@ from typing import Any, ClassVar
 
 import dask.array as da
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import RankQuestion
-from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.finish import order_statistics
 
 
 @dataclass(frozen=True)
 class TrimmedMean(RankQuestion):
+    """The question: which elements are at the two cuts, and what is the sum between them."""
+
     cut: float
     wants_sums: ClassVar[bool] = True
 
-    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+    def ranks(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         k = int(self.cut * n)
         ends = np.array([k, n - 1 - k][: 2 * n], np.int64)
         return ends, ends
 
     def summed(self, chunk: Any, brackets: Brackets) -> Any:
-        """The elements between the two brackets, which are not gathered."""
+        """Return the elements between the two brackets, which are not gathered."""
         xp, flat = namespace(chunk), chunk.reshape(-1)
         ends, wanted = xp.asarray(brackets.ends), xp.asarray(brackets.wanted)
         cell = xp.searchsorted(ends, flat)
@@ -34,7 +37,7 @@ class TrimmedMean(RankQuestion):
         return flat[(cell > 0) & (cell < len(ends)) & ~wanted[cell] & ~is_end]
 
     def look(self, brackets: Brackets, tally: Tally) -> tuple[Fraction, int]:
-        """The sum of those in the brackets and at their ends that stay; how many stay in all."""
+        """Sum the elements that stay in or at the ends of brackets; count all that stay."""
         n, k = tally.n_valid, int(self.cut * tally.n_valid)
         cells = np.stack([np.append(0, tally.upto), np.append(tally.below, n)], axis=1)
         inside = [range(max(a, k), min(b, n - k)) for a, b in cells[brackets.wanted].tolist()]
@@ -53,7 +56,7 @@ class TrimmedMean(RankQuestion):
 
 @public("x")
 def trimmed_mean(x: Any, cut: float) -> Any:
-    """The mean without the share ``cut``, in [0, 0.5), of the elements at either end."""
+    """Return the mean without the share ``cut``, in [0, 0.5), of the elements at each end."""
     x = as_array(x)
     return ask(Asking(x, TrimmedMean(cut), tuple(range(x.ndim)), np.dtype("f8")), "trimmed-mean")
 

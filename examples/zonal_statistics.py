@@ -1,11 +1,11 @@
-"""Statistics of the zones of a map: medians and box plots of every district, without "no data".
+"""Compute zonal statistics of a map: medians and box plots of each district, without "no data".
 
     python examples/zonal_statistics.py --output zonal_statistics.jpg
 
 makes a Zarr store of a synthetic map (elevation in decimetres, int16, where -32768 means "no
 data") and one of its districts, whose pixels lie in many chunks. `groupby(elevation, districts)`
-takes the median and the box plot of each district. The map is never held in memory, and answers are
-exact: the example compares them with NumPy's.
+computes the median and the box plot of each district. The map is never in memory as a whole. The
+answers are exact: the example compares them with NumPy's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make_stores(folder: Path, size: int, n_zones: int) -> None:
 
 
 def statistics(elevation: da.Array, districts: da.Array, n_zones: int) -> tuple[Any, Boxplot]:
-    """The median and the box plot of each district; both share the loads of the map."""
+    """Compute the median and the box plot of each district; both share the reads of the map."""
     zones = groupby(elevation, districts, groups=np.arange(n_zones))
     lazy = zones.median(nodata=NODATA), zones.describe_boxplot(nodata=NODATA)
     medians, boxes = dask.compute(*lazy)
@@ -62,7 +62,7 @@ def statistics(elevation: da.Array, districts: da.Array, n_zones: int) -> tuple[
 
 
 def check(elevation: Any, districts: Any, medians: Any, boxes: Boxplot) -> None:
-    """That the medians and quartiles are NumPy's."""
+    """Check the medians and quartiles against NumPy's."""
     for zone, box in enumerate(boxes):
         own = elevation[(districts == zone) & (elevation != NODATA)]
         expected = np.quantile(own, [0.25, 0.5, 0.75])
@@ -72,7 +72,7 @@ def check(elevation: Any, districts: Any, medians: Any, boxes: Boxplot) -> None:
 def draw(
     path: Path, elevation: NDArray[Any], districts: NDArray[Any], medians: Any, boxes: Boxplot
 ) -> None:
-    """The map, the medians of its districts, and their box plots from low to high."""
+    """Draw the map, the medians of its districts, and their box plots from low to high."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -99,9 +99,9 @@ def draw(
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("zonal_statistics.png"), help="the picture; a PNG")
-    add("--size", type=int, default=1600, help="of the sides of the map in pixels; 1600")
-    add("--zones", type=int, default=30, help="districts; 30")
+    add("--output", type=Path, default=Path("zonal_statistics.png"), help="picture file (PNG)")
+    add("--size", type=int, default=1600, help="pixels per side of the map (1600)")
+    add("--zones", type=int, default=30, help="number of districts (30)")
     options = parser.parse_args(arguments)
     if options.size < 64 or not 1 <= options.zones <= 60:
         parser.error("needs 64 pixels to a side, and 1 to 60 districts")

@@ -1,4 +1,4 @@
-"""Render the conda recipe as rattler-build does, without conda: python recipe/render.py"""
+"""Render the conda recipe as rattler-build does, without conda: python recipe/render.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rattler_build import Stage0Recipe
 
 
 def main() -> int:
-    """Render each variant, of which there is one; an error says where the recipe is wrong."""
+    """Render the one variant of the recipe; an error says where the recipe is wrong."""
     (variant,) = Stage0Recipe.from_file(Path(__file__).parent / "recipe.yaml").render()
     recipe = variant.recipe.to_dict()
     package, build = recipe["package"], recipe["build"]

@@ -154,7 +154,7 @@ class Columns:
             measure=measure,
             ordered=self.ordered,
         )
-        told = f"{name}: one of {len(self.places) * len(self.parts)} parts is loaded twice"
+        told = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
         function = partial(_known_or_read, known_by=known_by, measure=read, told=told)
         name = f"{name}-{tokenize(kept.name, brackets.name)}"
         for place in self.places:

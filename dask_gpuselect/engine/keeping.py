@@ -434,7 +434,7 @@ def _decide(
         decided.append(in_turn[order.turns()])
     if logger.isEnabledFor(logging.DEBUG):
         n_twice = int((~np.logical_and.reduce(decided)).sum())
-        told = "%s: %d of %d chunks are loaded twice, the others once"
+        told = "%s: %d of %d chunks are read twice, the others once"
         logger.debug(told, label, n_twice, order.n)
     return decided
 

@@ -148,20 +148,26 @@ class Plan:
     shuffle: str = field(default="", kw_only=True, repr=False, compare=False)
 
     def __str__(self) -> str:
-        task, gathered = _shown_bytes(self.task_bytes), _shown_bytes(self.gathered_bytes)
-        kept = f"; {format_bytes(self.kept_bytes)} kept in a process, at most"
-        told = f"chunks of {task} a task; reports of {gathered} in one place"
-        waiting = ""
+        gathered = "no partial results"
+        if self.gathered_bytes:
+            gathered = f"{_shown_bytes(self.gathered_bytes)} of partial results in one task"
+        parts = [
+            f"{self.name}: reads each chunk {self._told_loads()}",
+            f"{_shown_bytes(self.task_bytes)} of chunks per task",
+            gathered,
+        ]
         if self.waiting_bytes:
-            waiting = f", of {format_bytes(self.waiting_bytes)} that wait on all workers"
-        loads = self._told_loads()
-        shuffle = f"; the shuffle runs {self.shuffle}" if self.shuffle else ""
-        return f"{self.name}: {loads}; {told}{waiting}{kept if self.kept_bytes else ''}{shuffle}"
+            parts.append(f"{format_bytes(self.waiting_bytes)} waiting on all workers")
+        if self.kept_bytes:
+            parts.append(f"caches at most {format_bytes(self.kept_bytes)} per process")
+        if self.shuffle:
+            parts.append(f"the shuffle runs {self.shuffle}")
+        return "; ".join(parts)
 
     def _told_loads(self) -> str:
+        loads = _times_in_words(self.loads)
         if self.kept_bytes:
-            return "one to two loads" if self.loads == 2 else "two to three loads"
-        loads = "one load" if self.loads == 1 else f"{self.loads} loads"
+            return f"{_times_in_words(self.loads - 1)} or {loads}"
         return f"{loads}, because {self.why}" if self.why else loads
 
     @property
@@ -169,21 +175,21 @@ class Plan:
         """The plan as the rows of a table: names and descriptions."""
         rows = {
             "plan": self.name,
-            "loads of every chunk": self._told_loads(),
-            "chunks in one task": _shown_bytes(self.task_bytes),
-            "reports in one place": _shown_bytes(self.gathered_bytes),
+            "reads of each chunk": self._told_loads(),
+            "chunks per task": _shown_bytes(self.task_bytes),
+            "partial results in one task": _shown_bytes(self.gathered_bytes),
         }
         if self.shuffle:
             rows["shuffle runs"] = self.shuffle
         if self.kept_bytes:
-            rows["kept in a process"] = f"{format_bytes(self.kept_bytes)} at most"
+            rows["cached per process"] = f"{format_bytes(self.kept_bytes)} at most"
         if self.n_chunks >= 0:
             most = self.n_chunks * self.loads
-            rows["loads of all chunks"] = f"{most:,}{' at most' if self.kept_bytes else ''}"
+            rows["reads of all chunks"] = f"{most:,}{' at most' if self.kept_bytes else ''}"
         if not self.is_in_memory:  # where loads take no time
             least = self.loads - 1 if self.kept_bytes else self.loads
             often = f"{least} to {self.loads}" if self.kept_bytes else f"{least}"
-            rows["time"] = f"{often} × that of x.sum(), where reading takes longest"
+            rows["time"] = f"about {often} × x.sum(), if reading dominates"
         return rows
 
     def table(self) -> str:
@@ -201,6 +207,11 @@ class Plan:
 
 def _shown_bytes(n: int) -> str:
     return "an unknown number of bytes" if n < 0 else format_bytes(n)
+
+
+def _times_in_words(n: int) -> str:
+    """Return "once", "twice" or "n times"."""
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
 
 
 def known_bytes(n: float) -> int:
@@ -848,8 +859,8 @@ def _advice(lanes: _Lanes) -> str:
         return ""
     whole = ", ".join(f"{i}: {-1 if i in axes else repr('auto')}" for i in range(x.ndim))
     return (
-        f"one load with a column-limit of {format_bytes(int(lanes.column_bytes))}, "
-        f"or of chunks that hold whole lanes, as of rechunk({{{whole}}})"
+        f"to read each chunk once, set column-limit to {format_bytes(int(lanes.column_bytes))}, "
+        f"or rechunk({{{whole}}})"
     )
 
 

@@ -126,5 +126,5 @@ def told(x: DaskArray) -> str:
     if not barriers:
         return ""
     if all(map(_is_on_disk, barriers)):
-        return "once; each load reads what it has written to the disks of workers"
-    return "once; its chunks wait in memory for the last load"
+        return "once; each read takes what it has written to the disks of workers"
+    return "once; its chunks wait in memory for the last read"

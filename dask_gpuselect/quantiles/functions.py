@@ -641,23 +641,23 @@ def explain(
     >>> import dask.array as da
     >>> x = da.ones((3650, 2000, 2000), chunks=(365, 250, 250), dtype="f4")
     >>> print(explain(x, [0.25, 0.5, 0.75]))
-    bracket: one to two loads; chunks of 87.02 MiB a task; reports of 116.60 MiB in one place; 1.00 GiB kept in a process, at most
+    bracket: reads each chunk once or twice; 87.02 MiB of chunks per task; 116.60 MiB of partial results in one task; caches at most 1.00 GiB per process
     >>> print(explain(x, axis=0))
-    column: one load; chunks of 870.23 MiB a task; reports of 0 B in one place
+    column: reads each chunk once; 870.23 MiB of chunks per task; no partial results
     >>> with dask.config.set({"dask_gpuselect.column-limit": "200 MiB"}):
     ...     plan = explain(x, axis=0)
     >>> plan.name, plan.loads
     ('passes', 2)
-    >>> plan.advice.partition(", ")[0]
-    'one load with a column-limit of 870.23 MiB'
+    >>> plan.advice
+    "to read each chunk once, set column-limit to 870.23 MiB, or rechunk({0: -1, 1: 'auto', 2: 'auto'})"
     >>> print(explain(x, [0.25, 0.5, 0.75]).table())
-    plan                  bracket
-    loads of every chunk  one to two loads
-    chunks in one task    87.02 MiB
-    reports in one place  116.60 MiB
-    kept in a process     1.00 GiB at most
-    loads of all chunks   1,280 at most
-    time                  1 to 2 × that of x.sum(), where reading takes longest
+    plan                         bracket
+    reads of each chunk          once or twice
+    chunks per task              87.02 MiB
+    partial results in one task  116.60 MiB
+    cached per process           1.00 GiB at most
+    reads of all chunks          1,280 at most
+    time                         about 1 to 2 × x.sum(), if reading dominates
     """  # noqa: E501
     array = a.array if isinstance(a, Grouped) else a
     if not isinstance(array, DaskArray):

@@ -304,9 +304,10 @@ def test_every_figure_of_the_front_page_is_backed() -> None:
     _, *parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
     found = rows(dict(zip(parts[::2], parts[1::2], strict=True))["How fast it is"])
     check_rows(found)
-    for row in found:  # `speed-up`, by `command`
-        assert re.search(r"\d+\.\d+", row[2]), row
-        assert row[3] == "the same" or (ROOT / re.findall(r"\S+\.py", row[3])[0]).exists(), row
+    for row in found:  # both times and the `speed-up`, by a command before the section
+        assert all(re.match(r"\d+\.\d+(?: m?s|×)$", cell) for cell in row[2:5]), row
+        command = row[-1].partition(": [")[0]
+        assert command == "the same" or (ROOT / re.findall(r"\S+\.py", command)[0]).exists(), row
 
 
 def check_rows(found: list[list[str]]) -> None:
@@ -363,6 +364,35 @@ def test_every_page_of_measurements_is_reached() -> None:
         assert f"{{include}} ../../asv_bench/measured/{name}\n" in text_of(f"measured/{name}")
     listed = re.findall(r"^measured/(\w+)$", text_of("results.md"), flags=re.MULTILINE)
     assert {f"{name}.md" for name in listed} == names
+
+
+# --- The layout -----------------------------------------------------------------------------------
+
+PACKAGE = Path(dask_gpuselect.__file__).parent
+
+
+def test_every_folder_is_in_the_layout() -> None:
+    """Of the package with its place, and of the tests by its name."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (listing,) = re.findall(r"^```\n(dask_gpuselect/.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    listed, parents = set(), [""]
+    for indent, name in re.findall(r"^( *)(\w+)/ ", listing, re.MULTILINE):
+        parents[len(indent) // 2 :] = [name]
+        listed.add("/".join(parents[1:]))
+    inits = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("__init__.py")}
+    assert listed == {folder.as_posix() for folder in inits if folder.parts} | {""}
+    (tests,) = re.findall(r"^## Tests\n\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
+    assert set(re.findall(r"`(\w+)`", tests)) - {"tests"} == folders
+
+
+@pytest.mark.parametrize("suffix", [".py", ".cu", ".cuh"])
+def test_every_module_says_what_it_is(suffix: str) -> None:
+    """So that nobody keeps a map of the files."""
+    begins = '"""' if suffix == ".py" else "// "
+    paths = list(PACKAGE.rglob(f"*{suffix}"))
+    assert len(paths) > 5
+    assert [path for path in paths if not path.read_text("utf-8").startswith(begins)] == []
 
 
 # --- Links ----------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_the_median_finds_the_surface(tmp_path: Path, capsys: pytest.CaptureFixt
     arguments = ["--dates", "60", "--size", "96", "--every", "7", "--output", str(picture)]
     assert program.main([*arguments, "--folder", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert "plan:  column: one load" in told
+    assert "plan:  column: reads each chunk once" in told
     assert picture.read_bytes().startswith(b"\x89PNG")
     errors = dict(re.findall(r"^  (.*?)\s+(0\.\d+)   ", told, flags=re.MULTILINE))
     median = float(errors.pop("median of all dates"))

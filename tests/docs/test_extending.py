@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import re
 from typing import Any
 
 import dask.array as da
@@ -11,8 +13,10 @@ import pytest
 from scipy.stats import trim_mean
 
 from dask_gpuselect.engine import pilot
+from dask_gpuselect.engine.questions import Question
 from examples.trimmed_mean import trimmed_mean
 from tests.data import make, uniform
+from tests.docs.programs import EXAMPLES, ROOT
 from tests.sources import Source
 
 NAMES = ("normal", "constant", "two values", "tied", "sorted", "lognormal", "outliers")
@@ -59,3 +63,35 @@ def test_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     lazy = trimmed_mean(da.from_array(a, chunks=20_000), 0.25)
     assert any("guess" in layer for layer in lazy.__dask_graph__().layers)
     assert lazy.compute() == trimmed_mean(a, 0.25) == pytest.approx(by_sorting(a, 0.25))
+
+
+# --- What is stable -------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+STABLE = re.findall(r"^\| `(dask_gpuselect[\w.]+)` \|", PAGE, flags=re.MULTILINE)
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("name", STABLE)
+def test_stable_names_exist(name: str) -> None:
+    """Where the page says, and with a docstring."""
+    module, _, last = name.rpartition(".")
+    assert getattr(importlib.import_module(module), last).__doc__
+
+
+@pytest.mark.any_dask
+def test_stable_parts_are_those_of_a_question() -> None:
+    (table,) = re.findall(r"^\| part of a question .*?\n\n", PAGE, flags=re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
+    parts = set(re.findall(r"`(\w+)", " ".join(rows)))
+    assert len(parts) > 10
+    assert {part for part in parts - {"ranks"} if not hasattr(Question, part)} == set()
+
+
+@pytest.mark.any_dask
+def test_the_example_uses_stable_names_alone() -> None:
+    text = (EXAMPLES / "trimmed_mean.py").read_text(encoding="utf-8")
+    imports = re.findall(r"^from (dask_gpuselect[\w.]*) import (.+)$", text, flags=re.MULTILINE)
+    used = {f"{module}.{name}" for module, names in imports for name in names.split(", ")}
+    assert used
+    assert used <= set(STABLE)

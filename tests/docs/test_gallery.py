@@ -34,9 +34,9 @@ SCRIPTS = {
     "zonal_statistics": (["--size", "64", "--zones", "5"], "quartiles of 5 districts equal"),
     "cloud_mask": (
         ["--dates", "12", "--bands", "2", "--size", "64", "--every", "5"],
-        "answers of ours and of xarray are equal",
+        "answers of this package and of xarray are equal",
     ),
-    "monthly_medians": (["--small"], "192 medians and the quartiles of 4 boxes are NumPy's"),
+    "monthly_medians": (["--small"], "192 medians and the quartiles of 4 boxes equal NumPy's"),
 }
 
 
@@ -225,4 +225,4 @@ def test_the_picture_of_a_gpu_is_of_what_was_measured(tmp_path: Path) -> None:
     (sentence,) = re.findall(r"Quartiles of [^.]*?used", PAGE)
     memory = [f"{value:.0f} GiB" for value in drawn["memory"].values()]
     assert re.findall(r"\d+ GiB", sentence) == memory
-    assert drawn["seconds"]["quartiles, two loads"] > drawn["seconds"]["x.sum(), one load"]
+    assert drawn["seconds"]["quartiles, two reads"] > drawn["seconds"]["x.sum(), one read"]

@@ -31,8 +31,8 @@ def test_a_store_is_sorted(tmp_path: Path) -> None:
     command += ["--gigabytes", "0.002", "--chunk-mb", "0.3", "--distribution", "integers"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "loads per chunk    3" in done.stdout
-    assert "the sorted store is the other in ascending order" in done.stdout
+    assert "reads per chunk    3" in done.stdout
+    assert "the sorted store is the first one in ascending order" in done.stdout
     made, found = (
         zarr.open_array(tmp_path / name, mode="r") for name in ("made.zarr", "sorted-made.zarr")
     )

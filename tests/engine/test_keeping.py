@@ -99,7 +99,7 @@ def test_a_logger_tells_the_loads(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "dask_gpuselect"):
         median(data.lazy(N)).compute()
     twice = sum(n == 2 for n in data.loads.values())
-    assert f"median: {twice} of {N_CHUNKS} chunks are loaded twice" in caplog.text
+    assert f"median: {twice} of {N_CHUNKS} chunks are read twice" in caplog.text
 
 
 # --- Rulers ---------------------------------------------------------------------------------------
@@ -146,18 +146,18 @@ def test_explain_says_what_is_kept_or_why_not() -> None:
     x = source().lazy(N)
     plan = explain(x)
     assert (plan.loads, plan.kept_bytes) == (2, 1 << 30)
-    assert str(plan).startswith("bracket: one to two loads; ")
-    assert str(plan).endswith("; 1.00 GiB kept in a process, at most")
+    assert str(plan).startswith("bracket: reads each chunk once or twice; ")
+    assert str(plan).endswith("; caches at most 1.00 GiB per process")
     reasons = {
         "chunks are few": x[: 3 * N],
         "chunks share work": x.rechunk(N + 1),
         "chunks are in memory": da.from_array(source().whole()[: N * 10], chunks=N // 10),
     }
     for why, each in reasons.items():
-        assert f"2 loads, because {why}; " in str(explain(each, np.linspace(0, 1, 2000)))
+        assert f"twice, because {why}; " in str(explain(each, np.linspace(0, 1, 2000)))
         assert explain(each).kept_bytes == 0
     with dask.config.set({"dask_gpuselect.keep-limit": 0}):
-        assert "2 loads, because keep-limit is 0; " in str(explain(x))
+        assert "twice, because keep-limit is 0; " in str(explain(x))
     with dask.annotate(priority=3):
         y = x + 1
     with dask.annotate(priority=4):

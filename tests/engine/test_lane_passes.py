@@ -163,7 +163,7 @@ def test_columns_in_the_memory_of_a_device_take_one_load() -> None:
     held = [da.from_array(CUPY.asarray(part), chunks=-1, asarray=False) for part in parts]
     x = da.concatenate(held)
     with limited(share(x, 0, "17%")):
-        assert str(explain(x, axis=0)).startswith("column: one load")
+        assert str(explain(x, axis=0)).startswith("column: reads each chunk once")
         found = median(x, axis=0).compute(scheduler="sync")
         boxes = describe_boxplot(x, axis=0).compute(scheduler="sync")
         assert explain(x.map_blocks(abs), axis=0).loads > 1
@@ -197,16 +197,16 @@ def test_slabs_of_what_is_in_memory_are_no_copies(monkeypatch: pytest.MonkeyPatc
 def test_plans_are_explained() -> None:
     x = da.zeros((1000, 10, 10), chunks=(100, 5, 5))
     assert str(explain(x, axis=0)) == (
-        "column: one load; chunks of 195.31 kiB a task; reports of 0 B in one place"
+        "column: reads each chunk once; 195.31 kiB of chunks per task; no partial results"
     )
     whole_lanes = explain(x.rechunk((1000, 5, 5)), axis=0)
     assert (whole_lanes.name, whole_lanes.loads, whole_lanes.task_bytes) == ("lanes", 1, 200_000)
     assert explain(x, axis=0) == explain(x, 0.1, axis=[0])
     with limited("100 kB"):
         assert str(explain(x, axis=0)) == (
-            "passes: 2 loads; chunks of 97.66 kiB a task; reports of 44.53 kiB in one place; "
-            "one load with a column-limit of 195.31 kiB, or of chunks that hold whole lanes, as of "
-            "rechunk({0: -1, 1: 'auto', 2: 'auto'})"
+            "passes: reads each chunk twice; 97.66 kiB of chunks per task; "
+            "44.53 kiB of partial results in one task; to read each chunk once, "
+            "set column-limit to 195.31 kiB, or rechunk({0: -1, 1: 'auto', 2: 'auto'})"
         )
     whole = explain(x, [0.1, 0.2])
     assert (whole.name, whole.loads, whole.task_bytes) == ("bracket", 2, 20_000)

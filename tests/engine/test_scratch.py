@@ -195,7 +195,7 @@ def test_the_plan_tells_of_the_disk(tmp_path: Path) -> None:
     assert (plan.name, plan.loads, plan.disk_bytes) == ("scratch", 1, 1000 * 60 * 80 * 4)
     assert plan.task_bytes <= 500_000
     assert f"18.31 MiB on disk, in {tmp_path}" in str(plan)
-    assert "one load, because passes would take 16" in plan.table()
+    assert "once, because passes would take 16" in plan.table()
 
 
 def test_a_task_holds_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_a_shuffle_in_memory_is_read_once(cluster: Any, tmp_path: Path) -> None:
 def test_plans_say_that_a_shuffle_runs_once() -> None:
     x = da.ones(SHAPE, chunks=COLUMNS).rechunk(ROWS)
     for plan in (explain(x), explain(x, axis=0), explain(da.ones(SHAPE, chunks=ROWS), where=x > 0)):
-        assert plan.shuffle.startswith("once; each load reads")
+        assert plan.shuffle.startswith("once; each read takes")
         assert plan.shuffle in str(plan)
         assert plan.rows["shuffle runs"] == plan.shuffle
     assert "because chunks come from a shuffle" in str(explain(x))

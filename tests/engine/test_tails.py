@@ -112,7 +112,8 @@ def test_it_is_explained() -> None:
     x = da.zeros((1000, 10, 10), chunks=(100, 5, 5)).map_blocks(np.copy)
     with limited("100 kB"):
         assert str(explain(x, 0.9, axis=0)) == (
-            "tails: one load; chunks of 97.66 kiB a task; reports of 40.62 kiB in one place"
+            "tails: reads each chunk once; 97.66 kiB of chunks per task; "
+            "40.62 kiB of partial results in one task"
         )
 
 

@@ -163,19 +163,19 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
     def told(labels: Any = labels, **how: Any) -> str:
         return str(groupby(x, labels, **how).explain())
 
-    assert told().startswith("groups: one to two loads; ")
-    assert told().endswith("; 1.00 GiB kept in a process, at most")
+    assert told().startswith("groups: reads each chunk once or twice; ")
+    assert told().endswith("; caches at most 1.00 GiB per process")
     assert groupby(x, labels).explain().kept_bytes == 1 << 30
-    assert "2 loads, because groups are many; " in told(groups=range(65))
-    assert "2 loads, because chunks share work; " in told(labels.rechunk(N + 1))
+    assert "twice, because groups are many; " in told(groups=range(65))
+    assert "twice, because chunks share work; " in told(labels.rechunk(N + 1))
     with two_loads():
-        assert "2 loads, because keep-limit is 0; " in told()
+        assert "twice, because keep-limit is 0; " in told()
     with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
-        assert "2 loads, because groups are many; " in told(groups=range(60))
+        assert "twice, because groups are many; " in told(groups=range(60))
     with dask.config.set({"dask_gpuselect.column-limit": "9 MB"}):
-        assert "2 loads, because parts of several chunks are few; " in told()
+        assert "twice, because parts of several chunks are few; " in told()
     monkeypatch.setattr(keeping, "MOST_PARTS", N_CHUNKS - 1)
-    assert "2 loads, because parts are many; " in told()
+    assert "twice, because parts are many; " in told()
 
 
 def test_it_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ class Weighed(NamedTuple):
         if weights.dtype.kind != "f" or not weights.size:
             return None
         n = math.prod(values.shape[axis] for axis in axes)
-        each = weights[tuple(slice(None if step else 1) for step in weights.strides)]
+        each = _once(weights)
         largest = float(each.max())
         if not 1e-290 < largest < 1e290 / n:
             return None
@@ -130,7 +130,12 @@ def _arrays(chunk: Accompanied) -> tuple[Array, Array]:
     assert weights is not None
     if chunk.keeps is not None:
         weights = cupy.where(chunk.keeps, weights, weights.dtype.type(0))
-    return chunk.values, cupy.broadcast_to(as_weights(weights), chunk.shape)
+    return chunk.values, cupy.broadcast_to(as_weights(_once(weights)), chunk.shape)
+
+
+def _once(array: Array) -> Array:
+    """Take each element of a broadcast array once."""
+    return array[tuple(slice(None if step else 1) for step in array.strides)]
 
 
 def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:

@@ -146,6 +146,53 @@ __device__ __forceinline__ Weight handed_out(Held held, Weighed weight) {
     return held;
 }
 
+constexpr int VALID_EACH = 8;  // elements that a thread looks at before its warp writes
+
+// Copy the elements that are not missing and weigh something, with their weights, in any order, as far
+// as there is room. `told` gets the number of these, that of missing elements that weigh something, and
+// what is wrong with weights.
+extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
+    const Word* values, const Held* weights, i64 n, Word* taken, Weight* their_weights, u64 room,
+    u64* told
+) {
+    u32 lane = threadIdx.x % 32, faults = 0, n_missing = 0;
+    i64 warp = ((i64)blockIdx.x * WEIGH_THREADS + threadIdx.x) / 32;
+    i64 n_warps = (i64)gridDim.x * (WEIGH_THREADS / 32);
+    for (i64 start = warp * 32 * VALID_EACH; start < n; start += n_warps * 32 * VALID_EACH) {
+        Word words[VALID_EACH];
+        Held held[VALID_EACH];
+#pragma unroll
+        for (int e = 0; e < VALID_EACH; ++e) {
+            i64 i = start + 32 * e + lane;
+            words[e] = i < n ? values[i] : Word(0);
+            held[e] = i < n ? weights[i] : Held(0);
+        }
+        u32 holders[VALID_EACH], n_taken = 0;
+#pragma unroll
+        for (int e = 0; e < VALID_EACH; ++e) {
+            Weighed weight = weighed(held[e]);
+            bool weighs = weight.digits && !weight.faults, missing = is_missing(value_of(words[e]));
+            faults |= weight.faults;
+            n_missing += weighs && missing;
+            holders[e] = __ballot_sync(ALL_LANES, weighs && !missing);
+            n_taken += __popc(holders[e]);
+        }
+        u64 at = lane == 0 && n_taken ? atomicAdd(told, (u64)n_taken) : 0;
+        at = __shfl_sync(ALL_LANES, at, 0);
+#pragma unroll
+        for (int e = 0; e < VALID_EACH; ++e) {
+            u64 mine = at + __popc(holders[e] & ((1u << lane) - 1));
+            if (holders[e] >> lane & 1 && mine < room) {
+                taken[mine] = words[e];
+                their_weights[mine] = handed_out(held[e], weighed(held[e]));
+            }
+            at += __popc(holders[e]);
+        }
+    }
+    if (n_missing) atomicAdd(told + 1, (u64)n_missing);
+    if (faults) atomicOr(told + 2, (u64)faults);
+}
+
 // Choose the exponent of a unit of which most weights are multiples, from those at hashed places: the
 // median of the places of their last digits, minus UNITS_BELOW. One block.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_unit(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -66,16 +65,7 @@ STRETCHES = 1 << 11  # stretches of a sample for the host; a bracket of the medi
 LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
-IS_NEGATIVE, IS_NOT_FINITE, IS_LEFT_OUT = 1, 2, 4
-_flags = cupy.ReductionKernel(
-    "T x, float64 w",
-    "int32 flags",
-    "(w < 0 ? 1 : 0) | (isfinite(w) ? 0 : 2) | (w == 0 || x != x ? 4 : 0)",
-    "a | b",
-    "flags = a",
-    "0",
-    "dask_gpuselect_weight_flags",
-)
+IS_NEGATIVE = 1  # as in ``weighing.cu``
 _scaled_sum = cupy.ReductionKernel(
     "T w, int32 top",
     "float64 total",
@@ -134,23 +124,41 @@ def _reduced(
 
 @advised
 def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
-    """Return the elements that take part and their weights, without copies if all elements do."""
+    """Return the elements that take part and their weights, without copies if all elements do.
+
+    Reads the chunk once, or twice if some elements do not take part.
+    """
     weights = chunk.weights
     assert weights is not None
-    if weights.dtype.kind == "f":
-        weights = as_float64(weights)
-        if chunk.keeps is None:
-            values, _ = elements_of(chunk.values, dtype)
-            weights = weights.ravel()
-            flags = _reduced(_flags, np.bitwise_or.reduce, [values, weights]) if values.size else 0
-            if flags & IS_NEGATIVE:
-                raise ValueError(NEGATIVE)
-            if flags & IS_NOT_FINITE:
-                raise ValueError(NOT_FINITE)
-            if not flags:
-                return values, weights, 0
-            weights = weights.reshape(chunk.shape)
-    return reference.weighed(replace(chunk, weights=weights), dtype)
+    if weights.dtype.kind != "f" or dtype.kind in "mM" or not chunk.size:
+        return reference.weighed(chunk, dtype)
+    values, weights = elements_of(chunk.values, dtype)[0], _held(chunk)
+    assert weights is not None
+    nothing = values[:0], cupy.empty(0, np.float64)
+    n, n_missing, faults = _valid(values, weights, *nothing)
+    if faults & IS_NEGATIVE:
+        raise ValueError(NEGATIVE)
+    if faults:
+        raise ValueError(NOT_FINITE)
+    if n == values.size:
+        return values, as_float64(weights), n_missing
+    taken = cupy.empty(n, values.dtype), cupy.empty(n, np.float64)
+    _valid(values, weights, *taken)
+    return *taken, n_missing
+
+
+def _valid(values: Array, weights: Array, taken: Array, their_weights: Array) -> list[int]:
+    """Copy the elements that take part, as far as there is room.
+
+    Return the number of these, that of missing elements that weigh something, and the faults of
+    weights.
+    """
+    told = cupy.zeros(3, np.uint64)
+    arguments = (*_arrays(values, weights), taken, their_weights, np.uint64(taken.size), told)
+    made = _defined_once(weights)
+    launch(np.dtype(values.dtype), "weigh_valid", WEIGH_THREADS, arguments, defined=made)
+    found: list[int] = told.get().tolist()
+    return found
 
 
 @advised
@@ -486,9 +494,10 @@ def _segments(
 def _taken(
     values: Array, weights: Array, ends: NDArray[Any], wanted: NDArray[np.bool_], size: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Gather as `_taken_there` does, to the host."""
+    """Gather as `_taken_there` does, to the host, after the device has sorted the elements."""
     taken, their_weights = _taken_there(values, weights, ends, wanted, size)
-    return taken.get(), their_weights.get()
+    order = taken.argsort()
+    return taken[order].get(), their_weights[order].get()
 
 
 def _taken_there(
