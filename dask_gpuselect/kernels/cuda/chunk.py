@@ -144,8 +144,11 @@ _distance = cupy.ElementwiseKernel(
 
 
 def distances_from(values: Array, centre: Any, dtype: np.dtype[Any]) -> Array:
-    """Compute the distances of elements from a number, or from an array that broadcasts, in a
-    floating dtype; 0 where that is not finite. CuPy itself takes denormal float32 for zeros."""
+    """Compute the distances of elements from a centre, in a floating dtype.
+
+    The centre is a number, or an array that broadcasts; the distance from one that is not finite is
+    0. CuPy itself takes denormal float32 for zeros.
+    """
     centre = cupy.asarray(centre, dtype)
     if dtype.itemsize == 2:
         distances = cupy.abs(values.astype(dtype, copy=False) - centre)

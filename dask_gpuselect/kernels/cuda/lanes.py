@@ -59,7 +59,8 @@ def _answer_masked(
         if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
             found = weighed_lanes.answer_lanes(chunks, dtype, axes, question)
         return host.answer_lanes(chunks, dtype, axes, question) if found is None else found
-    return _answers(chunks, [Filled.of(chunk, wide) for chunk in chunks], dtype, axes, question)
+    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
+    return _answers(chunks, filled, dtype, axes, question)
 
 
 @advised
@@ -78,7 +79,7 @@ def _masked_answers_and_ends(
     wide = _floating(chunks, dtype)
     if wide is None:
         return host.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
-    filled = [Filled.of(chunk, wide) for chunk in chunks]
+    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
     answers = _answers(chunks, filled, dtype, axes, question).get().astype(np.float64)
     bounds = Bounds(*bounds_of(answers), wide)
     parts = plain_lanes.parts_of([each.values for each in filled], wide, axes)
@@ -104,14 +105,14 @@ def _answer_masked_groups(
     wide = _floating(chunks, dtype)
     if wide is None:
         return None
-    filled = [Filled.of(chunk, wide) for chunk in chunks]
+    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
     rows, values = places(), [each.values for each in filled]
     among = _AmongFloats(question, wide)
     answers = plain_lanes.answer_group_lanes(values, wide, axes, among, lambda: rows)
     if answers is None:
         return None
     is_any_none = any(among.noted) or not all(map(len, rows))
-    if (is_any_none or not question.skips_missing) and any(map(Filled.has_missing, filled)):
+    if (is_any_none or not question.skips_missing) and any(map(BlankedChunk.has_missing, filled)):
         return None
     if is_any_none:
         none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), dtype)
@@ -129,8 +130,7 @@ lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
 
 @advised
 def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
-    """Compute the distances of elements from the centres of their lanes; see
-    `reference.lanes.deviations`."""
+    """Compute the distances of elements from centres; see `reference.lanes.deviations`."""
     return distances_from(chunk, centre, dtype)
 
 
@@ -151,7 +151,7 @@ def _keeps(chunk: Accompanied) -> Array:
     return cupy.ones(chunk.shape, bool) if chunk.keeps is None else chunk.keeps
 
 
-class Filled(NamedTuple):
+class BlankedChunk(NamedTuple):
     """A chunk with NaN for the elements that its mask leaves out.
 
     Parameters
@@ -165,7 +165,7 @@ class Filled(NamedTuple):
     told: Array | None
 
     @classmethod
-    def of(cls, chunk: Accompanied, wide: np.dtype[Any]) -> Filled:
+    def of(cls, chunk: Accompanied, wide: np.dtype[Any]) -> BlankedChunk:
         values = chunk.values.astype(wide, copy=False)
         if chunk.keeps is None:
             return cls(values, None)
@@ -188,7 +188,7 @@ class Filled(NamedTuple):
 
 def _answers(
     chunks: Sequence[Accompanied],
-    filled: Sequence[Filled],
+    filled: Sequence[BlankedChunk],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
     question: LaneOrder,
@@ -197,7 +197,7 @@ def _answers(
     among = _AmongFloats(question, np.dtype(values[0].dtype))
     answers = plain_lanes.answer_lanes(values, among.wide, axes, among)
     is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
-    if not (len(answers) and (is_any_none or any(map(Filled.has_missing, filled)))):
+    if not (len(answers) and (is_any_none or any(map(BlankedChunk.has_missing, filled)))):
         return answers.astype(question.dtype, copy=False)
     n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
     n_valid = _counted([each == each for each in values], axes)

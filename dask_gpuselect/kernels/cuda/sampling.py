@@ -178,7 +178,7 @@ class ManyCandidates(DeviceCandidates):
     """Candidates on a device among which many places are wanted."""
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
-        """The elements at the places, among the few that a sample of the candidates leaves.
+        """Select the elements at the places, among the few that a sample of the candidates leaves.
 
         Reads the candidates once. Scratch: the sample, three times, and those few.
         """

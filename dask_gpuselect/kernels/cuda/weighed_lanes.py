@@ -146,10 +146,10 @@ def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]
 
 
 def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
-    """Find the answers by the kernel, without sorting; None if there is none for lanes so long, or
-    for so many quantiles.
+    """Find the answers by the kernel, without sorting.
 
-    Reads the elements once. Scratch: copies where lanes are not evenly spaced.
+    None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
+    Scratch: copies where lanes are not evenly spaced.
     """
     if len(wanted.q) > FEW:
         return None
@@ -201,8 +201,7 @@ def _decide(
 
 
 def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles) -> Lanes | None:
-    """Find the answers by sorting the lanes, as floats of a kind that holds their elements; None if
-    there is no such kind."""
+    """Find the answers by sorting the lanes, as floats of a kind; None if no kind holds them."""
     if kind is None:
         return None
     found = [_pick(tile, kind, wanted) for tile in _tiles(table)]
