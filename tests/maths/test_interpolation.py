@@ -17,7 +17,6 @@ from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
 
 quick = settings(deadline=None, database=None, max_examples=50)
 
-DISCRETE = [method for method in METHODS.values() if method.discrete]
 MIXING = [method for method in METHODS.values() if not method.discrete]
 INTEGERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]
 
@@ -26,7 +25,6 @@ NARROW = ["i1", "u1", "i2", "u2", "i4", "u4"]
 FLOATS = ["f2", "f4", "f8"]
 
 quantile: Any = np.quantile  # NumPy types its method as one of thirteen literals
-percentile: Any = np.percentile
 
 FLOAT64 = np.dtype(np.float64)
 HUGE = 1.7e308
@@ -38,7 +36,6 @@ def by_name(method: Method) -> str:
 
 
 all_methods = pytest.mark.parametrize("method", list(METHODS.values()), ids=by_name)
-discrete_methods = pytest.mark.parametrize("method", DISCRETE, ids=by_name)
 mixing_methods = pytest.mark.parametrize("method", MIXING, ids=by_name)
 all_mixing = pytest.mark.parametrize("method", [*MIXING, MEDIAN], ids=by_name)
 
@@ -295,29 +292,6 @@ def test_wide_integers_that_cancel(a: int, b: int, weight: float) -> None:
 # --- Elements -----------------------------------------------------------------------------------
 
 
-@discrete_methods
-def test_discrete_methods_keep_every_bit(method: Method) -> None:
-    elements: list[NDArray[Any]] = [
-        np.array([2**53 + 1, 2**63 - 1, -(2**63) + 1]),
-        np.array([2**64 - 1, 2**53 + 1], dtype="u8"),
-        np.array(["NaT", "2001-02-03"], dtype="M8[ns]"),
-        np.array([np.nan, -0.0, 0.0, INF, 5e-324]),
-        np.array([0x7E01, 0x8000, 1], dtype="u2").view("f2"),
-    ]
-    for x in elements:
-        ours = interpolate(x, x, np.zeros(len(x)), method, x.dtype)
-        assert ours.dtype == x.dtype
-        assert ours.tobytes() == x.tobytes()
-
-
-def test_big_endian_data() -> None:
-    x = np.array([1, 2, 300], dtype=">i4")
-    ours = answer(x, [0.0, 1.0], METHODS["lower"])
-    assert ours.dtype.isnative
-    assert ours.tolist() == [1, 300]
-    assert answer(x.astype(">f4"), 0.75, METHODS["linear"], weak_q=True) == 151
-
-
 # --- Dates --------------------------------------------------------------------------------------
 
 
@@ -327,14 +301,6 @@ def test_a_share_of_a_span_is_no_unit_too_low() -> None:
     assert answer(ends, 0.7, linear) == np.timedelta64(7, "s")
     wide = np.array([0, 10**16], "M8[ns]")
     assert answer(wide, 0.7, linear).astype("i8") == 7 * 10**15
-
-
-@pytest.mark.parametrize(("nearest", "expected"), [(False, [3, 8, 7]), (True, [4, 8, 7])])
-def test_whole_units(nearest: bool, expected: list[int]) -> None:
-    lower, upper = np.zeros(3, "m8[D]"), np.full(3, 10, "m8[D]")
-    given: Any = lower, upper, [0.36, 0.75, 0.66], METHODS["linear"], lower.dtype
-    found = interpolate(*given, nearest=nearest)
-    assert found.astype("i8").tolist() == expected
 
 
 @quick
