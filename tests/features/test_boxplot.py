@@ -16,12 +16,7 @@ from hypothesis import strategies as st
 from matplotlib.cbook import boxplot_stats
 from numpy.typing import NDArray
 
-from dask_gpuselect import (
-    Box,
-    Boxplot,
-    describe_boxplot,
-    kernels,
-)
+from dask_gpuselect import Box, Boxplot, describe_boxplot, kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from tests.data import FLOATS, INTEGERS, MISSING, make, normal

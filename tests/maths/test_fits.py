@@ -29,11 +29,7 @@ from dask_gpuselect.maths.fits.concentration import (
 from dask_gpuselect.maths.fits.designs import Design, rank, residuals, solve
 from dask_gpuselect.maths.fits.minimax import minimax
 from dask_gpuselect.maths.fits.scales import median_scale, rows_covered, trimmed_scale
-from dask_gpuselect.maths.fits.starts import (
-    StartSettings,
-    best_fits,
-    elemental_fits,
-)
+from dask_gpuselect.maths.fits.starts import StartSettings, best_fits, elemental_fits
 from dask_gpuselect.maths.fits.tables import Tables
 from tests.backends import Backend
 

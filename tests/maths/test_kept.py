@@ -13,12 +13,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.kept import covers, tally_by
-from dask_gpuselect.maths.weights import (
-    PRODUCT_UNIT,
-    WEIGHT_UNIT,
-    WeightedBrackets,
-    WeightedTally,
-)
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, WeightedBrackets, WeightedTally
 
 VALUES = st.integers(-6, 6)
 

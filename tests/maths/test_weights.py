@@ -22,16 +22,8 @@ from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
-from dask_gpuselect.maths.weight_brackets import (
-    find_share_brackets,
-    find_window_brackets,
-)
-from dask_gpuselect.maths.weight_finish import (
-    InOrder,
-    reached_and_passed,
-    shares,
-    window_means,
-)
+from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
+from dask_gpuselect.maths.weight_finish import InOrder, reached_and_passed, shares, window_means
 from dask_gpuselect.maths.weights import (
     POINT,
     PRODUCT_UNIT,
