@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from matplotlib.cbook import boxplot_stats
 from numpy.typing import NDArray
 
-from dask_gpuselect import Box, Boxplot, describe_boxplot, kernels
+from dask_gpuselect import (
+    Box,
+    Boxplot,
+    describe_boxplot,
+    kernels,
+)
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
+from dask_gpuselect.maths.boxes import largest_to, smallest_from
 from tests.data import FLOATS, INTEGERS, MISSING, make, normal
 from tests.sources import Source
 
@@ -389,3 +395,20 @@ def test_labels() -> None:
     assert [box.label for box in boxes] == ["five", "nine"]
     assert [box.n for box in describe_boxplot([1, 2, 3])] == [3]
     assert len(describe_boxplot([[1, 2, 3], [4, 5]])) == 2
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i8", "u8", "f4", "f8"])
+def test_fences_among_the_values_of_a_dtype(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    fences = (-np.inf, -1e300, -(2.0**63), -129.5, -0.5, 0.0, 0.1, 127.0, 255.5, 2.0**63, 2.0**64)
+    for fence in (*fences, np.inf):
+        low, high = smallest_from(fence, kind), largest_to(fence, kind)
+        if low is not None:
+            assert float(low) >= fence
+        if high is not None:
+            assert float(high) <= fence
+        if low is None or high is None or low <= high:
+            continue
+        next_one = np.nextafter(high, kind.type(np.inf)) if kind.kind == "f" else int(high) + 1
+        assert next_one == (low if kind.kind == "f" else int(low))
+    assert smallest_from(np.nan, kind) is largest_to(np.nan, kind) is None
