@@ -668,17 +668,6 @@ def test_ties_beyond_the_last_are_decided_by_number() -> None:
     assert KNeighborsRegressor(n_neighbors=3).fit(X, y).predict([[0]]) == 10
 
 
-def test_predictions_are_one_load() -> None:
-    source = Source((90, 5))
-    y = np.arange(90) % 4
-    targets = np.stack([y, y > 1], axis=1)
-    model = KNeighborsClassifier().fit(source.lazy((20, 5)), targets)
-    assert source.loads == {}
-    Q = random(9, 5)
-    dask.compute(model.predict(Q), *model.predict_proba(Q), *model.kneighbors(Q))
-    assert set(source.loads.values()) == {1}
-
-
 def test_no_weight_at_all() -> None:
     model = KNeighborsClassifier(weights=np.zeros_like).fit(random(9, 2), np.arange(9) % 2)
     with pytest.raises(ValueError, match="zero weights"):

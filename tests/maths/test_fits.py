@@ -121,21 +121,6 @@ def test_kernels_agree(backend: Backend, kind: str, n: int, has_intercept: bool)
         assert not np.isnan(theirs).any()
 
 
-def test_no_room(backend: Backend) -> None:
-    """More rows between the ends than there is room for: they are not whole, and all is counted."""
-    x, y = rows_and_target(1000, 2)
-    design = Design.of(x, y, has_intercept=True)
-    ends, theta = [np.array([-1.0, np.inf])], np.zeros((1, 3))
-    about = (backend.asarray(x), backend.asarray(y), design, theta, ends)
-    kernel = backend_for(about[0]).residuals
-    (enough,) = kernel.row_tallies(*about, [1000], with_sums=True)
-    (short,) = kernel.row_tallies(*about, [999], with_sums=True)
-    assert enough.is_whole
-    assert len(enough.rows) == 1000
-    assert not short.is_whole
-    assert half_of(short, ends[0], 500) is None
-
-
 # --------------------------------------------------------------------------------------------------
 # Halves
 # --------------------------------------------------------------------------------------------------
