@@ -313,7 +313,7 @@ def test_no_tile_is_larger_than_the_limit(
     data: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_product, by_differences = (noted(monkeypatch, name) for name in ("_lower_bounds", "_keys"))
-    X, Q = (a[: 60 if limit == "8 B" else 600] for a in DATA[data]())
+    X, Q = (a[: 30 if limit == "8 B" else 600] for a in DATA[data]())
     Q = Q[:5]
     with dask.config.set({"dask_gpuselect.distance-limit": limit}):
         found = kneighbors(array_api_strict.asarray(X), array_api_strict.asarray(Q), 3)
