@@ -185,23 +185,39 @@ def mixture(a: float, b: float, weight: float) -> float:
     return float((1 - Fraction(weight)) * Fraction(a) + Fraction(weight) * Fraction(b))
 
 
+class Weighed(NamedTuple):
+    """Elements that weigh something, ascending, their weights as whole numbers, and the sums of
+    these. The unit is a power of two, so it changes no rounding."""
+
+    ordered: NDArray[Any]
+    parts: list[int]
+    upto: list[int]
+
+    @classmethod
+    def of(cls, values: NDArray[Any], weights: NDArray[Any]) -> Weighed:
+        weighs = np.flatnonzero(weights > 0)
+        order = weighs[np.argsort(values[weighs], kind="stable")]
+        ratios = [weight.as_integer_ratio() for weight in weights[order].tolist()]
+        unit = max(below for _, below in ratios)
+        parts = [above * (unit // below) for above, below in ratios]
+        return cls(values[order], parts, list(accumulate(parts)))
+
+
 def weighted(
     values: NDArray[Any], weights: NDArray[Any], q: float, method: str, dtype: np.dtype[Any]
 ) -> Any:
-    """The weighted quantile of valid elements, of `dtype`, by fractions.
+    """The weighted quantile of valid elements: see `weighted_of`."""
+    return weighted_of(Weighed.of(values, weights), q, method, dtype)
+
+
+def weighted_of(elements: Weighed, q: float, method: str, dtype: np.dtype[Any]) -> Any:
+    """The weighted quantile of elements, of `dtype`, by fractions.
 
     Parameters
     ----------
     method : {"inverted_cdf", "averaged_inverted_cdf", "linear"}
     """
-    weighs = np.flatnonzero(weights > 0)
-    order = weighs[np.argsort(values[weighs], kind="stable")]
-    ordered = values[order]
-    # In units of which all weights are whole numbers: a power of two, so it changes no rounding.
-    ratios = [weight.as_integer_ratio() for weight in weights[order].tolist()]
-    unit = max(below for _, below in ratios)
-    parts = [above * (unit // below) for above, below in ratios]
-    upto = list(accumulate(parts))
+    ordered, parts, upto = elements
     total = upto[-1]
     if method == "linear":
         return _window_mean(ordered, parts, upto, Fraction(q), dtype)

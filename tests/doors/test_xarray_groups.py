@@ -228,13 +228,6 @@ def test_datasets(name: str) -> None:
     np.testing.assert_array_equal(counts["t"].transpose(*wanted.dims), wanted)
 
 
-def test_zones_of_datasets() -> None:
-    loaded = table().drop_vars("code")
-    with enable():
-        found = chunked(loaded).groupby(zones()).median()
-    xr.testing.assert_identical(found.compute(), loaded.groupby(zones()).median())
-
-
 @pytest.mark.filterwarnings("ignore:Specified chunks:UserWarning")
 def test_labels_in_chunks() -> None:
     """Which flox answers chunk by chunk, and so wrongly where a zone is in two of them."""

@@ -23,20 +23,10 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import Accompanied
 from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import normal, uniform
-from tests.sources import Source, changing
+from tests.sources import changing
 
 SHAPE, CHUNKS, OTHERS = (60, 50), (25, 20), (20, 50)
 LIMIT = "dask_gpuselect.column-limit"
-
-
-def sources() -> tuple[Source, Any, Source, Any]:
-    """Data, and a mask of other chunks, which is made of another source."""
-    data, other = Source(SHAPE), Source(SHAPE)
-    return data, data.lazy(CHUNKS), other, other.lazy(OTHERS) > 0.5
-
-
-def most(source: Source) -> int:
-    return max(source.loads.values())
 
 
 # --- Chunks ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import median, quantile, sort, sort_by
-from dask_gpuselect.engine import door, source
+from dask_gpuselect.engine import door
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.fingerprints import begun_fingerprint, ended_fingerprints, fingerprint
 from dask_gpuselect.neighbors import KNeighborsRegressor, NearestNeighbors, kneighbors
@@ -25,7 +25,6 @@ from tests.data import hashed
 from tests.graphs import of_sources
 
 entered = of_sources(door.entered)
-is_in_memory = of_sources(lambda x: source.Source.of(x).is_in_memory)
 
 X = hashed(np.arange(60)).reshape(30, 2)
 Y = hashed(np.arange(30) + 100)

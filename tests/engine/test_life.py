@@ -1,4 +1,4 @@
-"""Lazy answers in daily life: progress, pictures, futures, and what is forgotten."""
+"""Lazy answers in daily life: futures and pictures."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import graphviz
 import numpy as np
 import pytest
-from dask.callbacks import Callback
-from dask.diagnostics import ProgressBar
-from dask.utils import key_split
 from distributed import Client
 
-from dask_gpuselect import describe_boxplot, median, nanquantile
+from dask_gpuselect import describe_boxplot, median
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("nothing_kept")
@@ -25,41 +21,6 @@ pytestmark = pytest.mark.usefixtures("nothing_kept")
 
 def lazy() -> da.Array:
     return Source((60_000,)).lazy(7000)
-
-
-def steps(collection: Any) -> set[str]:
-    """What a progress display calls the tasks."""
-    (optimized,) = dask.optimize(collection)
-    return {key_split(key) for key in dict(optimized.__dask_graph__())}
-
-
-@pytest.mark.parametrize(
-    ("question", "wanted"),
-    [
-        (median, {"quantile-cuts", "median-bracket", "median-candidates", "median"}),
-        (
-            lambda x: nanquantile(x, [0.1, 0.9]),
-            {"quantile-cuts", "nanquantile-bracket", "nanquantile-candidates", "nanquantile"},
-        ),
-        (
-            describe_boxplot,
-            {"quantile-cuts", "boxplot-bracket", "boxplot-candidates", "boxplot-fences", "boxplot"},
-        ),
-        (lambda x: median(x.reshape(100, -1), axis=0), {"median-column"}),
-    ],
-)
-def test_names_say_what_runs(question: Any, wanted: set[str]) -> None:
-    x = lazy()
-    assert steps(question(x)) >= wanted
-
-
-def test_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    done: list[Any] = []
-    with ProgressBar(), Callback(posttask=lambda key, *_: done.append(key)):
-        found = median(lazy()).compute(scheduler="threads")
-    assert found == np.median(Source((60_000,)).values((slice(None),)))
-    assert "100% Completed" in capsys.readouterr().out
-    assert len(done) > 10
 
 
 def test_futures(cluster_here: Client) -> None:

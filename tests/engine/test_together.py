@@ -25,17 +25,13 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import pilot, threads
-from dask_gpuselect.engine import source as engine
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import ArrayQuestion, ask_together
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.quantiles.functions import _asked
 from dask_gpuselect.robust import iqr, mad
 from tests.data import normal
-from tests.graphs import of_sources
 from tests.sources import Source
-
-aligned = of_sources(engine.aligned)
 
 THREADS = 2
 SIZE = 1000  # elements of a chunk

@@ -15,8 +15,7 @@ from dask_gpuselect.quantiles import weighted
 from tests.backends import Backend
 from tests.data import normal
 from tests.kernels.test_weighing import WEIGHTS
-from tests.oracle import check
-from tests.oracle import weighted as weighted_by_fractions
+from tests.oracle import Weighed, check, weighted_of
 
 N = 6_000
 METHODS = ("inverted_cdf", "averaged_inverted_cdf")
@@ -52,9 +51,10 @@ def ask(
 def check_answers(
     backend: Backend, values: NDArray[Any], weights: NDArray[Any], method: str
 ) -> None:
+    elements = Weighed.of(values, weights)
     for q in QUANTILES:
         found = ask(backend, values, weights, q, method)
-        expected = weighted_by_fractions(values, weights, q, method, np.dtype(np.float64))
+        expected = weighted_of(elements, q, method, np.dtype(np.float64))
         dtype = values.dtype if values.dtype.kind == "f" else found.dtype
         check(np.asarray(found, dtype), np.asarray(expected, dtype))
 

@@ -15,9 +15,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import (
-    median,
-)
+from dask_gpuselect import median
 from dask_gpuselect.groups import GroupBy, groupby
 from tests.data import normal, uniform
 

@@ -101,18 +101,6 @@ def test_loads_of_deviations(n_groups: int) -> None:
             assert set(by.loads.values()) == {4 + n_named}
 
 
-def test_many_groups_in_more_than_parts_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where cuts of all groups are too many for the parts that threads take, one task may hold as
-    much as `column-limit` allows."""
-    monkeypatch.setattr(plans, "ONE_TASK", 1000)
-    a, by = values(), labels(500)
-    weights = da.ones(N, chunks=611)
-    grouped = groupby(da.from_array(a, chunks=611), by)
-    found = grouped.quantile(0.5, method="inverted_cdf", weights=weights).compute()
-    wanted = alone(a, by, lambda some: np.quantile(some, 0.5, method="inverted_cdf"))
-    np.testing.assert_array_equal(found, wanted)
-
-
 def test_a_device_takes_in_one_task_what_fits(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,66 +197,6 @@ def test_fractions_are_told_while_computing() -> None:
 
 
 # --- Few groups of elements that weigh: each as an array of its own -------------------------------
-
-QUARTILES: dict[str, Callable[..., Any]] = {
-    method: lambda grouped, weights, method=method: grouped.quantile(
-        [0.25, 0.5, 0.75], method=method, weights=weights
-    )
-    for method in ("inverted_cdf", "averaged_inverted_cdf", "linear")
-}
-BOXES = {"box": lambda grouped, weights: grouped.describe_boxplot(weights=weights)}
-
-
-def columns_of(found: Any) -> NDArray[Any]:
-    """Quantiles, or the numbers of boxes, as one table."""
-    if isinstance(found, np.ndarray):
-        return found
-    names = ("n", "n_nan", "min", "q1", "med", "q3", "max", "mean", "std", "n_low", "n_high")
-    return np.stack([np.asarray(found.to_dict()[name], np.float64) for name in names])
-
-
-@pytest.mark.parametrize("name", [*QUARTILES, "box"])
-def test_weighted_groups_are_as_each_alone(name: str, backend: Backend) -> None:
-    """In any chunks, also where root-limit has their cuts and candidates narrowed on the way; a
-    group without elements is NaN."""
-    n = 40_000
-    ask = (QUARTILES | BOXES)[name]
-    a, by, weights = values(n=n), labels(3, n), np.floor(4 * uniform(n)) / 8
-    a[::97] = np.nan
-    a[by == -2] = np.where(np.isnan(a[by == -2]), 0.5, a[by == -2])
-    arrays = a, by, weights
-    found = []
-    for chunks, limit in ((n, "1 GiB"), (7001, "1 GiB"), (3000, "20 kB")):
-        x, labels_, w = (backend.mapped(da.from_array(each, chunks=chunks)) for each in arrays)
-        how = {"dask_gpuselect.root-limit": limit, "dask_gpuselect.column-limit": "30 kB"}
-        with dask.config.set(how):
-            grouped = groupby(x, labels_, groups=[-3, -2, -1, 9])
-            assert grouped.explain(weights=w).name == "bracket"
-            answer = _without_warnings(lambda: dask.compute(ask(grouped, w))[0])  # noqa: B023
-        found.append(columns_of(backend.to_numpy(answer) if name != "box" else answer))
-        np.testing.assert_array_equal(found[0], found[-1])
-    for i, label in enumerate((-3, -2, -1)):
-        some = [each[by == label] for each in (a, weights)]
-        alone_ = groupby(some[0], np.zeros(len(some[0]), int))
-        one = _without_warnings(lambda: ask(alone_, some[1]))  # noqa: B023
-        np.testing.assert_array_equal(found[0][:, i], columns_of(one)[:, 0])
-
-
-@pytest.mark.parametrize("name", ["inverted_cdf", "box"])
-def test_loads_of_weighted_groups(name: str) -> None:
-    """Two, and a third of boxes where fliers are many; of the labels one more if they are lazy and
-    nobody has said which there are. No task holds more than a chunk."""
-    sources = source, by, weights = [Source((20_000,)) for _ in range(3)]
-    x, lazy, w = source.lazy(2500), (by.lazy(2500) * 3).astype(np.int32), weights.lazy(2500)
-    with dask.config.set({"dask_gpuselect.column-limit": "30 kB"}):
-        for groups, n_named in ((None, 1), (np.arange(3), 0)):
-            for each in sources:
-                each.counts.clear()
-            asked = (QUARTILES | BOXES)[name](groupby(x, lazy, groups=groups), w)
-            assert not source.loads
-            dask.compute(asked)
-            assert set(source.loads.values()) == set(weights.loads.values()) <= {2, 3}
-            assert set(by.loads.values()) == {n + n_named for n in source.loads.values()}
 
 
 @pytest.mark.parametrize("change", ["values", "a group that was not there"])

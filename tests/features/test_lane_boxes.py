@@ -22,7 +22,6 @@ from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
 
-N = 600
 RULE = Rule(1.5, autorange=False, max_fliers=1000, method="linear")
 
 

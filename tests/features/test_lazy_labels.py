@@ -68,13 +68,6 @@ def limits(plan: str, axis: Any) -> Any:
     )
 
 
-def compute(asked: Any, **how: Any) -> Any:
-    """An answer; groups that a mask leaves nothing of are told by warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return asked.compute(**how)
-
-
 def known(ask: Callable[[GroupBy], Any], a: NDArray[Any], by: Any, axis: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -13,7 +13,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
 from distributed.protocol import deserialize, serialize
 from numpy.typing import NDArray
 
@@ -328,13 +327,3 @@ def test_answers_have_a_fill_value_that_can_be_sent(dtype: str, name: str) -> No
         for sent in (deserialize(*serialize(array)), pickle.loads(pickle.dumps(array))):
             np.testing.assert_array_equal(np.ma.getmaskarray(sent), np.ma.getmaskarray(array))
             np.testing.assert_array_equal(sent.filled(), array.filled())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ANSWERS)
-def test_answers_of_small_dtypes_on_a_cluster(cluster: Client, name: str) -> None:
-    """Answers come from the workers, and go from one to the other."""
-    answers = [ANSWERS[name](of_small_dtype(dtype)) for dtype in ("i1", "u2", "f2")]
-    found = [each.result(timeout=60) for each in cluster.compute(answers)]
-    for answer, each in zip(answers, found, strict=True):
-        np.testing.assert_array_equal(each.filled(), answer.compute(scheduler="sync").filled())

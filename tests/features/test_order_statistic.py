@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import median, nanquantile, order_statistic, quantile
 from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.strategies import STRATEGIES, BitonicMerge, Radix
-from tests.backends import Backend
-from tests.data import MISSING, normal, uniform
+from tests.data import MISSING, normal
 from tests.features.test_quantiles import some
-from tests.oracle import check
 from tests.selecting import VARIANTS
 
 ALL = (None, *STRATEGIES)
@@ -35,17 +33,6 @@ def right(x: Any, k: Any) -> Any:
     """NaN and NaT come last."""
     x = np.asarray(x)
     return np.sort(x.astype(x.dtype.newbyteorder("=")), axis=None)[k]
-
-
-@pytest.mark.few(10)
-@pytest.mark.parametrize("label", VARIANTS)
-def test_variants(backend: Backend, label: str) -> None:
-    x = np.where(uniform(5000) < 0.3, np.floor(normal(5000)), normal(5000))
-    k = [1, 2500, 4998]
-    for given in (backend.asarray(x), backend.lazy(x, 2000)):
-        ours = order_statistic(given, k, strategy=VARIANTS[label])
-        ours = ours.compute() if isinstance(ours, da.Array) else ours
-        check(backend.to_numpy(ours), right(x, k), label)
 
 
 @every_strategy

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import array_api_strict as xp
@@ -12,8 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dask_gpuselect
@@ -22,12 +19,10 @@ from tests.data import INTEGER_DTYPES, hashed, make, normal, uniform
 from tests.oracle import (
     DISCRETE,
     FUNCTIONS,
-    METHODS,
     check,
     expected,
     expected_dtype,
     methods_for,
-    skips_missing,
     takes_q,
 )
 
@@ -90,54 +85,9 @@ def right(function: str, a: Any, q: Any = Q, method: str = "median") -> Any:
     return expected(function, a, scaled(function, q), method)
 
 
-@contextlib.contextmanager
-def warns_if_all_missing(function: str, x: NDArray[Any]) -> Iterator[None]:
-    if skips_missing(function) and bool(np.all(x != x)) and methods_for(function, x.dtype):
-        with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
-            yield
-    else:
-        yield
-
-
 # --------------------------------------------------------------------------------------------------
 # All data
 # --------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def mixtures(draw: st.DrawFn, n: int) -> NDArray[Any]:
-    """Continuous, tied, infinite and missing elements."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    x = rng.standard_normal(n)
-    changed: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-        "as it is": lambda x: x,
-        "heavy tail": lambda x: np.exp(4 * x),
-        "sorted": np.sort,
-        "few": np.floor,
-        "far": lambda x: x + 1e12,
-    }
-    x = changed[draw(st.sampled_from([*changed]))](x)
-    specials = st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 1e20, 0.5]), max_size=3)
-    for special in draw(specials):
-        x[rng.random(n) < draw(st.sampled_from([1e-4, 0.1, 0.6]))] = special
-    return x.astype(draw(st.sampled_from(["f4", "f8"])))
-
-
-@pytest.mark.any_dask
-@pytest.mark.slow
-@given(data=st.data())
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-def test_any_large_chunks(backend: Backend, data: st.DataObject) -> None:
-    # Larger for CuPy, whose small chunks the host's kernels take.
-    n = data.draw(st.integers(9000, 50_000)) * (3 if backend is CUPY else 1)
-    x, method = data.draw(mixtures(n)), data.draw(st.sampled_from(METHODS))
-    q = data.draw(st.lists(st.floats(0, 1), max_size=4) | st.just(np.linspace(0, 1, 101).tolist()))
-    ends = sorted(data.draw(st.lists(st.integers(0, n), max_size=4)))
-    chunks = tuple(np.diff([0, *ends, n]).tolist())
-    with warns_if_all_missing("nanquantile", x):
-        for a in (backend.lazy(x, (chunks,)), backend.asarray(x)):
-            (ours,) = dask.compute(call("nanquantile", a, q, method))
-            check(backend.to_numpy(ours), right("nanquantile", x, q, method), method)
 
 
 @pytest.mark.gpu

@@ -13,7 +13,6 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot
-from dask_gpuselect.engine import exchange
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.maths.scans import cut_positions
 from dask_gpuselect.sorting import sorted_boxes
@@ -124,19 +123,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any
 
     monkeypatch.setattr(module, name, counting)
     return calls
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_through_groups_whatever_the_sizes_of_chunks(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A piece that is put together of those of several chunks is not in the order of the digit."""
-    monkeypatch.setattr(exchange, "PAIRS", 0)
-    random = np.random.default_rng(seed)
-    sizes = tuple(random.integers(0, 6, random.integers(3, 12)).tolist())
-    values = random.integers(0, 1000, sum(sizes)).astype("u2")
-    found = radix_sort(da.from_array(values, chunks=(sizes,)), bits=int(random.choice([3, 8, 16])))
-    np.testing.assert_array_equal(found.compute(scheduler="sync"), np.sort(values))
 
 
 def test_what_is_sorted_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:

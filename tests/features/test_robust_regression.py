@@ -417,7 +417,7 @@ def test_unknown_sizes(small_samples: None) -> None:
 @pytest.mark.few(2)
 @both
 @pytest.mark.parametrize("kind", ["plain", "held", "lazy"])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_kinds_of_arrays(
     backend: Backend, estimator: Any, kind: str, dtype: str, small_samples: None
 ) -> None:
@@ -613,7 +613,7 @@ def test_estimators_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     for name in ("robust.regression", "robust.regressor", "neighbors.estimators"):
         monkeypatch.delitem(sys.modules, f"dask_gpuselect.{name}", raising=False)
-    assert neighbors.kneighbors([[1], [5]], [[4]], 1)[1] == 1
+    assert neighbors.kneighbors([[1.0], [5.0]], [[4.0]], 1)[1] == 1
     of_neighbors = ["NearestNeighbors", "KNeighborsRegressor", "KNeighborsClassifier"]
     of_fits = [estimator.__name__ for estimator in ESTIMATORS]
     for module, names in ((neighbors, of_neighbors), (robust, of_fits)):

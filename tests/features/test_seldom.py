@@ -76,8 +76,14 @@ def of_used(x: Any, w: Any) -> Any:
     return quantile(x, Q3, axis=0, weights=w, where=x > 0, method="inverted_cdf")
 
 
+def halves(x: Any) -> Any:
+    return groupby(x, np.arange(x.size) % 2)
+
+
 THREE_PASSES = {"column-limit": 3000, "keep-limit": 0, "scratch-directory": False}
-LONG = {"shape": (80_000,), "chunks": (200,)}
+LONG = {"shape": (20_000,), "chunks": (200,)}
+IN_A_TREE: dict[str, Any] = {"shape": (40_000,), "chunks": (800,)}
+IN_A_TREE |= {"limits": {"root-limit": "20 kB", "column-limit": "30 kB"}}
 WAYS = {
     "weighted boxes that are kept": Way(
         lambda x, w: describe_boxplot(x, weights=w), some_weights, (4000,), (200,)
@@ -95,6 +101,12 @@ WAYS = {
     "cuts of boxes in a tree": Way(
         lambda x, w: describe_boxplot(x), some_weights, **LONG, limits={"root-limit": "20 kiB"}
     ),  # fmt: skip
+    "cuts of groups that weigh in a tree": Way(
+        lambda x, w: halves(x).quantile(Q3, weights=w, method="linear"), some_weights, **IN_A_TREE
+    ),
+    "cuts of boxes of groups that weigh in a tree": Way(
+        lambda x, w: halves(x).describe_boxplot(weights=w), some_weights, **IN_A_TREE
+    ),
     "three passes": Way(lambda x, w: median(x, axis=0), some_weights, limits=THREE_PASSES),
     "three passes of integers": Way(
         lambda x, w: median(x, axis=0), some_weights, dtype="i8", limits=THREE_PASSES

@@ -314,17 +314,6 @@ def test_answers_in_kind() -> None:
     check(computed(mad(lazy_of(swapped, 7))), mad(a.astype("f4")))
 
 
-@pytest.mark.parametrize("dtype", ["i8", "u8"])
-def test_large_integers_of_one_distance(dtype: str) -> None:
-    """Beyond 2**53 neighbours have the same distance, as it is rounded: also where that is the
-    middle one."""
-    offsets = np.array([2923, 2681, 1420, 364, 0, 1, 1, 2, 900] * 9)
-    for n in (4, 5, 81):
-        a = np.iinfo(dtype).max - offsets[:n].astype(dtype)
-        for x in (a, da.from_array(a, chunks=3), da.from_array(a, chunks=n)):
-            assert float(np.asarray(mad(x, scale=1.0))) == formula(a)
-
-
 # --- Errors ---------------------------------------------------------------------------------------
 
 

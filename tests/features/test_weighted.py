@@ -111,18 +111,6 @@ def test_what_is_told_is_what_comes_to_one_place(monkeypatch: pytest.MonkeyPatch
         assert held[-1] <= told <= 3 * held[-1]
 
 
-@pytest.mark.parametrize("method", WEIGHTED)
-def test_chunks_without_lanes_in_passes(method: str) -> None:
-    a, weights = normal(728)[:, None], uniform(728)
-    x = da.from_array(a, chunks=((0, 250, 478, 0), (0, 1, 0))).map_blocks(lambda block: block)
-    how: dict[str, Any] = {"axis": 0, "weights": weights, "method": method}
-    limits = {"dask_gpuselect.column-limit": 6000, "dask_gpuselect.scratch-directory": False}
-    with dask.config.set(limits):
-        assert explain(x, [0.2, 0.5], axis=0, weights=weights).name == "passes"
-        found = quantile(x, [0.2, 0.5], **how).compute()
-    np.testing.assert_array_equal(found, quantile(a, [0.2, 0.5], **how))
-
-
 # --- Lanes on a device ----------------------------------------------------------------------------
 
 OF_LANES: dict[str, Callable[[tuple[int, ...]], NDArray[Any]]] = {

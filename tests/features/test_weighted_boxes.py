@@ -130,15 +130,6 @@ LIMIT = "dask_gpuselect.column-limit"
 PLANS = {"column": "1 GiB", "passes": "9 kB"}
 
 
-def alone(a: NDArray[Any], w: NDArray[Any], **asked: Any) -> list[Box]:
-    """The box of each lane along the first axis, of all its elements: another plan."""
-    lanes, weights = (each.reshape(len(each), -1).T.copy() for each in (a, w))
-    return [
-        describe_boxplot(lane, weights=weight, **asked)[0]
-        for lane, weight in zip(lanes, weights, strict=True)
-    ]
-
-
 @pytest.mark.parametrize("plan", PLANS)
 def test_loads_of_lanes(plan: str) -> None:
     source, weights = Source((4000, 6)), Source((4000, 6))

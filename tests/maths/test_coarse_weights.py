@@ -66,17 +66,6 @@ def narrowed(
     return brackets, WeightedTally.merge(groups)
 
 
-def test_chunks_of_nothing_weigh_nothing() -> None:
-    nothing = cuts_of([(np.empty(0), np.empty(0))], 3)
-    some = cuts_of([(np.array([1.0, 2.0]), np.array([0.5, 0.25]))], 3)
-    empty = merged_coarsely([nothing, nothing], 2)
-    assert (empty.n_valid.tolist(), empty.pivots.tolist()) == ([0], [])
-    some = merged_coarsely([some], 2)
-    together, alone = (merged_coarsely(each, 2) for each in ([empty, some], [some]))
-    for name in together.column_names():
-        np.testing.assert_array_equal(getattr(together, name), getattr(alone, name))
-
-
 @given(
     chunks=chunks_,
     whis=st.floats(0, 3) | st.tuples(st.floats(0, 1), st.floats(0, 1)),

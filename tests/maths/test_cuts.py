@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts
-from dask_gpuselect.maths.envelope import (
-    CellDistances,
-    Envelope,
-    exact_gap,
-    find_brackets,
-)
+from dask_gpuselect.maths.envelope import CellDistances, Envelope, exact_gap, find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from tests.data import FLOATS, MISSING
 

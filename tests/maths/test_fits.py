@@ -29,11 +29,7 @@ from dask_gpuselect.maths.fits.concentration import (
 from dask_gpuselect.maths.fits.designs import Design, rank, residuals, solve
 from dask_gpuselect.maths.fits.minimax import minimax
 from dask_gpuselect.maths.fits.scales import median_scale, rows_covered, trimmed_scale
-from dask_gpuselect.maths.fits.starts import (
-    StartSettings,
-    best_fits,
-    elemental_fits,
-)
+from dask_gpuselect.maths.fits.starts import StartSettings, best_fits, elemental_fits
 from dask_gpuselect.maths.fits.tables import Tables
 from tests.backends import Backend
 
@@ -123,21 +119,6 @@ def test_kernels_agree(backend: Backend, kind: str, n: int, has_intercept: bool)
         ours = ours if backend.name == "numpy" else ours.get()
         np.testing.assert_array_equal(ours, theirs)
         assert not np.isnan(theirs).any()
-
-
-def test_no_room(backend: Backend) -> None:
-    """More rows between the ends than there is room for: they are not whole, and all is counted."""
-    x, y = rows_and_target(1000, 2)
-    design = Design.of(x, y, has_intercept=True)
-    ends, theta = [np.array([-1.0, np.inf])], np.zeros((1, 3))
-    about = (backend.asarray(x), backend.asarray(y), design, theta, ends)
-    kernel = backend_for(about[0]).residuals
-    (enough,) = kernel.row_tallies(*about, [1000], with_sums=True)
-    (short,) = kernel.row_tallies(*about, [999], with_sums=True)
-    assert enough.is_whole
-    assert len(enough.rows) == 1000
-    assert not short.is_whole
-    assert half_of(short, ends[0], 500) is None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -13,11 +13,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths import coarse
-from dask_gpuselect.maths.coarse import (
-    cuts_of_group_tally,
-    merged_groups_coarsely,
-    narrower_groups,
-)
+from dask_gpuselect.maths.coarse import cuts_of_group_tally, merged_groups_coarsely, narrower_groups
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
     GroupCuts,

@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.kept import covers, tally_by
-from dask_gpuselect.maths.weights import (
-    PRODUCT_UNIT,
-    WEIGHT_UNIT,
-    WeightedBrackets,
-    WeightedTally,
-)
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, WeightedBrackets, WeightedTally
 
 VALUES = st.integers(-6, 6)
 
@@ -31,14 +25,6 @@ def brackets(draw: st.DrawFn, dtype: str) -> Brackets:
     ends = draw(st.lists(VALUES | extremes, unique=True, max_size=6))
     wanted = draw(st.lists(st.booleans(), min_size=len(ends) + 1, max_size=len(ends) + 1))
     return Brackets(np.array(sorted(ends), dtype), np.array(wanted, np.bool_))
-
-
-def between(kept: Brackets, values: NDArray[Any]) -> Brackets:
-    """Of which the wanted cells are inside those that are kept."""
-    cells = kept.ends.searchsorted(values)
-    is_inside = kept.wanted[cells] | np.isin(values, kept.ends)
-    ends = np.unique(values[is_inside])
-    return Brackets(ends, np.zeros(len(ends) + 1, np.bool_))
 
 
 def known(tally: Tally) -> list[Any]:

@@ -14,13 +14,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.labels import codes_among, distinct, is_missing, together, union
 
 DTYPES = ["i1", "u1", "i4", "i8", "u8", "?", "f4", "U3", "M8[D]", "m8[s]"]
-arrays = st.sampled_from(DTYPES).flatmap(
-    lambda dtype: hnp.arrays(
-        dtype,
-        st.integers(0, 30),
-        elements=st.integers(-5, 5).map(float) | st.just(np.nan) if dtype == "f4" else None,
-    )
-)
 
 
 @pytest.mark.parametrize(

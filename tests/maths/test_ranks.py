@@ -53,31 +53,6 @@ def many_q(n: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.floa
 # --- The table ----------------------------------------------------------------------------------
 
 
-def test_table() -> None:
-    assert list(METHODS) == [
-        "inverted_cdf",
-        "averaged_inverted_cdf",
-        "closest_observation",
-        "interpolated_inverted_cdf",
-        "hazen",
-        "weibull",
-        "linear",
-        "median_unbiased",
-        "normal_unbiased",
-        "lower",
-        "higher",
-        "midpoint",
-        "nearest",
-    ]
-    assert all(name == method.name for name, method in METHODS.items())
-    definitions = [method.definition for method in METHODS.values()]
-    assert definitions == [1, 2, 3, 4, 5, 6, 7, 8, 9, None, None, None, None]
-    discrete = {name for name, method in METHODS.items() if method.discrete}
-    assert discrete == {"inverted_cdf", "closest_observation", "lower", "higher", "nearest"}
-    assert MEDIAN not in METHODS.values()
-    assert [m for m in [*METHODS.values(), MEDIAN] if m.averages] == [MEDIAN]
-
-
 @pytest.mark.parametrize("name", ["", "Linear", "median", "higher "])
 def test_check_method_lists_those_there_are(name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid method") as error:

@@ -22,11 +22,7 @@ from dask_gpuselect.maths.keys import (
     to_keys,
     unused_key,
 )
-from dask_gpuselect.strategies import (
-    Bucket,
-    Kelley,
-    Radix,
-)
+from dask_gpuselect.strategies import Bucket, Kelley, Radix
 from dask_gpuselect.strategies.known import ContradictionError, Known
 from dask_gpuselect.strategies.probes import (
     Extent,

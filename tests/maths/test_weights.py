@@ -22,19 +22,10 @@ from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
-from dask_gpuselect.maths.weight_brackets import (
-    find_share_brackets,
-    find_window_brackets,
-)
-from dask_gpuselect.maths.weight_finish import (
-    InOrder,
-    reached_and_passed,
-    shares,
-    window_means,
-)
+from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
+from dask_gpuselect.maths.weight_finish import InOrder, reached_and_passed, shares, window_means
 from dask_gpuselect.maths.weights import (
     POINT,
-    PRODUCT_UNIT,
     WEIGHT_UNIT,
     WeightedBrackets,
     WeightedCuts,
@@ -116,20 +107,6 @@ def test_integers_beyond_2_to_the_53_stay_exact_beside_smaller_ones() -> None:
     merged = tally_of(chunks, brackets)
     assert merged.weights.tolist() == [2**62 + 1, 3]
     assert merged.weight.integers(WEIGHT_UNIT) == [(2**62 + 4) * UNIT]
-
-
-@given(arrays(np.float64, 40, elements=some_weights), st.integers(1, 6))
-def test_sums_of_groups_are_exact(weights: NDArray[np.float64], n_groups: int) -> None:
-    values = weights[::-1] * np.where(np.arange(40) % 2, -1, 1)
-    group = np.arange(40) % n_groups
-    sums = ExactSums.of(group, n_groups, weights).integers(WEIGHT_UNIT)
-    products = ExactSums.of(group, n_groups, values, weights).integers(PRODUCT_UNIT)
-    cubes = ExactSums.of(group, n_groups, values, values, weights).integers(3 * WEIGHT_UNIT)
-    for i in range(n_groups):
-        w, x = (exactly(each[group == i]) for each in (weights, values))
-        assert sums[i] == sum(w)
-        assert products[i] == sum(a * b for a, b in zip(w, x, strict=True))
-        assert cubes[i] == sum(a * b * b for a, b in zip(w, x, strict=True))
 
 
 RUNS = {

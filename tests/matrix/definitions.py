@@ -134,8 +134,8 @@ def quantiles(name: str, slot: Slot, dtype: Any, **how: Any) -> Any:
         return np.full(share.shape, "NaT" if answer_dtype.kind in "mM" else np.nan, answer_dtype)
     if slot.weights is None:
         return oracle.expected(name, values, how.get("q", 0.5), method)
-    valid, weights = values[~is_missing], slot.weights[~is_missing]
-    found = [oracle.weighted(valid, weights, q, method, answer_dtype) for q in share.ravel()]
+    valid = oracle.Weighed.of(values[~is_missing], slot.weights[~is_missing])
+    found = [oracle.weighted_of(valid, q, method, answer_dtype) for q in share.ravel()]
     return np.array(found, answer_dtype).reshape(share.shape)
 
 
@@ -253,7 +253,8 @@ def box(
         if weights is None:
             some = oracle.expected("quantile", wide, shares, method)
             return [float(x) for x in some.tolist()]
-        return [float(oracle.weighted(v, weights, q, method, np.dtype("f8"))) for q in shares]
+        elements = oracle.Weighed.of(v, weights)
+        return [float(oracle.weighted_of(elements, q, method, np.dtype("f8"))) for q in shares]
 
     q1, med, q3 = at([0.25, 0.5, 0.75])
     with np.errstate(all="ignore"):
