@@ -14,6 +14,7 @@ from dask_gpuselect.arguments import (
     as_accompanied,
     check_data,
     check_known,
+    if_all_left_out,
     public,
     reduced_axes,
     scale_factor,
@@ -246,7 +247,7 @@ def _asked(
     scale: float | str = 1.0,
 ) -> Any:
     """Check what a method asks, and ask it."""
-    is_whole = where is None and nodata is None
+    is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
     n = frame_of(reaches).n
     least = (1 if omits else n) if least is None else least

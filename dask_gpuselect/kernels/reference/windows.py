@@ -143,7 +143,7 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
     """Unfold the elements of windows, valid ones first, ``(n_windows, n)``, on the host."""
-    values = to_host(values_of(chunk))
+    values = to_host(values_of(chunk)).astype(dtype.newbyteorder("="), copy=False)
     wide = selection_dtype(dtype)
     values = values.astype(wide, copy=False) if dtype.kind not in "bMm" else values.view(wide)
     cuts = _shifted(values.shape, frame)
