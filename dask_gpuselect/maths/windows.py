@@ -99,6 +99,31 @@ class Frame:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class RowWindows:
+    """Windows of rows whose sizes differ.
+
+    Parameters
+    ----------
+    begins, ends : ndarray of int64
+        The first row of each window, and the row behind its last one; both ascend.
+    """
+
+    begins: IntArray
+    ends: IntArray
+
+    @property
+    def n(self) -> int:
+        """Count the rows of the largest window."""
+        return int((self.ends - self.begins).max(initial=0))
+
+    def sums(self, marks: NDArray[Any]) -> IntArray:
+        """Count the marks in each window."""
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(marks, dtype=np.int64)])
+        found: IntArray = before[self.ends] - before[self.begins]
+        return found
+
+
 @lru_cache(maxsize=16)  # slabs ask the same again and again
 def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
     """Return the two ranks and the weight of each answer among 0, 1, ... n elements, ``(n_answers,

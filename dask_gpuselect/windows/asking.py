@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine.halos import Halo, of_array, with_halos
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.windows import Frame
+from dask_gpuselect.maths.windows import Frame, RowWindows
 from dask_gpuselect.windows.questions import WindowAnswers, WindowQuestion
 
 
@@ -21,7 +22,7 @@ def frame_of(reaches: Sequence[Halo], footprint: tuple[bool, ...] | None = None)
 def ask_windows(
     label: str,
     array: Any,
-    reaches: Sequence[Halo],
+    reaches: Sequence[Halo] | RowWindows,
     question: WindowQuestion | None,
     *,
     is_one: bool = True,
@@ -35,8 +36,8 @@ def ask_windows(
     label : str
         Of the names of layers.
     array : dask array, array or Accompanied
-    reaches : sequence of Reach
-        How far windows reach along each axis.
+    reaches : sequence of Halo, or RowWindows
+        How far windows reach along each axis; or windows of the elements of an array in memory.
     question : WindowQuestion or None
         None asks how many valid elements there are.
     is_one : bool
@@ -46,6 +47,10 @@ def ask_windows(
     fill : scalar, optional
         What is beyond the ends; see `with_halos`.
     """
+    if isinstance(reaches, RowWindows):
+        assert question is not None
+        found = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
+        return found[0] if is_one else found
     windows = WindowAnswers(frame_of(reaches, footprint), question, numpy_dtype(array), is_one)
     if isinstance(array, DaskArray):
         how = (windows.result, fill, windows.new_axes)

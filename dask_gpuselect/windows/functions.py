@@ -23,6 +23,7 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
+from dask_gpuselect.maths.windows import RowWindows
 from dask_gpuselect.quantiles.functions import probabilities
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.windows.asking import ask_windows, frame_of
@@ -148,6 +149,11 @@ def rolling(
     return Rolling(x, reaches, min_periods, where, nodata)
 
 
+def of_rows(x: Any, windows: RowWindows, min_periods: int) -> Rolling:
+    """Return windows of the elements of an array in memory, whose sizes differ."""
+    return Rolling(x, windows, min_periods, None, None)
+
+
 class Rolling:
     """Windows that move over an array, with methods for statistics of each; made by `rolling`.
 
@@ -155,13 +161,19 @@ class Rolling:
     """
 
     def __init__(
-        self, x: Any, reaches: tuple[Halo, ...], least: int | None, where: Any, nodata: Any
+        self,
+        x: Any,
+        reaches: tuple[Halo, ...] | RowWindows,
+        least: int | None,
+        where: Any,
+        nodata: Any,
     ) -> None:
         self._x, self._reaches, self._least = x, reaches, least
         self._left_out = {"where": where, "nodata": nodata}
 
     def __repr__(self) -> str:
-        size = tuple(reach.size for reach in self._reaches)
+        lies = self._reaches
+        size = lies.n if isinstance(lies, RowWindows) else tuple(reach.size for reach in lies)
         return f"<windows of {size} of {self._x!r}>"
 
     def _ask(
@@ -238,7 +250,7 @@ def _asked(
     q: Any,
     method: str | Method,
     *,
-    reaches: tuple[Halo, ...],
+    reaches: tuple[Halo, ...] | RowWindows,
     least: int | None,
     where: Any,
     nodata: Any,
@@ -249,18 +261,22 @@ def _asked(
     """Check what a method asks, and ask it."""
     is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
-    n = frame_of(reaches).n
-    least = (1 if omits else n) if least is None else least
+    if least is None:
+        least = 1 if omits or isinstance(reaches, RowWindows) else frame_of(reaches).n
     method = method if isinstance(method, Method) else check_method(method)
     shares, is_scalar = probabilities(q, 100 if percent else 1)
     about: dict[str, Any] = {"is_one": is_scalar or name == "iqr"}
     if name == "count":
         return ask_windows("rolling-count", array, reaches, None, **about)
     source = numpy_dtype(array)
-    may_lack = not is_whole or any(
-        reach.mode is None and (least > 1 or min(reach.before, reach.after) < 0)
-        for reach in reaches
-        if reach != Halo(0, 0, reach.step)
+    may_lack = (
+        not is_whole
+        or isinstance(reaches, RowWindows)
+        or any(
+            reach.mode is None and (least > 1 or min(reach.before, reach.after) < 0)
+            for reach in reaches
+            if reach != Halo(0, 0, reach.step)
+        )
     )
     question = _question(name, shares, method, source, q, omits=omits, scale=scale)
     result = question.result

@@ -291,8 +291,8 @@ MISTAKES = (
     Mistake(
         "NaN in windows are valid elements",
         "kernels/reference/windows.py",
-        "return _sums(keeps, frame) - n_missing, n_missing",
-        "return _sums(keeps, frame), n_missing",
+        "return sums(keeps, frame) - n_missing, n_missing",
+        "return sums(keeps, frame), n_missing",
     ),
     Mistake(
         "the origin of a filter has the other sign",

@@ -136,11 +136,17 @@ def _sort_windows(
                     high[j] = max(a_key, b_key)
             to = row * length + start
             for question in range(lower.shape[0]):
-                for j in range(stop):
-                    count = n if held.size == 0 else held[to + j]
-                    out_lower[question * total + to + j] = rows[lower[question, count], j]
-                    if has_upper:
-                        out_upper[question * total + to + j] = rows[upper[question, count], j]
+                place = question * total + to
+                if held.size > 0:
+                    for j in range(stop):
+                        count = held[to + j]
+                        out_lower[place + j] = rows[lower[question, count], j]
+                        if has_upper:
+                            out_upper[place + j] = rows[upper[question, count], j]
+                    continue
+                out_lower[place : place + stop] = rows[lower[question, n], :stop]
+                if has_upper:
+                    out_upper[place : place + stop] = rows[upper[question, n], :stop]
 
 
 @compiles

@@ -18,7 +18,7 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.windows import Frame, WindowOrder
+from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
 
 TILE = 1 << 20  # elements of windows that are unfolded together
 
@@ -33,9 +33,9 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
     if keeps is not None and is_missing is not None:
         is_missing = is_missing & keeps
     none = xp.broadcast_to(xp.asarray(np.zeros(1, np.int64)), shape)
-    n_missing = none if is_missing is None else _sums(is_missing, frame)
+    n_missing = none if is_missing is None else sums(is_missing, frame)
     if keeps is not None:
-        return _sums(keeps, frame) - n_missing, n_missing
+        return sums(keeps, frame) - n_missing, n_missing
     if is_missing is None:
         return xp.broadcast_to(xp.asarray(np.full(1, frame.n)), shape), none
     return frame.n - n_missing, n_missing
@@ -49,7 +49,7 @@ def _missing(values: Array) -> Array | None:
     return found if bool(namespace(values).any(found)) else None
 
 
-def _sums(marks: Array, frame: Frame) -> Array:
+def sums(marks: Array, frame: Frame) -> Array:
     """Count the marks in each window."""
     xp = namespace(marks)
     total = as_type(marks, "int64")
@@ -103,6 +103,33 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """
     values = values_of(chunk)
     return like(in_slabs(_answer_part, chunk, dtype, frame, order, TILE // frame.n), values)
+
+
+def answer_rows(
+    values: Array, dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
+) -> Array:
+    """Answer windows of rows whose sizes differ, ``(n_answers, n_windows)``, in kind.
+
+    Parameters
+    ----------
+    values : array
+        The rows.
+    dtype, order
+        See `answer`.
+    windows : RowWindows
+    """
+    n = max(windows.n, 1)
+    host = np.append(to_host(values), np.zeros(1, dtype))  # what stands for no row
+    frame = Frame((1, n), (1, 1))
+    found = []
+    for start in range(0, len(windows.begins), max(1, TILE // n)):
+        part = slice(start, start + max(1, TILE // n))
+        places = windows.begins[part, None] + np.arange(n)
+        is_in = places < windows.ends[part, None]
+        rows = Accompanied(host[np.where(is_in, places, -1)], is_in)
+        found.append(_answer_part(rows, dtype, frame, order)[..., 0])
+    none = np.empty((order.n_answers, 0), order.dtype)
+    return like(np.concatenate(found, axis=-1) if found else order.finished(none, none[0]), values)
 
 
 def in_slabs(
