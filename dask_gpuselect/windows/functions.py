@@ -176,6 +176,11 @@ class Rolling:
         size = lies.n if isinstance(lies, RowWindows) else tuple(reach.size for reach in lies)
         return f"<windows of {size} of {self._x!r}>"
 
+    @property
+    def reaches(self) -> Any:
+        """How far windows reach along each axis."""
+        return self._reaches
+
     def _ask(
         self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
     ) -> Any:

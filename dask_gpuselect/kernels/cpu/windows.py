@@ -50,9 +50,7 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
         given = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
         found = window_networks.elements(given, frame, order, None if is_whole else n_valid)
     else:
-        found = window_blocks.elements(
-            keys, keeps, has_missing, frame, order, is_whole=is_whole
-        )
+        found = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
     return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
 
 
@@ -143,9 +141,7 @@ def _known(counts: NDArray[Any]) -> NDArray[np.int64]:
     return np.ascontiguousarray(few, np.int64)
 
 
-def _keys(
-    chunk: Any, dtype: np.dtype[Any]
-) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
+def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
     """Return the keys of a chunk, with the last of NaN, its mask, and whether there are NaN."""
     values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
     words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
