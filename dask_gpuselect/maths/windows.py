@@ -1,4 +1,4 @@
-"""Windows that move over an array: which elements each of them holds, and which ranks answer."""
+"""Windows that move over an array: their elements, and the ranks that answer."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ class WindowOrder(LaneOrder, Protocol):
 
     @property
     def deviates(self) -> bool:
-        """Whether they are those of the distances of its elements from their median, in `dtype`."""
+        """True if they are those of distances of elements from their median, in `dtype`."""
 
     def finished(self, answers: Any, n_valid: Any) -> Any:
-        """Return what is answered, ``(n, n_windows)``, by the order statistics of all windows and
-        by how many valid elements each has; in kind."""
+        """Return the answers, ``(n, n_windows)``, by the order statistics of all windows.
+
+        `n_valid` is the number of valid elements of each window. In kind.
+        """
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Describe a window that moves over an array which is padded already: it never reaches beyond
-    the ends.
+    """Describe a window that moves over a padded array, beyond whose ends it never reaches.
 
     Parameters
     ----------
@@ -75,8 +76,7 @@ class Frame:
         return replace(self, size=size, step=step, footprint=footprint)
 
     def slabs(self, padded: Shape, most: int) -> Iterator[tuple[Corner, Corner]]:
-        """Yield parts of the padded array, and which answers each of them has: about `most` at a
-        time.
+        """Yield parts of the padded array with the places of their answers, about `most` each.
 
         They are cut along axes that the window does not reach along, if that is enough.
         """
@@ -126,8 +126,11 @@ class RowWindows:
 
 @lru_cache(maxsize=16)  # slabs ask the same again and again
 def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
-    """Return the two ranks and the weight of each answer among 0, 1, ... n elements, ``(n_answers,
-    n + 1)``; those of one element among none. Not to be written to."""
+    """Return two ranks and a weight for each answer among 0, 1, ... n elements.
+
+    They are of shape ``(n_answers, n + 1)``, must not be written to, and for no element are those
+    of one.
+    """
     wanted = order.wanted_of_lanes(np.maximum(np.arange(n + 1), 1))
     shape = (order.n_answers, n + 1)
     lower, upper, weight = (np.broadcast_to(each, shape) for each in wanted)

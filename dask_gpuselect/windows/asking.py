@@ -1,9 +1,11 @@
-"""How windows of an array are asked: lazily of a lazy array, else at once."""
+"""Windows of an array, asked lazily of a lazy array and else eagerly."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
@@ -14,9 +16,26 @@ from dask_gpuselect.windows.questions import WindowAnswers, WindowQuestion
 
 
 def frame_of(reaches: Sequence[Halo], footprint: tuple[bool, ...] | None = None) -> Frame:
-    """Return the window that reaches so far along each axis."""
+    """Return the window that reaches as far as halos say along each axis."""
     size, step = zip(*((reach.size, reach.step) for reach in reaches), strict=True)
     return Frame(size, step, footprint)
+
+
+def each_axis(
+    value: Any, axes: Sequence[int], name: str, error: type[Exception] = ValueError
+) -> tuple[Any, ...]:
+    """Return a value for each axis that windows lie along.
+
+    Raises
+    ------
+    error
+        If there is another number of values.
+    """
+    if isinstance(value, str) or np.ndim(value) == 0:
+        return (value,) * len(axes)
+    if len(value) != len(axes):
+        raise error(f"{name} must be one, or one for each of {len(axes)} axes, not {value}")
+    return tuple(value)
 
 
 def ask_windows(

@@ -26,7 +26,7 @@ from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
 from dask_gpuselect.maths.windows import RowWindows
 from dask_gpuselect.quantiles.functions import probabilities
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.windows.asking import ask_windows, frame_of
+from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
 from dask_gpuselect.windows.questions import WindowQuestion
 
 Window = int | Sequence[int] | Mapping[int, int]
@@ -188,63 +188,66 @@ class Rolling:
         return _asked(self._x, name, q, method, **how)
 
     def median(self) -> Any:
-        """The median of each window: see `dask_gpuselect.median`."""
+        """Return the median of each window: see `dask_gpuselect.median`."""
         return self._ask("median", 0.5, MEDIAN)
 
     def nanmedian(self) -> Any:
-        """The median of each window, NaN left out: see `dask_gpuselect.nanmedian`."""
+        """Return the median of each window, NaN left out: see `dask_gpuselect.nanmedian`."""
         return self._ask("median", 0.5, MEDIAN, omits=True)
 
     def quantile(self, q: Any, *, method: str = "linear") -> Any:
-        """Quantiles of each window: see `dask_gpuselect.quantile`. An axis of q comes first."""
+        """Return quantiles of each window: see `dask_gpuselect.quantile`.
+
+        An axis of q comes first.
+        """
         return self._ask("quantile", q, method)
 
     def nanquantile(self, q: Any, *, method: str = "linear") -> Any:
-        """Quantiles of each window, NaN left out: see `dask_gpuselect.nanquantile`."""
+        """Return quantiles of each window, NaN left out: see `dask_gpuselect.nanquantile`."""
         return self._ask("quantile", q, method, omits=True)
 
     def percentile(self, q: Any, *, method: str = "linear") -> Any:
-        """Percentiles of each window: see `dask_gpuselect.percentile`."""
+        """Return percentiles of each window: see `dask_gpuselect.percentile`."""
         return self._ask("percentile", q, method, percent=True)
 
     def nanpercentile(self, q: Any, *, method: str = "linear") -> Any:
-        """Percentiles of each window, NaN left out: see `dask_gpuselect.nanpercentile`."""
+        """Return percentiles of each window, NaN left out: see `dask_gpuselect.nanpercentile`."""
         return self._ask("percentile", q, method, omits=True, percent=True)
 
     def mad(self, *, scale: float | str = "normal") -> Any:
-        """The median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
+        """Return the median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
         return self._ask("mad", 0.5, MEDIAN, scale=scale)
 
     def nanmad(self, *, scale: float | str = "normal") -> Any:
-        """The median absolute deviation of each window, NaN left out."""
+        """Return the median absolute deviation of each window, NaN left out."""
         return self._ask("mad", 0.5, MEDIAN, scale=scale, omits=True)
 
     def iqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
-        """The interquartile range of each window: see `dask_gpuselect.robust.iqr`."""
+        """Return the interquartile range of each window: see `dask_gpuselect.robust.iqr`."""
         return self._ask("iqr", (0.25, 0.75), method, scale=scale)
 
     def naniqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
-        """The interquartile range of each window, NaN left out."""
+        """Return the interquartile range of each window, NaN left out."""
         return self._ask("iqr", (0.25, 0.75), method, scale=scale, omits=True)
 
     def min(self) -> Any:
-        """The least element of each window."""
+        """Return the least element of each window."""
         return self._ask("min", 0.0, METHODS["lower"])
 
     def nanmin(self) -> Any:
-        """The least element of each window, NaN left out."""
+        """Return the least element of each window, NaN left out."""
         return self._ask("min", 0.0, METHODS["lower"], omits=True)
 
     def max(self) -> Any:
-        """The largest element of each window."""
+        """Return the largest element of each window."""
         return self._ask("max", 1.0, METHODS["lower"])
 
     def nanmax(self) -> Any:
-        """The largest element of each window, NaN left out."""
+        """Return the largest element of each window, NaN left out."""
         return self._ask("max", 1.0, METHODS["lower"], omits=True)
 
     def count(self) -> Any:
-        """The number of elements of each window that are not NaN and not left out; int64."""
+        """Return the number of elements of each window that are not NaN and not left out; int64."""
         return self._ask("count", 0.5, MEDIAN)
 
 
@@ -308,8 +311,7 @@ def _question(
     omits: bool,
     scale: float | str,
 ) -> WindowQuestion:
-    """Return the quantiles that are asked, before it is known whether a window may lack
-    elements."""
+    """Return the quantiles of a statistic, as if no window lacked elements."""
     is_spread = name in ("mad", "iqr")
     if is_spread and source.kind in ("mM" if name == "mad" else "bmM"):
         raise TypeError(f"{name} needs numbers, not {source}")
@@ -345,10 +347,11 @@ def _reaches(
         raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
     earlier, later = CLOSED[closed]
     found = [Halo(0, 0)] * ndim
-    about = zip(axes, sizes, _each(center, axes, "center"), _each(step, axes, "step"), strict=True)
-    for own, size, is_centred, every in about:
+    about = each_axis(center, axes, "center"), each_axis(step, axes, "step")
+    for own, size, is_centred, every in zip(axes, sizes, *about, strict=True):
+        _check_positive(every, "step")
         after = (size - 1) // 2 if is_centred else 0
-        reach = Halo(size - 1 - after + earlier, after + later, every, boundary)
+        reach = Halo(size - 1 - after + earlier, after + later, int(every), boundary)
         if reach.size < 1:
             raise ValueError('a window of 1 that is closed at "neither" end holds nothing')
         found[own] = reach
@@ -377,19 +380,8 @@ def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tupl
     return tuple(own % ndim for own in given), tuple(int(size) for size in sizes)
 
 
-def _each(value: Any, axes: Sequence[int], name: str) -> tuple[Any, ...]:
-    """Return a value for each axis."""
-    several = tuple(value) if isinstance(value, Sequence) else (value,) * len(axes)
-    if len(several) != len(axes):
-        raise ValueError(f"{name} has {len(several)} values, and windows reach along {len(axes)}")
-    if name == "step":
-        for each in several:
-            _check_positive(each, name)
-        return tuple(map(int, several))
-    return tuple(map(bool, several))
-
-
 def _check_positive(value: Any, name: str) -> None:
+    """Raise for a value that is no integer, or less than 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < 1:

@@ -1,5 +1,4 @@
-"""Windows of any size: blocks of elements are sorted once, and a window is a set of marks among
-them.
+"""Windows of any size, as sets of marks among the sorted elements of a block.
 
 A block holds some windows and what they reach. Its elements are sorted, and each is known by its
 rank in the block. A bit for each rank says whether the window at hand holds it. A window that moves
@@ -62,8 +61,10 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
-    """Return the places of a block, how far apart they lie, and where in it elements are of a
-    window, and of those that it gains and loses."""
+    """Return the places of a block, their strides, and where the elements of a window lie in it.
+
+    The last three are the places of a whole window, and of those that a move gains and loses.
+    """
     tile = _tile(padded, frame)
     extents = tuple(n + size - 1 for n, size in zip(tile, frame.size, strict=True))
     marks = np.ones(frame.size, bool)
@@ -78,8 +79,11 @@ def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
 
 
 def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
-    """Choose how many places a block has along each axis: of windows that are twice as long as the
-    others twice as many, so that what they reach beyond it is a like part of all."""
+    """Choose how many places a block has along each axis.
+
+    Where windows are twice as long there are twice as many, so that the elements that they reach
+    beyond the block are a like part of all.
+    """
     share = (LEAST_BLOCK / math.prod(frame.size)) ** (1 / len(frame.size))
     least = 2.5 if len(frame.size) < 3 else 1.5
     found = []
@@ -99,9 +103,11 @@ def elements(
     *,
     is_whole: bool,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``;
-    the same array if both are the same element always. Of distances these are the words. `is_whole`
-    says that all elements take part."""
+    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
+
+    The two arrays are one if both elements always are. For distances they hold their words.
+    `is_whole` says that all elements take part.
+    """
     shape = frame.shape(keys.shape)
     # Axes that windows do not reach along come first, as one, and the longest side last.
     axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
@@ -446,8 +452,10 @@ def _walk_block(
 def _distances(
     values: Any, words: Any, n_words: Any, middle: Any, held: Any, wanted: Any, upper: Any
 ) -> Any:
-    """Find the distances of two ranks from the median of a window, whose lower middle element has a
-    rank in the block: those on both sides are merged."""
+    """Find the distances of two ranks from the median of a window, by merging both its sides.
+
+    `middle` is the rank in the block of the lower element in the middle.
+    """
     kind = values.dtype.type
     word = middle >> 6
     upto = ~np.uint64(0) >> np.uint64(63 - (middle & 63))

@@ -24,14 +24,13 @@ LEAST_RUN = 16  # windows in a row, below which blocks are faster
 
 
 def takes(keys: NDArray[Any], frame: Frame) -> bool:
-    """Tell whether networks are the way for these windows."""
+    """Return whether networks are the way for these windows."""
     return 1 <= frame.n <= MOST and frame.step[-1] == 1 and frame.shape(keys.shape)[-1] >= LEAST_RUN
 
 
 @lru_cache(maxsize=64)
 def network(n: int, wanted: tuple[int, ...]) -> IntArray:
-    """Return the comparisons that bring the elements of some ranks of n to their places, ``(k,
-    2)``."""
+    """Return the comparisons, ``(k, 2)``, that bring the elements of some ranks to their places."""
     size = 1 << max(n - 1, 0).bit_length()
     every: list[tuple[int, int]] = []
     _merge_sort(0, size, every)
@@ -44,6 +43,7 @@ def network(n: int, wanted: tuple[int, ...]) -> IntArray:
 
 
 def _merge_sort(start: int, n: int, found: list[tuple[int, int]]) -> None:
+    """Add the comparisons that sort n elements, a power of two, to those found."""
     if n > 1:
         _merge_sort(start, n // 2, found)
         _merge_sort(start + n // 2, n // 2, found)
@@ -64,8 +64,9 @@ def _merge(start: int, n: int, apart: int, found: list[tuple[int, int]]) -> None
 def elements(
     keys: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``;
-    the same array if both are the same element always.
+    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
+
+    The two arrays are one if both elements always are.
 
     Parameters
     ----------

@@ -21,8 +21,7 @@ ROUND = 16  # elements that are compared together; a window has room for more be
 def elements(
     keys: NDArray[Any], windows: RowWindows, order: WindowOrder, n_valid: IntArray
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``;
-    the same array if both are the same element always. See `window_networks.elements`."""
+    """Find the keys of the two elements of each answer; see `window_networks.elements`."""
     lower, upper, _ = ranks_by_count(order, windows.n)
     has_upper = differ(lower, upper, is_whole=False)
     found = [np.empty((len(lower), len(windows.begins)), keys.dtype) for _ in range(1 + has_upper)]

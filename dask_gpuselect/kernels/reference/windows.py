@@ -1,4 +1,4 @@
-"""Moving windows: the order statistics of each. The reference, which unfolds few windows at a time.
+"""Moving windows by the array API and NumPy: the reference, which unfolds few windows at a time.
 
 A chunk comes padded, so that no window reaches beyond its ends. What lies beyond the ends of the
 array is left out by the mask of the chunk, if it has no values.
@@ -24,8 +24,11 @@ TILE = 1 << 20  # elements of windows that are unfolded together
 
 
 def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
-    """Count the valid and the missing elements of each window, in kind; of the shape of the
-    answers, or one number, broadcast, where nothing is missing or left out."""
+    """Count the valid and the missing elements of each window, in kind.
+
+    Counts have the shape of the answers. They are one number, broadcast, where nothing is missing
+    or left out.
+    """
     values = values_of(chunk)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     xp, shape = namespace(values), frame.shape(tuple(values.shape))
@@ -140,8 +143,7 @@ def in_slabs(
     order: WindowOrder,
     most: int,
 ) -> Any:
-    """Call a function with slabs of a chunk, and join its answers: so many windows at a time, on
-    the host."""
+    """Call a function with slabs of a chunk, about `most` windows each, and join its answers."""
     padded, found = tuple(chunk.shape), None
     for part, out in frame.slabs(padded, max(1, most)):
         some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
@@ -158,6 +160,7 @@ def _without_mask(chunk: Any) -> Any:
 
 
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer the windows of a part of a chunk, unfolded."""
     shape = frame.shape(tuple(chunk.shape))
     n_valid, n_missing = (to_host(each).reshape(-1) for each in counts(chunk, frame))
     rows = _unfolded(chunk, dtype, frame)
@@ -201,8 +204,10 @@ def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder
 
 
 def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
-    """Compute the distances of elements from the median of their window, in the dtype of the
-    answer; infinite for those that are left out."""
+    """Compute the distances of elements from the median of their window, in the answer's dtype.
+
+    They are infinite for elements that are left out.
+    """
     rows = np.sort(rows.astype(order.dtype), axis=-1)
     n = np.maximum(n_valid, 1)[:, None]
     lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))
