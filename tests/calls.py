@@ -366,6 +366,9 @@ def _of_frames() -> dict[str, Call]:
     found["dataframe.ExactSeries.rolling"] = Call(
         lambda **how: frame["a"].exact.rolling(**how).median(), {}, about
     )
+    found["dataframe.ExactDataFrame.rolling"] = Call(
+        lambda **how: frame.exact.rolling(**how).median(), {}, about | {"numeric_only": False}
+    )
     keyed = frame.assign(k=frame["a"] // 3)
 
     def of_groups(by: Any = "k", **how: Any) -> Any:

@@ -20,7 +20,7 @@ from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.dataframe.groups import ExactFrameGroupBy, grouped
-from dask_gpuselect.dataframe.windows import ExactSeriesRolling
+from dask_gpuselect.dataframe.windows import ExactRolling, RowsOf
 from dask_gpuselect.engine.asking import Asking, ask_each
 from dask_gpuselect.engine.frames import (
     Column,
@@ -213,24 +213,25 @@ class ExactSeries:
     @public()
     def rolling(
         self,
-        window: int,
+        window: Any,
         min_periods: int | None = None,
         center: bool = False,
         closed: str | None = None,
-    ) -> ExactSeriesRolling:
-        """Return moving windows of rows, as ``pandas.Series.rolling``.
+    ) -> ExactRolling:
+        """Moving windows of rows, as ``pandas.Series.rolling`` has them.
 
         Parameters
         ----------
-        window : int
-            Number of rows of a window.
+        window : int, str or timedelta
+            How many rows a window holds; or a span of the index, such as "30D", whose labels are
+            dates or time differences and ascend.
         min_periods : int, optional
-            Number of rows of a window that must not be missing; with fewer the answer is NaN. By
-            default all.
+            How many of its elements must not be missing for an answer other than NaN: by default
+            all of a number of rows, and 1 of a span.
         center : bool, default False
             Whether a window lies around its row instead of ending with it.
         closed : {"right", "left", "both", "neither"}, optional
-            The ends that a window includes.
+            Which ends a window holds; "right" by default.
 
         Returns
         -------
@@ -240,16 +241,30 @@ class ExactSeries:
         Raises
         ------
         TypeError
-            At the call, for a Series that is not of numbers, and a window that is not an integer.
+            At the call, for a Series that is not of numbers, a window that is no integer and no
+            span, and a span with another index.
         ValueError
-            At the call, for a window below 1.
-            While computing, by dask, for a partition with fewer rows than a window reaches.
+            At the call, for a window below 1, or a span that is not fixed, such as "ME".
+            While computing, for a span if the index does not ascend; with ``center=True``, if a
+            window reaches beyond the next four partitions.
 
         Notes
         -----
-        Each partition is read once.
+        Each partition is read once. Its windows wait for the last rows of those before it, which
+        may be of any size. Infinite elements count as they are; pandas takes them for missing.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import dask.dataframe as dd
+        >>> import dask_gpuselect.dataframe
+        >>> days = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-09", "2026-01-10"])
+        >>> s = dd.from_pandas(pd.Series([5.0, 1.0, 4.0, 2.0], days), npartitions=2)
+        >>> s.exact.rolling("7D").median().compute().tolist()
+        [5.0, 3.0, 4.0, 3.0]
         """
-        return ExactSeriesRolling(self._series, window, min_periods, center, closed)
+        rows = RowsOf.of(self._series._meta, window, min_periods, center, closed)
+        return ExactRolling(self._series, [Column.of(self._series._meta)], rows)
 
 
 class ExactDataFrame:
@@ -412,6 +427,51 @@ class ExactDataFrame:
         """
         frame, columns = self._numbers()
         return _describe_boxplot(frame, columns, how)
+
+    @public()
+    def rolling(
+        self,
+        window: Any,
+        min_periods: int | None = None,
+        center: bool = False,
+        closed: str | None = None,
+        numeric_only: bool = False,
+    ) -> ExactRolling:
+        """Moving windows of rows, as ``pandas.DataFrame.rolling`` has them.
+
+        Parameters
+        ----------
+        window, min_periods, center, closed
+            As of `ExactSeries.rolling`.
+        numeric_only : bool, default False
+            Whether to leave out what is neither a number nor bool.
+
+        Returns
+        -------
+        ExactRolling
+            Its methods answer for every column, in one read of every partition.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for a Series; for a column that is not of numbers.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import dask.dataframe as dd
+        >>> import dask_gpuselect.dataframe
+        >>> df = pd.DataFrame({"n": [4, 1, 3, 9], "x": [0.5, 2.0, 1.0, 4.0]})
+        >>> dd.from_pandas(df, npartitions=2).exact.rolling(3).median().compute()
+             n    x
+        0  NaN  NaN
+        1  NaN  NaN
+        2  3.0  1.0
+        3  3.0  2.0
+        """
+        rows = RowsOf.of(self._frame._meta, window, min_periods, center, closed)
+        frame, columns = self._columns(numeric_only=numeric_only)
+        return ExactRolling(frame, columns, rows)
 
     def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactFrameGroupBy:
         """Divide the rows into groups by keys, for quantiles of each group.

@@ -1,75 +1,143 @@
-"""Moving windows of dask's Series: ``s.exact.rolling(30)``."""
+"""Moving windows of dask's Series and DataFrames: ``s.exact.rolling(30)``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dask_gpuselect.arguments import public
+from dask_gpuselect.arguments import check_known, public
 from dask_gpuselect.engine.frames import Column
-from dask_gpuselect.quiet import quietly
-from dask_gpuselect.windows import rolling
+from dask_gpuselect.engine.row_halos import RowReach, bounds, with_rows_around
+from dask_gpuselect.maths.windows import RowWindows
+from dask_gpuselect.windows import Rolling, rolling
+from dask_gpuselect.windows.functions import of_rows
+
+CLOSED = ("right", "left", "both", "neither")
 
 
-class ExactSeriesRolling:
-    """Exact statistics of moving windows of a dask Series, as of pandas' ``s.rolling(30)``.
-
-    Missing elements are left out. The answer for a window with fewer than `min_periods` others is
-    NaN. Answers are float64, and float32 for float32, with the index and the partitions of the
-    Series.
+@dataclass(frozen=True)
+class RowsOf:
+    """Say which rows the windows of a frame hold.
 
     Parameters
     ----------
-    series : dask Series
-        A Series of numbers.
-    window : int
-        Number of rows of a window.
-    min_periods : int, optional
-        Number of rows that must not be missing; by default `window`.
+    window : int or Timedelta
+        A number of rows, or a span of the index.
+    min_periods : int
     center : bool
-        True if a window lies around its row instead of ending with it.
-    closed : str, optional
-        The ends that a window includes.
+    closed : str or None
     """
 
-    def __init__(
-        self, series: Any, window: int, min_periods: int | None, center: bool, closed: str | None
-    ) -> None:
-        kind = Column.of(series._meta).dtype
-        if kind.kind not in "biuf":
-            raise TypeError(f"rolling windows need a Series of numbers, not of {kind}")
-        self._series = series
-        self._dtype = kind if kind == np.float32 else np.dtype(np.float64)
-        least = window if min_periods is None else min_periods
-        self._how: dict[str, Any] = {"center": center, "min_periods": least, "closed": closed}
-        self._window = window
-        (self._reach,) = rolling(np.empty(0), window, **self._how)._reaches
+    window: Any
+    min_periods: int
+    center: bool
+    closed: str | None
+
+    @classmethod
+    def of(
+        cls, meta: Any, window: Any, min_periods: int | None, center: bool, closed: str | None
+    ) -> RowsOf:
+        """Check how windows of a frame are given, by an empty part of it."""
+        if not isinstance(window, str | pd.Timedelta | np.timedelta64) and not _is_delta(window):
+            least = window if min_periods is None else min_periods
+            rolling(np.empty(0), window, center=center, min_periods=least, closed=closed)
+            return cls(int(window), least, center, closed)
+        if not isinstance(meta.index, pd.DatetimeIndex | pd.TimedeltaIndex):
+            kind = meta.index.dtype
+            raise TypeError(f"windows of time need an index of dates or durations, not {kind}")
+        if closed is not None and closed not in CLOSED:
+            raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
+        try:
+            span = pd.Timedelta(pd.tseries.frequencies.to_offset(window))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f'window must be rows or a fixed time, such as "7D", not {window!r}'
+            ) from error
+        if span < pd.Timedelta(1, meta.index.unit):
+            raise ValueError(f"window must be longer than nothing, not {window!r}")
+        return cls(span, 1 if min_periods is None else min_periods, center, closed)
+
+    @property
+    def reach(self) -> RowReach:
+        """How far windows reach from their row."""
+        if isinstance(self.window, pd.Timedelta):
+            half = self.window / 2 if self.center else pd.Timedelta(0)
+            return RowReach(self.window, half if self.center else 0)
+        (halo,) = rolling(np.empty(0), self.window, center=self.center, closed=self.closed).reaches
+        return RowReach(max(halo.before, 0), max(halo.after, 0))
+
+    def windows(self, values: Any, index: Any) -> Rolling:
+        """Move the windows over a column of some rows."""
+        if not isinstance(self.window, pd.Timedelta):
+            how: dict[str, Any] = {"center": self.center, "closed": self.closed}
+            return rolling(values, self.window, min_periods=self.min_periods, **how)
+        ends = bounds(index, self.window, self.closed or "right", center=self.center)
+        return of_rows(values, RowWindows(*ends), self.min_periods)
+
+
+def _is_delta(window: Any) -> bool:
+    return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
+
+
+class ExactRolling:
+    """Exact statistics of moving windows of dask's frames, as of pandas' ``df.rolling(30)``.
+
+    Missing elements are left out. A window with fewer than `min_periods` others is answered by NaN.
+    Answers are float64, and float32 for float32, with the index and the partitions of the frame.
+
+    Parameters
+    ----------
+    frame : dask Series or DataFrame
+        Of a DataFrame its wanted columns alone.
+    columns : sequence of Column
+    rows : RowsOf
+    """
+
+    def __init__(self, frame: Any, columns: Sequence[Column], rows: RowsOf) -> None:
+        for column in columns:
+            if column.dtype.kind not in "biuf":
+                raise TypeError(
+                    f"rolling windows need numbers, not {column.kind}: of a DataFrame leave such "
+                    "columns out, by numeric_only=True"
+                )
+        self._frame, self._columns, self._rows = frame, tuple(columns), rows
 
     def __repr__(self) -> str:
-        return f"<exact statistics of windows of {self._window} of {self._series!r}>"
+        return f"<exact statistics of windows of {self._rows.window} of {self._frame!r}>"
 
     def median(self) -> Any:
         """Return the median of each window."""
         return self._asked("nanmedian")
 
     @public()
-    def quantile(self, q: float, *, method: str = "linear") -> Any:
-        """Return a quantile of each window, by a method of ``numpy.quantile``."""
-        if np.ndim(q):
-            raise ValueError(
-                f"q must be a scalar, not of shape {np.shape(q)}: call quantile once for each q"
-            )
-        rolling(np.empty(0), 1).quantile(
-            q, method=method
-        )  # raises for arguments that are not allowed
-        return self._asked("nanquantile", q=q, method=method)
+    def quantile(self, q: Any, *, method: str = "linear") -> Any:
+        """Return quantiles of each window, by one of the methods of ``numpy.quantile``.
+
+        Parameters
+        ----------
+        q : float or 1-D array_like of floats
+            In [0, 1]. Several q of a Series make a DataFrame with a column for each; a DataFrame
+            takes one.
+        method : str, default "linear"
+        """
+        check_known(q, "q")
+        if np.ndim(q) and self._frame.ndim == 2:
+            raise ValueError("q must be a scalar for a DataFrame: ask for several of a column")
+        if np.ndim(q) > 1:
+            raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
+        rolling(np.empty(0), 1).quantile(q, method=method)  # raises for what makes no sense
+        several = tuple(np.asarray(q, np.float64).tolist()) if np.ndim(q) else None
+        q = float(q) if several is None else several
+        return self._asked("nanquantile", several, q=q, method=method)
 
     @public()
     def mad(self, *, scale: float | str = "normal") -> Any:
-        """Return the median absolute deviation of each window: `dask_gpuselect.robust.mad`."""
+        """Return the median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
         return self._asked("nanmad", scale=scale)
 
     @public()
@@ -78,26 +146,50 @@ class ExactSeriesRolling:
         return self._asked("naniqr", method=method)
 
     def min(self) -> Any:
-        """Return the minimum of each window."""
+        """Return the least element of each window."""
         return self._asked("nanmin")
 
     def max(self) -> Any:
-        """Return the maximum of each window."""
+        """Return the largest element of each window."""
         return self._asked("nanmax")
 
-    def _asked(self, name: str, **asked: Any) -> Any:
-        """Ask for a statistic of windows that reach into neighbouring partitions."""
-        ask = partial(_answered, window=self._window, how=self._how, name=name, asked=asked)
-        meta = pd.Series(np.empty(0, self._dtype), self._series._meta.index, name=self._series.name)
-        before, after = (max(n, 0) for n in (self._reach.before, self._reach.after))
-        part = partial(ask, dtype=self._dtype)
-        return self._series.map_overlap(quietly(part), before, after, meta=meta)
+    def _asked(self, name: str, several: tuple[float, ...] | None = None, **asked: Any) -> Any:
+        answer = partial(
+            _answered,
+            columns=self._columns,
+            windows=self._rows,
+            name=name,
+            asked=asked,
+            several=several,
+        )
+        meta = answer(self._frame._meta, 0, 0)
+        return with_rows_around(answer, f"rolling-{name}", self._frame, self._rows.reach, meta)
 
 
 def _answered(
-    column: Any, *, window: int, how: Any, name: str, asked: Any, dtype: np.dtype[Any]
-) -> pd.Series:
-    """Return the statistic of the windows of some rows."""
-    rows = column.to_numpy(dtype=dtype, na_value=np.nan)
-    found = getattr(rolling(rows, window, **how), name)(**asked)
-    return pd.Series(found.astype(dtype, copy=False), column.index, name=column.name)
+    rows: Any,
+    start: int,
+    stop: int,
+    *,
+    columns: tuple[Column, ...],
+    windows: RowsOf,
+    name: str,
+    asked: dict[str, Any],
+    several: tuple[float, ...] | None,
+) -> Any:
+    """Answer the windows of some rows, from the number `start` to before `stop`."""
+    index = rows.index[start:stop]
+    found = []
+    for column in columns:
+        given = rows if column.place is None else rows.iloc[:, column.place]
+        dtype = column.dtype if column.dtype == np.float32 else np.dtype(np.float64)
+        values = given.to_numpy(dtype=dtype, na_value=np.nan)
+        answers = getattr(windows.windows(values, rows.index), name)(**asked)
+        found.append(answers[..., start:stop].astype(dtype, copy=False))
+    if columns and columns[0].place is None:
+        (answers,) = found
+        if several is None:
+            return pd.Series(answers, index, name=rows.name)
+        return pd.DataFrame(answers.T, index, pd.Index(several, dtype=np.float64))
+    frame = pd.DataFrame(dict(enumerate(found)), index)
+    return frame.set_axis(rows.columns[[column.place for column in columns]], axis=1)

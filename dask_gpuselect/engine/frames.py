@@ -188,7 +188,7 @@ def columns_as_arrays(
     optimized = frame.optimize()
     keys = list(flatten(optimized.__dask_keys__()))
     source = f"frame-{tokenize(keys)}"
-    graph = _graph_of(dict(optimized.__dask_graph__()), keys, source)
+    graph = graph_of(dict(optimized.__dask_graph__()), keys, source)
     arrays = []
     for place, take in wanted:
         name = f"column-{tokenize(keys, place, take)}"
@@ -482,8 +482,8 @@ def _at(partition: Any, place: int | None) -> Any:
     return partition if place is None else partition.iloc[:, place]
 
 
-def _graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
-    """Return the graph of a frame's tasks, with those that make the partitions under that name.
+def graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
+    """The graph of a frame's tasks. Those of that name make the partitions.
 
     A result that all partitions need, such as the mean in ``s - s.mean()``, is computed once for
     all loads, and so is a shuffle. If partitions are made from the same tasks as these, each load

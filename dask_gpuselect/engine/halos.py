@@ -1,7 +1,7 @@
-"""Chunks with halos: the neighbouring elements that windows reach, as slices of the same load.
+"""Chunks with halos: the parts of neighbouring chunks that windows reach.
 
-A task takes slices of the tasks that make the chunks, under the same keys. So a chunk is loaded
-once, whatever reaches into it, and several windows over one array share its loads.
+A task takes slices of the tasks that make the chunks, under the keys that these have: a chunk is
+read once, whatever reaches into it, and several windows over one array share its reads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class Halo:
         return self.before + self.after + 1
 
     def standing(self, places: Places, n: int) -> Places:
-        """Return the elements that stand for those at positions along an axis of n; -1 for none."""
+        """Return the elements that stand for those at some places along an axis of n.
+
+        -1 stands for none.
+        """
         if self.mode == "wrap":
             return places % n
         if self.mode == "nearest":
@@ -190,7 +193,10 @@ def with_halos(
 
 
 def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dict[Any, Any]) -> Any:
-    """Return the key of a chunk, or of a slice of it, adding the task of the slice if necessary."""
+    """Return the key of a part of a chunk: the key of the chunk, or of a slice of it.
+
+    The task of a slice is added to `slices`.
+    """
     place = tuple(chunk for chunk, _ in cuts)
     taken = tuple(cut for _, cut in cuts)
     whole = tuple((0, sizes[i]) for i, sizes in zip(place, x.chunks, strict=True))
@@ -203,7 +209,7 @@ def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dic
 
 
 def sliced(chunk: Any, taken: Sequence[Cut], *, copies: bool = True) -> Any:
-    """Take a part of a chunk, as a copy that does not keep the chunk in memory if `copies`."""
+    """Take a part of a chunk, copied so that the chunk can be freed, unless told otherwise."""
     plain = tuple(slice(*cut) if cut[-1] >= 0 else slice(None) for cut in taken)
     found = chunk[plain]
     for axis, cut in enumerate(taken):
@@ -237,6 +243,7 @@ def _joined(parts: Sequence[Any], counts: tuple[int, ...]) -> Any:
 
 
 def _concatenated(parts: Sequence[Any], axis: int) -> Any:
+    """Join parts of chunks along an axis, with their masks."""
     values = concatenate([values_of(part) for part in parts], axis)
     keeps = [part.keeps if isinstance(part, Accompanied) else None for part in parts]
     if all(each is None for each in keeps):
@@ -249,7 +256,10 @@ def _concatenated(parts: Sequence[Any], axis: int) -> Any:
 
 
 def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> Any:
-    """Pad a chunk before and behind along each axis, with one value, or masked out."""
+    """Widen a chunk by elements beyond the ends, of one value or masked.
+
+    `outside` says how many come before and behind it along each axis.
+    """
     if not any(map(any, outside)):
         return chunk
     values = values_of(chunk)
@@ -264,6 +274,7 @@ def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> 
 
 
 def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
+    """Widen an array by elements of one value."""
     xp = namespace(array)
     shape = tuple(n + sum(more) for n, more in zip(array.shape, outside, strict=True))
     found = xp.full(shape, value, dtype=array.dtype)

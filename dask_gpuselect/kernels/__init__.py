@@ -72,7 +72,7 @@ from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
-from dask_gpuselect.maths.windows import Frame, WindowOrder
+from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
@@ -492,6 +492,16 @@ def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
     """
     chunk = checked_chunk(chunk, dtype)
     return backend_for(chunk).windows.answer(chunk, dtype, frame, order)
+
+
+@one_way
+def answer_row_windows(
+    values: Any, dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
+) -> Any:
+    """Answer windows of rows whose sizes differ, ``(n, n_windows)``, in kind; see
+    `reference.windows`."""
+    values = checked_chunk(values, dtype)
+    return backend_for(values).windows.answer_rows(values, dtype, windows, order)
 
 
 @one_way

@@ -42,7 +42,7 @@ from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
-from dask_gpuselect.maths.windows import Frame, WindowOrder
+from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
 from dask_gpuselect.strategies.probes import Measure, Report
 
 MOST_STACKED = 64
@@ -269,6 +269,10 @@ class Windows(Protocol):
 
     def answer(
         self, chunk: Chunk, dtype: np.dtype[Any], frame: Frame, order: WindowOrder
+    ) -> Any: ...
+
+    def answer_rows(
+        self, values: Chunk, dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
     ) -> Any: ...
 
 

@@ -1,4 +1,4 @@
-"""Moving windows over an array: the elements of each window, and the ranks of its answers."""
+"""Windows that move over an array: their elements, and the ranks that answer."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ class WindowOrder(LaneOrder, Protocol):
 
     @property
     def deviates(self) -> bool:
-        """True if they are those of the elements' distances from their median, in `dtype`."""
+        """True if they are those of distances of elements from their median, in `dtype`."""
 
     def finished(self, answers: Any, n_valid: Any) -> Any:
-        """Compute the answers, ``(n, n_windows)``, from the order statistics of all windows.
+        """Return the answers, ``(n, n_windows)``, by the order statistics of all windows.
 
-        `n_valid` is the number of valid elements of each window. The result is of the kind of
-        `answers`.
+        `n_valid` is the number of valid elements of each window. In kind.
         """
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Shape of a window, and its steps over an array that is padded, so that it never leaves it.
+    """Describe a window that moves over a padded array, beyond whose ends it never reaches.
 
     Parameters
     ----------
@@ -77,7 +76,7 @@ class Frame:
         return replace(self, size=size, step=step, footprint=footprint)
 
     def slabs(self, padded: Shape, most: int) -> Iterator[tuple[Corner, Corner]]:
-        """Yield slabs of the padded array, and of the answers, about `most` answers at a time.
+        """Yield parts of the padded array with the places of their answers, about `most` each.
 
         They are cut along axes of size 1 in the window, if that is enough.
         """
@@ -100,12 +99,37 @@ class Frame:
             )
 
 
-@lru_cache(maxsize=16)  # slabs of one array need the same ranks again and again
-def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
-    """Return the two ranks and the weight of each answer among 0, 1, ... n elements.
+@dataclass(frozen=True, eq=False)
+class RowWindows:
+    """Windows of rows whose sizes differ.
 
-    The shape is ``(n_answers, n + 1)``. Among no elements the ranks are those among one. The arrays
-    must not be written to.
+    Parameters
+    ----------
+    begins, ends : ndarray of int64
+        The first row of each window, and the row behind its last one; both ascend.
+    """
+
+    begins: IntArray
+    ends: IntArray
+
+    @property
+    def n(self) -> int:
+        """Count the rows of the largest window."""
+        return int((self.ends - self.begins).max(initial=0))
+
+    def sums(self, marks: NDArray[Any]) -> IntArray:
+        """Count the marks in each window."""
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(marks, dtype=np.int64)])
+        found: IntArray = before[self.ends] - before[self.begins]
+        return found
+
+
+@lru_cache(maxsize=16)  # slabs ask the same again and again
+def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
+    """Return two ranks and a weight for each answer among 0, 1, ... n elements.
+
+    They are of shape ``(n_answers, n + 1)``, must not be written to, and for no element are those
+    of one.
     """
     wanted = order.wanted_of_lanes(np.maximum(np.arange(n + 1), 1))
     shape = (order.n_answers, n + 1)

@@ -28,7 +28,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "strategies": frozenset({"measures", *_ELEMENTS}),
     "regression": frozenset({"residuals", *_ELEMENTS}),
     "neighbors": frozenset({"distances"}),
-    "windows": frozenset({"windows", "window_blocks", "window_networks"}),
+    "windows": frozenset({"windows", "window_blocks", "window_networks", "window_rows"}),
 }
 """For each subject, the modules of `kernels.cpu` that have its kernels."""
 
@@ -125,7 +125,7 @@ def _kernels(
 
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
 _SORTING = frozenset({"ordering"})
-_WINDOWS = frozenset({"windows", "window_blocks", "window_networks"})
+_WINDOWS = frozenset({"windows", "window_blocks", "window_networks", "window_rows"})
 _OF_DEVIATIONS = frozenset(
     {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
 )

@@ -1,27 +1,47 @@
-"""How windows of an array are asked: lazily of a lazy array, else at once."""
+"""Windows of an array, asked lazily of a lazy array and else eagerly."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, numpy_dtype
 from dask_gpuselect.engine.halos import Halo, of_array, with_halos
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.windows import Frame
+from dask_gpuselect.maths.windows import Frame, RowWindows
 from dask_gpuselect.windows.questions import WindowAnswers, WindowQuestion
 
 
 def frame_of(reaches: Sequence[Halo], footprint: tuple[bool, ...] | None = None) -> Frame:
-    """Return the window that reaches so far along each axis."""
+    """Return the window that reaches as far as halos say along each axis."""
     size, step = zip(*((reach.size, reach.step) for reach in reaches), strict=True)
     return Frame(size, step, footprint)
+
+
+def each_axis(
+    value: Any, axes: Sequence[int], name: str, error: type[Exception] = ValueError
+) -> tuple[Any, ...]:
+    """Return a value for each axis that windows lie along.
+
+    Raises
+    ------
+    error
+        If there is another number of values.
+    """
+    if isinstance(value, str) or np.ndim(value) == 0:
+        return (value,) * len(axes)
+    if len(value) != len(axes):
+        raise error(f"{name} must be one, or one for each of {len(axes)} axes, not {value}")
+    return tuple(value)
 
 
 def ask_windows(
     label: str,
     array: Any,
-    reaches: Sequence[Halo],
+    reaches: Sequence[Halo] | RowWindows,
     question: WindowQuestion | None,
     *,
     is_one: bool = True,
@@ -35,8 +55,8 @@ def ask_windows(
     label : str
         Of the names of layers.
     array : dask array, array or Accompanied
-    reaches : sequence of Reach
-        How far windows reach along each axis.
+    reaches : sequence of Halo, or RowWindows
+        How far windows reach along each axis; or windows of the elements of an array in memory.
     question : WindowQuestion or None
         None asks how many valid elements there are.
     is_one : bool
@@ -46,6 +66,10 @@ def ask_windows(
     fill : scalar, optional
         What is beyond the ends; see `with_halos`.
     """
+    if isinstance(reaches, RowWindows):
+        assert question is not None
+        found = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
+        return found[0] if is_one else found
     windows = WindowAnswers(frame_of(reaches, footprint), question, numpy_dtype(array), is_one)
     if isinstance(array, DaskArray):
         how = (windows.result, fill, windows.new_axes)

@@ -14,7 +14,7 @@ from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import no_quantiles_of
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.quantiles.documentation import documented_like
-from dask_gpuselect.windows.asking import ask_windows, frame_of
+from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
 from dask_gpuselect.windows.questions import RankOf, WindowQuestion
 
 MODES = {
@@ -231,8 +231,10 @@ def _filtered(
     axes: Axis,
     nan: str,
 ) -> Any:
-    """Check the arguments of all three filters, and ask; `rank` is an int, a percentage as a float,
-    or None for the median."""
+    """Check the arguments of all three filters, and ask.
+
+    `rank` is an int, a percentage as a float, or None for the median.
+    """
     x = as_array(x)
     source = numpy_dtype(x).newbyteorder("=")
     if message := no_quantiles_of(source):
@@ -244,18 +246,14 @@ def _filtered(
     own = reduced_axes(axes, x.ndim)
     marks = None if footprint is None else np.asarray(footprint, bool)
     reaches = _reaches(x.ndim, own, size, marks, mode, origin)
-    if marks is not None:
-        order = tuple(marks.ravel().tolist())
-        if not any(order):
-            raise ValueError("All-zero footprint is not supported.")
-        marks_given = None if all(order) else order
-    else:
-        marks_given = None
-    n = frame_of(reaches, marks_given).n
+    if marks is not None and not marks.any():
+        raise ValueError("All-zero footprint is not supported.")
+    places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
+    n = frame_of(reaches, places).n
     wanted = RankOf((0.0,), METHODS["lower"].name, nan == "omit", source, source, rank=rank, size=n)
     question = WindowQuestion(wanted, source)
     fill = np.asarray(cval).astype(source)[()]
-    return ask_windows(name, x, reaches, question, footprint=marks_given, fill=fill)
+    return ask_windows(name, x, reaches, question, footprint=places, fill=fill)
 
 
 def _reaches(
@@ -273,11 +271,11 @@ def _reaches(
         raise RuntimeError(
             f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(axes)}): pass axes="
         )
-    sizes = _each(size, axes, "size") if marks is None else marks.shape
+    given = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
+    about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
     found = [Halo(0, 0)] * ndim
-    about = zip(axes, sizes, _each(mode, axes, "mode"), _each(origin, axes, "origin"), strict=True)
-    for axis, given, how, moved in about:
-        n, shift = operator.index(given), operator.index(moved)
+    for axis, long, how, moved in zip(axes, *about, strict=True):
+        n, shift = operator.index(long), operator.index(moved)
         if n < 1:
             raise ValueError(f"size must be 1 or more, not {n}")
         if how not in MODES:
@@ -290,14 +288,3 @@ def _reaches(
             )
         found[axis] = Halo(before, n - 1 - before, 1, MODES[how])
     return tuple(found)
-
-
-def _each(value: Any, axes: Sequence[int], name: str) -> Sequence[Any]:
-    """Return a value for each axis."""
-    if isinstance(value, str) or np.ndim(value) == 0:
-        return [value] * len(axes)
-    if len(value) != len(axes):
-        raise RuntimeError(
-            f"{name} must be one value, or one for each of {len(axes)} axes, not {value}"
-        )
-    return list(value)

@@ -14,6 +14,7 @@ from dask_gpuselect.arguments import (
     as_accompanied,
     check_data,
     check_known,
+    if_all_left_out,
     public,
     reduced_axes,
     scale_factor,
@@ -22,9 +23,10 @@ from dask_gpuselect.arrays import numpy_dtype
 from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
+from dask_gpuselect.maths.windows import RowWindows
 from dask_gpuselect.quantiles.functions import probabilities
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.windows.asking import ask_windows, frame_of
+from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
 from dask_gpuselect.windows.questions import WindowQuestion
 
 Window = int | Sequence[int] | Mapping[int, int]
@@ -151,6 +153,11 @@ def rolling(
     return Rolling(x, reaches, min_periods, where, nodata)
 
 
+def of_rows(x: Any, windows: RowWindows, min_periods: int) -> Rolling:
+    """Return windows of the elements of an array in memory, whose sizes differ."""
+    return Rolling(x, windows, min_periods, None, None)
+
+
 class Rolling:
     """Windows that move over an array, with methods for statistics of each; made by `rolling`.
 
@@ -158,14 +165,25 @@ class Rolling:
     """
 
     def __init__(
-        self, x: Any, reaches: tuple[Halo, ...], least: int | None, where: Any, nodata: Any
+        self,
+        x: Any,
+        reaches: tuple[Halo, ...] | RowWindows,
+        least: int | None,
+        where: Any,
+        nodata: Any,
     ) -> None:
         self._x, self._reaches, self._least = x, reaches, least
         self._left_out = {"where": where, "nodata": nodata}
 
     def __repr__(self) -> str:
-        size = tuple(reach.size for reach in self._reaches)
+        lies = self._reaches
+        size = lies.n if isinstance(lies, RowWindows) else tuple(reach.size for reach in lies)
         return f"<windows of {size} of {self._x!r}>"
+
+    @property
+    def reaches(self) -> Any:
+        """How far windows reach along each axis."""
+        return self._reaches
 
     def _ask(
         self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
@@ -174,63 +192,66 @@ class Rolling:
         return _asked(self._x, name, q, method, **how)
 
     def median(self) -> Any:
-        """The median of each window: see `dask_gpuselect.median`."""
+        """Return the median of each window: see `dask_gpuselect.median`."""
         return self._ask("median", 0.5, MEDIAN)
 
     def nanmedian(self) -> Any:
-        """The median of each window, NaN left out: see `dask_gpuselect.nanmedian`."""
+        """Return the median of each window, NaN left out: see `dask_gpuselect.nanmedian`."""
         return self._ask("median", 0.5, MEDIAN, omits=True)
 
     def quantile(self, q: Any, *, method: str = "linear") -> Any:
-        """Quantiles of each window: see `dask_gpuselect.quantile`. An axis of q comes first."""
+        """Return quantiles of each window: see `dask_gpuselect.quantile`.
+
+        An axis of q comes first.
+        """
         return self._ask("quantile", q, method)
 
     def nanquantile(self, q: Any, *, method: str = "linear") -> Any:
-        """Quantiles of each window, NaN left out: see `dask_gpuselect.nanquantile`."""
+        """Return quantiles of each window, NaN left out: see `dask_gpuselect.nanquantile`."""
         return self._ask("quantile", q, method, omits=True)
 
     def percentile(self, q: Any, *, method: str = "linear") -> Any:
-        """Percentiles of each window: see `dask_gpuselect.percentile`."""
+        """Return percentiles of each window: see `dask_gpuselect.percentile`."""
         return self._ask("percentile", q, method, percent=True)
 
     def nanpercentile(self, q: Any, *, method: str = "linear") -> Any:
-        """Percentiles of each window, NaN left out: see `dask_gpuselect.nanpercentile`."""
+        """Return percentiles of each window, NaN left out: see `dask_gpuselect.nanpercentile`."""
         return self._ask("percentile", q, method, omits=True, percent=True)
 
     def mad(self, *, scale: float | str = "normal") -> Any:
-        """The median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
+        """Return the median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
         return self._ask("mad", 0.5, MEDIAN, scale=scale)
 
     def nanmad(self, *, scale: float | str = "normal") -> Any:
-        """The median absolute deviation of each window, NaN left out."""
+        """Return the median absolute deviation of each window, NaN left out."""
         return self._ask("mad", 0.5, MEDIAN, scale=scale, omits=True)
 
     def iqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
-        """The interquartile range of each window: see `dask_gpuselect.robust.iqr`."""
+        """Return the interquartile range of each window: see `dask_gpuselect.robust.iqr`."""
         return self._ask("iqr", (0.25, 0.75), method, scale=scale)
 
     def naniqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
-        """The interquartile range of each window, NaN left out."""
+        """Return the interquartile range of each window, NaN left out."""
         return self._ask("iqr", (0.25, 0.75), method, scale=scale, omits=True)
 
     def min(self) -> Any:
-        """The least element of each window."""
+        """Return the least element of each window."""
         return self._ask("min", 0.0, METHODS["lower"])
 
     def nanmin(self) -> Any:
-        """The least element of each window, NaN left out."""
+        """Return the least element of each window, NaN left out."""
         return self._ask("min", 0.0, METHODS["lower"], omits=True)
 
     def max(self) -> Any:
-        """The largest element of each window."""
+        """Return the largest element of each window."""
         return self._ask("max", 1.0, METHODS["lower"])
 
     def nanmax(self) -> Any:
-        """The largest element of each window, NaN left out."""
+        """Return the largest element of each window, NaN left out."""
         return self._ask("max", 1.0, METHODS["lower"], omits=True)
 
     def count(self) -> Any:
-        """The number of elements of each window that are not NaN and not left out; int64."""
+        """Return the number of elements of each window that are not NaN and not left out; int64."""
         return self._ask("count", 0.5, MEDIAN)
 
 
@@ -241,7 +262,7 @@ def _asked(
     q: Any,
     method: str | Method,
     *,
-    reaches: tuple[Halo, ...],
+    reaches: tuple[Halo, ...] | RowWindows,
     least: int | None,
     where: Any,
     nodata: Any,
@@ -250,20 +271,24 @@ def _asked(
     scale: float | str = 1.0,
 ) -> Any:
     """Check what a method asks, and ask it."""
-    is_whole = where is None and nodata is None
+    is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
-    n = frame_of(reaches).n
-    least = (1 if omits else n) if least is None else least
+    if least is None:
+        least = 1 if omits or isinstance(reaches, RowWindows) else frame_of(reaches).n
     method = method if isinstance(method, Method) else check_method(method)
     shares, is_scalar = probabilities(q, 100 if percent else 1)
     about: dict[str, Any] = {"is_one": is_scalar or name == "iqr"}
     if name == "count":
         return ask_windows("rolling-count", array, reaches, None, **about)
     source = numpy_dtype(array)
-    may_lack = not is_whole or any(
-        reach.mode is None and (least > 1 or min(reach.before, reach.after) < 0)
-        for reach in reaches
-        if reach != Halo(0, 0, reach.step)
+    may_lack = (
+        not is_whole
+        or isinstance(reaches, RowWindows)
+        or any(
+            reach.mode is None and (least > 1 or min(reach.before, reach.after) < 0)
+            for reach in reaches
+            if reach != Halo(0, 0, reach.step)
+        )
     )
     question = _question(name, shares, method, source, q, omits=omits, scale=scale)
     result = question.result
@@ -290,8 +315,7 @@ def _question(
     omits: bool,
     scale: float | str,
 ) -> WindowQuestion:
-    """Return the quantiles that are asked, before it is known whether a window may lack
-    elements."""
+    """Return the quantiles of a statistic, as if no window lacked elements."""
     is_spread = name in ("mad", "iqr")
     if is_spread and source.kind in ("mM" if name == "mad" else "bmM"):
         raise TypeError(f"{name} needs numbers, not {source}")
@@ -327,10 +351,11 @@ def _reaches(
         raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
     earlier, later = CLOSED[closed]
     found = [Halo(0, 0)] * ndim
-    about = zip(axes, sizes, _each(center, axes, "center"), _each(step, axes, "step"), strict=True)
-    for own, size, is_centred, every in about:
+    about = each_axis(center, axes, "center"), each_axis(step, axes, "step")
+    for own, size, is_centred, every in zip(axes, sizes, *about, strict=True):
+        _check_positive(every, "step")
         after = (size - 1) // 2 if is_centred else 0
-        reach = Halo(size - 1 - after + earlier, after + later, every, boundary)
+        reach = Halo(size - 1 - after + earlier, after + later, int(every), boundary)
         if reach.size < 1:
             raise ValueError(
                 'window must be at least 2 with closed="neither": a window of 1 would be empty'
@@ -367,22 +392,8 @@ def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tupl
     return tuple(own % ndim for own in given), tuple(int(size) for size in sizes)
 
 
-def _each(value: Any, axes: Sequence[int], name: str) -> tuple[Any, ...]:
-    """Return a value for each axis."""
-    several = tuple(value) if isinstance(value, Sequence) else (value,) * len(axes)
-    if len(several) != len(axes):
-        raise ValueError(
-            f"{name} has {len(several)} values, and windows have {len(axes)} axes: "
-            "pass one value, or one for each axis"
-        )
-    if name == "step":
-        for each in several:
-            _check_positive(each, name)
-        return tuple(map(int, several))
-    return tuple(map(bool, several))
-
-
 def _check_positive(value: Any, name: str) -> None:
+    """Raise for a value that is no integer, or less than 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < 1:

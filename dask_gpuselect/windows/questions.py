@@ -1,4 +1,4 @@
-"""What is asked of every window: quantiles, or what follows from them."""
+"""Questions about every window: quantiles, and statistics that follow from them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class WindowQuestion:
     least : int
         How many valid elements a window needs; with fewer it is answered by NaN.
     deviates : bool
-        Whether quantiles are those of distances.
+        True if quantiles are those of distances.
     is_gap : bool
-        Whether the answer is the difference of two quantiles.
+        True if the answer is the difference of two quantiles.
     scale : float
         What the answers are divided by.
     """
@@ -113,7 +113,7 @@ class WindowAnswers:
     dtype : dtype
         Of the elements.
     is_one : bool
-        Whether answers have no axis for several quantiles.
+        True if answers have no axis for several quantiles.
     """
 
     frame: Frame

@@ -1,7 +1,8 @@
-"""Moving windows of dask's Series, beside pandas."""
+"""Moving windows of dask's Series and DataFrames, beside pandas."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import dask.dataframe as dd
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers `exact`
+from dask_gpuselect.kernels import compiling
 
 RANDOM = np.random.default_rng(7)
 VALUES = RANDOM.integers(0, 50, 90).astype("f8")
@@ -39,6 +41,76 @@ def test_windows_are_those_of_pandas(dtype: str, how: dict[str, Any]) -> None:
         pd.testing.assert_series_equal(answer, expected.astype(answer.dtype), check_freq=False)
 
 
+def frame(unit: str = "ns") -> pd.DataFrame:
+    """Rows at irregular hours, some at the same."""
+    hours = np.sort(np.random.default_rng(8).integers(0, 70, 60))
+    index = pd.DatetimeIndex(pd.to_datetime("2026-01-01") + pd.to_timedelta(hours, "h"))
+    columns = {"a": VALUES[:60], "b": np.arange(60)[::-1].astype("f4") % 17, "c": np.arange(60) % 7}
+    return pd.DataFrame(columns, index.as_unit(unit))
+
+
+def divided(rows: Any, sizes: list[int]) -> Any:
+    """A lazy frame of partitions of such sizes."""
+    ends = np.cumsum([0, *sizes])
+    parts = [rows.iloc[i:j] for i, j in itertools.pairwise(ends.tolist())]
+    return dd.from_map(lambda part: part, parts, meta=rows.iloc[:0])
+
+
+@pytest.mark.parametrize("sizes", [[60], [*[1] * 9, 51], [0, 3, 0, 0, 20, 37, 0]])
+@pytest.mark.parametrize("window", [8, "7h", "1h", "90D"])
+@pytest.mark.parametrize("closed", ["right", "left", "both", "neither"])
+def test_frames_of_any_partitions(sizes: list[int], window: Any, closed: str) -> None:
+    df = frame("s" if closed == "both" else "ns")
+    if closed in ("left", "neither"):
+        df = df[~df.index.duplicated()]  # of which pandas before 3 has other windows
+        sizes = [min(sizes[0], len(df)), *sizes[1:]]
+    lazy = divided(df, sizes)
+    for least in (1, 3):
+        how: dict[str, Any] = {"closed": closed, "min_periods": least}
+        theirs, ours = df.rolling(window, **how), lazy.exact.rolling(window, **how)
+        for found, expected in (
+            (ours.median(), theirs.median()),
+            (ours.quantile(0.3), theirs.quantile(0.3)),
+            (ours.quantile(0.3, method="higher"), theirs.quantile(0.3, interpolation="higher")),
+        ):
+            answer = found.compute()
+            assert found.npartitions == len(sizes)
+            assert answer.dtypes.to_list() == found.dtypes.to_list() == ["f8", "f4", "f8"]
+            expected = expected.astype(dict(zip("abc", answer.dtypes, strict=True)))
+            pd.testing.assert_frame_equal(answer, expected, check_freq=False)
+
+
+@pytest.mark.parametrize("window", [9, "7h"])
+def test_windows_around_their_row(window: Any) -> None:
+    df = frame()
+    theirs = df.rolling(window, center=True, min_periods=1).median()
+    found = divided(df, [30, 3, 2, 25]).exact.rolling(window, center=True, min_periods=1).median()
+    pd.testing.assert_frame_equal(found.compute(), theirs.astype({"b": "f4"}), check_freq=False)
+    short = divided(df, [1] * 60).exact.rolling(window * 2, center=True).median()
+    with pytest.raises(ValueError, match=r"beyond the 4 partitions .* df.repartition"):
+        short.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("large", [0, np.inf])
+def test_kernels_of_windows_of_time(large: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few rows and many; an index of durations; deviations."""
+    monkeypatch.setattr(compiling, "LARGE", large)
+    rows = RANDOM.integers(-500, 500, 3000).astype("f8")
+    rows[RANDOM.random(3000) < 0.05] = np.nan
+    index = pd.to_timedelta(np.cumsum(RANDOM.integers(0, 4, 3000)), "min")
+    s = pd.Series(rows, index)
+    exact = dd.from_pandas(s, npartitions=3).exact
+    for window in ("9min", "400min"):
+        found = exact.rolling(window, min_periods=2).quantile([0.1, 0.5]).compute()
+        theirs = s.rolling(window, min_periods=2)
+        assert found.columns.to_list() == [0.1, 0.5]
+        np.testing.assert_allclose(found[0.1], theirs.quantile(0.1), rtol=1e-12)
+        np.testing.assert_array_equal(found[0.5], theirs.median())
+        mad = exact.rolling(window).mad(scale=1.0).compute()
+        expected = s.rolling(window).apply(lambda x: np.nanmedian(abs(x - np.nanmedian(x))))
+        np.testing.assert_array_equal(mad, expected)
+
+
 def test_partitions_are_read_once() -> None:
     reads: list[int] = []
 
@@ -51,16 +123,35 @@ def test_partitions_are_read_once() -> None:
     assert not reads
     found.mad(scale=1.0).compute(scheduler="sync")
     assert sorted(reads) == [0, 1, 2]
+    s.exact.rolling("70D").quantile([0.1, 0.5]).compute(scheduler="sync")
+    assert sorted(reads) == [0, 0, 1, 1, 2, 2]
 
 
 def test_what_makes_no_sense_is_refused() -> None:
     exact = dd.from_pandas(series("f8"), npartitions=2).exact
     with pytest.raises(ValueError, match="window must be 1 or more"):
         exact.rolling(0)
-    with pytest.raises(ValueError, match="q must be a scalar"):
-        exact.rolling(3).quantile([0.5])
-    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
+    with pytest.raises(ValueError, match="q must be a scalar for a DataFrame"):
+        dd.from_pandas(frame(), npartitions=2).exact.rolling(3).quantile([0.5])
+    with pytest.raises(ValueError, match="q must be a scalar or one-dimensional"):
+        exact.rolling(3).quantile([[0.5]])
+    with pytest.raises(ValueError, match="a fixed time, such as \"7D\", not 'ME'"):
+        exact.rolling("ME")
+    with pytest.raises(ValueError, match="window must be longer than nothing"):
+        exact.rolling("-1D")
+    with pytest.raises(ValueError, match='closed must be "right"'):
+        exact.rolling("1D", closed="x")
+    with pytest.raises(TypeError, match="an index of dates or durations, not int64"):
+        dd.from_pandas(pd.Series([1.0]), npartitions=1).exact.rolling("1D")
+    unordered = dd.from_map(lambda s: s, [series("f8").iloc[50:], series("f8").iloc[:50]])
+    with pytest.raises(ValueError, match="need an ascending index"):
+        unordered.exact.rolling("3D").median().compute(scheduler="sync")
+    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
         exact.rolling(3).quantile(8)
     dates = pd.Series(INDEX, name="d")
-    with pytest.raises(TypeError, match="need a Series of numbers, not of datetime64"):
+    with pytest.raises(TypeError, match="rolling windows need numbers, not datetime64"):
         dd.from_pandas(dates, npartitions=2).exact.rolling(3)
+    mixed = dd.from_pandas(frame().assign(d=frame().index), npartitions=2)
+    with pytest.raises(TypeError, match="numeric_only=True"):
+        mixed.exact.rolling(3)
+    assert list(mixed.exact.rolling(3, numeric_only=True).max().columns) == ["a", "b", "c"]

@@ -171,7 +171,7 @@ def test_elements_that_differ_in_their_last_bits(way: str) -> None:
     np.testing.assert_array_equal(rolling(x, 101).median()[100:], expected)
 
 
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ms]", "bool", "f2", ">f4", "i8"])
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ms]", ">M8[s]", "bool", "f2", ">f4", "i8"])
 def test_other_dtypes(dtype: str) -> None:
     x = RANDOM.integers(0, 9, (30,)).astype("i8").astype(dtype)
     found = rolling(x, 4, min_periods=1).quantile(0.5, method="higher")
@@ -179,6 +179,14 @@ def test_other_dtypes(dtype: str) -> None:
     expected = [np.sort(x[max(i - 3, 0) : i + 1])[min(i + 1, 4) // 2] for i in range(30)]
     np.testing.assert_array_equal(found, np.array(expected))
     assert rolling(x, 4).max().dtype == ("f8" if x.dtype.kind in "bi" else found.dtype)
+
+
+def test_masked_integers_may_lack() -> None:
+    """Where all of a window is masked there is no integer to answer."""
+    x = np.ma.masked_equal(np.array([3, 1, 2, 9, 9, 9, 4]), 9)
+    for array in (x, da.from_array(x, chunks=3)):
+        found = np.asarray(rolling(array, 2).nanmax())
+        np.testing.assert_array_equal(found, [3, 3, 2, 2, np.nan, np.nan, 4])
 
 
 def test_missing_dates_are_left_out() -> None:
@@ -364,7 +372,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "closed": (lambda: rolling(X, 3, 0, closed="x"), ValueError, 'closed must be "right", "left"'),
     "nothing": (lambda: rolling(X, 1, 0, closed="neither"), ValueError, "would be empty"),
     "step": (lambda: rolling(X, 3, 0, step=0), ValueError, "step must be 1 or more"),
-    "steps": (lambda: rolling(X, 3, 0, step=(1, 2)), ValueError, "step has 2 values"),
+    "steps": (lambda: rolling(X, 3, 0, step=(1, 2)), ValueError, "step must be one, or one for"),
     "complex": (lambda: rolling(X * 1j, 3, 0).median(), TypeError, "complex"),
     "iqr of bool": (lambda: rolling(X > 0, 3, 0).iqr(), TypeError, "iqr needs numbers, not bool"),
     "q": (lambda: rolling(X, 3, 0).quantile(8), ValueError, r"q must be in \[0, 1\]"),

@@ -218,18 +218,19 @@ def laid_out(a: Array, layout: str) -> Array:
 
 class Parts(NamedTuple):
     """How many bytes a task takes that groups all elements, how many pairs of chunks sorts move
-    pieces between without groups of chunks, and from how many elements of a chunk on groups that
-    weigh are taken one by one."""
+    pieces between without groups of chunks, from how many elements of a chunk on groups that weigh
+    are taken one by one, and how many moving windows are answered together."""
 
     task: int
     pairs: int
     slot: int
+    slab: int
 
 
 PARTS: Mapping[str, Parts] = {
-    "64 MiB": Parts(1 << 26, 1 << 16, 0),
-    "1 kB": Parts(1000, 10, 0),
-    "500 B": Parts(500, 0, 1 << 20),
+    "64 MiB": Parts(1 << 26, 1 << 16, 0, 1 << 16),
+    "1 kB": Parts(1000, 10, 0, 1 << 10),
+    "500 B": Parts(500, 0, 1 << 20, 16),
 }
 
 KERNELS = ("NumPy", "compiled")
@@ -279,6 +280,9 @@ FOCI: Mapping[str, Mapping[str, str]] = {
     | PLAIN,
     "shares that sums meet": {"slots": "all", "shape": "tens", "measure": "alike"}
     | {"missing": "nothing"},
+    "windows over small chunks": {"slots": "first axis", "shape": "tens", "cuts": "odd"}
+    | {"home": "tasks", "mask": "most"},
+    "compiled windows": {"dtype": "f8", "kernels": "compiled", "shape": "map", "data": FEW},
     "missing that weighs nothing": {"slots": "all", "measure": "0 of what is missing"}
     | {"dtype": "f8", "data": FEW, "missing": "nothing"},
 }

@@ -23,9 +23,17 @@ from dask_gpuselect.arrays import is_cupy, to_host
 from dask_gpuselect.engine import exchange, plans, slots
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
+from dask_gpuselect.kernels.cpu import windows
 from tests.backends import CUPY
 from tests.matrix import axes, definitions
-from tests.matrix.questions import QUESTIONS, Question, draw_strategy, pick
+from tests.matrix.questions import (
+    QUESTIONS,
+    Question,
+    draw_strategy,
+    filter_arguments,
+    pick,
+    rolled,
+)
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -214,6 +222,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
             row["missing"] = "where"
         if slots_.groups or row["shape"] == "0-d":
             row["home"] = "tasks"
+    if QUESTIONS[row["question"]].moves and row["home"] == "unknown sizes":
+        row["home"] = "tasks"  # windows reach so many elements
     if row["question"] == "sort_by" and row["home"] in ("unknown sizes", "expression"):
         row["home"] = "tasks"  # places are of known sizes, and of dask
     return row
@@ -465,6 +475,7 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.object(plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
         patch.object(slots, "WORTH", parts.slot),
+        patch.object(windows, "SLAB", parts.slab),
     ):
         warnings.simplefilter("ignore")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
@@ -601,34 +612,50 @@ def script(case: Case, problem: str) -> str:
         f"# {case.question.name}: " + ", ".join(f"{k}: {v}" for k, v in case.row.items()),
         f"# seed {case.seed[0]}, number {case.seed[1]}: {problem.splitlines()[0]}",
         "import dask, dask.array as da, numpy as np, dask_gpuselect",
-        "from dask_gpuselect import distribution, groups, robust",
+        "from dask_gpuselect import distribution, groups, robust, windows",
     ]
     for name, a in shapes.items():
         lines.append(f"{name} = {_code(a)}.reshape({a.shape})")
     if case.layout != "C":
         lines.append(f"a = {axes.LAYOUTS[case.layout]}")
     lines.append(f"x = da.from_array(a, chunks={case.chunks}).map_blocks(lambda block: block)")
-    how = [f"{k}={_literal(v)}" for k, v in case.asked.items()]
-    how += [f"{k}={k}" for k in ("weights", "where") if k in case.beside]
-    how += [f"nodata=a.dtype.type({case.nodata!r})"] if case.nodata is not None else []
-    how += ["keepdims=True"] if case.keepdims else []
-    name = case.question.name
-    if case.slots.groups:
-        by = "labels" if case.windows is None else case.windows
-        grouped = f"groups.groupby(x, {by}, {case.axis}, groups={case.groups})"
-        call = f"{grouped}.{name}({', '.join(how)})"
-    else:
-        axis = [f"axis={case.axis}"] if case.question.takes_axis else []
-        call = f"{case.question.module}.{name}({', '.join(['x', *axis, *how])})"
-    if name == "sort_by":
-        call = call.replace("(x", "(x, da.arange(x.size, chunks=x.chunks)") + "[1]"
     lines.append(f"with dask.config.set({ {'scheduler': case.row['scheduler'], **limits} }):")
-    lines.append(f"    print({call}.compute())")
+    lines.append(f"    print({_call(case)}.compute())")
     try:
         lines.append(f"print('expected', {str(case.expected()).splitlines()!r})")
     except definitions.Refused as refused:
         lines.append(f"print('expected', '{' or '.join(kind.__name__ for kind in refused.kinds)}')")
     return "\n".join(lines)
+
+
+def _call(case: Case) -> str:
+    """Python text that asks the question of `x`."""
+    left_out = ["where=where"] if "where" in case.beside else []
+    left_out += [f"nodata=a.dtype.type({case.nodata!r})"] if case.nodata is not None else []
+    name = case.question.name
+    if case.question.definition is definitions.rolling:
+        about, asked = rolled(case.asked, case.axes)
+        text = ", ".join(["x", *_arguments(about), *left_out])
+        return f"windows.rolling({text}).{case.asked['statistic']}({', '.join(_arguments(asked))})"
+    if case.question.definition is definitions.rank_filter:
+        about = filter_arguments(case.asked, case.axes)
+        return f"windows.{name}({', '.join(['x', *_arguments(about)])})"
+    how = _arguments(case.asked) + (["weights=weights"] if "weights" in case.beside else [])
+    how += left_out
+    how += ["keepdims=True"] if case.keepdims else []
+    if case.slots.groups:
+        by = "labels" if case.windows is None else case.windows
+        grouped = f"groups.groupby(x, {by}, {case.axis}, groups={case.groups})"
+        return f"{grouped}.{name}({', '.join(how)})"
+    axis = [f"axis={case.axis}"] if case.question.takes_axis else []
+    call = f"{case.question.module}.{name}({', '.join(['x', *axis, *how])})"
+    if name == "sort_by":
+        call = call.replace("(x", "(x, da.arange(x.size, chunks=x.chunks)") + "[1]"
+    return call
+
+
+def _arguments(asked: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={_literal(value)}" for name, value in asked.items()]
 
 
 def _literal(value: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -224,6 +224,148 @@ def ecdf(name: str, slot: Slot, dtype: Any, *, points: Any) -> dict[str, Any]:
     return found | {"n_valid": n, "n_missing": len(slot.values) - n}
 
 
+# --- Moving windows -------------------------------------------------------------------------------
+
+PADS = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap"}
+"""NumPy's words for what SciPy's modes put beyond the ends."""
+EXTREMES = {"min": 0.0, "max": 1.0}
+
+
+def _reached(n: int, before: int, after: int, step: int, mode: str | None) -> list[list[int]]:
+    """List the elements along an axis of n in each window; -1 is beyond the ends."""
+    room = max(before, after, 0)
+    how: dict[str, Any] = {"mode": PADS[mode]} if mode else {"constant_values": -1}
+    padded = np.pad(np.arange(n), room, **how).tolist()
+    return [padded[i + room - before : i + room + after + 1] for i in range(0, n, step)]
+
+
+def _windows(about: Elements, along: list[list[list[int]]]) -> Iterator[tuple[Array, Array]]:
+    """Yield the values of each window, and which of them take part, in its shape."""
+    takes_part = about.takes_part if about.takes_part is not None else np.ones(about.values.shape)
+    for places in itertools.product(*along):
+        index = np.ix_(*places)
+        inside = np.ix_(*(np.array(each) >= 0 for each in places))
+        is_inside = np.zeros(tuple(map(len, places)), bool)
+        is_inside[inside] = True
+        yield about.values[index], takes_part[index].astype(bool) & is_inside
+
+
+def rolling(
+    name: str,
+    about: Elements,
+    *,
+    statistic: str,
+    window: list[int],
+    center: bool,
+    min_periods: int | None,
+    boundary: str | None,
+    closed: str | None,
+    step: int,
+    **how: Any,
+) -> Array:
+    """Define a statistic of every moving window, by what it is of one slot."""
+    dtype = about.values.dtype
+    along, n, lacks = [], 1, about.takes_part is not None
+    for axis, length in enumerate(about.values.shape):
+        if axis not in about.axes:
+            along.append(_reached(length, 0, 0, 1, None))
+            continue
+        size = window[about.axes.index(axis)]
+        after = (size - 1) // 2 if center else 0
+        before = size - 1 - after + (closed in ("left", "both"))
+        after -= closed in ("left", "neither")
+        along.append(_reached(length, before, after, step, boundary))
+        n *= before + after + 1
+        is_short = boundary is None and (before, after) != (0, 0)
+        lacks |= is_short and (min(before, after) < 0 or min_periods is None or min_periods > 1)
+    omits = statistic.startswith("nan")
+    least = min_periods if min_periods is not None else 1 if omits else n
+    plain = statistic.removeprefix("nan")
+    definition, function = {
+        "mad": (mad, statistic), "iqr": (iqr, statistic), "count": (count, "count"),
+    }.get(plain, (quantiles, statistic))  # fmt: skip
+    if plain in EXTREMES:
+        function = "nanquantile" if omits else "quantile"
+        how |= {"q": EXTREMES[plain], "method": "lower"}
+
+    def answer_of(values: Array) -> Array:
+        return np.asarray(definition(function, Slot(values, None, 0), dtype, **how))
+
+    result = answer_of(np.ones(2, dtype)).dtype
+    if lacks and plain != "count" and result.kind in "biu":
+        result = np.dtype("f8")
+    # Integers never lack elements here.
+    lost = np.array(
+        "NaT" if result.kind in "mM" else np.nan, result if result.kind in "fmM" else "f8"
+    )
+    found = []
+    for values, takes_part in _windows(about, along):
+        values = values[takes_part]
+        is_few = (values == values).sum() < max(least, 1)
+        if plain != "count" and is_few:
+            found.append(np.broadcast_to(lost, np.shape(how.get("q", 0)) * (plain != "iqr")))
+        else:
+            found.append(answer_of(values))
+    table = np.stack(found, axis=-1)
+    shape = (*table.shape[:-1], *(len(each) for each in along))
+    return table.reshape(shape).astype(result)
+
+
+def rank_filter(
+    name: str,
+    about: Elements,
+    *,
+    size: list[int],
+    marks: int | None,
+    mode: str,
+    cval: Any,
+    origin: list[int],
+    nan: str,
+    rank: Any = None,
+    percentile: Any = None,
+) -> Array:
+    """Define the filters of images: one element of every window, among those in a footprint."""
+    along = []
+    sizes = dict(zip(about.axes, size, strict=False))
+    moved = dict(zip(about.axes, origin, strict=False))
+    for axis, length in enumerate(about.values.shape):
+        n, shift = sizes.get(axis, 1), moved.get(axis, 0)
+        before = n // 2 + shift
+        along.append(_reached(length, before, n - 1 - before, 1, mode if mode in PADS else None))
+    footprint = footprint_of([sizes[axis] for axis in about.axes], marks)
+    whole = int(footprint.sum())
+    found = []
+    for values, is_inside in _windows(about, along):
+        values = np.where(is_inside, values, np.asarray(cval).astype(values.dtype))
+        values = values.reshape(footprint.shape)[footprint]
+        is_missing = values != values
+        v = np.sort(values[~is_missing])
+        n = len(v)
+        if n == 0 or (nan == "propagate" and is_missing.any()):
+            found.append(values[is_missing][0])
+        elif name == "median_filter":
+            found.append(v[n // 2])
+        elif name == "percentile_filter":
+            share = percentile % 100 if percentile < 0 else percentile
+            found.append(v[-1] if share == 100 else v[int(n * share / 100.0)])
+        else:
+            found.append(v[int(np.rint(rank % whole * (n - 1) / max(whole - 1, 1)))])
+    return np.array(found, about.values.dtype).reshape(about.values.shape)
+
+
+def footprint_of(size: list[int], marks: int | None) -> Array:
+    """Make the footprint of a number: about two thirds of the places, the first one always."""
+    found = np.ones(size, bool)
+    if marks is not None:
+        found = np.random.default_rng(marks).random(size) < 0.65
+        found.flat[0] = True
+    return found
+
+
+OF_WINDOWS = (rolling, rank_filter)
+"""Definitions of an answer to all windows; others are of one slot."""
+
+
 # --- Box plots ------------------------------------------------------------------------------------
 
 
@@ -307,7 +449,14 @@ def answer(definition: Definition, name: str, about: Elements, **how: Any) -> An
     Refused
         If there is no answer to one of the slots.
     """
+    if definition in OF_WINDOWS:
+        return definition(name, about, **how)
     dtype = about.values.dtype
+    if how.get("fill_value") is not None and oracle.skips_missing(name):
+        # As documented, they leave NaN out as a mask does: what a NaN weighs does not matter.
+        is_valid = about.values == about.values
+        takes_part = is_valid if about.takes_part is None else is_valid & about.takes_part
+        about = replace(about, takes_part=takes_part)
     if any(slot.n_weightless and not len(slot.values) for slot in about.slots()):
         # As NumPy refuses weights that are all 0; of integers another slot may be empty.
         raise Refused(ValueError, IndexError)

@@ -246,6 +246,78 @@ MISTAKES = (
         "np.arange(n_bins + 1) / n_bins, axis",
         "np.arange(n_bins + 1) / (n_bins + 1), axis",
     ),
+    Mistake(
+        "moving windows are one too short",
+        "windows/functions.py",
+        "reach = Halo(size - 1 - after + earlier,",
+        "reach = Halo(max(size - 2 - after, 0) + earlier,",
+    ),
+    Mistake(
+        "even windows that are centred reach too far behind",
+        "windows/functions.py",
+        "after = (size - 1) // 2 if is_centred else 0",
+        "after = size // 2 if is_centred else 0",
+    ),
+    Mistake(
+        "windows need one element less than min_periods",
+        "windows/questions.py",
+        "is_few = n_valid < max(self.least, 1)",
+        "is_few = n_valid < max(self.least - 1, 1)",
+    ),
+    Mistake(
+        "the mask of a chunk around is ignored",
+        "engine/halos.py",
+        "dtype=bool) if each is None else each",
+        "dtype=bool) if each is None or each is not keeps[0] else each",
+    ),
+    Mistake(
+        "elements beyond the ends take part in windows",
+        "engine/halos.py",
+        "keeps = _widened(keeps, outside, fill is not None)",
+        "keeps = _widened(keeps, outside, True)",
+    ),
+    Mistake(
+        "the last chunk reflects one element too few",
+        "engine/halos.py",
+        "return np.minimum(turned, 2 * n - 1 - turned)",
+        "return np.minimum(turned, np.maximum(2 * n - 2 - turned, 0))",
+    ),
+    Mistake(
+        "the steps of windows begin anew in each chunk",
+        "engine/halos.py",
+        "first = -(-start // reach.step) * reach.step",
+        "first = start",
+    ),
+    Mistake(
+        "NaN in windows are valid elements",
+        "kernels/reference/windows.py",
+        "return sums(keeps, frame) - n_missing, n_missing",
+        "return sums(keeps, frame), n_missing",
+    ),
+    Mistake(
+        "the origin of a filter has the other sign",
+        "windows/filters.py",
+        "before = n // 2 + shift",
+        "before = n // 2 - shift",
+    ),
+    Mistake(
+        "ranks of percentile filters are those of one element less",
+        "windows/questions.py",
+        "(n * self.rank / 100.0).astype",
+        "((n - 1) * self.rank / 100.0).astype",
+    ),
+    Mistake(
+        "networks leave the last window of a row as it is",
+        "kernels/cpu/window_networks.py",
+        "for j in range(RUN):\n                    a_key",
+        "for j in range(min(RUN, stop - 1)):\n                    a_key",
+    ),
+    Mistake(
+        "a window that moves keeps what it leaves",
+        "kernels/cpu/window_blocks.py",
+        "for i in range(leaving.size):\n                    rank",
+        "for i in range(1, leaving.size):\n                    rank",
+    ),
 )
 
 

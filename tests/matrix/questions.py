@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import is_dask_collection
 
 import dask_gpuselect
-from dask_gpuselect import distribution, robust
+from dask_gpuselect import distribution, robust, windows
 from dask_gpuselect.arrays import is_cupy
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.strategies import STRATEGIES
@@ -26,6 +26,7 @@ WEIGHTED_METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 ALL = ("all", *SLOTS)  # most code is about all elements
 GROUPS = tuple(name for name, slots in SLOTS.items() if slots.groups)
 LANES = tuple(name for name in ALL if name not in GROUPS)
+MOVING = ("tens", "short", "map", "map", "wide map", "stack", "stack", "one element", "no element")
 ONE_AXIS = ("long", "long", "tens", "short")
 
 
@@ -71,6 +72,11 @@ class Question:
     @property
     def is_box(self) -> bool:
         return self.definition is definitions.box
+
+    @property
+    def moves(self) -> bool:
+        """Whether its windows move over the array, which keeps its shape."""
+        return self.definition in definitions.OF_WINDOWS
 
     @property
     def takes_axis(self) -> bool:
@@ -180,6 +186,103 @@ def sort_by(x: Any, **how: Any) -> Any:
     return dask_gpuselect.sort_by(x, places, **how)[1]
 
 
+def draw_windows(random: Random) -> dict[str, Any]:
+    """Windows along at most three axes: of few elements, or of more than a chunk."""
+    closed = pick(random, [None, None, "right", "left", "both", "neither"])
+    sizes = pick(random, [[1, 2, 3, 4, 5], [3, 3, 2], [2, 7, 12, 40]])
+    window = [max(pick(random, sizes), 2 if closed == "neither" else 1) for _ in range(3)]
+    return {
+        "window": window,
+        "center": random.random() < 0.5,
+        "min_periods": pick(random, [None, None, 0, 1, min(window) - (closed == "neither")]),
+        "boundary": pick(random, [None, None, "reflect", "mirror", "nearest", "wrap"]),
+        "closed": closed,
+        "step": pick(random, [1, 1, 2, 3]),
+    }
+
+
+def draw_rolling(*statistics: str) -> Callable[[Random, str, bool], dict[str, Any]]:
+    """Draw one of some statistics, that leaves NaN out or not, with its arguments and windows."""
+    draws: dict[str, Any] = {"quantile": draw_quantile, "percentile": draw_percentile}
+    draws |= {"mad": draw_mad, "iqr": draw_iqr}
+
+    def draw(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+        name = pick(random, statistics)
+        if name == "median" and kind in "mM":
+            name = "quantile"  # NumPy has no median of dates
+        asked = draws.get(name, draw_nothing)(random, kind, weighs)
+        if name == "iqr":
+            asked["q"] = (0.25, 0.75)
+        if np.ndim(asked.get("q", 0)) > 1:
+            asked["q"] = np.ravel(asked["q"]).tolist()
+        prefix = "nan" if name != "count" and random.random() < 0.5 else ""
+        return {"statistic": prefix + name} | draw_windows(random) | asked
+
+    return draw
+
+
+def rolled(asked: Mapping[str, Any], along: tuple[int, ...]) -> tuple[dict[str, Any], ...]:
+    """The arguments of `rolling` and those of its method."""
+    names = ("center", "min_periods", "boundary", "closed", "step", "where", "nodata")
+    about = {name: asked[name] for name in names if name in asked}
+    how = {k: v for k, v in asked.items() if k not in (*names, "statistic", "window")}
+    if asked["statistic"].endswith("iqr"):
+        del how["q"]
+    return {"window": tuple(asked["window"][: len(along)]), "axis": along} | about, how
+
+
+def roll(x: Any, axis: Any, **asked: Any) -> Any:
+    """Ask a statistic of moving windows; axis=None is along all axes."""
+    about, how = rolled(asked, axes_of(axis, x.ndim))
+    return getattr(windows.rolling(x, **about), asked["statistic"])(**how)
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes that are meant, ascending, none negative."""
+    every = tuple(range(ndim))
+    return every if axis is None else tuple(sorted({every[i] for i in np.atleast_1d(axis)}))
+
+
+def draw_filter(name: str) -> Callable[[Random, str, bool], dict[str, Any]]:
+    def draw(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+        size = [int(random.integers(1, 6)) for _ in range(3)]
+        modes = ["reflect", "mirror", "nearest", "wrap", "constant"]
+        asked = {
+            "size": size,
+            "marks": pick(random, [None, None, int(random.integers(9))]),
+            "mode": pick(random, modes),
+            "cval": 2 if kind not in "mM" else np.array(2, f"{kind}8[ns]")[()],
+            "origin": [int(random.integers(-(n // 2), (n - 1) // 2 + 1)) for n in size],
+            "nan": pick(random, ["propagate", "omit"]),
+        }
+        if name == "rank_filter":
+            asked["rank"] = pick(random, [0, -1])
+        if name == "percentile_filter":
+            asked["percentile"] = pick(random, [0, 8, 50, 62.5, 100, -20])
+        return asked
+
+    return draw
+
+
+def filter_arguments(asked: Mapping[str, Any], along: tuple[int, ...]) -> dict[str, Any]:
+    """The arguments of a filter of images."""
+    sizes = asked["size"][: len(along)]
+    of: dict[str, Any] = {"size": tuple(sizes)}
+    if asked["marks"] is not None:
+        of = {"footprint": definitions.footprint_of(sizes, asked["marks"])}
+    how = {k: v for k, v in asked.items() if k not in ("size", "marks")}
+    return of | how | {"origin": tuple(asked["origin"][: len(along)]), "axes": along}
+
+
+def filtered(name: str) -> Callable[..., Any]:
+    """What asks one of the filters; axis=None is along all axes."""
+
+    def ask(x: Any, axis: Any, **asked: Any) -> Any:
+        return getattr(windows, name)(x, **filter_arguments(asked, axes_of(axis, x.ndim)))
+
+    return ask
+
+
 def draw_box(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
     return {
         "whis": pick(
@@ -199,6 +302,11 @@ def _quantiles(name: str, draw: Any, **how: Any) -> Question:
 
 def _of_one_axis(name: str, function: Any, definition: Any, draw: Any, **how: Any) -> Question:
     how = {"slots": ("all",), "missing": ("nothing",), "shapes": ONE_AXIS} | how
+    return Question(name, function, definition, draw, **how)
+
+
+def _moving(name: str, function: Any, definition: Any, draw: Any, **how: Any) -> Question:
+    how = {"slots": LANES, "shapes": MOVING, "is_about_places": True, "loads": 1} | how
     return Question(name, function, definition, draw, **how)
 
 
@@ -269,6 +377,24 @@ QUESTIONS: Mapping[str, Question] = {
             measures=MEASURES,
             loads=3,
             loads_along=2,
+        ),
+        *(
+            _moving(f"rolling {name}", roll, definitions.rolling, draw_rolling(*some), kinds=kinds)
+            for name, some, kinds in (
+                ("quantile", ("median", "quantile", "percentile"), "biufmM"),
+                ("spread", ("mad", "iqr"), "iuf"),
+                ("extremes", ("min", "max", "count"), "biufmM"),
+            )
+        ),
+        *(
+            _moving(
+                name,
+                filtered(name),
+                definitions.rank_filter,
+                draw_filter(name),
+                missing=("nothing",),
+            )
+            for name in ("median_filter", "percentile_filter", "rank_filter")
         ),
     )
 }

@@ -8,7 +8,7 @@ from tests.matrix.campaign import campaign
 from tests.matrix.planted import MISTAKES, PACKAGE, ROOT
 
 SEED = 20
-PARTS, CASES = 12, 72
+PARTS, CASES = 12, 90
 
 
 @pytest.mark.any_dask  # the graphs are those of other tests

@@ -1,4 +1,4 @@
-"""Windows of any size: blocks of elements are sorted once, and bits mark those in a window.
+"""Windows of any size, as sets of marks among the sorted elements of a block.
 
 A block holds some windows and all elements that they reach. Its elements are sorted, and each is
 known by its rank in the block. One bit for each rank says whether it is in the current window. When
@@ -61,9 +61,9 @@ class Walk(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
-    """Return the places of a block, its strides, and the elements of a window in it.
+    """Return the places of a block, their strides, and where the elements of a window lie in it.
 
-    The elements are all of the window, those that it gains, and those that it loses by a move.
+    The last three are the places of a whole window, and of those that a move gains and loses.
     """
     tile = _tile(padded, frame)
     extents = tuple(n + size - 1 for n, size in zip(tile, frame.size, strict=True))
@@ -79,10 +79,10 @@ def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
 
 
 def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
-    """Choose the number of places of a block along each axis.
+    """Choose how many places a block has along each axis.
 
-    It is proportional to the size of the window along the axis, so that the elements beyond the
-    block that windows reach are the same share along each.
+    Where windows are twice as long there are twice as many, so that the elements that they reach
+    beyond the block are a like part of all.
     """
     share = (LEAST_BLOCK / math.prod(frame.size)) ** (1 / len(frame.size))
     least = 2.5 if len(frame.size) < 3 else 1.5
@@ -105,8 +105,8 @@ def elements(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
-    If both are always the same element, so are the two arrays. For distances, the results are words
-    of floats. `is_whole` says that no element is masked or missing.
+    The two arrays are one if both elements always are. For distances they hold their words.
+    `is_whole` says that all elements take part.
     """
     shape = frame.shape(keys.shape)
     # Axes along which windows have size 1 come first, as one batch; the longest side comes last.
@@ -452,10 +452,9 @@ def _walk_block(
 def _distances(
     values: Any, words: Any, n_words: Any, middle: Any, held: Any, wanted: Any, upper: Any
 ) -> Any:
-    """Find the distances of two ranks from the median of a window.
+    """Find the distances of two ranks from the median of a window, by merging both its sides.
 
-    `middle` is the rank in the block of the lower middle element. The elements on both sides of the
-    median are merged by distance.
+    `middle` is the rank in the block of the lower element in the middle.
     """
     kind = values.dtype.type
     word = middle >> 6

@@ -24,13 +24,13 @@ LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 
 
 def takes(keys: NDArray[Any], frame: Frame) -> bool:
-    """Return whether networks are the fastest way for these windows."""
+    """Return whether networks are the way for these windows."""
     return 1 <= frame.n <= MOST and frame.step[-1] == 1 and frame.shape(keys.shape)[-1] >= LEAST_RUN
 
 
 @lru_cache(maxsize=64)
 def network(n: int, wanted: tuple[int, ...]) -> IntArray:
-    """Return the comparisons that put the wanted ranks of n elements in place, ``(k, 2)``."""
+    """Return the comparisons, ``(k, 2)``, that bring the elements of some ranks to their places."""
     size = 1 << max(n - 1, 0).bit_length()
     every: list[tuple[int, int]] = []
     _merge_sort(0, size, every)
@@ -43,6 +43,7 @@ def network(n: int, wanted: tuple[int, ...]) -> IntArray:
 
 
 def _merge_sort(start: int, n: int, found: list[tuple[int, int]]) -> None:
+    """Add the comparisons that sort n elements, a power of two, to those found."""
     if n > 1:
         _merge_sort(start, n // 2, found)
         _merge_sort(start + n // 2, n // 2, found)
@@ -65,7 +66,7 @@ def elements(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
-    If both are always the same element, so are the two arrays.
+    The two arrays are one if both elements always are.
 
     Parameters
     ----------
@@ -139,11 +140,17 @@ def _sort_windows(
                     high[j] = max(a_key, b_key)
             to = row * length + start
             for question in range(lower.shape[0]):
-                for j in range(stop):
-                    count = n if held.size == 0 else held[to + j]
-                    out_lower[question * total + to + j] = rows[lower[question, count], j]
-                    if has_upper:
-                        out_upper[question * total + to + j] = rows[upper[question, count], j]
+                place = question * total + to
+                if held.size > 0:
+                    for j in range(stop):
+                        count = held[to + j]
+                        out_lower[place + j] = rows[lower[question, count], j]
+                        if has_upper:
+                            out_upper[place + j] = rows[upper[question, count], j]
+                    continue
+                out_lower[place : place + stop] = rows[lower[question, n], :stop]
+                if has_upper:
+                    out_upper[place : place + stop] = rows[upper[question, n], :stop]
 
 
 @compiles

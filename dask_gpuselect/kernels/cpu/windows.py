@@ -1,7 +1,7 @@
-"""Moving windows of NumPy chunks, slab by slab.
+"""Moving windows of NumPy chunks, slab by slab, by the kernels of three modules.
 
-Small windows use the networks of `window_networks`, others the blocks of `window_blocks`. Both find
-elements by their keys.
+`window_networks` takes windows of few elements, `window_blocks` others, and `window_rows` windows
+of rows whose sizes differ. They find elements by their keys.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
-from dask_gpuselect.kernels.cpu import window_blocks, window_networks
+from dask_gpuselect.kernels.compiling import (
+    Types,
+    called_by_kernels,
+    compiles,
+    types,
+    until_compiled,
+)
+from dask_gpuselect.kernels.cpu import window_blocks, window_networks, window_rows
+from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.windows import Frame, WindowOrder
+from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
 
 SLAB = 1 << 16  # windows that are answered together: their elements stay in the cache
 
@@ -35,38 +42,123 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
 
 
 def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer the windows of a slab, ``(n_answers, *shape)``."""
     shape = frame.shape(tuple(chunk.shape))
-    n_valid, n_missing = (each.reshape(-1) for each in counts(chunk, frame))
     if order.deviates:
-        dtype = order.dtype  # distances are found in the dtype of the answers
-    keys, keeps = _keys(chunk, dtype)
+        dtype = order.dtype  # distances are
+    keys, keeps, has_missing = _keys(chunk, dtype)
+    counted = _counts(keys, keeps, frame, has_missing=has_missing)
+    n_valid = counted[0]
     is_whole = 0 in n_valid.strides
     if window_networks.takes(keys, frame) and not order.deviates:
         given = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
         found = window_networks.elements(given, frame, order, None if is_whole else n_valid)
     else:
-        found = window_blocks.elements(
-            keys, keeps, dtype.kind in "fmM", frame, order, is_whole=is_whole
-        )
+        found = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
+    return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
+
+
+@until_compiled(reference.answer_rows)
+def answer_rows(
+    values: NDArray[Any], dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
+) -> Any:
+    """Answer windows of rows, ``(n_answers, n_windows)``; see `reference.windows.answer_rows`."""
+    if order.deviates:
+        return reference.answer_rows(values, dtype, windows, order)
+    keys, _, has_missing = _keys(values, dtype)
+    n_missing = windows.sums(keys == ~keys.dtype.type(0) if has_missing else np.zeros(len(keys)))
+    counted = (windows.ends - windows.begins - n_missing, n_missing)
+    found = window_rows.elements(keys, windows, order, counted[0])
+    return _finished(found, counted, dtype, order, windows.n)
+
+
+def _finished(
+    found: tuple[NDArray[Any], NDArray[Any]],
+    counted: tuple[NDArray[Any], NDArray[Any]],
+    dtype: np.dtype[Any],
+    order: WindowOrder,
+    n: int,
+) -> Any:
+    """Answer windows of at most n elements by the keys of their order statistics."""
+    is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
+    if is_float and order.dtype == dtype.newbyteorder("="):
+        about = _kind_of(dtype)[1], order.mixes, int(order.skips_missing)
+        *_, weights = ranks_by_count(order, n)
+        n_valid, n_missing = (_known(each) for each in counted)
+        kernel = _compiled(_to_answers, found[0].dtype)
+        kernel(*found, n_valid, n_missing, weights, *about)
+        return order.finished(found[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(found[0], dtype).T
     if found[1] is not found[0]:
         upper = of(found[1], dtype).T
-    lanes = Lanes(lower, upper, n_valid, n_missing)
-    return order.finished(order.lane_values(lanes), n_valid).reshape(-1, *shape)
+    return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
 
 
-def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return the keys of a chunk, NaN and NaT as the last key, and its mask."""
+def _counts(
+    keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame, *, has_missing: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Count the valid and the missing elements of each window; see `reference.windows.counts`.
+
+    The last of all keys stands for NaN.
+    """
+    n = math.prod(frame.shape(keys.shape))
+    none = np.broadcast_to(np.zeros(1, np.int64), n)
+    is_missing = keys == ~keys.dtype.type(0) if has_missing else None
+    if keeps is not None:
+        is_missing = None if is_missing is None else is_missing & keeps
+        n_missing = none if is_missing is None else _sums(is_missing, frame)
+        return _sums(keeps, frame) - n_missing, n_missing
+    if is_missing is None:
+        return np.broadcast_to(np.full(1, frame.n), n), none
+    n_missing = _sums(is_missing, frame)
+    return frame.n - n_missing, n_missing
+
+
+def _sums(marks: NDArray[np.bool_], frame: Frame) -> NDArray[Any]:
+    """Count the marks in each window."""
+    is_of_rows = frame.footprint is None and frame.n == frame.size[-1] and frame.step[-1] == 1
+    if not is_of_rows or frame.step != frame.size[:-1] + (1,):
+        return np.asarray(reference.sums(marks, frame)).reshape(-1)
+    rows = np.ascontiguousarray(marks).view(np.uint8).reshape(-1, marks.shape[-1])
+    found = np.empty((len(rows), rows.shape[1] - frame.n + 1), np.int64)
+    _compiled(_sum_rows, np.dtype(np.uint8))(rows, found)
+    return found.reshape(-1)
+
+
+def _sum_rows(marks: Any, found: Any) -> None:
+    """Sum the marks of each window along rows."""
+    size = marks.shape[1] - found.shape[1] + 1
+    for row in range(marks.shape[0]):
+        own, out = marks[row], found[row]
+        total = 0
+        for i in range(size - 1):
+            total += own[i]
+        first, behind = own[: out.size], own[size - 1 :]
+        for i in range(out.size):
+            total += behind[i]
+            out[i] = total
+            total -= first[i]
+
+
+def _known(counts: NDArray[Any]) -> NDArray[np.int64]:
+    """Return counts for kernels: one number where it stands for all."""
+    few = counts[:1] if 0 in counts.strides else counts
+    return np.ascontiguousarray(few, np.int64)
+
+
+def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_] | None, bool]:
+    """Return the keys of a chunk, with the last of NaN, its mask, and whether there are NaN."""
     values = values_of(chunk).astype(dtype.newbyteorder("="), copy=False)
     words = np.ascontiguousarray(values).view(f"u{dtype.itemsize}")
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     if dtype.kind in "bu":
-        return words, keeps
+        return words, keeps, False
     keys = np.empty_like(words)
     about = (*_kind_of(dtype), keys.reshape(-1))
-    _compiled(_to_keys, words.dtype)(words.reshape(-1), *about)
-    return keys, keeps
+    kernel = _compiled(_to_keys, words.dtype)
+    has_last = bool(kernel(words.reshape(-1), *about))
+    return keys, keeps, has_last and dtype.kind in "fmM"
 
 
 def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
@@ -80,7 +172,7 @@ def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
 
 
 def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
-    """Describe elements for kernels: their kind as a number, the sign bit, and infinity."""
+    """Return the kind of elements for kernels, the bit of their sign, and infinity."""
     kind = np.dtype(f"u{dtype.itemsize}").type
     sign = kind(1 << (8 * dtype.itemsize - 1))
     is_float = dtype.kind == "f"
@@ -88,9 +180,11 @@ def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
     return "ifmM".index(dtype.kind), sign, infinity
 
 
-def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None:
-    """Write integers in the order of the elements, the keys of `radix.keys_of`, in one pass."""
-    one = words.dtype.type(1)
+def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> Any:
+    """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there."""
+    as_word = keys.dtype.type
+    one, largest = as_word(1), as_word(0)
+    last = as_word(~largest)  # which Numba takes for a wider integer
     for i in range(words.size):
         word = words[i]
         if kind == 0:
@@ -99,9 +193,11 @@ def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> None
             size = word & ~sign
             key = ~word if word & sign else word | sign
             key = sign if size == 0 else key
-            keys[i] = ~(sign ^ sign) if size > infinity else key
+            keys[i] = last if size > infinity else key
         else:
             keys[i] = (word ^ sign) - one
+        largest = as_word(max(largest, keys[i]))
+    return largest == last
 
 
 def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
@@ -117,12 +213,74 @@ def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
             keys[i] = (key + one) ^ sign
 
 
+def _to_answers(
+    lower: Any,
+    upper: Any,
+    n_valid: Any,
+    n_missing: Any,
+    weights: Any,
+    sign: Any,
+    mixes: Any,
+    skips: Any,
+) -> None:
+    """Turn the keys of two floats into the words of an answer between them, in place.
+
+    `mixes` says how: 0 by the first alone, 1 by the mean, 2 by weights, with the bits of
+    `interpolation.interpolate`, whose passes take about 20 ns more for each window.
+    """
+    out, second = as_floats(lower), as_floats(upper)
+    kind = out.dtype.type
+    for question in range(lower.shape[0]):
+        for i in range(lower.shape[1]):
+            n = n_valid[i if n_valid.size > 1 else 0]
+            key = lower[question, i]
+            other = upper[question, i]
+            lower[question, i] = key ^ sign if key & sign else ~key
+            if n == 0 or (skips == 0 and n_missing[i if n_missing.size > 1 else 0] > 0):
+                out[question, i] = kind(np.nan)
+                continue
+            if mixes == 0 or key == other:
+                continue
+            upper[question, i] = other ^ sign if other & sign else ~other
+            a, b = np.float64(out[question, i]), np.float64(second[question, i])
+            if mixes == 1:
+                total = a + b
+                out[question, i] = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)
+            else:
+                out[question, i] = kind(_between(a, b, weights[question, n]))
+
+
+@called_by_kernels
+def _between(a: Any, b: Any, weight: Any) -> Any:
+    """Mix two floats, at half scale where their difference overflows."""
+    if weight == 0:
+        return a
+    if weight == 1:
+        return b
+    width = b - a
+    if np.isfinite(width):
+        return a + width * weight if weight < 0.5 else b - width * (1 - weight)
+    if not (np.isfinite(a) and np.isfinite(b)):
+        return a + b
+    width = b / 2 - a / 2
+    half = a / 2 + width * weight if weight < 0.5 else b / 2 - width * (1 - weight)
+    return 2 * half
+
+
 @compiles
 def _compiled(values: types.Array, values_out: types.Array) -> Types:
     word = values.dtype
     if word not in (types.uint8, types.uint16, types.uint32, types.uint64):
         return {}
-    return {
+    found: dict[Any, Any] = {
         _to_keys: (values, types.int64, word, word, values_out),
         _from_keys: (values_out, types.int64, word),
     }
+    if word == types.uint8:
+        marks = types.Array(word, 2, "C", readonly=True)
+        found[_sum_rows] = (marks, types.Array(types.int64, 2, "C"))
+    if word in (types.uint32, types.uint64):
+        table, counts = types.Array(word, 2, "C"), types.Array(types.int64, 1, "C", readonly=True)
+        shares, size = types.Array(types.float64, 2, "C", readonly=True), types.int64
+        found[_to_answers] = (table, table, counts, counts, shares, word, size, size)
+    return found

@@ -1,4 +1,4 @@
-"""Moving windows: the order statistics of each. The reference, which unfolds few windows at a time.
+"""Moving windows by the array API and NumPy: the reference, which unfolds few windows at a time.
 
 Chunks are padded, so that no window reaches beyond their ends. Padding beyond the ends of the whole
 array is masked if it has no values.
@@ -18,7 +18,7 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.windows import Frame, WindowOrder
+from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
 
 TILE = 1 << 20  # elements of windows that are unfolded together
 
@@ -26,8 +26,8 @@ TILE = 1 << 20  # elements of windows that are unfolded together
 def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
     """Count the valid and the missing elements of each window, in kind.
 
-    The arrays have the shape of the answers. They are broadcast views of one number if nothing is
-    missing or masked.
+    Counts have the shape of the answers. They are one number, broadcast, where nothing is missing
+    or left out.
     """
     values = values_of(chunk)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
@@ -36,9 +36,9 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
     if keeps is not None and is_missing is not None:
         is_missing = is_missing & keeps
     none = xp.broadcast_to(xp.asarray(np.zeros(1, np.int64)), shape)
-    n_missing = none if is_missing is None else _sums(is_missing, frame)
+    n_missing = none if is_missing is None else sums(is_missing, frame)
     if keeps is not None:
-        return _sums(keeps, frame) - n_missing, n_missing
+        return sums(keeps, frame) - n_missing, n_missing
     if is_missing is None:
         return xp.broadcast_to(xp.asarray(np.full(1, frame.n)), shape), none
     return frame.n - n_missing, n_missing
@@ -52,7 +52,7 @@ def _missing(values: Array) -> Array | None:
     return found if bool(namespace(values).any(found)) else None
 
 
-def _sums(marks: Array, frame: Frame) -> Array:
+def sums(marks: Array, frame: Frame) -> Array:
     """Count the marks in each window."""
     xp = namespace(marks)
     total = as_type(marks, "int64")
@@ -109,6 +109,33 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     return like(in_slabs(_answer_part, chunk, dtype, frame, order, TILE // frame.n), values)
 
 
+def answer_rows(
+    values: Array, dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
+) -> Array:
+    """Answer windows of rows whose sizes differ, ``(n_answers, n_windows)``, in kind.
+
+    Parameters
+    ----------
+    values : array
+        The rows.
+    dtype, order
+        See `answer`.
+    windows : RowWindows
+    """
+    n = max(windows.n, 1)
+    host = np.append(to_host(values), np.zeros(1, dtype))  # what stands for no row
+    frame = Frame((1, n), (1, 1))
+    found = []
+    for start in range(0, len(windows.begins), max(1, TILE // n)):
+        part = slice(start, start + max(1, TILE // n))
+        places = windows.begins[part, None] + np.arange(n)
+        is_in = places < windows.ends[part, None]
+        rows = Accompanied(host[np.where(is_in, places, -1)], is_in)
+        found.append(_answer_part(rows, dtype, frame, order)[..., 0])
+    none = np.empty((order.n_answers, 0), order.dtype)
+    return like(np.concatenate(found, axis=-1) if found else order.finished(none, none[0]), values)
+
+
 def in_slabs(
     answer_of: Callable[..., Any],
     chunk: Any,
@@ -117,7 +144,7 @@ def in_slabs(
     order: WindowOrder,
     most: int,
 ) -> Any:
-    """Call a function for slabs of at most `most` windows, and join its answers on the host."""
+    """Call a function with slabs of a chunk, about `most` windows each, and join its answers."""
     padded, found = tuple(chunk.shape), None
     for part, out in frame.slabs(padded, max(1, most)):
         some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
@@ -134,6 +161,7 @@ def _without_mask(chunk: Any) -> Any:
 
 
 def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
+    """Answer the windows of a part of a chunk, unfolded."""
     shape = frame.shape(tuple(chunk.shape))
     n_valid, n_missing = (to_host(each).reshape(-1) for each in counts(chunk, frame))
     rows = _unfolded(chunk, dtype, frame)
@@ -145,11 +173,8 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
 
 
 def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
-    """Unfold the elements of windows, ``(n_windows, n)``, on the host.
-
-    Masked and missing elements are replaced by the largest value.
-    """
-    values = to_host(values_of(chunk))
+    """Unfold the elements of windows, valid ones first, ``(n_windows, n)``, on the host."""
+    values = to_host(values_of(chunk)).astype(dtype.newbyteorder("="), copy=False)
     wide = selection_dtype(dtype)
     values = values.astype(wide, copy=False) if dtype.kind not in "bMm" else values.view(wide)
     cuts = _shifted(values.shape, frame)
@@ -180,9 +205,9 @@ def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder
 
 
 def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
-    """Compute the distances of elements from the median of their window, in the answers' dtype.
+    """Compute the distances of elements from the median of their window, in the answer's dtype.
 
-    They are infinite for masked and missing elements.
+    They are infinite for elements that are left out.
     """
     rows = np.sort(rows.astype(order.dtype), axis=-1)
     n = np.maximum(n_valid, 1)[:, None]

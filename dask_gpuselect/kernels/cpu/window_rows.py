@@ -1,0 +1,111 @@
+"""Windows of rows whose sizes differ: kept sorted as they move.
+
+A window that moves takes out the elements that leave it and puts in those that enter. The cost of a
+move grows with the size of the window, but what is moved lies side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
+from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.windows import RowWindows, WindowOrder, differ, ranks_by_count
+
+ROUND = 16  # elements that are compared together; a window has room for more behind it
+
+
+def elements(
+    keys: NDArray[Any], windows: RowWindows, order: WindowOrder, n_valid: IntArray
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Find the keys of the two elements of each answer; see `window_networks.elements`."""
+    lower, upper, _ = ranks_by_count(order, windows.n)
+    has_upper = differ(lower, upper, is_whole=False)
+    found = [np.empty((len(lower), len(windows.begins)), keys.dtype) for _ in range(1 + has_upper)]
+    about = windows.begins, windows.ends, n_valid, lower, upper, int(has_upper)
+    _compiled(_move, keys.dtype)(keys, *about, found[0], found[-1])
+    return found[0], found[-1]
+
+
+def _move(
+    keys: Any,
+    begins: Any,
+    ends: Any,
+    held: Any,
+    lower: Any,
+    upper: Any,
+    has_upper: Any,
+    out_lower: Any,
+    out_upper: Any,
+) -> None:
+    """Move a window along rows, sorted. Keys that are the last of all stand behind it."""
+    window = np.empty(lower.shape[1] + 2 * ROUND, keys.dtype)
+    window[:] = ~keys.dtype.type(0)
+    size, begin, end = 0, 0, 0
+    for j in range(begins.size):
+        if begins[j] >= end:  # nothing stays
+            window[:size] = window[window.size - 1]
+            size, begin, end = 0, begins[j], begins[j]
+        while begin < begins[j]:
+            size = _take_out(window, size, keys[begin])
+            begin += 1
+        while end < ends[j]:
+            size = _put_in(window, size, keys[end])
+            end += 1
+        for question in range(lower.shape[0]):
+            out_lower[question, j] = window[lower[question, held[j]]]
+            if has_upper:
+                out_upper[question, j] = window[upper[question, held[j]]]
+
+
+@called_by_kernels
+def _place(window: Any, size: Any, key: Any) -> Any:
+    """Count the elements of a window that are less than a key."""
+    start, n = 0, size
+    while n > 4 * ROUND:
+        half = n // 2
+        start = start + half if window[start + half - 1] < key else start
+        n -= half
+    kind = window.dtype.type
+    count = kind(0)
+    some = window[start : start + (n + ROUND - 1) // ROUND * ROUND]
+    for i in range(some.size):
+        count += kind(some[i] < key)
+    return start + np.int64(count)
+
+
+@called_by_kernels
+def _take_out(window: Any, size: Any, key: Any) -> Any:
+    """Take an element out of a window; return its size."""
+    if key == window[window.size - 1]:
+        return size
+    some = window[_place(window, size, key) : size + 1]
+    for i in range(some.size - 1):
+        some[i] = some[i + 1]
+    return size - 1
+
+
+@called_by_kernels
+def _put_in(window: Any, size: Any, key: Any) -> Any:
+    """Put an element into a window; return its size."""
+    if key == window[window.size - 1]:
+        return size
+    place = _place(window, size, key)
+    some = window[place : size + 1]
+    for i in range(some.size - 1, 0, -1):
+        some[i] = some[i - 1]
+    window[place] = key
+    return size + 1
+
+
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    if values.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
+        return {}
+    numbers, table = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
+    found = types.Array(values.dtype, 2, "C")
+    about = (numbers, numbers, numbers, table, table, types.int64)
+    return {_move: (values, *about, found, found)}
