@@ -20,7 +20,7 @@ from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.dataframe.groups import ExactFrameGroupBy, grouped
-from dask_gpuselect.dataframe.windows import ExactRolling, RowsOf
+from dask_gpuselect.dataframe.windows import ExactFrameRolling, RowsOf
 from dask_gpuselect.engine.asking import Asking, ask_each
 from dask_gpuselect.engine.frames import (
     Column,
@@ -217,8 +217,8 @@ class ExactSeries:
         min_periods: int | None = None,
         center: bool = False,
         closed: str | None = None,
-    ) -> ExactRolling:
-        """Moving windows of rows, as ``pandas.Series.rolling`` has them.
+    ) -> ExactFrameRolling:
+        """Return moving windows of rows, as ``pandas.Series.rolling`` does.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class ExactSeries:
 
         Returns
         -------
-        ExactSeriesRolling
+        ExactFrameRolling
             With the methods `median`, `quantile`, `mad`, `iqr`, `min` and `max`.
 
         Raises
@@ -264,7 +264,7 @@ class ExactSeries:
         [5.0, 3.0, 4.0, 3.0]
         """
         rows = RowsOf.of(self._series._meta, window, min_periods, center, closed)
-        return ExactRolling(self._series, [Column.of(self._series._meta)], rows)
+        return ExactFrameRolling(self._series, [Column.of(self._series._meta)], rows)
 
 
 class ExactDataFrame:
@@ -436,8 +436,8 @@ class ExactDataFrame:
         center: bool = False,
         closed: str | None = None,
         numeric_only: bool = False,
-    ) -> ExactRolling:
-        """Moving windows of rows, as ``pandas.DataFrame.rolling`` has them.
+    ) -> ExactFrameRolling:
+        """Return moving windows of rows, as ``pandas.DataFrame.rolling`` does.
 
         Parameters
         ----------
@@ -448,7 +448,7 @@ class ExactDataFrame:
 
         Returns
         -------
-        ExactRolling
+        ExactFrameRolling
             Its methods answer for every column, in one read of every partition.
 
         Raises
@@ -471,7 +471,7 @@ class ExactDataFrame:
         """
         rows = RowsOf.of(self._frame._meta, window, min_periods, center, closed)
         frame, columns = self._columns(numeric_only=numeric_only)
-        return ExactRolling(frame, columns, rows)
+        return ExactFrameRolling(frame, columns, rows)
 
     def groupby(self, by: Any, *, sort: bool = True, dropna: bool = True) -> ExactFrameGroupBy:
         """Divide the rows into groups by keys, for quantiles of each group.

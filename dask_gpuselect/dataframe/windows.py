@@ -84,7 +84,7 @@ def _is_delta(window: Any) -> bool:
     return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
 
 
-class ExactRolling:
+class ExactFrameRolling:
     """Exact statistics of moving windows of dask's frames, as of pandas' ``df.rolling(30)``.
 
     Missing elements are left out. A window with fewer than `min_periods` others is answered by NaN.

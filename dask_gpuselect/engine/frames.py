@@ -483,7 +483,7 @@ def _at(partition: Any, place: int | None) -> Any:
 
 
 def graph_of(given: dict[Key, Any], keys: Sequence[Key], name: str) -> Graph:
-    """The graph of a frame's tasks. Those of that name make the partitions.
+    """Return the graph of a frame's tasks; those of that name make the partitions.
 
     A result that all partitions need, such as the mean in ``s - s.mean()``, is computed once for
     all loads, and so is a shuffle. If partitions are made from the same tasks as these, each load

@@ -498,8 +498,10 @@ def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: Window
 def answer_row_windows(
     values: Any, dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
 ) -> Any:
-    """Answer windows of rows whose sizes differ, ``(n, n_windows)``, in kind; see
-    `reference.windows`."""
+    """Answer windows of rows whose sizes differ; see `reference.windows.answer_rows`.
+
+    The answers, ``(n, n_windows)``, are in kind.
+    """
     values = checked_chunk(values, dtype)
     return backend_for(values).windows.answer_rows(values, dtype, windows, order)
 
