@@ -57,7 +57,13 @@ from dask_gpuselect.engine.keeping import (
 )
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
-from dask_gpuselect.engine.scratch import Scratch, scratch_directory, scratch_room, tile_of
+from dask_gpuselect.engine.scratch import (
+    Carried,
+    Scratch,
+    scratch_directory,
+    scratch_room,
+    tile_of,
+)
 from dask_gpuselect.engine.source import (
     DaskArray,
     Source,
@@ -587,7 +593,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     x, lane_bytes = lanes.x, sum(lanes.chunks) * lanes.itemsize
     if not lanes.may_write or lanes.is_one_lane or x.is_in_memory or lane_bytes > limit:
         return None
-    where, disk_bytes = scratch_directory(), x.size * x.element_bytes()
+    where, disk_bytes = scratch_directory(), Carried.by(x, lanes.axes).n_bytes(x)
     if where is None or disk_bytes > scratch_room(where) or not runs_in_threads():
         return None
     # Several for each thread, as far as they are worth a task.
@@ -611,7 +617,7 @@ def _room_advice(lanes: _Lanes) -> str:
     """What would let columns be written to disk, where room is what they lack."""
     where, x = scratch_directory(), lanes.x
     may = lanes.may_write and not (lanes.is_one_lane or x.is_in_memory) and runs_in_threads()
-    n = int(x.size * x.element_bytes())
+    n = int(Carried.by(x, lanes.axes).n_bytes(x))
     if where is None or not may or n <= scratch_room(where):
         return ""
     return f"or a scratch-limit of {format_bytes(n)} and as much room in {where}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,20 +28,23 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import first_load
 from dask_gpuselect.engine.graphs import each_chunk, is_on_a_worker
 from dask_gpuselect.engine.source import (
+    Companion,
     DaskArray,
     Key,
     List,
+    Source,
     Step,
     Task,
     TaskRef,
     extended,
 )
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.kernels.companions import Accompanied, stretched, unstretched, values_of
+from dask_gpuselect.kernels.companions import Accompanied, stretched, values_of
 from dask_gpuselect.quiet import quietly
 
 Box = tuple[slice, ...]
@@ -91,6 +95,67 @@ def _is_in_memory(where: str) -> bool:
     return nearest is not None and kinds[nearest] in IN_MEMORY
 
 
+# --- Companions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The companions of an array, each of which goes once for all chunks of a column that share it.
+
+    Parameters
+    ----------
+    companions : tuple of Companion
+    axes : tuple of int
+        The reduced ones.
+    firsts : tuple of int
+        The first chunk with elements along each axis.
+    """
+
+    companions: tuple[Companion, ...]
+    axes: tuple[int, ...]
+    firsts: tuple[int, ...]
+
+    @classmethod
+    def by(cls, x: DaskArray, axes: tuple[int, ...]) -> Carried:
+        """Find what the chunks of an array carry."""
+        firsts = (next((i for i, n in enumerate(sizes) if n), 0) for sizes in x.chunks)
+        return cls(Source.of(x).companions, axes, tuple(firsts))
+
+    def with_chunk(self, place: tuple[int, ...]) -> list[Companion]:
+        """List the companions that go with the chunk at a place."""
+        return [each for each in self.companions if self._is_first(each, place)]
+
+    def _is_first(self, companion: Companion, place: tuple[int, ...]) -> bool:
+        shared = (axis for axis in companion.stretched if axis in self.axes)
+        return all(place[axis] == self.firsts[axis] for axis in shared)
+
+    def check(self, chunk: Any) -> None:
+        """Raise if a chunk has a companion of which its array does not say anything."""
+        own = set(chunk.companions) if isinstance(chunk, Accompanied) else set()
+        assert own <= {each.name for each in self.companions}, own
+
+    def n_bytes(self, x: DaskArray) -> float:
+        """Count the bytes of the array and its companions: of those that are shared by chunks of a
+        column once for each column."""
+        found = float(x.size * x.dtype.itemsize)
+        for each in self.companions:
+            sizes = list(map(float, x.shape))
+            for axis in each.stretched:
+                sizes[axis] = 1 if axis in self.axes else x.numblocks[axis]
+            found += math.prod(sizes) * each.dtype.itemsize
+        return found
+
+
+def companion_of(chunk: Any, companion: Companion) -> Any:
+    """Return a companion of a chunk, with size 1 along the axes that it is broadcast along."""
+    found = chunk.companions.get(companion.name)
+    if found is None:  # of a masked array, chunks without a mask have none
+        values = values_of(chunk)
+        found = namespace(values).ones(values.shape, dtype=bool)
+    shared = (axis in companion.stretched for axis in range(found.ndim))
+    return found[tuple(slice(1) if each else slice(None) for each in shared)]
+
+
 # --- Writing --------------------------------------------------------------------------------------
 
 
@@ -98,7 +163,11 @@ def _is_in_memory(where: str) -> bool:
 class Written:
     """A chunk that is on disk, with its companions.
 
-    Companions that are broadcast are written with size 1 along those axes.
+    Parameters
+    ----------
+    values : Spilled
+    companions : dict of Spilled
+        By their names. One that several chunks of a column share is with the first of these alone.
     """
 
     values: Spilled
@@ -117,14 +186,19 @@ def _told_elsewhere() -> str:
     )
 
 
-def _written(chunk: Any, place: tuple[int, ...], *, file: str, kept: Any, where: str) -> Written:
+def _written(
+    chunk: Any, place: tuple[int, ...], *, file: str, kept: Any, where: str, carried: Carried
+) -> Written:
+    """Append a chunk and its companions to the file of its column."""
     if is_on_a_worker():
         raise RuntimeError(_told_elsewhere())
     column = tuple(place[axis] for axis in kept)
     try:
         disk = spill_file(f"{file}-{column}", where)
-        given = chunk.companions if isinstance(chunk, Accompanied) else {}
-        companions = {name: disk.write(unstretched(each)) for name, each in given.items()}
+        carried.check(chunk)
+        companions = {
+            each.name: disk.write(companion_of(chunk, each)) for each in carried.with_chunk(place)
+        }
         return Written(disk.write(values_of(chunk)), companions)
     except OSError as error:
         raise _explained(error, where) from error
@@ -154,13 +228,13 @@ class ScratchColumn:
         In C order of the reduced axes.
     places : list of tuple of slice
         Of each chunk in the column; all along the other axes.
-    axes : tuple of int
-        The reduced ones.
+    carried : Carried
+        Their companions.
     """
 
     chunks: list[Written]
     places: list[Box]
-    axes: tuple[int, ...]
+    carried: Carried
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,44 +252,42 @@ class Tile:
     box: Box
 
     def read(self) -> Any:
-        """The elements, of the kind and with the companions that they came with."""
-        first = self.column.chunks[0]
+        """Read the elements, of the kind and with the companions that they came with."""
         shape = tuple(map(_len, self.box))
         values = self._gathered([chunk.values for chunk in self.column.chunks])
-        found = first.values.asarray(values)
-        if not first.companions:
-            return found
-        companions = {}
-        for name, own in first.companions.items():
-            array = self._gathered([chunk.companions[name] for chunk in self.column.chunks])
-            companions[name] = stretched(own.asarray(array), shape)
-        return Accompanied(found, **companions)
+        companions = {
+            each.name: stretched(self._gathered(self._parts(each.name), each.stretched), shape)
+            for each in self.column.carried.companions
+        }
+        return Accompanied(values, **companions) if companions else values
 
-    def _gathered(self, parts: Sequence[Spilled]) -> NDArray[Any]:
-        """What parts hold of these lanes, one behind the other along the reduced axes; with size 1
-        along another axis if all parts are."""
-        axes = self.column.axes
-        widest = map(max, zip(*(part.shape for part in parts), strict=True))
-        shape = [
-            _len(some) if axis in axes else min(n, _len(some))
-            for axis, (n, some) in enumerate(zip(widest, self.box, strict=True))
-        ]
-        whole = np.empty(shape, parts[0].dtype)
+    def _parts(self, name: str) -> list[Spilled | None]:
+        """List the parts of a companion, by the chunks that it went with."""
+        return [chunk.companions.get(name) for chunk in self.column.chunks]
+
+    def _gathered(self, given: Sequence[Spilled | None], shared: Sequence[int] = ()) -> Any:
+        """Read what chunks hold of these lanes, one behind the other along the reduced axes, with
+        size 1 along shared ones."""
+        pairs = zip(given, self.column.places, strict=True)
+        found = [(part, place) for part, place in pairs if part is not None]
+        parts = [part for part, _ in found]
+        shape = (1 if axis in shared else _len(some) for axis, some in enumerate(self.box))
+        whole = np.empty(tuple(shape), parts[0].dtype)
         alike = self._runs_of_all(parts, whole)
         if alike is not None:
             parts[0].file.read_runs_into(whole, *alike)
-            return whole
-        for part, place in zip(parts, self.column.places, strict=True):
+            return parts[0].asarray(whole)
+        for part, place in found:
             box = self._box_of(part)
             piece = np.empty(tuple(map(_len, box)), part.dtype)
             starts, n = part.runs(box)
             part.file.read_runs_into(piece, starts.tolist(), n)
             whole[place] = piece
-        return whole
+        return parts[0].asarray(whole)
 
     def _box_of(self, part: Spilled) -> Box:
         return tuple(
-            slice(0, n) if axis in self.column.axes or n == 1 else some
+            slice(0, n) if axis in self.column.carried.axes or n == 1 else some
             for axis, (n, some) in enumerate(zip(part.shape, self.box, strict=True))
         )
 
@@ -289,20 +361,21 @@ def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
     source = first_load(x, axes)
     name = f"quantile-written-{tokenize(source.name, axes, where)}"
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    write = partial(_written, file=name, kept=kept, where=where)
+    carried = Carried.by(x, axes)
+    write = partial(_written, file=name, kept=kept, where=where, carried=carried)
     return each_chunk(write, name, [source], block_ids=True)
 
 
 def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> dict[Key, Task]:
     """A task for each column, which waits for all of its chunks."""
     tasks: dict[Key, Task] = {}
-    places = _places(x, axes)
+    places, carried = _places(x, axes), Carried.by(x, axes)
     along = [(0,) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
     for place in itertools.product(*along):
         some = [range(n) if i in axes else (place[i],) for i, n in enumerate(x.numblocks)]
         chunks = List(*(TaskRef((written, *chunk)) for chunk in itertools.product(*some)))
         key = (ready, *place)
-        tasks[key] = Task(key, ScratchColumn, chunks, places, axes)
+        tasks[key] = Task(key, ScratchColumn, chunks, places, carried)
     return tasks
 
 
