@@ -589,8 +589,19 @@ def worker_memory() -> float:
 def runs_in_threads() -> bool:
     """Tell whether dask would run tasks in threads of this process, by what is known at the call:
     the scheduler of its config, or a client."""
+    return _home_of_scheduler() in ("dask.threaded", "dask.local")
+
+
+def runs_on_workers() -> bool:
+    """Tell whether dask would run tasks on the workers of a client of `distributed`, by what is
+    known at the call."""
+    return _home_of_scheduler().partition(".")[0] == "distributed"
+
+
+def _home_of_scheduler() -> str:
+    """Return the module of what computes an array at the call."""
     try:
         found = get_scheduler(cls=DaskArray)
     except (RuntimeError, ValueError):  # of which `compute` tells
-        return False
-    return getattr(found, "__module__", "") in ("dask.threaded", "dask.local")
+        return ""
+    return getattr(found, "__module__", "")

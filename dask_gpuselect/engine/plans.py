@@ -11,7 +11,7 @@ About all elements there are four plans:
   one a chunk: see `keeping`. Where there are so many chunks that their cuts exceed `root-limit` in
   one place, these are narrowed on the way there.
 
-Along some axes there are seven:
+Along some axes there are eight:
 
 - *lanes*: the reduced axes are in one chunk, so every chunk has all of its lanes: one load;
 - *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
@@ -23,6 +23,8 @@ Along some axes there are seven:
   lane are kept, as many as can have a part in the answer: one load;
 - *scratch*: the column is larger, and passes would take three loads or more. Each chunk is written
   to local disk as it comes, and the lanes are read back in tiles: one load;
+- *p2p*: the same on a cluster of `distributed`, where dask's peer-to-peer rechunk moves the lanes
+  between workers: one load;
 - *groups*: groups of all elements, of more chunks than one task takes: two loads, as of *bracket*;
 - *passes*: the column is larger. It is taken in parts that fit, several times: each pass narrows
   the bracket of every lane, and the last gathers what is inside. The number of passes is known
@@ -47,7 +49,6 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
-from dask_gpuselect.engine.graphs import runs_in_threads
 from dask_gpuselect.engine.keeping import (
     GROUPS,
     Keeping,
@@ -59,9 +60,9 @@ from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.scratch import (
     Carried,
+    Disk,
     Scratch,
-    scratch_directory,
-    scratch_room,
+    disk,
     tile_of,
 )
 from dask_gpuselect.engine.source import (
@@ -414,8 +415,11 @@ class LanePlan(Plan):
 
     @property
     def _on_disk(self) -> str:
-        how = self.scratch
-        return f"{format_bytes(self.disk_bytes)} on disk, in {how.where}" if how else ""
+        if self.scratch is None:
+            return ""
+        place = self.scratch.where
+        told = "moved between workers, on their disks" if place is None else f"on disk, in {place}"
+        return f"{format_bytes(self.disk_bytes)} {told}"
 
     @property
     def rows(self) -> dict[str, str]:
@@ -591,10 +595,8 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     """The plan that writes columns to disk, where passes take so many loads, or none find it (0);
     None if it may not, or if there is no room."""
     x, lane_bytes = lanes.x, sum(lanes.chunks) * lanes.itemsize
-    if not lanes.may_write or lanes.is_one_lane or x.is_in_memory or lane_bytes > limit:
-        return None
-    where, disk_bytes = scratch_directory(), Carried.by(x, lanes.axes).n_bytes(x)
-    if where is None or disk_bytes > scratch_room(where) or not runs_in_threads():
+    found, disk_bytes = _disk(lanes), Carried.by(x, lanes.axes).n_bytes(x)
+    if found is None or lane_bytes > limit or disk_bytes > found.room:
         return None
     # Several for each thread, as far as they are worth a task.
     most = min(limit, TILE, max(lanes.column_bytes // COLUMNS, SHARE_BYTES))
@@ -603,24 +605,28 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
     return LanePlan(
-        "scratch",
+        found.plan,
         1,
         task_bytes,
         0,
-        scratch=Scratch(tile, where),
+        scratch=Scratch(tile, most, found.where),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )
 
 
+def _disk(lanes: _Lanes) -> Disk | None:
+    """Find the disk that columns may be written to; None if they may not."""
+    is_written = lanes.may_write and not (lanes.is_one_lane or lanes.x.is_in_memory)
+    return disk() if is_written else None
+
+
 def _room_advice(lanes: _Lanes) -> str:
-    """What would let columns be written to disk, where room is what they lack."""
-    where, x = scratch_directory(), lanes.x
-    may = lanes.may_write and not (lanes.is_one_lane or x.is_in_memory) and runs_in_threads()
-    n = int(Carried.by(x, lanes.axes).n_bytes(x))
-    if where is None or not may or n <= scratch_room(where):
+    """Say what would let columns be written to disk, where room is what they lack."""
+    found, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
+    if found is None or n <= found.room:
         return ""
-    return f"or a scratch-limit of {format_bytes(n)} and as much room in {where}"
+    return f"or a scratch-limit of {format_bytes(n)} and as much room in {found.told}"
 
 
 def with_labels(

@@ -18,6 +18,7 @@ import errno
 import itertools
 import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,13 +26,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dask import config
 from dask.base import tokenize
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import first_load
-from dask_gpuselect.engine.graphs import each_chunk, is_on_a_worker
+from dask_gpuselect.engine.graphs import (
+    each_chunk,
+    is_on_a_worker,
+    runs_in_threads,
+    runs_on_workers,
+)
 from dask_gpuselect.engine.source import (
     Companion,
     DaskArray,
@@ -64,14 +71,49 @@ IN_MEMORY = {"tmpfs", "ramfs"}
 # --- Where, and how much --------------------------------------------------------------------------
 
 
-def scratch_directory() -> str | None:
-    """Where columns are written; None if they are not."""
+@dataclass(frozen=True)
+class Disk:
+    """Where columns may wait.
+
+    Parameters
+    ----------
+    plan : {"scratch", "p2p"}
+        The plan that writes there.
+    where : str or None
+        A directory; None for the disks of the workers of a cluster.
+    room : float
+        Bytes that one array may take.
+    """
+
+    plan: str
+    where: str | None
+    room: float
+
+    @property
+    def told(self) -> str:
+        """The disk in words."""
+        return self.where or "the disks of the workers"
+
+
+def disk() -> Disk | None:
+    """Find the disk that the scheduler's tasks may write to; None if there is none.
+
+    Files of a directory are of one process, for threads. Workers exchange what they write by dask's
+    peer-to-peer rechunk. How much room they have is not asked: a call asks no scheduler.
+    """
     given = settings.directory("scratch-directory")
-    return None if given is None else directory_of(given)
+    if given is None:
+        return None
+    if runs_in_threads():
+        where = directory_of(given)
+        return Disk("scratch", where, _room(where))
+    if runs_on_workers() and config.get("distributed.p2p.storage.disk", True):
+        return Disk("p2p", None, settings.n_bytes("scratch-limit", sys.maxsize))
+    return None
 
 
-def scratch_room(where: str) -> int:
-    """How many bytes one array may take in a directory: none if there is no such directory."""
+def _room(where: str) -> int:
+    """Count the bytes that one array may take in a directory; 0 if there is no such directory."""
     chosen = 0 if _is_in_memory(where) else _free(where) // SHARE_OF_FREE
     return min(settings.n_bytes("scratch-limit", chosen), _free(where))
 
@@ -317,12 +359,15 @@ class Scratch:
     ----------
     tile : tuple of int
         The sizes of a tile along the axes that are not reduced, at most; 0 along the others.
-    where : str
-        A directory.
+    n_bytes : int
+        Of a tile, at most.
+    where : str or None
+        A directory; None for the disks of the workers of a cluster.
     """
 
     tile: tuple[int, ...]
-    where: str
+    n_bytes: int
+    where: str | None
 
 
 def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
@@ -336,23 +381,33 @@ def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
         The reduced ones, along which a tile is whole.
     how : Scratch
     """
+    assert how.where is not None
     written = _write_layer(x, axes, how.where)
     ready = f"{written.name}-ready"
     graph = extended(written.dask, ready, _columns(x, axes, written.name, ready), {written.name})
-    cuts = [
-        [(0, slice(0, sum(sizes)))] if axis in axes else _cuts(sizes, how.tile[axis])
-        for axis, sizes in enumerate(x.chunks)
-    ]
+    cuts = cuts_of(x, axes, how.tile)
     name = f"{written.name}-tiles-{tokenize(how.tile)}"
     tiles: dict[Key, Task] = {}
-    for index, cut in zip(_indices(cuts), itertools.product(*cuts), strict=True):
+    for index, cut in zip(indices_of(cuts), itertools.product(*cuts), strict=True):
         place, box = (tuple(each) for each in zip(*cut, strict=True))
         tiles[name, *index] = Task((name, *index), Tile, TaskRef((ready, *place)), box)
     chunks = tuple(tuple(_len(some) for _, some in each) for each in cuts)
     return DaskArray(extended(graph, name, tiles, {ready}), name, chunks, meta=x._meta)
 
 
-def _indices(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
+def cuts_of(
+    x: DaskArray, axes: tuple[int, ...], tile: tuple[int, ...]
+) -> list[list[tuple[int, slice]]]:
+    """Find for each tile along each axis the number of its chunk, and its part of that; along the
+    reduced axes there is one tile."""
+    return [
+        [(0, slice(0, sum(sizes)))] if axis in axes else _cuts(sizes, tile[axis])
+        for axis, sizes in enumerate(x.chunks)
+    ]
+
+
+def indices_of(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
+    """Yield the index of each combination of items of some lists, in C order."""
     return itertools.product(*(range(len(each)) for each in lists))
 
 

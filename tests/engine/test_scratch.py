@@ -368,12 +368,6 @@ def test_only_threads_of_one_process_write(scheduler: str, plan: str) -> None:
         assert explain(Source((N, ROWS, COLUMNS)).lazy((1, 9, 7)), axis=0).name == plan
 
 
-def test_a_cluster_takes_passes(cluster_here: Any) -> None:
-    x = Source((N, ROWS, COLUMNS)).lazy((1, 9, 7))
-    with limited(), dask.config.set(scheduler=None):
-        assert explain(x, axis=0).name == "passes"
-
-
 @pytest.mark.slow
 def test_other_processes_are_told(tmp_path: Path) -> None:
     """Nothing is sent to them in silence, as large as a column is."""
