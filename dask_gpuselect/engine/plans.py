@@ -21,7 +21,7 @@ Along some axes there are eight:
 - *tails*: the column is larger, and what is asked are quantiles near the ends of lanes, such as
   0.9. It is taken in parts that fit, and of each part the least and the largest elements of every
   lane are kept, as many as can have a part in the answer: one load;
-- *scratch*: the column is larger, and passes would take three loads or more. Each chunk is written
+- *scratch*: the column is larger, so that it would take several loads. Each chunk is written
   to local disk as it comes, and the lanes are read back in tiles: one load;
 - *p2p*: the same on a cluster of `distributed`, where dask's peer-to-peer rechunk moves the lanes
   between workers: one load;
@@ -63,6 +63,7 @@ from dask_gpuselect.engine.scratch import (
     Disk,
     Scratch,
     disk,
+    least_loads,
     tile_of,
 )
 from dask_gpuselect.engine.source import (
@@ -567,7 +568,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         loads, _, best = (
             min(plans, key=itemgetter(1)) if x.is_in_memory else _nearest_to_the_best(plans)
         )
-    if best is None or loads >= settings.number("scratch-loads", MANY_LOADS):
+    if best is None or loads >= least_loads():
         written = _plan_scratch(lanes, limit, loads)
         if written is not None:
             return written
@@ -578,10 +579,6 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     advice = _advice(lanes) + _told(best.advice) + _told(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
 
-
-# Loads from which passes take longer than a disk, whatever a load costs: of 4.2 GiB in a Zarr store
-# a load took about as long as writing and reading the bytes once.
-MANY_LOADS = 3
 
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
 TILE = 1 << 28

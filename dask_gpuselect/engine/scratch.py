@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dask import config
 from dask.base import tokenize
 from numpy.typing import NDArray
 
@@ -107,9 +106,19 @@ def disk() -> Disk | None:
     if runs_in_threads():
         where = directory_of(given)
         return Disk("scratch", where, _room(where))
-    if runs_on_workers() and config.get("distributed.p2p.storage.disk", True):
+    if runs_on_workers() and settings.shuffles_to_disk():
         return Disk("p2p", None, settings.n_bytes("scratch-limit", sys.maxsize))
     return None
+
+
+def least_loads() -> int:
+    """Return how many loads of each chunk are worth writing it to disk instead.
+
+    Of 1.2 GiB that cost little to load, two loads took 1.2 to 1.8 times as long as a local disk,
+    and four to six times the memory. On a cluster, where all goes through the network, they took
+    as long.
+    """
+    return settings.number("scratch-loads", 3 if runs_on_workers() else 2)
 
 
 def _room(where: str) -> int:

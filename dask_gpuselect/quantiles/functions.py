@@ -633,7 +633,8 @@ def explain(
     bracket: one to two loads; chunks of 87.02 MiB a task; reports of 116.60 MiB in one place; 1.00 GiB kept in a process, at most
     >>> print(explain(x, axis=0))
     column: one load; chunks of 870.23 MiB a task; reports of 0 B in one place
-    >>> with dask.config.set({"dask_gpuselect.column-limit": "200 MiB"}):
+    >>> less = {"dask_gpuselect.column-limit": "200 MiB", "dask_gpuselect.scratch-directory": False}
+    >>> with dask.config.set(less):
     ...     plan = explain(x, axis=0)
     >>> plan.name, plan.loads
     ('passes', 2)

@@ -240,6 +240,14 @@ def test_where_workers_may_not_write_passes_are_taken(
         assert "as much room in the disks of the workers" in str(plan)
 
 
+def test_two_loads_are_as_cheap_as_the_network(cluster_here: Any) -> None:
+    x = Source(SHAPE).lazy((1, 6, 5))
+    with dask.config.set({"dask_gpuselect.column-limit": WHOLE // 2}):
+        assert explain(x, axis=0).loads == 2
+    with limited(WHOLE // 2):
+        assert explain(x, axis=0).name == "p2p"
+
+
 def test_persisted_chunks_stay(cluster_here: Any) -> None:
     with limited():
         assert explain(Source(SHAPE).lazy((1, 6, 5)).persist(), axis=0).loads > 1
