@@ -3,18 +3,21 @@
     python asv_bench/maps.py small
     python asv_bench/maps.py made [--maps 300 1200] [--limit "512 MiB"]
     python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 load"]
-    python asv_bench/maps.py cluster [--maps 300]
+    python asv_bench/maps.py days
+    python asv_bench/maps.py cluster [--maps 100]
     python asv_bench/maps.py graph
 
 ``small``: 1,000 maps of (60, 80), a column limit of a 38th of all. ``made``: maps of (720, 1440)
 float32 that cost little to load, and a limit of 64 MiB. ``store``: maps of (721, 1440) in a Zarr
 store compressed by zstd, in processes that may take 4 GiB of memory each; beside `x.sum(axis=0)`
-and what it takes to write the bytes to a plain file and to read them. ``cluster``: the maps of
-``made`` on a LocalCluster of two processes of one thread; xarray and `da.median` rechunk there as
-dask chooses, which is by P2P, or by tasks. ``graph``: a year of hourly maps, built, optimised and
-ordered, and not computed; and `x.sum(axis=0)` beside it where chunks are small. "By hand" is
-`rechunk` into tiles, `to_zarr` and `quantile` of that. Each contender has a process of its own, and
-a cluster of its own, whose start is not timed; loads are of a chunk.
+and what it takes to write the bytes to a plain file and to read them. ``days``: a
+climatology of small maps of three years, by months and by windows of five days. ``cluster``: the
+maps of ``made`` on a LocalCluster of two processes of one thread. `da.median` and xarray rechunk
+there as dask chooses, which is by tasks, and `da.median` by P2P as well. ``graph``: a year of
+hourly maps, built, optimised and ordered, and not computed; and `x.sum(axis=0)` beside it where
+chunks are small. "By hand" is `rechunk` into tiles, `to_zarr` and `quantile` of that. Each
+contender has a process of its own, and a cluster of its own, whose start is not timed; loads are of
+a chunk.
 """
 
 from __future__ import annotations
@@ -124,7 +127,7 @@ CONTENDERS: dict[str, Callable[[da.Array], Any]] = {
     "months, passes": months,
     "five days, 1 load": five_days,
     "five days, passes": five_days,
-    "da.median, rechunked by tasks": lambda x: da.median(x, axis=0).compute(),
+    "da.median, rechunked by P2P": lambda x: da.median(x, axis=0).compute(),
     "xarray": by_xarray,
 }
 ALL = list(CONTENDERS)
@@ -132,6 +135,7 @@ KINDS: dict[str, tuple[tuple[int, ...], str, list[str]]] = {
     "small": ((60, 80), "0.5 MB", [*ALL[:1], *ALL[2:6]]),
     "made": ((720, 1440), "64 MiB", ALL[:5]),
     "store": ((721, 1440), "1 GiB", [*ALL[:5], *ALL[6:12]]),
+    "days": ((72, 144), "4 MiB", [*ALL[:2], *ALL[8:12]]),
     "cluster": ((720, 1440), "64 MiB", [ALL[0], *ALL[2:4], ALL[5], *ALL[12:]]),
 }
 
@@ -162,7 +166,7 @@ def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
         config["dask_gpuselect.column-limit"] = limit
         config["dask_gpuselect.scratch-directory"] = "passes" not in name
         config["dask_gpuselect.scratch-loads"] = 2
-        config["array.rechunk.method"] = "tasks" if "by tasks" in name else None
+        config["array.rechunk.method"] = "p2p" if "by P2P" in name else None
         with dask.config.set(config):
             begin = time.perf_counter()
             CONTENDERS[name](x)
@@ -257,8 +261,8 @@ def main() -> None:
     if given.what == "graph":
         graph()
         return
-    defaults = {"small": [1000], "made": [300, 1200], "store": [1095], "cluster": [300]}
-    default = defaults[given.what]
+    defaults = {"small": [1000], "made": [300, 1200], "store": [1095], "days": [1095]}
+    default = defaults.get(given.what, [100])
     for n in given.maps or default:
         store = given.store and given.store / f"maps-{n}"
         if store and not store.exists():

@@ -593,7 +593,7 @@ def runs_in_threads() -> bool:
 
 
 def runs_on_workers() -> bool:
-    """Tell whether dask would run tasks on the workers of a client of `distributed`, by what is
+    """Return whether dask would run tasks on the workers of a client of `distributed`, by what is
     known at the call."""
     return _home_of_scheduler().partition(".")[0] == "distributed"
 

@@ -95,8 +95,10 @@ def _values_to_move(chunk: Any, *, carried: Carried) -> Any:
 
 
 def _companion(source: DaskArray, carried: Carried, companion: Companion) -> DaskArray:
-    """Make an array of a companion, with one chunk of size 1 along the axes that it is broadcast
-    along."""
+    """Make an array of a companion.
+
+    Along the axes that it is broadcast along it has one chunk, of size 1.
+    """
     name = f"{source.name}-{companion.name}-to-move"
     along, chunks = [], []
     for axis, sizes in enumerate(source.chunks):
@@ -112,12 +114,12 @@ def _companion(source: DaskArray, carried: Carried, companion: Companion) -> Das
 
 
 def _companion_to_move(chunk: Any, companion: Companion) -> Any:
+    """Return a companion of a chunk, on the host, as P2P takes it."""
     return to_host(companion_of(chunk, companion))
 
 
 def _moved(array: DaskArray, tiles: Chunks, how: Scratch) -> DaskArray:
-    """Rechunk an array to tiles, and keep its one chunk along the axes that it is broadcast
-    along."""
+    """Rechunk an array to tiles, but for axes of size 1."""
     chunks = tuple(
         own if own == (1,) else wanted for own, wanted in zip(array.chunks, tiles, strict=True)
     )

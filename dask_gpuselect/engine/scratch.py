@@ -57,14 +57,15 @@ Box = tuple[slice, ...]
 
 
 def _len(some: slice) -> int:
+    """Count the elements of a slice."""
     return int(some.stop - some.start)
 
 
 SHARE_OF_FREE = 2
-"""One part in so many of what is free on the disk may be taken, where nobody says how much."""
+"""Part of the free bytes of a disk that one array may take by default: one in so many."""
 
 IN_MEMORY = {"tmpfs", "ramfs"}
-"""Kinds of file systems whose files take memory."""
+"""File systems whose files are in memory."""
 
 
 # --- Where, and how much --------------------------------------------------------------------------
@@ -72,7 +73,7 @@ IN_MEMORY = {"tmpfs", "ramfs"}
 
 @dataclass(frozen=True)
 class Disk:
-    """Where columns may wait.
+    """A disk where columns may wait.
 
     Parameters
     ----------
@@ -135,7 +136,7 @@ def _free(where: str) -> int:
 
 
 def _is_in_memory(where: str) -> bool:
-    """Tell whether files of a directory take memory, as far as the system says."""
+    """Return whether files of a directory take memory, as far as the system says."""
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
         path = Path(where).resolve()
@@ -151,7 +152,7 @@ def _is_in_memory(where: str) -> bool:
 
 @dataclass(frozen=True)
 class Carried:
-    """The companions of an array, each of which goes once for all chunks of a column that share it.
+    """Companions of an array, each stored once for all chunks of a column that share it.
 
     Parameters
     ----------
@@ -186,8 +187,10 @@ class Carried:
         assert own <= {each.name for each in self.companions}, own
 
     def n_bytes(self, x: DaskArray) -> float:
-        """Count the bytes of the array and its companions: of those that are shared by chunks of a
-        column once for each column."""
+        """Count the bytes of the array and its companions.
+
+        Companions that chunks of a column share count once for each column.
+        """
         found = float(x.size * x.dtype.itemsize)
         for each in self.companions:
             sizes = list(map(float, x.shape))
@@ -229,6 +232,7 @@ class Written:
 
 
 def _told_elsewhere() -> str:
+    """Say what to do if several processes run the tasks."""
     return (
         "the plan 'scratch' writes chunks to files of one process, and its tasks run in several: "
         "create the client of dask.distributed before you call the function, or name the "
@@ -256,7 +260,7 @@ def _written(
 
 
 def _explained(error: OSError, where: str) -> OSError:
-    """The error of a disk that takes no more, with what can be done."""
+    """Make the error that says which settings help if a disk takes no more."""
     told = (
         f"{error.strerror or error}: columns of chunks larger than dask_gpuselect.column-limit "
         f"wait on disk in {where}. Set dask_gpuselect.scratch-directory to a directory with more "
@@ -317,8 +321,11 @@ class Tile:
         return [chunk.companions.get(name) for chunk in self.column.chunks]
 
     def _gathered(self, given: Sequence[Spilled | None], shared: Sequence[int] = ()) -> Any:
-        """Read what chunks hold of these lanes, one behind the other along the reduced axes, with
-        size 1 along shared ones."""
+        """Read these lanes of all chunks into one array.
+
+        Chunks lie one behind the other along the reduced axes; the array has size 1 along shared
+        ones.
+        """
         pairs = zip(given, self.column.places, strict=True)
         found = [(part, place) for part, place in pairs if part is not None]
         parts = [part for part, _ in found]
@@ -337,6 +344,7 @@ class Tile:
         return parts[0].asarray(whole)
 
     def _box_of(self, part: Spilled) -> Box:
+        """Return the part of a chunk that belongs to these lanes."""
         return tuple(
             slice(0, n) if axis in self.column.carried.axes or n == 1 else some
             for axis, (n, some) in enumerate(zip(part.shape, self.box, strict=True))
@@ -345,8 +353,10 @@ class Tile:
     def _runs_of_all(
         self, parts: Sequence[Spilled], whole: NDArray[Any]
     ) -> tuple[list[int], int] | None:
-        """The runs of all parts, where these are alike and lie one behind the other in the whole,
-        as maps do along time: one by one, a part takes ten times as long."""
+        """List the runs of bytes of all parts, if these are alike and lie one behind the other.
+
+        So do maps along time. Read one by one, each takes ten times as long. None otherwise.
+        """
         first = parts[0]
         box = self._box_of(first)
         size = (len(parts) * first.shape[0], *map(_len, box[1:]))
@@ -362,7 +372,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Scratch:
-    """How columns are written and read back.
+    """Sizes of the tiles in which columns are read back, and the disk where they wait.
 
     Parameters
     ----------
@@ -380,9 +390,9 @@ class Scratch:
 
 
 def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
-    """An array of the lanes of `x` in tiles: each chunk is a `Tile`, and one load makes all.
+    """Make an array of the lanes of `x` in tiles: each chunk is a `Tile`.
 
-    Questions about the same array along the same axes share what is written.
+    One load makes all. Questions about the same array along the same axes share what is written.
 
     Parameters
     ----------
@@ -407,8 +417,10 @@ def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
 def cuts_of(
     x: DaskArray, axes: tuple[int, ...], tile: tuple[int, ...]
 ) -> list[list[tuple[int, slice]]]:
-    """Find for each tile along each axis the number of its chunk, and its part of that; along the
-    reduced axes there is one tile."""
+    """Find for each tile along each axis the number of its chunk, and its part of that chunk.
+
+    Along the reduced axes there is one tile.
+    """
     return [
         [(0, slice(0, sum(sizes)))] if axis in axes else _cuts(sizes, tile[axis])
         for axis, sizes in enumerate(x.chunks)
@@ -421,7 +433,7 @@ def indices_of(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
 
 
 def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
-    """An array of what is `Written` of each chunk."""
+    """Make an array whose chunks are `Written`."""
     source = first_load(x, axes)
     name = f"quantile-written-{tokenize(source.name, axes, where)}"
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
@@ -431,7 +443,7 @@ def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
 
 
 def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> dict[Key, Task]:
-    """A task for each column, which waits for all of its chunks."""
+    """Make a task for each column, which waits for all of its chunks."""
     tasks: dict[Key, Task] = {}
     places, carried = _places(x, axes), Carried.by(x, axes)
     along = [(0,) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
@@ -444,7 +456,7 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
 
 
 def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
-    """Where each chunk of a column is in it, along the reduced axes."""
+    """List the places of the chunks in a column, along the reduced axes."""
     along = []
     for axis in range(x.ndim):
         stops = list(itertools.accumulate(x.chunks[axis]))
@@ -454,7 +466,7 @@ def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
 
 
 def _cuts(chunks: Sequence[int], most: int) -> list[tuple[int, slice]]:
-    """For each tile along an axis the number of its chunk, and its part of that."""
+    """List for each tile along an axis the number of its chunk, and its part of that chunk."""
     return [
         (i, slice(size * k // n, size * (k + 1) // n))
         for i, (size, n) in enumerate(zip(chunks, n_tiles(chunks, most), strict=True))
@@ -463,13 +475,15 @@ def _cuts(chunks: Sequence[int], most: int) -> list[tuple[int, slice]]:
 
 
 def n_tiles(chunks: Sequence[int], most: int) -> list[int]:
-    """Into how many tiles each chunk along an axis is cut."""
+    """Count the tiles that each chunk along an axis is cut into."""
     return [max(-(-size // most), 1) for size in chunks]
 
 
 def tile_of(x: DaskArray, axes: tuple[int, ...], n_lanes: int) -> tuple[int, ...]:
-    """The sizes of tiles of at most so many lanes: as much as fits along the last axes, whose
-    elements lie together."""
+    """Find the sizes of tiles of at most so many lanes.
+
+    They are as large as possible along the last axes, whose elements lie together.
+    """
     sizes = [0] * x.ndim
     for axis in reversed(range(x.ndim)):
         if axis not in axes:
@@ -484,7 +498,7 @@ def joined_tiles(
     label: str,
     join: Callable[[Sequence[Any], int], Any],
 ) -> DaskArray:
-    """The answers about tiles, put together to blocks.
+    """Join the answers about tiles to blocks.
 
     Parameters
     ----------
@@ -515,12 +529,13 @@ def joined_tiles(
 
 
 def _runs(counts: Sequence[int]) -> list[range]:
-    """The numbers of the tiles of each block, along an axis."""
+    """List the numbers of the tiles of each block, along an axis."""
     stops = itertools.accumulate(counts)
     return [range(stop - n, stop) for n, stop in zip(counts, stops, strict=True)]
 
 
 def _joined(blocks: list[Any], grid: tuple[int, ...], join: Callable[..., Any]) -> Any:
+    """Join a grid of blocks to one block."""
     for axis in reversed(range(len(grid))):
         n = grid[axis]
         if n > 1:
