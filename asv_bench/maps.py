@@ -1,16 +1,23 @@
 """A quantile along time of maps, one a chunk: what each plan loads, takes and writes; Markdown.
 
     python asv_bench/maps.py small
-    python asv_bench/maps.py made [--maps 300 1200]
+    python asv_bench/maps.py made [--maps 300 1200] [--limit "512 MiB"]
     python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 load"]
+    python asv_bench/maps.py days
+    python asv_bench/maps.py cluster [--maps 100]
     python asv_bench/maps.py graph
 
 ``small``: 1,000 maps of (60, 80), a column limit of a 38th of all. ``made``: maps of (720, 1440)
 float32 that cost little to load, and a limit of 64 MiB. ``store``: maps of (721, 1440) in a Zarr
 store compressed by zstd, in processes that may take 4 GiB of memory each; beside `x.sum(axis=0)`
-and what it takes to write the bytes to a plain file and to read them. ``graph``: a year of hourly
-maps, built, optimised and ordered, and not computed. "By hand" is `rechunk` into tiles, `to_zarr`
-and `quantile` of that. Each contender has a process of its own; loads are of a chunk.
+and what it takes to write the bytes to a plain file and to read them. ``days``: a
+climatology of small maps of three years, by months and by windows of five days. ``cluster``: the
+maps of ``made`` on a LocalCluster of two processes of one thread. `da.median` and xarray rechunk
+there as dask chooses, which is by tasks, and `da.median` by P2P as well. ``graph``: a year of
+hourly maps, built, optimised and ordered, and not computed; and `x.sum(axis=0)` beside it where
+chunks are small. "By hand" is `rechunk` into tiles, `to_zarr` and `quantile` of that. Each
+contender has a process of its own, and a cluster of its own, whose start is not timed; loads are of
+a chunk.
 """
 
 from __future__ import annotations
@@ -21,9 +28,9 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +49,18 @@ Q = [0.05, 0.5, 0.95]
 
 
 class Maps:
-    """Maps that cost little to make, or those of a Zarr array: they count their loads."""
+    """Maps that cost little to make, or those of a Zarr array: each load is noted in a file."""
 
-    def __init__(self, shape: tuple[int, ...], store: Path | None = None) -> None:
+    def __init__(self, shape: tuple[int, ...], log: str, store: Path | None = None) -> None:
         self.shape, self.ndim, self.dtype = shape, 3, np.dtype("f4")
-        self.loads, self.lock = 0, threading.Lock()
+        self.log = log
         self.stored: Any = None if store is None else zarr.open_array(store, mode="r")
         rng = np.random.default_rng(25)
         self.made = None if store else rng.standard_normal((16, *shape[1:]), "f4")
 
     def __getitem__(self, index: Any) -> Any:
-        with self.lock:
-            self.loads += 1
+        with open(self.log, "ab", buffering=0) as file:
+            file.write(b".")
         if self.stored is not None:
             return self.stored[index]
         first = index[0].start
@@ -62,6 +69,10 @@ class Maps:
     def lazy(self) -> da.Array:
         meta = np.empty((0, 0, 0), "f4")
         return da.from_array(self, chunks=(1, *self.shape[1:]), meta=meta, name=False)
+
+    @property
+    def loads(self) -> int:
+        return Path(self.log).stat().st_size
 
 
 def by_hand(x: da.Array) -> Any:
@@ -96,6 +107,13 @@ def write_and_read(x: da.Array) -> None:
             pass
 
 
+def by_xarray(x: da.Array) -> Any:
+    import xarray
+
+    maps = xarray.DataArray(x, dims=("time", "y", "x"))
+    return maps.chunk(time=-1, y="auto", x="auto").quantile(0.5, "time").compute()
+
+
 CONTENDERS: dict[str, Callable[[da.Array], Any]] = {
     "x.sum(axis=0)": lambda x: x.sum(axis=0).compute(),
     "its bytes written and read": write_and_read,
@@ -109,41 +127,64 @@ CONTENDERS: dict[str, Callable[[da.Array], Any]] = {
     "months, passes": months,
     "five days, 1 load": five_days,
     "five days, passes": five_days,
+    "da.median, rechunked by P2P": lambda x: da.median(x, axis=0).compute(),
+    "xarray": by_xarray,
 }
 ALL = list(CONTENDERS)
 KINDS: dict[str, tuple[tuple[int, ...], str, list[str]]] = {
     "small": ((60, 80), "0.5 MB", [*ALL[:1], *ALL[2:6]]),
     "made": ((720, 1440), "64 MiB", ALL[:5]),
-    "store": ((721, 1440), "1 GiB", [*ALL[:5], *ALL[6:]]),
+    "store": ((721, 1440), "1 GiB", [*ALL[:5], *ALL[6:12]]),
+    "days": ((72, 144), "4 MiB", [*ALL[:2], *ALL[8:12]]),
+    "cluster": ((720, 1440), "64 MiB", [ALL[0], *ALL[2:4], ALL[5], *ALL[12:]]),
 }
 
 
-def child(kind: str, n: int, name: str, store: Path | None) -> None:
+@contextmanager
+def scheduler_of(kind: str) -> Iterator[dict[str, Any]]:
+    """The settings of threads, or of a cluster that is there meanwhile."""
+    if kind != "cluster":
+        yield {"scheduler": "threads"}
+        return
+    from distributed import Client, LocalCluster
+
+    options: dict[str, Any] = {"memory_limit": MEMORY // 2, "dashboard_address": ":0"}
+    with LocalCluster(2, threads_per_worker=1, **options) as workers, Client(workers) as client:
+        client.run(quantile, np.ones((8, 9), "f4"), 0.5, axis=0)
+        yield {}
+
+
+def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
     """Print what a contender takes, as JSON."""
-    shape, limit, _ = KINDS[kind]
+    shape = KINDS[kind][0]
     if kind == "store":
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    maps = Maps((n, *shape), store)
-    x = maps.lazy()
     quantile(np.ones((8, 9), "f4"), 0.5, axis=0)  # what is compiled, and imported
-    config = {"dask_gpuselect.column-limit": limit, "scheduler": "threads"}
-    config["dask_gpuselect.scratch-directory"] = "passes" not in name
-    config["dask_gpuselect.scratch-loads"] = 2
-    with dask.config.set(config):
-        begin = time.perf_counter()
-        CONTENDERS[name](x)
-        seconds = time.perf_counter() - begin
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(json.dumps([seconds, maps.loads / n, peak]))
+    with tempfile.NamedTemporaryFile() as log, scheduler_of(kind) as config:
+        maps = Maps((n, *shape), log.name, store)
+        x = maps.lazy()
+        config["dask_gpuselect.column-limit"] = limit
+        config["dask_gpuselect.scratch-directory"] = "passes" not in name
+        config["dask_gpuselect.scratch-loads"] = 2
+        config["array.rechunk.method"] = "p2p" if "by P2P" in name else None
+        with dask.config.set(config):
+            begin = time.perf_counter()
+            CONTENDERS[name](x)
+            seconds = time.perf_counter() - begin
+        loads = maps.loads
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if kind == "cluster":  # the larger of the two workers, which have ended
+        used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(json.dumps([seconds, loads / n, used / 2**20]))
 
 
-def contend(kind: str, n: int, store: Path | None, only: str, repeat: int) -> None:
-    shape, limit, names = KINDS[kind]
+def contend(kind: str, n: int, limit: str, store: Path | None, only: str, repeat: int) -> None:
+    shape, _, names = KINDS[kind]
     names = [name for name in names if any(part in name for part in only.split(";"))]
     rows = []
     times: dict[str, float] = {}
     for name in names:
-        command = [sys.executable, __file__, "child", kind, name, str(n), str(store or "")]
+        command = [sys.executable, __file__, "child", kind, name, str(n), limit, str(store or "")]
         best: list[float] | None = None
         for _ in range(repeat):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -182,34 +223,37 @@ def fill(store: Path, n: int) -> None:
 
 def graph() -> None:
     rows = []
-    for shape, first in (((8760, 721, 1440), 1), ((8784, 721, 1440), 24)):
-        x = da.zeros(shape, chunks=(first, *shape[1:]), dtype="f4")
+    year = da.zeros((8760, 721, 1440), chunks=(1, 721, 1440), dtype="f4")
+    days = da.zeros((8784, 721, 1440), chunks=(24, 721, 1440), dtype="f4")
+    parts = da.zeros((1000, 721, 1440), chunks=(1, 103, 144), dtype="f4")
+    for x, ask in ((year, quantile), (days, quantile), (parts, quantile), (parts, da.sum)):
         with dask.config.set({"dask_gpuselect.scratch-limit": "1 TB", "scheduler": "threads"}):
-            quantile(x[: 3 * first], 0.5, axis=0)
-            begin = time.perf_counter()
-            lazy = quantile(x, 0.5, axis=0)
-            built = time.perf_counter() - begin
-            plan = explain(x, 0.5, axis=0)
+            quantile(x[:72], 0.5, axis=0)
+            begin = time.process_time()
+            lazy = ask(x, 0.5, axis=0) if ask is quantile else ask(x, axis=0)
+            built = time.process_time() - begin
+            plan = explain(x, 0.5, axis=0).name if ask is quantile else "`x.sum(axis=0)`"
         made = dict(lazy.__dask_optimize__(lazy.dask, lazy.__dask_keys__()))
-        optimised = time.perf_counter() - begin
+        optimised = time.process_time() - begin
         order(made)
-        ordered = time.perf_counter() - begin
-        rows.append(
-            [f"{shape} in {x.chunksize}", plan.name, f"{built:.2f}", f"{optimised:.2f}"]
-            + [f"{ordered:.2f}", f"{len(made):,}"]
-        )
-    say(table(["", "plan", "built", "optimised", "ordered (seconds in all)", "tasks"], rows))
+        ordered = time.process_time() - begin
+        each = f"{ordered / x.npartitions * 1e3:.2f}"
+        rows.append([f"{x.shape} in {x.chunksize}", plan, f"{built:.2f}", f"{optimised:.2f}"])
+        rows[-1] += [f"{ordered:.2f}", each, f"{len(made):,}"]
+    units = ["ordered (seconds of the processor in all)", "ms a chunk", "tasks"]
+    say(table(["", "plan", "built", "optimised", *units], rows))
 
 
 def main() -> None:
     if sys.argv[1:2] == ["child"]:
-        kind, name, n, store = sys.argv[2:]
-        child(kind, int(n), name, Path(store) if store else None)
+        kind, name, n, limit, store = sys.argv[2:]
+        child(kind, int(n), name, limit, Path(store) if store else None)
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=[*KINDS, "graph"])
     parser.add_argument("--maps", type=int, nargs="+", default=None)
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--limit", help="the column limit")
     parser.add_argument("--only", default="", help="parts of the names of contenders")
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
@@ -217,12 +261,14 @@ def main() -> None:
     if given.what == "graph":
         graph()
         return
-    default = {"small": [1000], "made": [300, 1200], "store": [1095]}[given.what]
+    defaults = {"small": [1000], "made": [300, 1200], "store": [1095], "days": [1095]}
+    default = defaults.get(given.what, [100])
     for n in given.maps or default:
         store = given.store and given.store / f"maps-{n}"
         if store and not store.exists():
             fill(store, n)
-        contend(given.what, n, store, given.only, given.repeat)
+        limit = given.limit or KINDS[given.what][1]
+        contend(given.what, n, limit, store, given.only, given.repeat)
 
 
 if __name__ == "__main__":

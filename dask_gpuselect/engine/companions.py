@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from dask_gpuselect.arrays import is_array, like, namespace, to_host, usual
 from dask_gpuselect.engine.door import entered
 from dask_gpuselect.engine.graphs import in_one_place, places_of, tasks_of_each
 from dask_gpuselect.engine.source import (
+    Companion,
     DaskArray,
     Source,
     Step,
@@ -77,7 +78,7 @@ def accompanied(
     taken = [_together_if_small(array, x) for array in arrays]
     pack = partial(_packed, stretched=_stretched(matched), nodata=nodata)
     result: DaskArray = blockwise(
-        Step("pack", pack, _extra_bytes(x, matched, nodata)),
+        Step("pack", pack, _described(x, matched, nodata)),
         index,
         places_of(x),
         index,
@@ -92,24 +93,37 @@ def accompanied(
     return Source.of(DaskArray(result.dask, result.name, x.chunks, meta=x._meta))
 
 
-def _extra_bytes(x: Source, companions: Mapping[str, DaskArray], nodata: Any) -> int:
-    """Return the bytes that companions add to an element, including those it already has.
+# The names of arguments, as fields of `Accompanied`.
+FIELDS = {"where": "keeps", "weights": "weights", "labels": "labels"}
 
-    Only companions of the shape of the data count.
-    """
-    whole = {name: a for name, a in companions.items() if a.numblocks == x.numblocks}
-    is_masked = isinstance(x._meta, np.ma.MaskedArray)  # its mask is in `companion_bytes` already
-    new_mask = not is_masked and ("where" in whole or nodata is not None)
-    weights = int(whole["weights"].dtype.itemsize) if "weights" in whole else 0
-    return x.companion_bytes + new_mask + weights
+
+def _described(
+    x: Source, arrays: Mapping[str, DaskArray], nodata: NDArray[Any] | None
+) -> tuple[Companion, ...]:
+    """Describe the companions of the data, those that it has included."""
+    found = {each.name: each for each in x.companions}
+    for argument, array in arrays.items():
+        pairs = enumerate(zip(array.shape, x.shape, strict=True))
+        stretched = tuple(axis for axis, (own, wanted) in pairs if own == 1 != wanted)
+        name = FIELDS[argument]
+        if name == "keeps" and name in found:  # elements of which both keep take part
+            stretched = tuple(axis for axis in stretched if axis in found[name].stretched)
+        found[name] = Companion(name, np.dtype(array.dtype), stretched)
+    if nodata is not None:
+        found["keeps"] = Companion("keeps", np.dtype(bool))
+    return tuple(found.values())
 
 
 def as_one_lane(x: Any) -> Any:
     """Prepend an axis of size 1 to an array and its companions: all elements become one lane."""
     if not isinstance(x, DaskArray):
         return x[None]
+    companions = tuple(
+        replace(each, stretched=tuple(axis + 1 for axis in each.stretched))
+        for each in Source.of(x).companions
+    )
     lane: DaskArray = map_blocks(
-        Step("pack", operator.itemgetter(None), Source.of(x).companion_bytes),
+        Step("pack", operator.itemgetter(None), companions),
         x,
         new_axis=0,
         chunks=((1,), *x.chunks),

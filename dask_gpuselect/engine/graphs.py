@@ -601,12 +601,22 @@ def worker_memory() -> float:
 
 
 def runs_in_threads() -> bool:
-    """Return whether dask would run tasks in threads of this process.
+    """Return whether dask would run tasks in threads of this process, as far as the call knows.
 
-    This is judged by what is known at the call: the scheduler in dask's config, or a client.
+    The call knows the scheduler of dask's config, and the client.
     """
+    return _home_of_scheduler() in ("dask.threaded", "dask.local")
+
+
+def runs_on_workers() -> bool:
+    """Return whether dask would run tasks on the workers of a client, as far as the call knows."""
+    return _home_of_scheduler().partition(".")[0] == "distributed"
+
+
+def _home_of_scheduler() -> str:
+    """Return the module of the scheduler that would compute an array."""
     try:
         found = get_scheduler(cls=DaskArray)
     except (RuntimeError, ValueError):  # `compute` will raise it
-        return False
-    return getattr(found, "__module__", "") in ("dask.threaded", "dask.local")
+        return ""
+    return getattr(found, "__module__", "")

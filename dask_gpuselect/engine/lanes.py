@@ -21,6 +21,7 @@ from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_loads import in_two_loads
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
+from dask_gpuselect.engine.moves import in_moved_tiles
 from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, PassSteps, Tails
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
@@ -71,7 +72,7 @@ def ask_lanes(
         return composed
     ask = partial(_ask, question=question, plan=plan, shape=shape, dtype=dtype, names=names)
     if plan.scratch is not None:
-        tiles = in_tiles(x, axes, plan.scratch)
+        tiles = TILES[plan.name](x, axes, plan.scratch)
         counts = [
             n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
         ]
@@ -442,6 +443,9 @@ def _known(
     del block
     return further.known(_found(tallies, brackets, steps))
 
+
+TILES = {"scratch": in_tiles, "p2p": in_moved_tiles}
+"""The lanes in tiles, by each plan that writes columns to disk."""
 
 InParts = Callable[..., DaskArray]
 """Type of a function that answers in parts.

@@ -11,7 +11,7 @@ For all elements there are four plans:
   enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
   `root-limit` in one task, the cuts are narrowed on the way there.
 
-Along some axes there are seven:
+Along some axes there are eight:
 
 - *lanes*: no reduced axis is divided into chunks, so every chunk has whole lanes: one load;
 - *counts*: elements of one or two bytes, in few long lanes, or in few groups of all elements. Each
@@ -21,8 +21,10 @@ Along some axes there are seven:
 - *tails*: the column is larger, and the question is about quantiles near the ends of lanes, such as
   0.9. It is read in parts that fit. Of each part, the smallest and largest elements of every lane
   are kept, as many as the answer may need: one load;
-- *scratch*: the column is larger, and passes would take three loads or more. Each chunk is written
-  to local disk when it arrives, and the lanes are read back in tiles: one load;
+- *scratch*: the column is larger, so that it would take several loads. Each chunk is written to
+  local disk when it arrives, and the lanes are read back in tiles: one load;
+- *p2p*: the same on a cluster of `distributed`, where dask's peer-to-peer rechunk moves the lanes
+  between workers: one load;
 - *groups*: groups of all elements, in more chunks than one task takes: two loads, as for *bracket*;
 - *passes*: the column is larger. It is read in parts that fit, several times: each pass narrows the
   bracket of every lane, and the last one gathers what is inside. Sizes alone determine the number
@@ -47,7 +49,6 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
-from dask_gpuselect.engine.graphs import runs_in_threads
 from dask_gpuselect.engine.keeping import (
     GROUPS,
     Keeping,
@@ -57,7 +58,14 @@ from dask_gpuselect.engine.keeping import (
 )
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
-from dask_gpuselect.engine.scratch import Scratch, scratch_directory, scratch_room, tile_of
+from dask_gpuselect.engine.scratch import (
+    Carried,
+    Disk,
+    Scratch,
+    disk,
+    least_loads,
+    tile_of,
+)
 from dask_gpuselect.engine.source import (
     DaskArray,
     Source,
@@ -430,8 +438,11 @@ class LanePlan(Plan):
 
     @property
     def _on_disk(self) -> str:
-        how = self.scratch
-        return f"{format_bytes(self.disk_bytes)} on disk, in {how.where}" if how else ""
+        if self.scratch is None:
+            return ""
+        place = self.scratch.where
+        told = "moved between workers, on their disks" if place is None else f"on disk, in {place}"
+        return f"{format_bytes(self.disk_bytes)} {told}"
 
     @property
     def rows(self) -> dict[str, str]:
@@ -582,7 +593,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         loads, _, best = (
             min(plans, key=itemgetter(1)) if x.is_in_memory else _nearest_to_the_best(plans)
         )
-    if best is None or loads >= settings.number("scratch-loads", MANY_LOADS):
+    if best is None or loads >= least_loads():
         written = _plan_scratch(lanes, limit, loads)
         if written is not None:
             return written
@@ -593,10 +604,6 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     advice = _advice(lanes) + _told(best.advice) + _told(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
 
-
-# Loads from which passes take longer than a disk, whatever a load costs: of 4.2 GiB in a Zarr store
-# a load took about as long as writing and reading the bytes once.
-MANY_LOADS = 3
 
 # Bytes of a tile, at most: of a year of hourly maps of (721, 1440) float32, five rows of each map.
 TILE = 1 << 28
@@ -612,10 +619,8 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     Return None if the question does not allow it, or if there is no space.
     """
     x, lane_bytes = lanes.x, sum(lanes.chunks) * lanes.itemsize
-    if not lanes.may_write or lanes.is_one_lane or x.is_in_memory or lane_bytes > limit:
-        return None
-    where, disk_bytes = scratch_directory(), x.size * x.element_bytes()
-    if where is None or disk_bytes > scratch_room(where) or not runs_in_threads():
+    found, disk_bytes = _disk(lanes), Carried.by(x, lanes.axes).n_bytes(x)
+    if found is None or lane_bytes > limit or disk_bytes > found.room:
         return None
     # Several for each thread, as far as they are worth a task.
     most = min(limit, TILE, max(lanes.column_bytes // COLUMNS, SHARE_BYTES))
@@ -624,24 +629,28 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
     return LanePlan(
-        "scratch",
+        found.plan,
         1,
         task_bytes,
         0,
-        scratch=Scratch(tile, where),
+        scratch=Scratch(tile, most, found.where),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )
 
 
+def _disk(lanes: _Lanes) -> Disk | None:
+    """Find the disk that columns may be written to; None if they may not."""
+    is_written = lanes.may_write and not (lanes.is_one_lane or lanes.x.is_in_memory)
+    return disk() if is_written else None
+
+
 def _room_advice(lanes: _Lanes) -> str:
     """Return advice on how to get columns written to disk, if only space is missing."""
-    where, x = scratch_directory(), lanes.x
-    may = lanes.may_write and not (lanes.is_one_lane or x.is_in_memory) and runs_in_threads()
-    n = int(x.size * x.element_bytes())
-    if where is None or not may or n <= scratch_room(where):
+    found, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
+    if found is None or n <= found.room:
         return ""
-    return f"or a scratch-limit of {format_bytes(n)} and as much room in {where}"
+    return f"or a scratch-limit of {format_bytes(n)} and as much room in {found.told}"
 
 
 def with_labels(

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,47 +29,101 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
+from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import first_load
-from dask_gpuselect.engine.graphs import each_chunk, is_on_a_worker
+from dask_gpuselect.engine.graphs import (
+    each_chunk,
+    is_on_a_worker,
+    runs_in_threads,
+    runs_on_workers,
+)
 from dask_gpuselect.engine.source import (
+    Companion,
     DaskArray,
     Key,
     List,
+    Source,
     Step,
     Task,
     TaskRef,
     extended,
 )
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.kernels.companions import Accompanied, stretched, unstretched, values_of
+from dask_gpuselect.kernels.companions import Accompanied, stretched, values_of
 from dask_gpuselect.quiet import quietly
 
 Box = tuple[slice, ...]
 
 
 def _len(some: slice) -> int:
+    """Count the elements of a slice."""
     return int(some.stop - some.start)
 
 
 SHARE_OF_FREE = 2
-"""Divisor of the free disk space: by default, at most 1 / SHARE_OF_FREE of it is used."""
+"""Part of the free bytes of a disk that one array may take by default: one in so many."""
 
 IN_MEMORY = {"tmpfs", "ramfs"}
-"""Types of file systems whose files take memory."""
+"""File systems whose files are in memory."""
 
 
 # --- Where, and how much --------------------------------------------------------------------------
 
 
-def scratch_directory() -> str | None:
-    """Return the directory where columns are written; None if they are not."""
+@dataclass(frozen=True)
+class Disk:
+    """A disk where columns may wait.
+
+    Parameters
+    ----------
+    plan : {"scratch", "p2p"}
+        The plan that writes there.
+    where : str or None
+        A directory; None for the disks of the workers of a cluster.
+    room : float
+        Bytes that one array may take.
+    """
+
+    plan: str
+    where: str | None
+    room: float
+
+    @property
+    def told(self) -> str:
+        """The disk in words."""
+        return self.where or "the disks of the workers"
+
+
+def disk() -> Disk | None:
+    """Find the disk that the scheduler's tasks may write to; None if there is none.
+
+    Files of a directory are of one process, for threads. Workers exchange what they write by dask's
+    peer-to-peer rechunk. How much room they have is not asked: a call asks no scheduler.
+    """
     given = settings.directory("scratch-directory")
-    return None if given is None else directory_of(given)
+    if given is None:
+        return None
+    if runs_in_threads():
+        where = directory_of(given)
+        return Disk("scratch", where, _room(where))
+    if runs_on_workers() and settings.shuffles_to_disk():
+        return Disk("p2p", None, settings.n_bytes("scratch-limit", sys.maxsize))
+    return None
 
 
-def scratch_room(where: str) -> int:
-    """Return the bytes that one array may take in a directory; 0 if there is no such directory."""
+def least_loads() -> int:
+    """Return how many loads of each chunk are worth writing it to disk instead.
+
+    Of 1.2 GiB that cost little to load, two loads took 1.2 to 1.8 times as long as a local disk,
+    and four to six times the memory. On a cluster, where all goes through the network, they took
+    as long.
+    """
+    return settings.number("scratch-loads", 3 if runs_on_workers() else 2)
+
+
+def _room(where: str) -> int:
+    """Count the bytes that one array may take in a directory; 0 if there is no such directory."""
     chosen = 0 if _is_in_memory(where) else _free(where) // SHARE_OF_FREE
     return min(settings.n_bytes("scratch-limit", chosen), _free(where))
 
@@ -80,7 +136,7 @@ def _free(where: str) -> int:
 
 
 def _is_in_memory(where: str) -> bool:
-    """Return whether files in a directory take memory, as far as the system says."""
+    """Return whether files of a directory take memory, as far as the system says."""
     try:
         lines = Path("/proc/mounts").read_text().splitlines()
         path = Path(where).resolve()
@@ -91,6 +147,69 @@ def _is_in_memory(where: str) -> bool:
     return nearest is not None and kinds[nearest] in IN_MEMORY
 
 
+# --- Companions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Companions of an array, each stored once for all chunks of a column that share it.
+
+    Parameters
+    ----------
+    companions : tuple of Companion
+    axes : tuple of int
+        The reduced ones.
+    firsts : tuple of int
+        The first chunk with elements along each axis.
+    """
+
+    companions: tuple[Companion, ...]
+    axes: tuple[int, ...]
+    firsts: tuple[int, ...]
+
+    @classmethod
+    def by(cls, x: DaskArray, axes: tuple[int, ...]) -> Carried:
+        """Find what the chunks of an array carry."""
+        firsts = (next((i for i, n in enumerate(sizes) if n), 0) for sizes in x.chunks)
+        return cls(Source.of(x).companions, axes, tuple(firsts))
+
+    def with_chunk(self, place: tuple[int, ...]) -> list[Companion]:
+        """List the companions that go with the chunk at a place."""
+        return [each for each in self.companions if self._is_first(each, place)]
+
+    def _is_first(self, companion: Companion, place: tuple[int, ...]) -> bool:
+        shared = (axis for axis in companion.stretched if axis in self.axes)
+        return all(place[axis] == self.firsts[axis] for axis in shared)
+
+    def check(self, chunk: Any) -> None:
+        """Raise if a chunk has a companion of which its array does not say anything."""
+        own = set(chunk.companions) if isinstance(chunk, Accompanied) else set()
+        assert own <= {each.name for each in self.companions}, own
+
+    def n_bytes(self, x: DaskArray) -> float:
+        """Count the bytes of the array and its companions.
+
+        Companions that chunks of a column share count once for each column.
+        """
+        found = float(x.size * x.dtype.itemsize)
+        for each in self.companions:
+            sizes = list(map(float, x.shape))
+            for axis in each.stretched:
+                sizes[axis] = 1 if axis in self.axes else x.numblocks[axis]
+            found += math.prod(sizes) * each.dtype.itemsize
+        return found
+
+
+def companion_of(chunk: Any, companion: Companion) -> Any:
+    """Return a companion of a chunk, with size 1 along the axes that it is broadcast along."""
+    found = chunk.companions.get(companion.name)
+    if found is None:  # of a masked array, chunks without a mask have none
+        values = values_of(chunk)
+        found = namespace(values).ones(values.shape, dtype=bool)
+    shared = (axis in companion.stretched for axis in range(found.ndim))
+    return found[tuple(slice(1) if each else slice(None) for each in shared)]
+
+
 # --- Writing --------------------------------------------------------------------------------------
 
 
@@ -98,7 +217,11 @@ def _is_in_memory(where: str) -> bool:
 class Written:
     """A chunk that is on disk, with its companions.
 
-    Companions that are broadcast are written with size 1 along those axes.
+    Parameters
+    ----------
+    values : Spilled
+    companions : dict of Spilled
+        By their names. One that several chunks of a column share is with the first of these alone.
     """
 
     values: Spilled
@@ -109,6 +232,7 @@ class Written:
 
 
 def _told_elsewhere() -> str:
+    """Say what to do if several processes run the tasks."""
     return (
         "the plan 'scratch' writes chunks to files of one process, but its tasks run in several: "
         "create the client of dask.distributed before you call the function, or name the "
@@ -117,21 +241,26 @@ def _told_elsewhere() -> str:
     )
 
 
-def _written(chunk: Any, place: tuple[int, ...], *, file: str, kept: Any, where: str) -> Written:
+def _written(
+    chunk: Any, place: tuple[int, ...], *, file: str, kept: Any, where: str, carried: Carried
+) -> Written:
+    """Append a chunk and its companions to the file of its column."""
     if is_on_a_worker():
         raise RuntimeError(_told_elsewhere())
     column = tuple(place[axis] for axis in kept)
     try:
         disk = spill_file(f"{file}-{column}", where)
-        given = chunk.companions if isinstance(chunk, Accompanied) else {}
-        companions = {name: disk.write(unstretched(each)) for name, each in given.items()}
+        carried.check(chunk)
+        companions = {
+            each.name: disk.write(companion_of(chunk, each)) for each in carried.with_chunk(place)
+        }
         return Written(disk.write(values_of(chunk)), companions)
     except OSError as error:
         raise _explained(error, where) from error
 
 
 def _explained(error: OSError, where: str) -> OSError:
-    """Return an error for a disk that is full, with a text that says what to do."""
+    """Make the error that says which settings help if a disk takes no more."""
     told = (
         f"{error.strerror or error}: columns of chunks larger than dask_gpuselect.column-limit "
         f"are written to {where}. Set dask_gpuselect.scratch-directory to a directory with more "
@@ -153,14 +282,14 @@ class ScratchColumn:
     chunks : list of Written
         The chunks, in C order of the reduced axes.
     places : list of tuple of slice
-        Range of each chunk in the column; all along the other axes.
-    axes : tuple of int
-        The reduced ones.
+        Of each chunk in the column; all along the other axes.
+    carried : Carried
+        Their companions.
     """
 
     chunks: list[Written]
     places: list[Box]
-    axes: tuple[int, ...]
+    carried: Carried
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,55 +308,54 @@ class Tile:
 
     def read(self) -> Any:
         """Read the elements, of the kind and with the companions that they came with."""
-        first = self.column.chunks[0]
         shape = tuple(map(_len, self.box))
         values = self._gathered([chunk.values for chunk in self.column.chunks])
-        found = first.values.asarray(values)
-        if not first.companions:
-            return found
-        companions = {}
-        for name, own in first.companions.items():
-            array = self._gathered([chunk.companions[name] for chunk in self.column.chunks])
-            companions[name] = stretched(own.asarray(array), shape)
-        return Accompanied(found, **companions)
+        companions = {
+            each.name: stretched(self._gathered(self._parts(each.name), each.stretched), shape)
+            for each in self.column.carried.companions
+        }
+        return Accompanied(values, **companions) if companions else values
 
-    def _gathered(self, parts: Sequence[Spilled]) -> NDArray[Any]:
-        """Read these lanes from all parts, concatenated along the reduced axes.
+    def _parts(self, name: str) -> list[Spilled | None]:
+        """List the parts of a companion, by the chunks that it went with."""
+        return [chunk.companions.get(name) for chunk in self.column.chunks]
 
-        The result has size 1 along any other axis where all parts have.
+    def _gathered(self, given: Sequence[Spilled | None], shared: Sequence[int] = ()) -> Any:
+        """Read these lanes of all chunks into one array.
+
+        Chunks lie one behind the other along the reduced axes; the array has size 1 along shared
+        ones.
         """
-        axes = self.column.axes
-        widest = map(max, zip(*(part.shape for part in parts), strict=True))
-        shape = [
-            _len(some) if axis in axes else min(n, _len(some))
-            for axis, (n, some) in enumerate(zip(widest, self.box, strict=True))
-        ]
-        whole = np.empty(shape, parts[0].dtype)
+        pairs = zip(given, self.column.places, strict=True)
+        found = [(part, place) for part, place in pairs if part is not None]
+        parts = [part for part, _ in found]
+        shape = (1 if axis in shared else _len(some) for axis, some in enumerate(self.box))
+        whole = np.empty(tuple(shape), parts[0].dtype)
         alike = self._runs_of_all(parts, whole)
         if alike is not None:
             parts[0].file.read_runs_into(whole, *alike)
-            return whole
-        for part, place in zip(parts, self.column.places, strict=True):
+            return parts[0].asarray(whole)
+        for part, place in found:
             box = self._box_of(part)
             piece = np.empty(tuple(map(_len, box)), part.dtype)
             starts, n = part.runs(box)
             part.file.read_runs_into(piece, starts.tolist(), n)
             whole[place] = piece
-        return whole
+        return parts[0].asarray(whole)
 
     def _box_of(self, part: Spilled) -> Box:
+        """Return the part of a chunk that belongs to these lanes."""
         return tuple(
-            slice(0, n) if axis in self.column.axes or n == 1 else some
+            slice(0, n) if axis in self.column.carried.axes or n == 1 else some
             for axis, (n, some) in enumerate(zip(part.shape, self.box, strict=True))
         )
 
     def _runs_of_all(
         self, parts: Sequence[Spilled], whole: NDArray[Any]
     ) -> tuple[list[int], int] | None:
-        """Return the runs of bytes of all parts, if these are alike and contiguous in the result.
+        """List the runs of bytes of all parts, if these are alike and lie one behind the other.
 
-        Maps are, along time. Reading part by part would take ten times as long. Return None
-        otherwise.
+        So do maps along time. Read one by one, each takes ten times as long. None otherwise.
         """
         first = parts[0]
         box = self._box_of(first)
@@ -244,24 +372,27 @@ class Tile:
 
 @dataclass(frozen=True)
 class Scratch:
-    """The tiles in which columns are read back from disk, and the directory of the files.
+    """Sizes of the tiles in which columns are read back, and the disk where they wait.
 
     Parameters
     ----------
     tile : tuple of int
-        Largest sizes of a tile along the axes that are not reduced; 0 along the others.
-    where : str
-        Directory of the files.
+        The sizes of a tile along the axes that are not reduced, at most; 0 along the others.
+    n_bytes : int
+        Of a tile, at most.
+    where : str or None
+        A directory; None for the disks of the workers of a cluster.
     """
 
     tile: tuple[int, ...]
-    where: str
+    n_bytes: int
+    where: str | None
 
 
 def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
-    """Return the lanes of `x` in tiles: an array whose chunks are `Tile`, made by one load.
+    """Make an array of the lanes of `x` in tiles: each chunk is a `Tile`.
 
-    Questions about the same array along the same axes share the files.
+    One load makes all. Questions about the same array along the same axes share what is written.
 
     Parameters
     ----------
@@ -269,50 +400,63 @@ def in_tiles(x: DaskArray, axes: tuple[int, ...], how: Scratch) -> DaskArray:
         Reduced axes, along which a tile is whole.
     how : Scratch
     """
+    assert how.where is not None
     written = _write_layer(x, axes, how.where)
     ready = f"{written.name}-ready"
     graph = extended(written.dask, ready, _columns(x, axes, written.name, ready), {written.name})
-    cuts = [
-        [(0, slice(0, sum(sizes)))] if axis in axes else _cuts(sizes, how.tile[axis])
-        for axis, sizes in enumerate(x.chunks)
-    ]
+    cuts = cuts_of(x, axes, how.tile)
     name = f"{written.name}-tiles-{tokenize(how.tile)}"
     tiles: dict[Key, Task] = {}
-    for index, cut in zip(_indices(cuts), itertools.product(*cuts), strict=True):
+    for index, cut in zip(indices_of(cuts), itertools.product(*cuts), strict=True):
         place, box = (tuple(each) for each in zip(*cut, strict=True))
         tiles[name, *index] = Task((name, *index), Tile, TaskRef((ready, *place)), box)
     chunks = tuple(tuple(_len(some) for _, some in each) for each in cuts)
     return DaskArray(extended(graph, name, tiles, {ready}), name, chunks, meta=x._meta)
 
 
-def _indices(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
+def cuts_of(
+    x: DaskArray, axes: tuple[int, ...], tile: tuple[int, ...]
+) -> list[list[tuple[int, slice]]]:
+    """Find for each tile along each axis the number of its chunk, and its part of that chunk.
+
+    Along the reduced axes there is one tile.
+    """
+    return [
+        [(0, slice(0, sum(sizes)))] if axis in axes else _cuts(sizes, tile[axis])
+        for axis, sizes in enumerate(x.chunks)
+    ]
+
+
+def indices_of(lists: Sequence[Sequence[Any]]) -> Iterator[tuple[int, ...]]:
+    """Yield the index of each combination of items of some lists, in C order."""
     return itertools.product(*(range(len(each)) for each in lists))
 
 
 def _write_layer(x: DaskArray, axes: tuple[int, ...], where: str) -> DaskArray:
-    """Return an array of a `Written` for each chunk."""
+    """Make an array whose chunks are `Written`."""
     source = first_load(x, axes)
     name = f"quantile-written-{tokenize(source.name, axes, where)}"
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    write = partial(_written, file=name, kept=kept, where=where)
+    carried = Carried.by(x, axes)
+    write = partial(_written, file=name, kept=kept, where=where, carried=carried)
     return each_chunk(write, name, [source], block_ids=True)
 
 
 def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> dict[Key, Task]:
-    """Make a task for each column that waits for all of its chunks."""
+    """Make a task for each column, which waits for all of its chunks."""
     tasks: dict[Key, Task] = {}
-    places = _places(x, axes)
+    places, carried = _places(x, axes), Carried.by(x, axes)
     along = [(0,) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
     for place in itertools.product(*along):
         some = [range(n) if i in axes else (place[i],) for i, n in enumerate(x.numblocks)]
         chunks = List(*(TaskRef((written, *chunk)) for chunk in itertools.product(*some)))
         key = (ready, *place)
-        tasks[key] = Task(key, ScratchColumn, chunks, places, axes)
+        tasks[key] = Task(key, ScratchColumn, chunks, places, carried)
     return tasks
 
 
 def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
-    """Return the range of each chunk in its column, along the reduced axes."""
+    """List the places of the chunks in a column, along the reduced axes."""
     along = []
     for axis in range(x.ndim):
         stops = list(itertools.accumulate(x.chunks[axis]))
@@ -322,7 +466,7 @@ def _places(x: DaskArray, axes: tuple[int, ...]) -> list[Box]:
 
 
 def _cuts(chunks: Sequence[int], most: int) -> list[tuple[int, slice]]:
-    """Return, for each tile along an axis, the number of its chunk, and its range in the chunk."""
+    """List for each tile along an axis the number of its chunk, and its part of that chunk."""
     return [
         (i, slice(size * k // n, size * (k + 1) // n))
         for i, (size, n) in enumerate(zip(chunks, n_tiles(chunks, most), strict=True))
@@ -331,14 +475,14 @@ def _cuts(chunks: Sequence[int], most: int) -> list[tuple[int, slice]]:
 
 
 def n_tiles(chunks: Sequence[int], most: int) -> list[int]:
-    """Return the number of tiles of each chunk along an axis."""
+    """Count the tiles that each chunk along an axis is cut into."""
     return [max(-(-size // most), 1) for size in chunks]
 
 
 def tile_of(x: DaskArray, axes: tuple[int, ...], n_lanes: int) -> tuple[int, ...]:
-    """Return the sizes of tiles of at most `n_lanes` lanes.
+    """Find the sizes of tiles of at most so many lanes.
 
-    They extend as far as possible along the last axes, whose elements are contiguous.
+    They are as large as possible along the last axes, whose elements lie together.
     """
     sizes = [0] * x.ndim
     for axis in reversed(range(x.ndim)):
@@ -385,12 +529,13 @@ def joined_tiles(
 
 
 def _runs(counts: Sequence[int]) -> list[range]:
-    """Return the numbers of the tiles of each block, along an axis."""
+    """List the numbers of the tiles of each block, along an axis."""
     stops = itertools.accumulate(counts)
     return [range(stop - n, stop) for n, stop in zip(counts, stops, strict=True)]
 
 
 def _joined(blocks: list[Any], grid: tuple[int, ...], join: Callable[..., Any]) -> Any:
+    """Join a grid of blocks to one block."""
     for axis in reversed(range(len(grid))):
         n = grid[axis]
         if n > 1:

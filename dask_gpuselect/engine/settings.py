@@ -98,6 +98,11 @@ def chunk_bytes() -> int:
     return _bytes(value) or int(parse_bytes(CHUNK))
 
 
+def shuffles_to_disk() -> bool:
+    """Return whether workers keep on disk what they move between them: dask's own setting."""
+    return bool(config.get("distributed.p2p.storage.disk", True))
+
+
 def n_workers() -> int:
     """Return the number of threads that dask may start: its own setting, or the number of CPUs."""
     value = config.get("num_workers", None)

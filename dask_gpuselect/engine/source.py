@@ -75,6 +75,25 @@ SMALL_RESULT = 1024
 
 
 @dataclass(frozen=True)
+class Companion:
+    """Describe an array that goes with the elements of every chunk.
+
+    Parameters
+    ----------
+    name : {"keeps", "weights", "labels"}
+        As a field of `Accompanied`.
+    dtype : dtype
+        Of its elements.
+    stretched : tuple of int
+        The axes of the data along which it has size 1, and is broadcast.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    stretched: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Step:
     """Wrap a function for tasks, and say what the tasks do.
 
@@ -87,13 +106,13 @@ class Step:
         Whether a task makes the result of a reduction in the end, moves a chunk from the host to a
         device, or hands on a chunk: one that is checked, or one with its companions.
     function : callable
-    companion_bytes : int
-        What companions add to an element; those that are broadcast add nothing.
+    companions : tuple of Companion
+        What goes with the elements of each chunk that a task makes.
     """
 
     does: str
     function: Callable[..., Any]
-    companion_bytes: int = 0
+    companions: tuple[Companion, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -333,10 +352,17 @@ class Source(DaskArray):
         return next(steps_of(self.dask.layers.get(self.name)))
 
     @property
-    def companion_bytes(self) -> int:
-        """Return the bytes of what goes with an element."""
+    def companions(self) -> tuple[Companion, ...]:
+        """Return what goes with the elements of every chunk."""
         is_masked = isinstance(self._meta, np.ma.MaskedArray)
-        return self.made_by.companion_bytes if self.made_by.does == "pack" else int(is_masked)
+        mask = (Companion("keeps", np.dtype(bool)),) if is_masked else ()
+        return self.made_by.companions if self.made_by.does == "pack" else mask
+
+    @property
+    def companion_bytes(self) -> int:
+        """Return the bytes of the companions of an element, without labels and broadcast ones."""
+        whole = (each for each in self.companions if not each.stretched)
+        return sum(each.dtype.itemsize for each in whole if each.name != "labels")
 
     def element_bytes(self, dtype: np.dtype[Any] | None = None) -> int:
         """Return the bytes of an element with its companions, as `dtype` if that is given."""

@@ -644,7 +644,8 @@ def explain(
     bracket: reads each chunk once or twice; 87.02 MiB of chunks per task; 116.60 MiB of partial results in one task; caches at most 1.00 GiB per process
     >>> print(explain(x, axis=0))
     column: reads each chunk once; 870.23 MiB of chunks per task; no partial results
-    >>> with dask.config.set({"dask_gpuselect.column-limit": "200 MiB"}):
+    >>> less = {"dask_gpuselect.column-limit": "200 MiB", "dask_gpuselect.scratch-directory": False}
+    >>> with dask.config.set(less):
     ...     plan = explain(x, axis=0)
     >>> plan.name, plan.loads
     ('passes', 2)

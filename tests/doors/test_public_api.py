@@ -221,7 +221,7 @@ HEAVY = (
 )
 MAY_IMPORT = {
     r"xarray\..*": {"xarray"},
-    r"dataframe\..*|engine\.(frames|key_classes)": {"pandas"},
+    r"dataframe\..*|engine\.(frames|key_classes|row_halos)": {"pandas"},
     r"robust\.regressor|neighbors\.estimators": {"sklearn"},
     r"kernels\.cuda\.(?!(backend|buckets|source)$).*": {"cupy"},
 }
@@ -302,7 +302,7 @@ ONLY_THESE: dict[str, tuple[str, set[str]]] = {
             *(f"engine.{name}" for name in (
                 "collection", "columns", "door", "exchange", "expressions", "frames", "rounds",
                 "halos", "keeping", "narrowing", "loads", "pilot", "graphs", "reads", "scratch",
-                "shuffles", "slots", "source", "stretches",
+                "shuffles", "slots", "source", "stretches", "row_halos", "moves",
             )),
         },
     ),

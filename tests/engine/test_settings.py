@@ -98,7 +98,7 @@ def test_numbers_of_workers(value: Any) -> None:
 def test_what_the_package_chooses() -> None:
     """Where the default is None: by the kind of the chunks, or by the number of CPUs."""
     names = [name for name, value in settings.DEFAULTS.items() if value is None]
-    assert set(names) == {"distance-limit", "scratch-limit", "staging-threads"}
+    assert set(names) == {"distance-limit", "scratch-limit", "scratch-loads", "staging-threads"}
     with dask.config.set({f"dask_gpuselect.{name}": None for name in names}):
         assert distance_limit(np.empty(0)) == parse_bytes(DISTANCE_LIMIT)
         assert staging._settings().n_threads == min(staging.MOST_THREADS, CPU_COUNT)

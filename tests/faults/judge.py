@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import dask
+from distributed import Client
 
 from tests.faults.cases import Case
 from tests.faults.disk import Disk, failing
-from tests.faults.faults import FAULTS, errors_of
+from tests.faults.faults import FAULTS, LOCAL, errors_of
 from tests.faults.lab import Lab, left_here, left_in, threads_left, until_nothing
-from tests.faults.places import CLUSTERS, KINDS
+from tests.faults.places import CLUSTERS, KINDS, are_processes
 from tests.faults.questions import QUESTIONS, Values, data_of, is_answer
 from tests.faults.store import Store
 
@@ -74,11 +75,18 @@ def config_of(case: Case, folder: Path) -> dict[str, Any]:
         "nothing": {"dask_gpuselect.keep-limit": 0},
         "disk": {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": str(spilled)},
     }
-    # What is asked knows whether threads of this process answer it.
-    scheduler = case.scheduler if case.scheduler in ("sync", "threads") else "processes"
-    own = {"temporary-directory": str(spilled), "scheduler": scheduler}
+    own = {"temporary-directory": str(spilled), "scheduler": scheduler_of(case)}
     own |= QUESTIONS[case.question].config
     return {**keep[case.keep], **own}
+
+
+def scheduler_of(case: Case) -> Any:
+    """What is known of the scheduler at the call: whether threads of this process answer, or the
+    workers of a client. There is no client yet, and a function of its class says as much."""
+    if case.scheduler in LOCAL:
+        return case.scheduler
+    moves = QUESTIONS[case.question].on_disk and are_processes(case.scheduler)
+    return Client.get if moves else "processes"
 
 
 def judge(case: Case, lab: Lab) -> Verdict:

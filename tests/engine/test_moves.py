@@ -1,0 +1,306 @@
+"""Columns that do not fit, on clusters, where dask's P2P rechunk moves their lanes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.order import order
+from distributed import Client, LocalCluster
+from numpy.typing import NDArray
+
+from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quantile
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import mad
+from tests.backends import CUPY
+from tests.sources import Source
+
+SHAPE = N, ROWS, COLUMNS = 48, 6, 5
+WHOLE = N * ROWS * COLUMNS * 8
+CHUNKS = {"maps": (1, ROWS, COLUMNS), "parts of maps": (7, 3, COLUMNS)}
+
+MASK = np.arange(WHOLE // 8).reshape(SHAPE) % 5 > 0
+ROUGH = np.arange(WHOLE // 8).reshape(SHAPE) % 11 + 1.0
+MONTHS = np.arange(N) % 12
+WINDOWS = {day: np.arange(day, day + 9) for day in range(0, N - 9, 10)}
+
+
+@pytest.fixture(autouse=True)
+def quietly() -> Iterator[None]:
+    """A shuffle tells of its beginning and its end by warnings in a log."""
+    log = logging.getLogger("distributed.shuffle")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    yield
+    log.setLevel(level)
+
+
+@contextmanager
+def limited(to: int = WHOLE // 3, **more: Any) -> Iterator[None]:
+    others = {f"dask_gpuselect.{name.replace('_', '-')}": value for name, value in more.items()}
+    settings = {"dask_gpuselect.column-limit": to, "dask_gpuselect.scratch-loads": 2}
+    with dask.config.set(settings | others):
+        yield
+
+
+def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
+    """An array that tasks make."""
+    return da.from_array(array, chunks=chunks).map_blocks(np.copy)
+
+
+def by_threads(ask: Callable[[Any], Any], source: Source) -> Any:
+    """The answer of one chunk, without the cluster."""
+    return ask(da.from_array(source.whole(), chunks=-1)).compute(scheduler="sync")
+
+
+# --- One load, whatever is asked ------------------------------------------------------------------
+
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "quantiles": lambda x: quantile(x, [0.1, 0.5], axis=0),
+    "a mask": lambda x: nanquantile(x, 0.5, axis=0, where=lazily(MASK, (7, 6, 4))),
+    "weights": lambda x: quantile(
+        x, 0.4, axis=0, weights=lazily(ROUGH, (5, 3, 5)), method="inverted_cdf"
+    ),
+    "groups": lambda x: groupby(x, MONTHS, 0).quantile([0.2, 0.5]),
+    "mad": lambda x: mad(x, 0),
+    "median": lambda x: median(x, axis=0, keepdims=True),
+    "missing": lambda x: nanquantile(x, 0.5, axis=0),
+    "two axes": lambda x: quantile(x, [0.1, 0.6], axis=(0, 2)),
+    "a mask of a map": lambda x: median(x, axis=0, where=lazily(ROUGH[0] + ROUGH[3] > 0, (6, 4))),
+    "weights of time": lambda x: quantile(
+        x, 0.4, axis=0, weights=ROUGH[:, 0, 0], method="inverted_cdf"
+    ),
+    "labels of each element": lambda x: groupby(
+        x, lazily((ROUGH * 7 % 5).astype("i8"), 4), 0, groups=range(5)
+    ).median(),
+    "labels that nobody knows": lambda x: groupby(x, lazily(MONTHS, 10), 0).median(),
+    "windows": lambda x: groupby(x, WINDOWS, 0).median(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN")
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.few(4)
+def test_one_load_gives_the_answer_of_one_chunk(
+    name: str, chunks: str, cluster: Any, tmp_path: Path
+) -> None:
+    """To the last bit, with the chunks that other plans give."""
+    ask = QUESTIONS[name]
+    source = Source(SHAPE, log=tmp_path / "loads")
+    x = source.lazy(CHUNKS[chunks])
+    with limited():
+        lazy = ask(x)
+        found = lazy.compute()
+    assert set(source.loads.values()) == {1}
+    assert any("p2p" in str(key) for key in dict(lazy.__dask_graph__()))
+    with limited(WHOLE):
+        assert lazy.chunks == ask(x).chunks or np.isnan(lazy.shape).any()
+    right = by_threads(ask, source)
+    assert found.dtype == right.dtype == lazy.dtype
+    np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("by", [None, MONTHS])
+def test_box_plots(by: Any, cluster_here: Any) -> None:
+    source = Source(SHAPE)
+
+    def ask(x: Any) -> Any:
+        return describe_boxplot(x, axis=0) if by is None else groupby(x, by, 0).describe_boxplot()
+
+    with limited():
+        assert explain(source.lazy((1, 6, 5)), axis=0).name == "p2p"
+        found = ask(source.lazy((1, 6, 5))).compute().to_dict()
+    right = by_threads(ask, source).to_dict()
+    for name, values in found.items():
+        for one, other in zip(values.ravel(), right[name].ravel(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [">f8", "M8[ns]", "i8"])
+@pytest.mark.few(2)
+def test_dtypes(dtype: str, cluster_here: Any) -> None:
+    a = (Source(SHAPE).whole() * 1000).astype("i8").astype(dtype)
+    with limited():
+        x = lazily(a, (1, 6, 5))
+        assert explain(x, axis=0).name == "p2p"
+        found = quantile(x, 0.4, axis=0, method="lower").compute()
+    np.testing.assert_array_equal(found, np.sort(a, axis=0)[int(0.4 * (N - 1))])
+
+
+def test_masked_chunks_of_which_the_first_have_no_mask(cluster_here: Any) -> None:
+    days = np.arange(float(N))[:, None, None] * np.ones((1, ROWS, COLUMNS))
+
+    def masked(chunk: NDArray[Any]) -> Any:
+        return np.ma.array(chunk, mask=np.ma.nomask if chunk[0, 0, 0] < N // 2 else True)
+
+    x = da.from_array(days, chunks=(1, 6, 5)).map_blocks(masked, meta=np.ma.empty((0, 0, 0)))
+    with limited():
+        assert explain(x, axis=0).name == "p2p"
+        found = median(x, axis=0).compute()
+    np.testing.assert_array_equal(found, np.median(days[: N // 2], axis=0))
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN")
+def test_empty_chunks(cluster_here: Any) -> None:
+    source = Source(SHAPE)
+    mask = ROUGH[0] > 3
+    with limited():
+        x = lazily(source.whole(), ((0, 1, 7, 0, 20, 20), (2, 0, 4), 5))
+        assert explain(x, axis=0).name == "p2p"
+        found = nanquantile(x, 0.5, axis=0, where=mask).compute()
+    expected = np.where(mask, np.median(source.whole(), axis=0), np.nan)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_questions_together_share_their_load(cluster: Any, tmp_path: Path) -> None:
+    source = Source(SHAPE, log=tmp_path / "loads")
+    x = source.lazy((1, 6, 5))
+    with limited():
+        found = dask.compute(median(x, axis=0), quantile(x, [0.1, 0.2, 0.3], axis=0), mad(x, 0))
+    assert set(source.loads.values()) == {1}
+    np.testing.assert_array_equal(found[0], np.median(source.whole(), axis=0))
+
+
+def test_an_answer_is_a_source_and_can_be_computed_again(cluster: Any, tmp_path: Path) -> None:
+    source = Source(SHAPE, log=tmp_path / "loads")
+    x = source.lazy((1, 6, 5))
+    with limited():
+        answer = median(x, axis=0)
+        above = quantile(answer, 0.75)
+        first, second = answer.compute(), above.compute()
+    medians = np.median(source.whole(), axis=0)
+    np.testing.assert_array_equal(first, medians)
+    assert second == np.quantile(medians, 0.75)
+    assert set(source.loads.values()) == {2}
+
+
+def test_chunks_that_a_shuffle_made(cluster: Any, tmp_path: Path) -> None:
+    source = Source(SHAPE, log=tmp_path / "loads")
+    x = source.lazy((N, 1, 5)).rechunk((1, 6, 5), method="p2p")
+    with limited():
+        found = median(x, axis=0).compute()
+    assert set(source.loads.values()) == {1}
+    np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
+
+
+@pytest.mark.gpu
+def test_chunks_of_a_device_come_back_to_it(cluster_here: Any) -> None:
+    a = Source(SHAPE).whole()
+    x = da.from_array(a, chunks=(1, 6, 5)).map_blocks(CUPY.asarray, meta=CUPY.asarray(a[:0]))
+    with limited():
+        assert explain(x, axis=0).name == "p2p"
+        found = median(x, axis=0).compute()
+    assert type(found) is type(CUPY.asarray(a[0]))
+    np.testing.assert_array_equal(CUPY.to_numpy(found), np.median(a, axis=0))
+
+
+# --- When, and how much ---------------------------------------------------------------------------
+
+
+def test_the_plan_tells_of_the_disks(cluster_here: Any) -> None:
+    x = Source((1000, 60, 80), "f4").lazy((1, 60, 80))
+    with dask.config.set({"dask_gpuselect.column-limit": "0.5 MB"}):
+        plan = explain(x, axis=0)
+        masked = explain(x, axis=0, where=np.ones((60, 80), bool))
+    assert (plan.name, plan.loads, plan.disk_bytes) == ("p2p", 1, 1000 * 60 * 80 * 4)
+    assert masked.disk_bytes == plan.disk_bytes + 60 * 80
+    assert plan.task_bytes <= 500_000
+    assert "18.31 MiB moved between workers, on their disks" in str(plan)
+    assert "one load, because passes would take 16" in plan.table()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"dask_gpuselect.scratch-directory": False},
+        {"dask_gpuselect.scratch-limit": WHOLE - 1},
+        {"distributed.p2p.storage.disk": False},
+        {"scheduler": "processes"},
+    ],
+)
+def test_where_workers_may_not_write_passes_are_taken(
+    setting: dict[str, Any], cluster_here: Any
+) -> None:
+    x = Source(SHAPE).lazy((1, 6, 5))
+    with limited():
+        assert explain(x, axis=0).name == "p2p"
+        with dask.config.set(setting):
+            plan = explain(x, axis=0)
+    assert plan.loads == 3
+    if "dask_gpuselect.scratch-limit" in setting:
+        assert "as much room in the disks of the workers" in str(plan)
+
+
+def test_two_loads_are_as_cheap_as_the_network(cluster_here: Any) -> None:
+    x = Source(SHAPE).lazy((1, 6, 5))
+    with dask.config.set({"dask_gpuselect.column-limit": WHOLE // 2}):
+        assert explain(x, axis=0).loads == 2
+    with limited(WHOLE // 2):
+        assert explain(x, axis=0).name == "p2p"
+
+
+def test_persisted_chunks_stay(cluster_here: Any) -> None:
+    with limited():
+        assert explain(Source(SHAPE).lazy((1, 6, 5)).persist(), axis=0).loads > 1
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "sync"])
+def test_threads_tell_that_they_are_no_workers(scheduler: str, cluster_here: Any) -> None:
+    with limited():
+        lazy = median(Source(SHAPE).lazy((1, 6, 5)), axis=0)
+    with pytest.raises(RuntimeError, match=r"plan 'p2p' .*scheduler='threads'"):
+        lazy.compute(scheduler=scheduler)
+
+
+def test_tasks_are_linear_in_chunks_and_tiles(cluster_here: Any) -> None:
+    x = da.zeros((500, 64, 60), chunks=(1, 32, 60)).map_blocks(np.copy)
+    with limited(500 * 60 * 8 * 4):
+        plan = explain(x, axis=0)
+        lazy = median(x, axis=0)
+    assert plan.name == "p2p"
+    n_tiles = 2 * -(-32 // plan.scratch.tile[1])
+    graph = dict(lazy.__dask_optimize__(lazy.dask, lazy.__dask_keys__()))
+    assert 16 <= n_tiles <= 64
+    assert len(graph) <= 2 * 1000 + 2 * n_tiles + 6
+    order(graph)
+
+
+# --- Workers that are lost ------------------------------------------------------------------------
+
+
+def _die_once(block: Any, flag: str, moment: str) -> Any:
+    """End the worker that looks at a chunk first."""
+    try:
+        os.close(os.open(f"{flag}-{moment}", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return block
+    os._exit(1)
+
+
+@pytest.mark.thorough  # the cluster waits for the worker for most of a minute
+@pytest.mark.parametrize("moment", ["a chunk is loaded", "a tile is answered"])
+def test_a_worker_is_lost(moment: str, tmp_path: Path) -> None:
+    """Dask moves everything again, and the answer is right."""
+    source = Source(SHAPE, log=tmp_path / "loads")
+    how = {"flag": str(tmp_path / "flag"), "moment": moment}
+    with LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as workers, Client(workers):
+        x, answer = source.lazy((1, 6, 5)), None
+        if moment == "a chunk is loaded":
+            x = x.map_blocks(_die_once, **how, meta=np.empty((0, 0, 0)))
+        with limited():
+            assert explain(x, axis=0).name == "p2p"
+            answer = median(x, axis=0)
+        if moment == "a tile is answered":
+            answer = answer.map_blocks(_die_once, **how, meta=np.empty((0, 0)))
+        found = answer.compute()
+    assert (tmp_path / f"flag-{moment}").exists()
+    np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
