@@ -34,7 +34,7 @@ def each_axis(
     if isinstance(value, str) or np.ndim(value) == 0:
         return (value,) * len(axes)
     if len(value) != len(axes):
-        raise error(f"{name} must be one, or one for each of {len(axes)} axes, not {value}")
+        raise error(f"{name} must be one value, or one for each of {len(axes)} axes, not {value}")
     return tuple(value)
 
 

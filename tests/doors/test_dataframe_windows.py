@@ -146,7 +146,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     unordered = dd.from_map(lambda s: s, [series("f8").iloc[50:], series("f8").iloc[:50]])
     with pytest.raises(ValueError, match="need an ascending index"):
         unordered.exact.rolling("3D").median().compute(scheduler="sync")
-    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
         exact.rolling(3).quantile(8)
     dates = pd.Series(INDEX, name="d")
     with pytest.raises(TypeError, match="rolling windows need numbers, not datetime64"):

@@ -215,7 +215,7 @@ def test_the_plan_tells_of_the_disks(cluster_here: Any) -> None:
     assert masked.disk_bytes == plan.disk_bytes + 60 * 80
     assert plan.task_bytes <= 500_000
     assert "18.31 MiB moved between workers, on their disks" in str(plan)
-    assert "one load, because passes would take 16" in plan.table()
+    assert "once, because passes would take 16" in plan.table()
 
 
 @pytest.mark.parametrize(
