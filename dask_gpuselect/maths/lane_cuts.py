@@ -209,6 +209,13 @@ class Lanes(Arrays):
         return is_one and bool(self.n_valid[0] > 0 and self.n_missing[0] == 0)
 
 
+def values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the answers, ``(n_answers, 1)``, of a lane whose elements are all NaN or NaT."""
+    nothing = np.zeros((1, question.n_answers), dtype)
+    counts = np.zeros(1, np.int64), np.ones(1, np.int64)
+    return question.lane_values(Lanes(nothing, nothing, *counts))
+
+
 Table = TypeVar("Table", bound=Any)
 
 

@@ -29,7 +29,7 @@ from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.documentation import documented_like
-from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty, missing_of
+from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_method
 from dask_gpuselect.strategies import Strategy, strategy_of
 
@@ -728,8 +728,6 @@ def _asked(
     """The array, the question, the reduced axes, and whether q is a scalar: all are checked."""
     is_weighted = weights is not None
     none: str | Filled = if_none or if_all_left_out(a, where, nodata)
-    if fill_value is not None and skips_missing:
-        nodata = _with_missing(nodata, numpy_dtype(as_accompanied(a)))
     a = as_accompanied(a, where, nodata, weights, axis)
     check = check_weighted_method if is_weighted else check_method
     chosen = method if isinstance(method, Method) else check(method)
@@ -751,15 +749,6 @@ def _asked(
     ask_for = WeightedQuantiles if is_weighted else Quantiles
     about = tuple(shares.tolist()), chosen.name, skips_missing, source_dtype, dtype
     return a, ask_for(*about, if_none=none), axes, is_scalar
-
-
-def _with_missing(nodata: Any, dtype: np.dtype[Any]) -> Any:
-    """`nodata` with NaN or NaT, if the dtype has one: so elements that are missing take no part
-    before a kernel looks at them, and lanes that have no others are lanes without elements."""
-    if dtype.kind not in "fmM":
-        return nodata
-    missing = np.array([missing_of(dtype)], dtype.newbyteorder("="))
-    return missing if nodata is None else np.concatenate([np.atleast_1d(nodata), missing])
 
 
 def _fill_values(fill_value: Any, dtype: np.dtype[Any], n: int) -> tuple[Any, ...]:
