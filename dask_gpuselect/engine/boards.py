@@ -27,7 +27,7 @@ from dask_gpuselect import forks
 from dask_gpuselect.engine.graphs import worker_memory
 from dask_gpuselect.engine.marks import Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.rulers import Ruler
@@ -132,7 +132,7 @@ class Board:
     def _guessed(self, seen: dict[int, Cuts], ruler: Ruler | None) -> Guess:
         places = sorted(seen)
         parts = [seen[place] for place in places]
-        cuts = type(parts[0]).merge(parts)
+        cuts = merge(parts)
         found = Seen(cuts, np.array(places, np.int64), self._n_chunks)
         guess = found.guess(self._keep, ALL_PIVOTS * self._more)
         if guess.brackets is None or not guess.brackets.is_whole or not self._has_ruler:

@@ -46,7 +46,6 @@ from dask_gpuselect.engine.reports import (
     Gathered,
     Proven,
     gathered,
-    merge_cuts,
     sums_of,
     who_sums,
 )
@@ -62,7 +61,7 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge_any
 from dask_gpuselect.maths.kept import covers, tally_by
 from dask_gpuselect.maths.seen import Guess
 from dask_gpuselect.quiet import quietly
@@ -304,7 +303,7 @@ class Group(Arrays):
 
     @classmethod
     def of(cls, columns: list[list[FirstReport]]) -> Group:
-        cuts = [merge_cuts([report.cuts for report in column]) for column in columns]
+        cuts = [merge_any([report.cuts for report in column]) for column in columns]
         kept = [[report.kept for report in column] for column in columns]
         boards = [report.board for column in columns for report in column]
         return cls([each for each in cuts if each is not None], kept, boards)

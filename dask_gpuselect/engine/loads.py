@@ -51,7 +51,7 @@ from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidat
 from dask_gpuselect.engine.plans import ElementPlan, is_held, plan_together
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven, gathered, merge_cuts, who_sums
+from dask_gpuselect.engine.reports import Gathered, Proven, gathered, who_sums
 from dask_gpuselect.engine.source import (
     DaskArray,
     List,
@@ -65,7 +65,7 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
 
@@ -395,7 +395,7 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     cuts = [each.cuts for each in begun]
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
-        return graphs.reduced_together(cuts, CUTS_MERGE, merge_cuts, finishes)
+        return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
     are_groups = begun[0].order is not None
     questions = [each.asked.question for each in begun]
     groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
@@ -406,7 +406,7 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
         return proven_by(groups, found, grids, orders, label)
     if not all(each is None or each.looks for each in narrowings):
         return in_tree(groups, questions, narrowings, grids, orders, label)
-    return graphs.finished_together(groups, CUTS_MERGE, merge_cuts, finishes)
+    return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
 
 
 def _find_brackets(
@@ -415,7 +415,7 @@ def _find_brackets(
     numblocks: tuple[int, ...],
     turns: IntArray | None = None,
 ) -> Proven | None:
-    cuts = merge_cuts(parts)
+    cuts = merge_any(parts)
     if cuts is None:
         return None  # a pilot has the answer
     return Proven.by(cuts, question.bracket(cuts), numblocks, turns)

@@ -29,7 +29,7 @@ from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.coarse import merged_coarsely, narrower
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.sizes import IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.stretches import (
@@ -159,12 +159,12 @@ def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> lis
 
 
 def _ranges_of_each(found: list[Cuts], parts: list[Question]) -> list[Ranges]:
-    cuts = type(found[0]).merge(found)
+    cuts = merge(found)
     return [part.ranges(cuts) for part in parts]
 
 
 def _bracket(parts: list[Cuts], question: Question) -> Brackets:
-    return question.bracket(type(parts[0]).merge(parts))
+    return question.bracket(merge(parts))
 
 
 def _joined(each: list[Brackets]) -> list[Brackets]:
@@ -208,7 +208,7 @@ def _few_candidates(
 
 
 def _narrower(parts: list[Cuts], question: Question, each: list[Brackets], i: int) -> Brackets:
-    return narrower(each[i], question.bracket(type(parts[0]).merge(parts)))
+    return narrower(each[i], question.bracket(merge(parts)))
 
 
 def _left(chunks: list[Gathered], together: Brackets, each: list[Brackets]) -> list[Tally]:
