@@ -25,7 +25,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, join, lanes_between
+from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
@@ -331,10 +331,6 @@ class PassSteps:
         ``(tallies)``: merge the tallies of several parts.
     found : callable
         ``(tally, brackets)``: the resolved order statistics.
-    join : callable
-        ``(results)``: concatenate the partial results of consecutive ranges of lanes.
-    between : callable
-        ``(brackets, start, stop)``: select the brackets of a range of lanes.
     answers : callable, optional
         ``(tally, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device of
         the tally; None if they have to be made from `found`.
@@ -346,8 +342,6 @@ class PassSteps:
     tally: Callable[..., Any]
     merge_tallies: Callable[..., Any]
     found: Callable[..., Any]
-    join: Callable[..., Any] = join
-    between: Callable[..., Any] = lanes_between
     answers: Callable[..., Any | None] = no_answers
 
     @classmethod
@@ -613,14 +607,6 @@ class FurtherLoad(ABC):
     @abstractmethod
     def merge(self, reports: Sequence[Any]) -> Any:
         """Merge the partial results of several parts of a column."""
-
-    def join(self, reports: Sequence[Any]) -> Any:
-        """Concatenate the partial results of consecutive ranges of lanes."""
-        return join(reports)
-
-    def between(self, known: Any, start: int, stop: int) -> Any:
-        """Select what is known of a range of lanes."""
-        return lanes_between(known, start, stop)
 
     @abstractmethod
     def finish(

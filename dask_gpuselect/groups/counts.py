@@ -48,15 +48,10 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> PassSteps:
-        many = np.concatenate, _between
-        return PassSteps(_counted, _sum, _sum, _counted, _sum, _found, *many)
+        return PassSteps(_counted, _sum, _sum, _counted, _sum, _found)
 
     def finished(self, found: Lanes) -> Any:
         return found.n_valid[None]
-
-
-def _between(counts: IntArray, start: int, stop: int) -> IntArray:
-    return counts[start:stop]
 
 
 class NoOrder:

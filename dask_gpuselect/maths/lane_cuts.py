@@ -248,7 +248,9 @@ def lanes_between(table: Table, start: int, stop: int) -> Table:
 
 
 def some_lanes(table: Table, lanes: slice | IntArray) -> Table:
-    """Take lanes by their numbers from every array that has a row for each lane."""
+    """Take lanes by their numbers from an array, or all arrays of a table, with rows for lanes."""
+    if hasattr(table, "nbytes"):
+        return cast(Table, table[lanes])
     columns = _columns_of(table)
     return replace(table, **{name: column[lanes] for name, column in columns.items()})
 
