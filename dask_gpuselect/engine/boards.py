@@ -317,7 +317,7 @@ T = TypeVar("T", bound=Keepable)
 
 
 @cache
-def _told(directory: str, error: str) -> None:
+def _log_unwritable(directory: str, error: str) -> None:
     """Log once for each directory that nothing can be written there."""
     told = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
     logger.warning(told, directory, error)
@@ -339,6 +339,6 @@ def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
         held = Aside(tuple(file.write(column) for column in columns))
     except OSError as error:
         # The answer does not depend on the cache: a chunk that is not cached is loaded again.
-        _told(directory, error.strerror or str(error))
+        _log_unwritable(directory, error.strerror or str(error))
         return None
     return tally.with_columns([column[:0] for column in columns]), held

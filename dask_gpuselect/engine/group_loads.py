@@ -99,13 +99,13 @@ def in_two_loads(
     chunks = shape.chunks(x, question.n_answers)
     if further is None:
         answered = partial(_answered, question=question, shape=shape, kind=meta)
-        made = columns.gather(answered, name, found, shape.place, seen=seen)
+        made = columns.gather(answered, name, found, shape.answer_place, seen=seen)
         return columns.lazy(made, chunks, meta)
     known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
     reports = columns.report(further.measure, f"{label}-{further.name}", 3, known)
     reports = columns.merge(further.merge, reports, further.merge_every)
     finish = partial(further.finish, dtype=columns.x.dtype, shape=shape)
-    made = columns.settle(finish, name, reports, known, shape.place, seen=seen)
+    made = columns.settle(finish, name, reports, known, shape.answer_place, seen=seen)
     return columns.lazy(made, chunks, meta)
 
 

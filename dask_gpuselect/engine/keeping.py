@@ -41,7 +41,7 @@ from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reads import Place, Reader, Reads, Unread, each_if_needed
+from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
 from dask_gpuselect.engine.reports import (
     Gathered,
     Proven,
@@ -109,7 +109,7 @@ class Keeping:
         return group_size(self.n_chunks, self.n_groups)
 
     @property
-    def places(self) -> list[list[Place]]:
+    def places(self) -> list[list[ChunkPlace]]:
         """The places of the chunks of each group, in the order in which they are loaded."""
         numblocks = self.reads.arrays[0].numblocks
         chunks = self.order.chunks(0, self.n_chunks)
@@ -252,11 +252,11 @@ def reports_of(
 def _report(
     chunk: Any,
     question: Question,
-    place: Place,
+    place: ChunkPlace,
     *,
     dtype: np.dtype[Any],
     share: int,
-    grid: Place,
+    grid: ChunkPlace,
     limits: Limits,
     is_marked: bool,
     board_name: str,
@@ -339,7 +339,7 @@ def _cuts_of(group: Group, *, i: int) -> Cuts:
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
-Measure = Callable[[Any, Proven, Place], Gathered]
+Measure = Callable[[Any, Proven, ChunkPlace], Gathered]
 """Type of a function that measures a chunk at proven brackets: (chunk, brackets, place)."""
 
 MergeGathered = Callable[[list[Gathered]], Any]
@@ -487,7 +487,7 @@ def _answer(
     group: Group,
     seconds: list[list[Second]],
     proven: list[Proven],
-    places: list[Place],
+    places: list[ChunkPlace],
     *,
     is_alone: bool,
     shared: Sequence[Key],
@@ -512,7 +512,7 @@ def _by_kept(
     proven: Proven,
     kept: Kept | None,
     unread: Unread,
-    place: Place,
+    place: ChunkPlace,
     *,
     known: Mapping[Key, Any],
     measure: Measure,

@@ -279,7 +279,7 @@ def _by_counts(
     reports = columns.report(question.value_report, about, 1, None)
     reports = columns.merge(question.merge_value_reports, reports, TALLIES_EVERY)
     counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
-    found = columns.settle(counted, name, reports, None, shape.place, seen=seen)
+    found = columns.settle(counted, name, reports, None, shape.answer_place, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
@@ -320,7 +320,9 @@ def _by_tails(
     reports = columns.report(tails.measure, f"{label}-kept", plan.loads, None)
     reports = columns.merge(tails.merge, reports, plan.passes.merge_every)
     answered = partial(_answered_by_tails, question=question, tails=tails, shape=shape, kind=meta)
-    found = columns.settle(answered, f"{label}-{token}", reports, None, shape.place, seen=seen)
+    found = columns.settle(
+        answered, f"{label}-{token}", reports, None, shape.answer_place, seen=seen
+    )
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
@@ -360,7 +362,9 @@ def _in_passes(
     name = f"{label}-{token}"
     if further is None:
         answered = partial(_answered, question=question, steps=steps, shape=shape, kind=meta)
-        found = _pass_by_pass(columns, steps, label, plan, name, answered, shape.place, seen=seen)
+        found = _pass_by_pass(
+            columns, steps, label, plan, name, answered, shape.answer_place, seen=seen
+        )
     else:
         known = partial(_known, steps=steps, further=further)
         found = _pass_by_pass(
@@ -370,7 +374,7 @@ def _in_passes(
         reports = columns.report(further.measure, f"{label}-{further.name}", load, found)
         reports = columns.merge(further.merge, reports, further.merge_every)
         finish = partial(further.finish, dtype=x.dtype, shape=shape)
-        found = columns.settle(finish, name, reports, found, shape.place, seen=seen)
+        found = columns.settle(finish, name, reports, found, shape.answer_place, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 

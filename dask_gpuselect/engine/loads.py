@@ -245,7 +245,7 @@ def _ask_held(asked: ArrayQuestion, label: str) -> DaskArray:
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
     told = {"dtype": x.dtype, "question": question, "form": form}
-    return form.lazy(graphs.in_one_place(x, answer_held, name, form.place, **told))
+    return form.lazy(graphs.in_one_place(x, answer_held, name, form.key_index, **told))
 
 
 def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -508,7 +508,7 @@ def _look(
     return Looked(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
-def _told(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
+def _arguments_of_last(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
     """Return the arguments of the last task of the second load."""
     return {
         "proven": TaskRef((bracket.name,)),
@@ -529,8 +529,8 @@ def _after_second(
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form = each.asked.form
         name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
-        told = _told(each, bracket) | {"form": form}
-        finishes.append(graphs.Finish(_finish_second, name, told, form.place))
+        told = _arguments_of_last(each, bracket) | {"form": form}
+        finishes.append(graphs.Finish(_finish_second, name, told, form.key_index))
     answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
     return [each.asked.form.lazy(answer) for each, answer in zip(begun, answers, strict=True)]
 
@@ -561,7 +561,7 @@ def _all_looked_at(
         graphs.Finish(
             _look,
             f"{label}-look-{tokenize(load.name, each.asked.question)}",
-            _told(each, bracket) | {"kind": each.asked.x._meta},
+            _arguments_of_last(each, bracket) | {"kind": each.asked.x._meta},
         )
         for each, bracket, load in zip(begun, brackets, loads, strict=True)
     ]
@@ -584,7 +584,7 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
         Gathered.merge,
         _finish_third,
         name,
-        form.place,
+        form.key_index,
         looked=TaskRef((looked.name,)),
         question=question,
         numblocks=x.numblocks,

@@ -38,7 +38,15 @@ Guess = Callable[[Any, float], Brackets]
 VERY_MANY = 1 << 50  # elements
 
 
-class Question(ABC):
+class BaseQuestion:
+    """A question whose answer may be lazy."""
+
+    def lazily(self, answer: DaskArray) -> Any:
+        """Wrap the lazy answer in the object that the caller gets."""
+        return answer
+
+
+class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
     Subclasses implement `bracket`, `guess` and `look`. All else is optional. A subclass that
@@ -224,10 +232,6 @@ class Question(ABC):
         """
         return found
 
-    def lazily(self, answer: DaskArray) -> Any:
-        """Wrap the lazy answer in the object that the caller gets."""
-        return answer
-
     @property
     def of_slot(self) -> Question | None:
         """The question about each of several slots, if `of_slots` combines the answers; or None."""
@@ -288,7 +292,7 @@ class ElementQuestion(RankQuestion):
         return self.answer_by(tally.n_valid, tally.n_missing, found)
 
 
-class OneLoadQuestion(ABC):
+class OneLoadQuestion(BaseQuestion, ABC):
     """A question that is answered from one partial result for each chunk, in one load."""
 
     @abstractmethod
@@ -303,10 +307,6 @@ class OneLoadQuestion(ABC):
     @abstractmethod
     def answer(self, report: Any) -> Any:
         """Return the answer, any object, from the partial result of all chunks."""
-
-    @abstractmethod
-    def lazily(self, answer: DaskArray) -> Any:
-        """Wrap the lazy answer in the object that the caller gets."""
 
 
 def no_answers(report: Any, brackets: Any) -> None:
@@ -392,7 +392,7 @@ class Tails:
         )
 
 
-class LaneQuestion(ABC):
+class LaneQuestion(BaseQuestion, ABC):
     """A question about every lane along some axes.
 
     Subclasses implement `order`. All else is optional.

@@ -291,13 +291,13 @@ def _advanced(
         return progress
     by_probe = dict(zip(progress.probes, reports, strict=True))
     try:
-        wanted = tuple(_told(each, by_probe, strategy) for each in progress.wanted)
+        wanted = tuple(_continued(each, by_probe, strategy) for each in progress.wanted)
     except ContradictionError as error:
         raise _changed() from error
     return _settled(replace(progress, wanted=wanted))
 
 
-def _told(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
+def _continued(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
     if each.probe is None:
         return each
     report = reports[each.probe]
@@ -377,7 +377,7 @@ def _by_default(
         Gathered.merge,
         _answer,
         f"{label}-{token}",
-        form.place,
+        form.key_index,
         proven=TaskRef((brackets[0].name,)),
         found=TaskRef((found.name,)),
         question=question,

@@ -125,17 +125,17 @@ def found_in_stretches(
             [together, each],
             most=narrowing.coarse,
         )
-        told = _told(parts, each)
+        told = _arguments_of_each(parts, each)
         name = f"{LABEL}-narrower-{token}"
         each = graphs.reduced_items(few, MERGE, merge, _narrower, name, told, list)
     token = tokenize(waits.name, each.name, parts)
     left = graphs.each_chunk(_left, f"{LABEL}-left-{token}", [waits], [together, each])
-    told = _told(parts, each)
+    told = _arguments_of_each(parts, each)
     name = f"{LABEL}-found-{token}"
     return graphs.reduced_items(left, MERGE, Tally.merge, _looked, name, told, join)
 
 
-def _told(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
+def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
     """Return the arguments for the last task of each stretch, which include all brackets."""
     brackets = TaskRef((each.name,))
     return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
