@@ -297,9 +297,7 @@ class Kept(Arrays):
 
     def whole(self) -> Tally:
         """Return the tally with its candidates."""
-        if isinstance(self.held, Hold):
-            return self.tally
-        return self.tally.with_columns(self.held.read())
+        return whole_tally(self.tally, self.held)
 
 
 class Keepable(Protocol):
@@ -321,6 +319,11 @@ def _log_unwritable(directory: str, error: str) -> None:
     """Log once for each directory that nothing can be written there."""
     told = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
     logger.warning(told, directory, error)
+
+
+def whole_tally(tally: T, held: Held) -> T:
+    """Return a cached tally with its candidates, which may be on disk."""
+    return tally if isinstance(held, Hold) else tally.with_columns(held.read())
 
 
 def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:

@@ -63,7 +63,6 @@ from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge_any
 from dask_gpuselect.maths.kept import covers, tally_by
-from dask_gpuselect.maths.seen import Guess
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -267,7 +266,7 @@ def _report(
     tally: Tally | None = None
     cuts: Cuts | None = None
     if guess.ruler is not None and guess.brackets is not None:
-        how = dtype, share, guess.ruler, guess.brackets, _most_of(guess, n)
+        how = dtype, share, guess.ruler, guess.brackets, room_for(guess.share * n)
         tally, cuts = kernels.tally_and_cuts(chunk, *how) or (None, None)
         if tally is not None and cuts is None:
             own.drop_ruler(guess.ruler)
@@ -277,7 +276,7 @@ def _report(
     if tally is None:
         guess = own.guess_for(cuts)
         if guess.brackets is not None:
-            tally = kernels.tally(chunk, dtype, guess.brackets, _most_of(guess, n))
+            tally = kernels.tally(chunk, dtype, guess.brackets, room_for(guess.share * n))
     if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
         return FirstReport(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
@@ -285,9 +284,9 @@ def _report(
     return FirstReport(cuts, Kept(guess.brackets, *held, sums, marks), own)
 
 
-def _most_of(guess: Guess, n: int) -> int:
-    """Return how many elements of a chunk of `n` elements may be cached."""
-    return int(ROOM * guess.share * n) + LEAST_ROOM
+def room_for(expected: float) -> int:
+    """Return how many elements of a chunk may be cached, where so many are expected."""
+    return int(ROOM * expected) + LEAST_ROOM
 
 
 # --- Groups of reports --------------------------------------------------------------------------

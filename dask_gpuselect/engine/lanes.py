@@ -18,7 +18,7 @@ from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements
-from dask_gpuselect.engine.group_loads import in_two_loads
+from dask_gpuselect.engine.group_loads import in_two_loads, load_further
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
@@ -370,11 +370,8 @@ def _in_passes(
         found = _pass_by_pass(
             columns, steps, label, plan, f"{label}-order-{token}", known, seen=True
         )
-        load = plan.loads + 1
-        reports = columns.report(further.measure, f"{label}-{further.name}", load, found)
-        reports = columns.merge(further.merge, reports, further.merge_every)
-        finish = partial(further.finish, dtype=x.dtype, shape=shape)
-        found = columns.settle(finish, name, reports, found, shape.answer_place, seen=seen)
+        how = plan.loads + 1, found, label, name, shape
+        found = load_further(columns, further, *how, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
