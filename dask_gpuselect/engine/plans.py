@@ -415,7 +415,7 @@ class LanePlan(Plan):
     disk_bytes: int = 0
 
     def __str__(self) -> str:
-        return f"{super().__str__()}{_told(self._on_disk)}{_told(self.advice)}"
+        return f"{super().__str__()}{_clause(self._on_disk)}{_clause(self.advice)}"
 
     @property
     def _on_disk(self) -> str:
@@ -531,7 +531,7 @@ def plan_lanes(
     raise ValueError(
         f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too little "
         f"for columns of {n_chunks} chunks and {format_bytes(lanes.column_bytes)}"
-        f"{_told(question.advice)}"
+        f"{_clause(question.advice)}"
     )
 
 
@@ -578,7 +578,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             best = replace(best, advice=_room_advice(lanes))
     if best is None:
         return None
-    advice = _advice(lanes) + _told(best.advice) + _told(question.advice)
+    advice = _advice(lanes) + _clause(best.advice) + _clause(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
 
 
@@ -667,7 +667,7 @@ def _is_taken_in_place(lanes: _Lanes) -> bool:
     return is_in_place and x.is_in_process
 
 
-def _told(advice: str) -> str:
+def _clause(advice: str) -> str:
     return advice and f"; {advice}"
 
 
