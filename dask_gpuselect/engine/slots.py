@@ -34,7 +34,7 @@ from dask_gpuselect.maths.slots import Slots, every, over_slots
 WORTH = 1 << 11
 
 FEWER: Mapping[str, float] = {"table": 1, "tables": 16, "everything": math.inf}
-"""How many times fewer elements are enough, by what one task takes of groups that are no slots.
+"""Divisors of `WORTH`, by what one task takes of groups that are no slots.
 
 A table of all groups takes one load, and tables of some groups three or more. Where the groups are
 not known before, one task would take everything.
