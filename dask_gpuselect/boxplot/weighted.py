@@ -141,6 +141,6 @@ class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
         dtype = dtype_of_quantiles(rule, source_dtype)
         return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
-    def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
+    def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         # No warning: the boxes have their numbers of elements.
         return chosen.lane_values(found)

@@ -36,7 +36,7 @@ class Form:
         return answer if self.dtype is None else in_kind(answer.reshape(self.shape), self.kind)
 
     @property
-    def place(self) -> tuple[int, ...]:
+    def key_index(self) -> tuple[int, ...]:
         """The indices that follow the name in the key of the task that makes the answer."""
         return (0,) * len(self.shape)
 
@@ -125,7 +125,7 @@ class AnswerAxes:
         new = self.new_axes(n_answers)
         return tuple((new[label],) if label in new else x.chunks[label] for label in self.labels)
 
-    def place(self, block: tuple[int, ...]) -> tuple[int, ...]:
+    def answer_place(self, block: tuple[int, ...]) -> tuple[int, ...]:
         """Return the place of the answer's block for the place of a block of the data."""
         return tuple(block[label] if label < self.ndim else 0 for label in self.labels)
 

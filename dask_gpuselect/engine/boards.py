@@ -27,7 +27,7 @@ from dask_gpuselect import forks
 from dask_gpuselect.engine.graphs import worker_memory
 from dask_gpuselect.engine.marks import Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.rulers import Ruler
@@ -132,7 +132,7 @@ class Board:
     def _guessed(self, seen: dict[int, Cuts], ruler: Ruler | None) -> Guess:
         places = sorted(seen)
         parts = [seen[place] for place in places]
-        cuts = type(parts[0]).merge(parts)
+        cuts = merge(parts)
         found = Seen(cuts, np.array(places, np.int64), self._n_chunks)
         guess = found.guess(self._keep, ALL_PIVOTS * self._more)
         if guess.brackets is None or not guess.brackets.is_whole or not self._has_ruler:
@@ -297,9 +297,7 @@ class Kept(Arrays):
 
     def whole(self) -> Tally:
         """Return the tally with its candidates."""
-        if isinstance(self.held, Hold):
-            return self.tally
-        return self.tally.with_columns(self.held.read())
+        return whole_tally(self.tally, self.held)
 
 
 class Keepable(Protocol):
@@ -317,10 +315,15 @@ T = TypeVar("T", bound=Keepable)
 
 
 @cache
-def _told(directory: str, error: str) -> None:
+def _log_unwritable(directory: str, error: str) -> None:
     """Log once for each directory that nothing can be written there."""
     told = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
     logger.warning(told, directory, error)
+
+
+def whole_tally(tally: T, held: Held) -> T:
+    """Return a cached tally with its candidates, which may be on disk."""
+    return tally if isinstance(held, Hold) else tally.with_columns(held.read())
 
 
 def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
@@ -339,6 +342,6 @@ def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
         held = Aside(tuple(file.write(column) for column in columns))
     except OSError as error:
         # The answer does not depend on the cache: a chunk that is not cached is loaded again.
-        _told(directory, error.strerror or str(error))
+        _log_unwritable(directory, error.strerror or str(error))
         return None
     return tally.with_columns([column[:0] for column in columns]), held

@@ -252,7 +252,7 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
         is_unknown = [any(map(math.isnan, sizes)) for sizes in (own, others)]
         if any(is_unknown) and not (all(is_unknown) and len(own) == len(others)):
             raise ValueError(
-                f"along axis {axis} the data have {_told(others)} and {name} has {_told(own)}, "
+                f"along axis {axis} the data have {_shown(others)} and {name} has {_shown(own)}, "
                 "which cannot be matched: type compute_chunk_sizes() on both arrays first, or "
                 "to_dask_array(lengths=True) on a column"
             )
@@ -263,7 +263,7 @@ def _rechunked(array: DaskArray, wanted: tuple[tuple[float, ...], ...], name: st
     return result
 
 
-def _told(sizes: Sequence[float]) -> str:
+def _shown(sizes: Sequence[float]) -> str:
     is_unknown = any(map(math.isnan, sizes))
     return f"{len(sizes)} chunks of {'unknown' if is_unknown else 'known'} sizes"
 

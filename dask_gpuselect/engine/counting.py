@@ -63,7 +63,7 @@ def ask_counts(
         reports.append(_reports_of(x, among))
         name = f"{label}-{tokenize(reports[-1].name, question, form.shape)}"
         told = {"question": question, "form": form}
-        finishes.append(graphs.Finish(_answer, name, told, form.place))
+        finishes.append(graphs.Finish(_answer, name, told, form.key_index))
     answers = graphs.reduced_together(reports, "value-counts-merge", ValueCounts.merge, finishes)
     return [form.lazy(answer) for form, answer in zip(forms, answers, strict=True)]
 

@@ -18,11 +18,10 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import FILL_ELEMENTS, as_declared, check_kind, check_not_masked, checked
 from dask_gpuselect.engine.graphs import checked_by
+from dask_gpuselect.engine.reads import ChunkPlace
 from dask_gpuselect.engine.shuffles import shuffles_apart
 from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import Accompanied
-
-Place = tuple[int, ...]
 
 
 def entered(
@@ -65,7 +64,7 @@ def entered(
     return checked_by(check, shuffles_apart(x), own)
 
 
-def _enter_masked(chunk: Any, declared: tuple[Place, tuple[float, ...]], *, check: Any) -> Any:
+def _enter_masked(chunk: Any, declared: tuple[ChunkPlace, tuple[float, ...]], *, check: Any) -> Any:
     keeps = (
         None
         if isinstance(chunk, np.ndarray) and np.ma.getmask(chunk) is np.ma.nomask
@@ -76,7 +75,7 @@ def _enter_masked(chunk: Any, declared: tuple[Place, tuple[float, ...]], *, chec
 
 def _enter(
     chunk: Any,
-    declared: tuple[Place, tuple[float, ...]],
+    declared: tuple[ChunkPlace, tuple[float, ...]],
     *,
     dtype: np.dtype[Any],
     name: str,

@@ -24,6 +24,7 @@ from dask_gpuselect.engine.groups import Grouping, LeftOut
 from dask_gpuselect.engine.questions import Block, FurtherLoad, PassSteps
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import IntArray
+from dask_gpuselect.maths.lane_cuts import join, some_lanes
 
 MOST = 1 << 18
 """Most elements of a table, unless a single group has more."""
@@ -214,8 +215,8 @@ class GroupsOfAll(CountedGroups):
         steps = self.of_group.steps
         return replace(
             steps,
-            cuts=partial(self.measured_in_batches, steps, steps.cuts),
-            tally=partial(self.measured_in_batches, steps, steps.tally),
+            cuts=partial(self.measured_in_batches, steps.cuts),
+            tally=partial(self.measured_in_batches, steps.tally),
         )
 
     @property
@@ -225,7 +226,6 @@ class GroupsOfAll(CountedGroups):
 
     def measured_in_batches(
         self,
-        how: PassSteps | FurtherLoad,
         measure: Callable[..., Any],
         chunks: Sequence[Any],
         dtype: np.dtype[Any],
@@ -240,9 +240,9 @@ class GroupsOfAll(CountedGroups):
         found = []
         for batch in batches_of(chunks, self.grouping):
             groups = batch.groups
-            own = None if known is None else how.between(known, groups.start, groups.stop)
+            own = None if known is None else some_lanes(known, groups)
             found.append(batch.unpadded(measure(batch.parts, dtype, (1,), own, **arguments)))
-        return found[0] if len(found) == 1 else how.join(found)
+        return join(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,8 +261,8 @@ class FurtherLoadOfAll(FurtherLoad):
     def measure(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
     ) -> Any:
-        how = self.of_group, self.of_group.measure
-        return self.question.measured_in_batches(*how, chunks, dtype, axes, known)
+        measure = self.of_group.measure
+        return self.question.measured_in_batches(measure, chunks, dtype, axes, known)
 
     def merge(self, reports: Sequence[Any]) -> Any:
         return self.of_group.merge(reports)

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine.boards import Held, Hold, Limits, board, held_tally
+from dask_gpuselect.engine.boards import Held, Limits, board, held_tally, whole_tally
 from dask_gpuselect.engine.group_elements import MOST_KEPT_GROUPS, GroupedElements
 from dask_gpuselect.engine.group_values import Named, codes_of_names
-from dask_gpuselect.engine.keeping import LEAST_ROOM, ROOM
+from dask_gpuselect.engine.keeping import room_for
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import find_brackets
@@ -66,9 +66,7 @@ class KeptGroups(Arrays):
 
     def tally_at(self, proven: Named) -> GroupTally | None:
         """Return the tally at the proven brackets; None if the cache does not cover them."""
-        tally = self.tally
-        if not isinstance(self.held, Hold):
-            tally = tally.with_columns(self.held.read())
+        tally = whole_tally(self.tally, self.held)
         among: IntArray = np.arange(self.brackets.n_groups)
         if self.names is not None:
             among = codes_among(self.names, proven.names).astype(np.int64)
@@ -124,7 +122,7 @@ def cuts_and_kept(
     nothing = GroupBrackets.of_nothing(question.n_groups_of(names), runs.pivots.dtype)
     brackets = nothing.with_each(guessed)
     tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
-    if len(tally.candidates) > ROOM * expected + LEAST_ROOM:
+    if len(tally.candidates) > room_for(expected):
         return cuts, OnBoards(None, boards)
     held = held_tally(tally, limits)
     kept = None if held is None else KeptGroups(names, brackets, *held)

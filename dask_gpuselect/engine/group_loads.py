@@ -24,7 +24,7 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.columns import Columns
+from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_keeping import cuts_and_kept, tally_by_kept
 from dask_gpuselect.engine.group_narrowing import few_candidates, few_cuts
@@ -96,17 +96,31 @@ def in_two_loads(
         for i, (each, own) in enumerate(zip(tallies_of_roots, brackets, strict=True))
     ]
     further = question.further
-    chunks = shape.chunks(x, question.n_answers)
     if further is None:
         answered = partial(_answered, question=question, shape=shape, kind=meta)
-        made = columns.gather(answered, name, found, shape.place, seen=seen)
-        return columns.lazy(made, chunks, meta)
-    known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
-    reports = columns.report(further.measure, f"{label}-{further.name}", 3, known)
+        made = columns.gather(answered, name, found, shape.answer_place, seen=seen)
+    else:
+        known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
+        made = load_further(columns, further, 3, known, label, name, shape, seen=seen)
+    return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
+
+
+def load_further(
+    columns: Columns,
+    further: FurtherLoad,
+    load: int,
+    known: Tasks,
+    label: str,
+    name: str,
+    shape: AnswerAxes,
+    *,
+    seen: bool,
+) -> Tasks:
+    """Make a further load of every column, numbered `load`, and answer from it by a layer."""
+    reports = columns.report(further.measure, f"{label}-{further.name}", load, known)
     reports = columns.merge(further.merge, reports, further.merge_every)
     finish = partial(further.finish, dtype=columns.x.dtype, shape=shape)
-    made = columns.settle(finish, name, reports, known, shape.place, seen=seen)
-    return columns.lazy(made, chunks, meta)
+    return columns.settle(finish, name, reports, known, shape.answer_place, seen=seen)
 
 
 def _all_brackets(parts: Sequence[Named]) -> Named:

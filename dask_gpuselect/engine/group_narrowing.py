@@ -37,13 +37,10 @@ from dask_gpuselect.maths.sizes import COARSE_EVERY, GroupNarrowing
 
 def few_cuts(columns: Columns, cuts: Tasks, narrowing: GroupNarrowing, n_roots: int) -> list[Tasks]:
     """Merge the cuts of all parts until they are few, for each aggregating task."""
-    most = narrowing.coarse
-    merge: Callable[..., Any] = partial(_merged_cuts, most=most)
     if n_roots == 1:
-        return [columns.merge(merge, cuts, COARSE_EVERY)]
-    merge_each = partial(_each_root, merge=partial(merged_groups_coarsely, most=most))
-    lots = columns.lots(merge_each, cuts, narrowing.lots, COARSE_EVERY)
-    merge = partial(merged_groups_coarsely, most=most)
+        return [columns.merge(partial(_merged_cuts, most=narrowing.coarse), cuts, COARSE_EVERY)]
+    merge = partial(merged_groups_coarsely, most=narrowing.coarse)
+    lots = columns.lots(partial(_each_root, merge=merge), cuts, narrowing.lots, COARSE_EVERY)
     return [columns.merge(merge, each, COARSE_EVERY) for each in columns.divide(lots, n_roots)]
 
 

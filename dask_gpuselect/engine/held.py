@@ -14,10 +14,10 @@ from dask_gpuselect.engine import pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Proven, merge_cuts, sums_of, who_sums
+from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.sizes import pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 
@@ -58,9 +58,7 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
         sums = sums or sums_of(values, guess.brackets, dtype, who_sums(question))
         return question.finish(found, None, None, sums)
     parts = parts_of(values)
-    reports: list[Cuts | None] = [kernels.cuts(part, dtype, question.share) for part in parts]
-    cuts = merge_cuts(reports)
-    assert cuts is not None
+    cuts: Cuts = merge([kernels.cuts(part, dtype, question.share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, who_sums(question))
     found = question.look(brackets, _tally(parts, dtype, cuts, brackets))

@@ -41,12 +41,11 @@ from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reads import Place, Reader, Reads, Unread, each_if_needed
+from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
 from dask_gpuselect.engine.reports import (
     Gathered,
     Proven,
     gathered,
-    merge_cuts,
     sums_of,
     who_sums,
 )
@@ -62,9 +61,8 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge_any
 from dask_gpuselect.maths.kept import covers, tally_by
-from dask_gpuselect.maths.seen import Guess
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -110,7 +108,7 @@ class Keeping:
         return group_size(self.n_chunks, self.n_groups)
 
     @property
-    def places(self) -> list[list[Place]]:
+    def places(self) -> list[list[ChunkPlace]]:
         """The places of the chunks of each group, in the order in which they are loaded."""
         numblocks = self.reads.arrays[0].numblocks
         chunks = self.order.chunks(0, self.n_chunks)
@@ -253,11 +251,11 @@ def reports_of(
 def _report(
     chunk: Any,
     question: Question,
-    place: Place,
+    place: ChunkPlace,
     *,
     dtype: np.dtype[Any],
     share: int,
-    grid: Place,
+    grid: ChunkPlace,
     limits: Limits,
     is_marked: bool,
     board_name: str,
@@ -268,7 +266,7 @@ def _report(
     tally: Tally | None = None
     cuts: Cuts | None = None
     if guess.ruler is not None and guess.brackets is not None:
-        how = dtype, share, guess.ruler, guess.brackets, _most_of(guess, n)
+        how = dtype, share, guess.ruler, guess.brackets, room_for(guess.share * n)
         tally, cuts = kernels.tally_and_cuts(chunk, *how) or (None, None)
         if tally is not None and cuts is None:
             own.drop_ruler(guess.ruler)
@@ -278,7 +276,7 @@ def _report(
     if tally is None:
         guess = own.guess_for(cuts)
         if guess.brackets is not None:
-            tally = kernels.tally(chunk, dtype, guess.brackets, _most_of(guess, n))
+            tally = kernels.tally(chunk, dtype, guess.brackets, room_for(guess.share * n))
     if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
         return FirstReport(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
@@ -286,9 +284,9 @@ def _report(
     return FirstReport(cuts, Kept(guess.brackets, *held, sums, marks), own)
 
 
-def _most_of(guess: Guess, n: int) -> int:
-    """Return how many elements of a chunk of `n` elements may be cached."""
-    return int(ROOM * guess.share * n) + LEAST_ROOM
+def room_for(expected: float) -> int:
+    """Return how many elements of a chunk may be cached, where so many are expected."""
+    return int(ROOM * expected) + LEAST_ROOM
 
 
 # --- Groups of reports --------------------------------------------------------------------------
@@ -304,7 +302,7 @@ class Group(Arrays):
 
     @classmethod
     def of(cls, columns: list[list[FirstReport]]) -> Group:
-        cuts = [merge_cuts([report.cuts for report in column]) for column in columns]
+        cuts = [merge_any([report.cuts for report in column]) for column in columns]
         kept = [[report.kept for report in column] for column in columns]
         boards = [report.board for column in columns for report in column]
         return cls([each for each in cuts if each is not None], kept, boards)
@@ -340,7 +338,7 @@ def _cuts_of(group: Group, *, i: int) -> Cuts:
 
 # --- Load 2 -------------------------------------------------------------------------------------
 
-Measure = Callable[[Any, Proven, Place], Gathered]
+Measure = Callable[[Any, Proven, ChunkPlace], Gathered]
 """Type of a function that measures a chunk at proven brackets: (chunk, brackets, place)."""
 
 MergeGathered = Callable[[list[Gathered]], Any]
@@ -488,7 +486,7 @@ def _answer(
     group: Group,
     seconds: list[list[Second]],
     proven: list[Proven],
-    places: list[Place],
+    places: list[ChunkPlace],
     *,
     is_alone: bool,
     shared: Sequence[Key],
@@ -513,7 +511,7 @@ def _by_kept(
     proven: Proven,
     kept: Kept | None,
     unread: Unread,
-    place: Place,
+    place: ChunkPlace,
     *,
     known: Mapping[Key, Any],
     measure: Measure,

@@ -18,7 +18,7 @@ from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements
-from dask_gpuselect.engine.group_loads import in_two_loads
+from dask_gpuselect.engine.group_loads import in_two_loads, load_further
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
@@ -280,7 +280,7 @@ def _by_counts(
     reports = columns.report(question.value_report, about, 1, None)
     reports = columns.merge(question.merge_value_reports, reports, TALLIES_EVERY)
     counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
-    found = columns.settle(counted, name, reports, None, shape.place, seen=seen)
+    found = columns.settle(counted, name, reports, None, shape.answer_place, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
@@ -321,7 +321,9 @@ def _by_tails(
     reports = columns.report(tails.measure, f"{label}-kept", plan.loads, None)
     reports = columns.merge(tails.merge, reports, plan.passes.merge_every)
     answered = partial(_answered_by_tails, question=question, tails=tails, shape=shape, kind=meta)
-    found = columns.settle(answered, f"{label}-{token}", reports, None, shape.place, seen=seen)
+    found = columns.settle(
+        answered, f"{label}-{token}", reports, None, shape.answer_place, seen=seen
+    )
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
@@ -361,17 +363,16 @@ def _in_passes(
     name = f"{label}-{token}"
     if further is None:
         answered = partial(_answered, question=question, steps=steps, shape=shape, kind=meta)
-        found = _pass_by_pass(columns, steps, label, plan, name, answered, shape.place, seen=seen)
+        found = _pass_by_pass(
+            columns, steps, label, plan, name, answered, shape.answer_place, seen=seen
+        )
     else:
         known = partial(_known, steps=steps, further=further)
         found = _pass_by_pass(
             columns, steps, label, plan, f"{label}-order-{token}", known, seen=True
         )
-        load = plan.loads + 1
-        reports = columns.report(further.measure, f"{label}-{further.name}", load, found)
-        reports = columns.merge(further.merge, reports, further.merge_every)
-        finish = partial(further.finish, dtype=x.dtype, shape=shape)
-        found = columns.settle(finish, name, reports, found, shape.place, seen=seen)
+        how = plan.loads + 1, found, label, name, shape
+        found = load_further(columns, further, *how, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 

@@ -51,7 +51,7 @@ from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidat
 from dask_gpuselect.engine.plans import ElementPlan, is_held, plan_together
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven, gathered, merge_cuts, who_sums
+from dask_gpuselect.engine.reports import Gathered, Proven, gathered, who_sums
 from dask_gpuselect.engine.source import (
     DaskArray,
     List,
@@ -65,7 +65,7 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
 from dask_gpuselect.maths.chunk_order import ChunkOrder
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
 
@@ -245,7 +245,7 @@ def _ask_held(asked: ArrayQuestion, label: str) -> DaskArray:
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
     told = {"dtype": x.dtype, "question": question, "form": form}
-    return form.lazy(graphs.in_one_place(x, answer_held, name, form.place, **told))
+    return form.lazy(graphs.in_one_place(x, answer_held, name, form.key_index, **told))
 
 
 def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -395,7 +395,7 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     cuts = [each.cuts for each in begun]
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
-        return graphs.reduced_together(cuts, CUTS_MERGE, merge_cuts, finishes)
+        return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
     are_groups = begun[0].order is not None
     questions = [each.asked.question for each in begun]
     groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
@@ -406,7 +406,7 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
         return proven_by(groups, found, grids, orders, label)
     if not all(each is None or each.looks for each in narrowings):
         return in_tree(groups, questions, narrowings, grids, orders, label)
-    return graphs.finished_together(groups, CUTS_MERGE, merge_cuts, finishes)
+    return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
 
 
 def _find_brackets(
@@ -415,7 +415,7 @@ def _find_brackets(
     numblocks: tuple[int, ...],
     turns: IntArray | None = None,
 ) -> Proven | None:
-    cuts = merge_cuts(parts)
+    cuts = merge_any(parts)
     if cuts is None:
         return None  # a pilot has the answer
     return Proven.by(cuts, question.bracket(cuts), numblocks, turns)
@@ -508,7 +508,7 @@ def _look(
     return Looked(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
-def _told(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
+def _arguments_of_last(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
     """Return the arguments of the last task of the second load."""
     return {
         "proven": TaskRef((bracket.name,)),
@@ -529,8 +529,8 @@ def _after_second(
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form = each.asked.form
         name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
-        told = _told(each, bracket) | {"form": form}
-        finishes.append(graphs.Finish(_finish_second, name, told, form.place))
+        told = _arguments_of_last(each, bracket) | {"form": form}
+        finishes.append(graphs.Finish(_finish_second, name, told, form.key_index))
     answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
     return [each.asked.form.lazy(answer) for each, answer in zip(begun, answers, strict=True)]
 
@@ -561,7 +561,7 @@ def _all_looked_at(
         graphs.Finish(
             _look,
             f"{label}-look-{tokenize(load.name, each.asked.question)}",
-            _told(each, bracket) | {"kind": each.asked.x._meta},
+            _arguments_of_last(each, bracket) | {"kind": each.asked.x._meta},
         )
         for each, bracket, load in zip(begun, brackets, loads, strict=True)
     ]
@@ -584,7 +584,7 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
         Gathered.merge,
         _finish_third,
         name,
-        form.place,
+        form.key_index,
         looked=TaskRef((looked.name,)),
         question=question,
         numblocks=x.numblocks,

@@ -52,15 +52,15 @@ from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Proven, expected_of, merge_cuts, of_chunks
+from dask_gpuselect.engine.reports import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge, merge_any
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
-from dask_gpuselect.maths.slots import every, merged, over_slots
+from dask_gpuselect.maths.slots import every, over_slots
 
 LABEL = "quantile-narrowing"
 
@@ -93,10 +93,10 @@ def narrowed(
     for _ in range(max(each.looks for each in planned)):
         name = f"{LABEL}-some-{tokenize(groups.name, rooms)}"
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
-        merge = partial(graphs.merge_columns, merge=merge_cuts)
+        merge_each = partial(graphs.merge_columns, merge=merge_any)
         name = f"{LABEL}-ranges-{tokenize(some.name, questions)}"
         how: dict[str, Any] = {"questions": list(questions)}
-        ranges = graphs.reduced(some, f"{LABEL}-merge", merge, _ranges_of_each, name, **how)
+        ranges = graphs.reduced(some, f"{LABEL}-merge", merge_each, _ranges_of_each, name, **how)
         name = f"{LABEL}-kept-{tokenize(groups.name, ranges.name)}"
         groups = graphs.each_chunk(_kept_of_each, name, [groups], [ranges])
     return groups
@@ -139,7 +139,7 @@ def _some(column: Column, room: int) -> Column:
 def _ranges_of_each(
     parts: list[list[Column]], questions: Sequence[Question]
 ) -> list[Ranges | None]:
-    columns = graphs.merge_columns(parts, merge_cuts)
+    columns = graphs.merge_columns(parts, merge_any)
     return [
         question.ranges(cuts) if (cuts := next(iter(column), None)) is not None else None
         for column, question in zip(columns, questions, strict=True)
@@ -159,7 +159,7 @@ def _around(ranges: Ranges, cuts: Cuts) -> Cuts:
 
 
 def _merged(column: Column) -> Column:
-    return [merge_cuts(column)] if column else []
+    return [merge_any(column)] if column else []
 
 
 # --- In a tree of merges that hand on few pivots --------------------------------------------------
@@ -190,14 +190,19 @@ def in_tree(
     label : str
     """
     mosts = [None if each is None or each.looks else each.coarse for each in narrowings]
-    merge = partial(_coarse_of_each, mosts=mosts)
+    merge_coarsely = partial(_coarse_of_each, mosts=mosts)
     few = graphs.each_chunk(
         _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
     )
     token = tokenize(few.name, list(questions))
     how: dict[str, Any] = {"questions": list(questions)}
     found = graphs.reduced(
-        few, f"{LABEL}-few-merge", merge, _brackets_of_each, f"{LABEL}-brackets-{token}", **how
+        few,
+        f"{LABEL}-few-merge",
+        merge_coarsely,
+        _brackets_of_each,
+        f"{LABEL}-brackets-{token}",
+        **how,
     )
     return proven_by(groups, found, grids, turns, label)
 
@@ -227,7 +232,7 @@ def proven_by(
         )
         for i, (grid, order) in enumerate(zip(grids, turns, strict=True))
     ]
-    return graphs.finished_together(expected, f"{LABEL}-expects-merge", merged, finishes)
+    return graphs.finished_together(expected, f"{LABEL}-expects-merge", merge, finishes)
 
 
 def _coarse_of_group(
@@ -252,7 +257,7 @@ def _coarse(column: Column, most: int | None, every: int) -> Column:
 def _brackets_of_each(
     parts: list[list[Column]], questions: Sequence[Question]
 ) -> list[Brackets | None]:
-    columns = graphs.merge_columns(parts, merge_cuts)
+    columns = graphs.merge_columns(parts, merge_any)
     return [
         question.bracket(cuts) if (cuts := next(iter(column), None)) is not None else None
         for column, question in zip(columns, questions, strict=True)
@@ -264,7 +269,7 @@ def _expected_of_each(
 ) -> list[list[Expected]]:
     columns: list[list[Expected]] = []
     for column, brackets, n in zip(group, found, n_chunks, strict=True):
-        cuts = merge_cuts(column)
+        cuts = merge_any(column)
         if brackets is None or cuts is None:
             columns.append([])
         else:
@@ -282,7 +287,7 @@ def _proven(
     brackets = found[which]
     if brackets is None:
         return None  # a pilot has the answer
-    expected = merged(parts)
+    expected = merge(parts)
     if turns is not None:
         expected = of_chunks(expected, turns)
     return Proven(brackets, expected, numblocks)
@@ -335,9 +340,7 @@ def _merged_coarsely(parts: list[Cuts], most: int) -> Cuts:
 
 
 def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:
-    cuts = merge_cuts(list(parts))
-    assert cuts is not None
-    brackets = question.narrower(proven.brackets, cuts)
+    brackets = question.narrower(proven.brackets, merge(parts))
     return replace(proven, brackets=brackets, expected=of_chunks(proven.expected, np.arange(0)))
 
 

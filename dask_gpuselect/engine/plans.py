@@ -434,7 +434,7 @@ class LanePlan(Plan):
     disk_bytes: int = 0
 
     def __str__(self) -> str:
-        return f"{super().__str__()}{_told(self._on_disk)}{_told(self.advice)}"
+        return f"{super().__str__()}{_clause(self._on_disk)}{_clause(self.advice)}"
 
     @property
     def _on_disk(self) -> str:
@@ -554,7 +554,7 @@ def plan_lanes(
         f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too small for "
         f"columns of {n_chunks} chunks with {format_bytes(lanes.column_bytes)} in all: increase "
         "it, for example by dask.config.set({'dask_gpuselect.column-limit': "
-        f"'{format_bytes(lanes.column_bytes)}'}}){_told(question.advice)}"
+        f"'{format_bytes(lanes.column_bytes)}'}}){_clause(question.advice)}"
     )
 
 
@@ -601,7 +601,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             best = replace(best, advice=_room_advice(lanes))
     if best is None:
         return None
-    advice = _advice(lanes) + _told(best.advice) + _told(question.advice)
+    advice = _advice(lanes) + _clause(best.advice) + _clause(question.advice)
     return replace(best, advice=advice.removeprefix("; "))
 
 
@@ -688,7 +688,7 @@ def _is_taken_in_place(lanes: _Lanes) -> bool:
     return is_in_place and x.is_in_process
 
 
-def _told(advice: str) -> str:
+def _clause(advice: str) -> str:
     return advice and f"; {advice}"
 
 

@@ -25,7 +25,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder, join, lanes_between
+from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
@@ -38,7 +38,15 @@ Guess = Callable[[Any, float], Brackets]
 VERY_MANY = 1 << 50  # elements
 
 
-class Question(ABC):
+class BaseQuestion:
+    """A question whose answer may be lazy."""
+
+    def lazily(self, answer: DaskArray) -> Any:
+        """Wrap the lazy answer in the object that the caller gets."""
+        return answer
+
+
+class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
     Subclasses implement `bracket`, `guess` and `look`. All else is optional. A subclass that
@@ -226,10 +234,6 @@ class Question(ABC):
         """
         return found
 
-    def lazily(self, answer: DaskArray) -> Any:
-        """Wrap the lazy answer in the object that the caller gets."""
-        return answer
-
     @property
     def of_slot(self) -> Question | None:
         """The question about each of several slots, if `of_slots` combines the answers; or None."""
@@ -290,7 +294,7 @@ class ElementQuestion(RankQuestion):
         return self.answer_by(tally.n_valid, tally.n_missing, found)
 
 
-class OneLoadQuestion(ABC):
+class OneLoadQuestion(BaseQuestion, ABC):
     """A question that is answered from one partial result for each chunk, in one load."""
 
     @abstractmethod
@@ -305,10 +309,6 @@ class OneLoadQuestion(ABC):
     @abstractmethod
     def answer(self, report: Any) -> Any:
         """Return the answer, any object, from the partial result of all chunks."""
-
-    @abstractmethod
-    def lazily(self, answer: DaskArray) -> Any:
-        """Wrap the lazy answer in the object that the caller gets."""
 
 
 def no_answers(report: Any, brackets: Any) -> None:
@@ -333,10 +333,6 @@ class PassSteps:
         ``(tallies)``: merge the tallies of several parts.
     found : callable
         ``(tally, brackets)``: the resolved order statistics.
-    join : callable
-        ``(results)``: concatenate the partial results of consecutive ranges of lanes.
-    between : callable
-        ``(brackets, start, stop)``: select the brackets of a range of lanes.
     answers : callable, optional
         ``(tally, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device of
         the tally; None if they have to be made from `found`.
@@ -348,8 +344,6 @@ class PassSteps:
     tally: Callable[..., Any]
     merge_tallies: Callable[..., Any]
     found: Callable[..., Any]
-    join: Callable[..., Any] = join
-    between: Callable[..., Any] = lanes_between
     answers: Callable[..., Any | None] = no_answers
 
     @classmethod
@@ -400,7 +394,7 @@ class Tails:
         )
 
 
-class LaneQuestion(ABC):
+class LaneQuestion(BaseQuestion, ABC):
     """A question about every lane along some axes.
 
     Subclasses implement `order`. All else is optional.
@@ -615,14 +609,6 @@ class FurtherLoad(ABC):
     @abstractmethod
     def merge(self, reports: Sequence[Any]) -> Any:
         """Merge the partial results of several parts of a column."""
-
-    def join(self, reports: Sequence[Any]) -> Any:
-        """Concatenate the partial results of consecutive ranges of lanes."""
-        return join(reports)
-
-    def between(self, known: Any, start: int, stop: int) -> Any:
-        """Select what is known of a range of lanes."""
-        return lanes_between(known, start, stop)
 
     @abstractmethod
     def finish(

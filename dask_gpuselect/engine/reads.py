@@ -37,7 +37,8 @@ from dask_gpuselect.engine.source import (
 )
 from dask_gpuselect.quiet import outside, quiet
 
-Place = tuple[int, ...]
+ChunkPlace = tuple[int, ...]
+"""Place of a chunk in the grid of chunks."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Reads:
         return tasks
 
     @cached_property
-    def of_places(self) -> dict[Place, Read]:
+    def of_places(self) -> dict[ChunkPlace, Read]:
         """The tasks that make the chunks of all arrays at each place in the grid."""
         shuffled = self.of_shuffles
         tasks = {key: task for key, task in self._tasks.items() if key not in shuffled}

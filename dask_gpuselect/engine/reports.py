@@ -11,16 +11,10 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.marks import NO_MARKS, Marks, joined, marks_of
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray, Tally, merge_all, merge_any
 from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.slots import over_slots
-
-
-def merge_cuts(reports: list[Cuts | None]) -> Cuts | None:
-    """Merge the cuts of several chunks; return None if no chunk was read."""
-    found = [report for report in reports if report is not None]
-    return type(found[0]).merge(found) if found else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,12 +96,6 @@ def _checked(
     return expected.check(i, tally, brackets, chunk=name)
 
 
-def merge_tallies(tallies: list[Tally | None]) -> Tally | None:
-    """Merge the tallies of several chunks; return None if any is missing."""
-    found = [tally for tally in tallies if tally is not None]
-    return type(found[0]).merge(found) if len(found) == len(tallies) else None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered(Arrays):
     """The partial result of a load after the first, for one chunk or several.
@@ -129,7 +117,7 @@ class Gathered(Arrays):
     @classmethod
     def merge(cls, reports: Sequence[Gathered]) -> Gathered:
         """Merge the partial results of several chunks."""
-        return cls.of(reports, merge_tallies([report.tally for report in reports]))
+        return cls.of(reports, merge_all([report.tally for report in reports]))
 
     @classmethod
     def whole(cls, reports: Sequence[Gathered], kind: Any) -> Gathered:
@@ -144,9 +132,8 @@ class Gathered(Arrays):
     @classmethod
     def of(cls, reports: Sequence[Gathered], tally: Tally | None) -> Gathered:
         """Merge the partial results of several chunks whose merged tally is known."""
-        sums = [report.sums for report in reports if report.sums is not None]
-        marks = joined(report.marks for report in reports)
-        return cls(tally, type(sums[0]).merge(sums) if sums else None, marks)
+        sums = merge_any([report.sums for report in reports])
+        return cls(tally, sums, joined(report.marks for report in reports))
 
 
 def who_sums(question: Question) -> Question | None:

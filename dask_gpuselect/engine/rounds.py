@@ -33,10 +33,18 @@ from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, m
 from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven, merge_tallies
+from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
-from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import (
+    ADVICE,
+    ChunksChangedError,
+    Cuts,
+    IntArray,
+    Tally,
+    merge,
+    merge_all,
+)
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import from_keys, selection_dtype
 from dask_gpuselect.maths.sizes import CANDIDATE_COPIES
@@ -189,7 +197,7 @@ def ask_rounds(
     found = reduced(
         gathered,
         f"{label}-candidates-merge",
-        merge_tallies,
+        merge_all,
         _with_candidates,
         f"{label}-found-{token}",
         progress=TaskRef((progress.name,)),
@@ -211,7 +219,7 @@ def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
 def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
     """Merge the replies of all chunks to each probe; return None if there was no probe."""
     found = [part for part in parts if part is not None]
-    return [type(same[0]).merge(same) for same in zip(*found, strict=True)] if found else None
+    return [merge(same) for same in zip(*found, strict=True)] if found else None
 
 
 def _opened(
@@ -283,13 +291,13 @@ def _advanced(
         return progress
     by_probe = dict(zip(progress.probes, reports, strict=True))
     try:
-        wanted = tuple(_told(each, by_probe, strategy) for each in progress.wanted)
+        wanted = tuple(_continued(each, by_probe, strategy) for each in progress.wanted)
     except ContradictionError as error:
         raise _changed() from error
     return _settled(replace(progress, wanted=wanted))
 
 
-def _told(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
+def _continued(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
     if each.probe is None:
         return each
     report = reports[each.probe]
@@ -332,7 +340,7 @@ def _gathered(
 def _with_candidates(
     parts: list[Tally | None], *, progress: Progress, n_chunks: int, sorts: Sorting
 ) -> Progress:
-    tally = merge_tallies(parts)
+    tally = merge_all(parts)
     if tally is None:
         return progress
     wanted = progress.gathers(n_chunks)
@@ -369,7 +377,7 @@ def _by_default(
         Gathered.merge,
         _answer,
         f"{label}-{token}",
-        form.place,
+        form.key_index,
         proven=TaskRef((brackets[0].name,)),
         found=TaskRef((found.name,)),
         question=question,

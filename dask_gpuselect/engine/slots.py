@@ -8,6 +8,7 @@ ones.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,7 +32,14 @@ from dask_gpuselect.maths.slots import Slots, every, over_slots
 # From this number of elements of a slot in a chunk on, on average, slots are processed one by one:
 # each takes about 0.3 ms for each load of a chunk. Smaller groups become rows of tables.
 WORTH = 1 << 11
-FEWER = 16  # WORTH // FEWER elements are enough where slots save loads
+
+FEWER: Mapping[str, float] = {"table": 1, "tables": 16, "everything": math.inf}
+"""Divisors of `WORTH`, by what one task takes of groups that are no slots.
+
+A table of all groups takes one load, and tables of some groups three or more. Where the groups are
+not known before, one task would take everything.
+"""
+
 MOST = 1 << 10  # most slots, where their number is not known before
 
 
@@ -128,20 +136,46 @@ def _is_some(brackets: Brackets) -> bool:
 
 def takes_slots(x: Any, question: Question, grouping: Grouping) -> bool:
     """Return whether groups of all elements of an array are few enough to be slots."""
+    if not _can_be_slots(x, question, grouping):
+        return False
+    least = WORTH // FEWER[_without_slots(x, grouping)]
+    return are_few(grouping.at_most, _elements_of_a_chunk(x), int(least))
+
+
+def _can_be_slots(x: Any, question: Question, grouping: Grouping) -> bool:
+    """Return whether a question can be asked about slots, where these can be faster.
+
+    The host answers about all groups without weights together.
+    """
     is_one = isinstance(question, Question) and question.of_slot is not None
     if not is_one or grouping.windows is not None:
         return False
-    is_lazy = isinstance(x, DaskArray)
-    is_on_device = Source.of(x).is_on_device if is_lazy else kernels.is_on_device(x)
-    if not (question.weighs or is_on_device):
-        return False  # the host processes all groups together
-    size = math.prod(x.shape) / max(x.npartitions if is_lazy else 1, 1)
-    if not is_lazy or x.nbytes <= one_lane_limit(Source.of(x)):
-        least: float = WORTH
-    else:  # tables take three loads or more; with unknown groups, one task holds all data
-        least = 0 if grouping.is_lazy else WORTH // FEWER
-    n_slots = min(grouping.at_most, MOST) if least == 0 else grouping.at_most
-    return n_slots <= MOST and not n_slots * least > size
+    is_on_device = Source.of(x).is_on_device if _is_lazy(x) else kernels.is_on_device(x)
+    return question.weighs or is_on_device
+
+
+def _without_slots(x: Any, grouping: Grouping) -> str:
+    """Return what one task would take of groups that are no slots: a key of `FEWER`."""
+    if not _is_lazy(x) or x.nbytes <= one_lane_limit(Source.of(x)):
+        return "table"
+    return "everything" if grouping.is_lazy else "tables"
+
+
+def _elements_of_a_chunk(x: Any) -> float:
+    n_chunks: int = x.npartitions if _is_lazy(x) else 1
+    return float(math.prod(x.shape) / max(n_chunks, 1))
+
+
+def are_few(n_groups: float, size: float, least: int) -> bool:
+    """Return whether groups have at least so many of `size` elements on average, and are few.
+
+    An unknown size, NaN, is large enough. If no element is needed, any number of groups is few.
+    """
+    return not least or (n_groups <= MOST and not n_groups * least > size)
+
+
+def _is_lazy(x: Any) -> bool:
+    return isinstance(x, DaskArray)
 
 
 def about_slots(question: Question, grouping: Grouping) -> OfSlots:

@@ -29,7 +29,7 @@ from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.coarse import merged_coarsely, narrower
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.sizes import IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.stretches import (
@@ -125,17 +125,17 @@ def found_in_stretches(
             [together, each],
             most=narrowing.coarse,
         )
-        told = _told(parts, each)
+        told = _arguments_of_each(parts, each)
         name = f"{LABEL}-narrower-{token}"
         each = graphs.reduced_items(few, MERGE, merge, _narrower, name, told, list)
     token = tokenize(waits.name, each.name, parts)
     left = graphs.each_chunk(_left, f"{LABEL}-left-{token}", [waits], [together, each])
-    told = _told(parts, each)
+    told = _arguments_of_each(parts, each)
     name = f"{LABEL}-found-{token}"
     return graphs.reduced_items(left, MERGE, Tally.merge, _looked, name, told, join)
 
 
-def _told(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
+def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
     """Return the arguments for the last task of each stretch, which include all brackets."""
     brackets = TaskRef((each.name,))
     return [{"question": part, "each": brackets, "i": i} for i, part in enumerate(parts)]
@@ -159,12 +159,12 @@ def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> lis
 
 
 def _ranges_of_each(found: list[Cuts], parts: list[Question]) -> list[Ranges]:
-    cuts = type(found[0]).merge(found)
+    cuts = merge(found)
     return [part.ranges(cuts) for part in parts]
 
 
 def _bracket(parts: list[Cuts], question: Question) -> Brackets:
-    return question.bracket(type(parts[0]).merge(parts))
+    return question.bracket(merge(parts))
 
 
 def _joined(each: list[Brackets]) -> list[Brackets]:
@@ -208,7 +208,7 @@ def _few_candidates(
 
 
 def _narrower(parts: list[Cuts], question: Question, each: list[Brackets], i: int) -> Brackets:
-    return narrower(each[i], question.bracket(type(parts[0]).merge(parts)))
+    return narrower(each[i], question.bracket(merge(parts)))
 
 
 def _left(chunks: list[Gathered], together: Brackets, each: list[Brackets]) -> list[Tally]:

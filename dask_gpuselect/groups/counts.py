@@ -10,7 +10,6 @@ import numpy as np
 
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
 from dask_gpuselect.engine.questions import LaneQuestion, PassSteps
-from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -25,9 +24,6 @@ class LaneCounts(LaneQuestion):
     @property
     def lanes(self) -> LaneCounts:
         return self
-
-    def lazily(self, answer: DaskArray) -> DaskArray:
-        return answer
 
     @property
     def order(self) -> Any:
@@ -48,16 +44,10 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> PassSteps:
-        many = np.concatenate, _between
-        return PassSteps(_counted, _sum, _sum, _counted, _sum, _found, *many)
+        return PassSteps(_counted, _sum, _sum, _counted, _sum, _found)
 
     def finished(self, found: Lanes) -> Any:
         return found.n_valid[None]
-
-
-def _between(counts: IntArray, start: int, stop: int) -> IntArray:
-    """Return the counts of some lanes."""
-    return counts[start:stop]
 
 
 class NoOrder:

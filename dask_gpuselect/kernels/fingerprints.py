@@ -91,10 +91,10 @@ def _begun_sum(arrays: Sequence[Any]) -> int | BegunFingerprint:
 def _arrays_of(chunk: Any) -> list[Any]:
     """Return the companions of a chunk, followed by its elements."""
     companions = chunk.companions.values() if isinstance(chunk, Accompanied) else ()
-    return [*map(_told, companions), values_of(chunk)]
+    return [*map(_as_hashed, companions), values_of(chunk)]
 
 
-def _told(companion: Any) -> Any:
+def _as_hashed(companion: Any) -> Any:
     """Return a companion in the form that its fingerprint is made from."""
     companion = companion if is_cupy(companion) else to_host(companion)
     if companion.dtype.kind == "f" and companion.dtype.itemsize > 8:

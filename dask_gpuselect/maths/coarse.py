@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
 from dask_gpuselect.maths.finish import Places, counts_at
 from dask_gpuselect.maths.group_cuts import (
@@ -161,7 +161,7 @@ def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY)
 
     A merge holds about `every` times as many pivots as it hands on (`most`), or those of two parts.
     """
-    return _few_at_a_time(parts, most, every, lambda batch: coarsened(_merged(batch), most))
+    return _few_at_a_time(parts, most, every, lambda batch: coarsened(merge(batch), most))
 
 
 def _few_at_a_time(
@@ -185,10 +185,6 @@ def batches(parts: Sequence[CutsOf], room: int) -> Iterator[list[CutsOf]]:
         batch.append(part)
         held += len(part.pivots)
     yield batch
-
-
-def _merged(batch: Sequence[Cuts]) -> Cuts:
-    return type(batch[0]).merge(batch)
 
 
 # --- Of groups ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+T = TypeVar("T")
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 """Function from a number of elements to the first and last ranks that are wanted among them."""
 
@@ -79,6 +80,22 @@ def _size(value: Any) -> int:
     if isinstance(value, list):
         return sum(map(_size, value))
     return value.__sizeof__() if isinstance(value, Arrays) else int(getattr(value, "nbytes", 8))
+
+
+def merge(parts: Sequence[Any]) -> Any:
+    """Merge partial results of one type."""
+    return type(parts[0]).merge(parts)
+
+
+def merge_any(parts: Sequence[T | None]) -> T | None:
+    """Merge the partial results that are not None; return None if all are."""
+    found = [part for part in parts if part is not None]
+    return merge(found) if found else None
+
+
+def merge_all(parts: Sequence[T | None]) -> T | None:
+    """Merge partial results; return None if any of them is None."""
+    return None if any(part is None for part in parts) else merge(parts)
 
 
 class Joined(Arrays):

@@ -209,6 +209,13 @@ class Lanes(Arrays):
         return is_one and bool(self.n_valid[0] > 0 and self.n_missing[0] == 0)
 
 
+def values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the answers, ``(n_answers, 1)``, of a lane whose elements are all NaN or NaT."""
+    nothing = np.zeros((1, question.n_answers), dtype)
+    counts = np.zeros(1, np.int64), np.ones(1, np.int64)
+    return question.lane_values(Lanes(nothing, nothing, *counts))
+
+
 Table = TypeVar("Table", bound=Any)
 
 
@@ -241,7 +248,9 @@ def lanes_between(table: Table, start: int, stop: int) -> Table:
 
 
 def some_lanes(table: Table, lanes: slice | IntArray) -> Table:
-    """Take lanes by their numbers from every array that has a row for each lane."""
+    """Take lanes by their numbers from an array, or all arrays of a table, with rows for lanes."""
+    if hasattr(table, "nbytes"):
+        return cast(Table, table[lanes])
     columns = _columns_of(table)
     return replace(table, **{name: column[lanes] for name, column in columns.items()})
 

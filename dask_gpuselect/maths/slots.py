@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Self, TypeVar, cast
 
-from dask_gpuselect.maths.cuts import Arrays
+from dask_gpuselect.maths.cuts import Arrays, merge
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ class Slots(Arrays):
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
         """Merge the partial results of each slot."""
-        return cast(Self, over_slots(merged)(parts))
+        return cast(Self, over_slots(merge)(parts))
 
 
 def over_slots(function: Function) -> Function:
@@ -77,11 +77,6 @@ def _at(given: Any, slot: int | None) -> Any:
     if isinstance(given, list | tuple) and _slots_in(given):
         return [_at(each, slot) for each in given]
     return given[slot] if isinstance(given, Slots) else given
-
-
-def merged(parts: Sequence[Any]) -> Any:
-    """Merge partial results of one type."""
-    return type(parts[0]).merge(parts)
 
 
 def every(report: Any) -> list[Any]:

@@ -29,7 +29,7 @@ from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
 from dask_gpuselect.quantiles.documentation import documented_like
-from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty, missing_of
+from dask_gpuselect.quantiles.questions import Filled, Quantiles, check_not_empty
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles, check_weighted_method
 from dask_gpuselect.strategies import Strategy, strategy_of
 
@@ -748,8 +748,6 @@ def _asked(
     """Check the arguments; return the array, the question, the axes, and whether q is a scalar."""
     is_weighted = weights is not None
     none: str | Filled = if_none or if_all_left_out(a, where, nodata)
-    if fill_value is not None and skips_missing:
-        nodata = _with_missing(nodata, numpy_dtype(as_accompanied(a)))
     a = as_accompanied(a, where, nodata, weights, axis)
     check = check_weighted_method if is_weighted else check_method
     chosen = method if isinstance(method, Method) else check(method)
@@ -771,18 +769,6 @@ def _asked(
     ask_for = WeightedQuantiles if is_weighted else Quantiles
     about = tuple(shares.tolist()), chosen.name, skips_missing, source_dtype, dtype
     return a, ask_for(*about, if_none=none), axes, is_scalar
-
-
-def _with_missing(nodata: Any, dtype: np.dtype[Any]) -> Any:
-    """Add NaN or NaT to `nodata`, if the dtype has one.
-
-    So missing elements take no part before a kernel reads them, and 1-D slices that have no others
-    count as slices without elements.
-    """
-    if dtype.kind not in "fmM":
-        return nodata
-    missing = np.array([missing_of(dtype)], dtype.newbyteorder("="))
-    return missing if nodata is None else np.concatenate([np.atleast_1d(nodata), missing])
 
 
 def _fill_values(fill_value: Any, dtype: np.dtype[Any], n: int) -> tuple[Any, ...]:

@@ -36,11 +36,8 @@ class Filled:
     values: tuple[Any, ...]
     is_masked: bool = False
 
-    def filled(self, answer: NDArray[Any], is_empty: NDArray[np.bool_]) -> NDArray[Any]:
-        """Put the given answers into empty lanes of answers ``(n_answers, n_lanes)``."""
-        if is_empty.any():
-            answer = np.array(answer)
-            answer[:, is_empty] = np.array(self.values, answer.dtype)[:, None]
+    def in_form(self, answer: NDArray[Any]) -> NDArray[Any]:
+        """Return answers as a masked array if those of the array are masked."""
         return masked(answer) if self.is_masked else answer
 
 
@@ -107,8 +104,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
             return np.empty(0, self.dtype)
         if n_valid == n_missing == 0 and self.if_none == "masked":
             return masked(self._none(), True)
-        if n_valid == n_missing == 0 and isinstance(self.if_none, Filled):
-            return self.if_none.filled(self._none()[:, None], np.ones(1, bool))[:, 0]
+        if isinstance(self.if_none, Filled) and self._is_filled(n_valid, n_missing):
+            return self.if_none.in_form(np.array(self.if_none.values, self.dtype))
         return self._none() if self._is_missing(n_valid, n_missing) else None
 
     def _none(self) -> NDArray[Any]:
@@ -131,13 +128,13 @@ class Quantiles(ElementQuestion, LaneQuestion):
         return wanted.lower, wanted.upper
 
     def lane_answer(self, found: Lanes) -> NDArray[Any]:
+        if isinstance(self.if_none, Filled):
+            return self.if_none.in_form(self.lane_values(found))
         is_missing = found.n_valid == 0
         is_empty = is_missing & (found.n_missing == 0)
         if self.if_none == "masked":
             answer = self.lane_values(found)
             return masked(answer, np.broadcast_to(is_empty, answer.shape))
-        if isinstance(self.if_none, Filled):
-            return self.if_none.filled(self.lane_values(found), is_empty)
         if is_missing.any():
             is_all_missing = bool((is_missing & ~is_empty).any())
             self._tell_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
@@ -175,7 +172,14 @@ class Quantiles(ElementQuestion, LaneQuestion):
         if is_missing.any() and len(answer):
             answer = np.array(answer)
             answer[:, is_missing] = missing_of(self.dtype)
+            if isinstance(self.if_none, Filled):
+                is_filled = self._is_filled(found.n_valid, found.n_missing)
+                answer[:, is_filled] = np.array(self.if_none.values, self.dtype)[:, None]
         return answer
+
+    def _is_filled(self, n_valid: Any, n_missing: Any) -> Any:
+        """Return whether no element takes part: functions that skip NaN and NaT leave these out."""
+        return (n_valid == 0) & (self.skips_missing | (n_missing == 0))
 
     @property
     def mixes(self) -> int:
@@ -184,7 +188,7 @@ class Quantiles(ElementQuestion, LaneQuestion):
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         if is_empty and self.q:
             self._tell_empty()
-        if is_all_missing and self.skips_missing:
+        if is_all_missing and self.skips_missing and not isinstance(self.if_none, Filled):
             warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
 
     def _tell_empty(self) -> None:

@@ -88,12 +88,12 @@ class WeightedLaneQuantiles(LaneQuestion):
         # The answers are known. The question of the discrete method only warns of lanes without
         # one.
         about = self.q, "inverted_cdf", self.skips_missing, dtype, self.dtype
-        return self._told(
+        return self._answers_of(
             Quantiles(*about, if_none=self.if_none),
             replace(found, lower=lower, upper=lower),
         )
 
-    def _told(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
+    def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         """Return the answers, with a warning or an error for lanes that have none."""
         return chosen.lane_answer(found)
 

@@ -54,7 +54,7 @@ def _reducing(pair: Pair) -> Callable[..., Any]:
     def method(self: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, how)
 
-    return _told(method, pair, "")
+    return _documented(method, pair, "")
 
 
 def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
@@ -63,10 +63,10 @@ def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
     def method(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, how, q, scale)
 
-    return _told(method, pair, "q, ")
+    return _documented(method, pair, "q, ")
 
 
-def _told(method: Any, pair: Pair, more: str) -> Callable[..., Any]:
+def _documented(method: Any, pair: Pair, more: str) -> Callable[..., Any]:
     """Give a method of the accessors its name and its docstring."""
     name = pair.every.__name__
     method.__name__, method.__qualname__ = name, f"exact.{name}"

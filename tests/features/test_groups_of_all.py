@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.engine import plans
+from dask_gpuselect.engine.slots import MOST, are_few
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
@@ -213,3 +214,18 @@ def test_the_changed_chunk_of_a_weighted_group_is_named(change: str, tmp_path: P
     asked = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had"):
         asked.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize(
+    ("n_groups", "size", "least", "few"),
+    [
+        (10, 1000, 100, True),
+        (10, 999, 100, False),
+        (10, np.nan, 100, True),
+        (MOST + 1, 1e9, 1, False),
+        (np.inf, 1e9, 1, False),
+        (np.inf, 0, 0, True),
+    ],
+)
+def test_how_many_groups_are_few(n_groups: float, size: float, least: int, few: bool) -> None:
+    assert are_few(n_groups, size, least) is few

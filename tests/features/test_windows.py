@@ -372,7 +372,11 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "closed": (lambda: rolling(X, 3, 0, closed="x"), ValueError, 'closed must be "right", "left"'),
     "nothing": (lambda: rolling(X, 1, 0, closed="neither"), ValueError, "would be empty"),
     "step": (lambda: rolling(X, 3, 0, step=0), ValueError, "step must be 1 or more"),
-    "steps": (lambda: rolling(X, 3, 0, step=(1, 2)), ValueError, "step must be one value, or one for"),
+    "steps": (
+        lambda: rolling(X, 3, 0, step=(1, 2)),
+        ValueError,
+        "step must be one value, or one for",
+    ),
     "complex": (lambda: rolling(X * 1j, 3, 0).median(), TypeError, "complex"),
     "iqr of bool": (lambda: rolling(X > 0, 3, 0).iqr(), TypeError, "iqr needs numbers, not bool"),
     "q": (lambda: rolling(X, 3, 0).quantile(8), ValueError, r"q must be in \[0, 1\]"),

@@ -67,6 +67,12 @@ MISTAKES = (
         "is_other = values != value",
     ),
     Mistake(
+        "nan-variants do not fill lanes of nothing but NaN",
+        "quantiles/questions.py",
+        "(n_valid == 0) & (self.skips_missing | (n_missing == 0))",
+        "(n_valid == 0) & (n_missing == 0)",
+    ),
+    Mistake(
         "a group of neighbouring elements loses the last one",
         "engine/groups.py",
         "slice(int(places[0]), int(places[-1]) + 1)",

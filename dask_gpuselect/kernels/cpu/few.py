@@ -19,7 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, RanksOfLanes, join, ranks_of_each
+from dask_gpuselect.maths.lane_cuts import (
+    LaneOrder,
+    Lanes,
+    RanksOfLanes,
+    join,
+    ranks_of_each,
+    values_if_missing,
+)
 
 TILE = 1 << 18  # bytes of lanes that are sorted together
 
@@ -69,7 +76,10 @@ def _answer_itself(values: NDArray[Any], question: LaneOrder, answers: NDArray[A
         np.copyto(answers[0], values, casting="unsafe")
     answers[1:] = answers[0]
     if question.skips_missing and values.dtype.kind in "fMm":
-        question.tell_missing(is_empty=False, is_all_missing=bool(np.isnan(values).any()))
+        is_missing = np.isnan(values)
+        if is_missing.any():
+            question.tell_missing(is_empty=False, is_all_missing=True)
+            answers[:, is_missing] = values_if_missing(question, values.dtype)
 
 
 def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:

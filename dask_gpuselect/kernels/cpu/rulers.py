@@ -275,14 +275,14 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     signed = getattr(types, f"int{scalar.bitwidth}")
     bits = types.Array(signed, 1, "C", readonly=True)
     found: Types = {
-        _count_by_key: (values, bits, types.int64, types.int64, *_told(values), values_out),
+        _count_by_key: (values, bits, types.int64, types.int64, *_ruler_types(values), values_out),
     }
     if isinstance(scalar, types.Float):
-        found[_count_by_value] = (values, scalar, scalar, scalar, *_told(values), values_out)
+        found[_count_by_value] = (values, scalar, scalar, scalar, *_ruler_types(values), values_out)
     return found
 
 
-def _told(values: types.Array) -> tuple[Any, ...]:
+def _ruler_types(values: types.Array) -> tuple[Any, ...]:
     """Return the Numba types of bars, ranges of cells, flags of cells, and a size."""
     cells = types.Array(types.int32, 1, "C", readonly=True)
     flags = types.Array(types.boolean, 1, "C", readonly=True)

@@ -29,7 +29,7 @@ from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.kernels.reference.lanes import deviations, lanes, parts_of, sorted_lanes
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, values_if_missing
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 
 __all__ = [
@@ -115,15 +115,30 @@ def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
     answers = cupy.empty((question.n_answers, int(stack["n_lanes"])), question.dtype)
     flags = cupy.zeros(2, np.uint32)
     _start(dtype, stack, wanted_of(question, first_v, tables), answers, flags, question)
-    return answers if _is_told(question, flags) else None
+    all_missing, too_wide = _read(question, flags)
+    if too_wide:
+        return None
+    if all_missing and (values := _values_if_missing(question, dtype)) is not None:
+        n_valid = sum(cupy.count_nonzero(chunk == chunk, axis=axes) for chunk in chunks)
+        answers = cupy.where(n_valid.ravel() == 0, values, answers)
+    return answers
 
 
-def _is_told(question: LaneOrder, flags: Array) -> bool:
-    """Return whether the answers are right, and warn of lanes that have none."""
-    all_missing, too_wide = flags.get().tolist()
+def _read(question: LaneOrder, flags: Array) -> tuple[bool, bool]:
+    """Return whether lanes have no valid element, of which it warns, and whether the kernel failed.
+
+    It fails for integers beyond 2**53 between which the answers interpolate.
+    """
+    all_missing, too_wide = map(bool, flags.get().tolist())
     if not too_wide:
-        question.tell_missing(is_empty=False, is_all_missing=bool(all_missing))
-    return not too_wide
+        question.tell_missing(is_empty=False, is_all_missing=all_missing)
+    return all_missing, too_wide
+
+
+def _values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> Array | None:
+    """Return the answers of a lane of nothing but NaN; None if they are NaN, as kernels write."""
+    values = values_if_missing(question, dtype)
+    return None if dtype.kind != "f" or np.isnan(values).all() else cupy.asarray(values)
 
 
 @advised
@@ -175,7 +190,8 @@ def answer_group_lanes(
         done += len(numbers)
         arguments = *map(as_bytes, (stack, wanted, lists)), answers, flags
         _launch(dtype, kernel, arguments, blocks, question, (*in_parts(stack), *source.LISTED))
-    if not _is_told(question, flags):
+    all_missing, too_wide = _read(question, flags)
+    if too_wide or (all_missing and _values_if_missing(question, dtype) is not None):
         return None
     empty = np.flatnonzero(sizes == 0)
     if len(empty):
