@@ -15,10 +15,10 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect.arrays import fitted, in_kind
-from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements
-from dask_gpuselect.engine.group_loads import in_two_loads
+from dask_gpuselect.engine.group_loads import finished_further, in_two_loads
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
@@ -294,7 +294,7 @@ def _counted(
     kind: Any,
 ) -> Any:
     found = question.counted(question.merge_value_reports(reports), block, dtype, shape)
-    return found if kind.dtype.hasobject else in_kind(found, kind)
+    return block_in_kind(found, kind)
 
 
 # --- One load, by tails ---------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def _in_passes(
         load = plan.loads + 1
         reports = columns.report(further.measure, f"{label}-{further.name}", load, found)
         reports = columns.merge(further.merge, reports, further.merge_every)
-        finish = partial(further.finish, dtype=x.dtype, shape=shape)
+        finish = partial(finished_further, further=further, dtype=x.dtype, shape=shape, kind=meta)
         found = columns.settle(finish, name, reports, found, shape.place, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
