@@ -34,7 +34,7 @@ from dask_gpuselect.groups.labels import (
     laid_out,
 )
 from dask_gpuselect.quantiles import functions as quantiles
-from dask_gpuselect.robust import spread
+from dask_gpuselect.robust import spread, trimmed
 
 SHOWN = 10  # names of groups
 
@@ -70,8 +70,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Returns
     -------
     GroupBy
-        With the methods `median`, `quantile`, `percentile`, `mad` and `iqr`, their nan-variants,
-        `count`, `describe_boxplot` and `explain`, and the labels as `groups`.
+        With the methods `median`, `quantile`, `percentile`, `mad`, `iqr` and `trimmed_mean`, their
+        nan-variants, `count`, `describe_boxplot` and `explain`, and the labels as `groups`.
 
     Raises
     ------
@@ -95,12 +95,13 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     -----
     Loads, of all elements: data and labels are read at most twice, for any number of groups. Mixed
     data with up to 64 groups are read about once, because the first load keeps elements. A box plot
-    takes one load more, and `mad` takes four in all. The labels alone are read once for `groups` of
-    lazy labels, and once more for answers if they are objects, categories or masked. Elements of
-    one and two bytes take one load for all of these if there are few groups: the counts, 9 to 12
-    bytes for each possible value of each group, must take no more than a task does, and four times
-    that no more than ``dask_gpuselect.root-limit``. With weights, of NumPy chunks, these are 41 to
-    44 bytes, and at most 284 for four: up to about 3,700 groups of uint8, and 14 of uint16.
+    or a trimmed mean takes one load more, and `mad` takes four in all. The labels alone are read
+    once for `groups` of lazy labels, and once more for answers if they are objects, categories or
+    masked. Elements of one and two bytes take one load for all of these if there are few groups:
+    the counts, 9 to 12 bytes for each possible value of each group, must take no more than a task
+    does, and four times that no more than ``dask_gpuselect.root-limit``. With weights, of NumPy
+    chunks, these are 41 to 44 bytes, and at most 284 for four: up to about 3,700 groups of uint8,
+    and 14 of uint16.
 
     Along some of the axes, each chunk is read as often as by the same function without groups (see
     `quantile`). For lazy labels without `groups`, the labels alone are read once more. If a column
@@ -229,6 +230,14 @@ class GroupBy:
     def naniqr(self, **how: Any) -> Any:
         """Interquartile range of each group, ignoring NaN: `dask_gpuselect.robust.naniqr`."""
         return self._ask(spread.naniqr, **how)
+
+    def trimmed_mean(self, proportiontocut: float = 0.1, **how: Any) -> Any:
+        """The trimmed mean of each group: see `dask_gpuselect.robust.trimmed_mean`."""
+        return self._ask(trimmed.trimmed_mean, proportiontocut, **how)
+
+    def nantrimmed_mean(self, proportiontocut: float = 0.1, **how: Any) -> Any:
+        """Trimmed mean of each group, ignoring NaN: `dask_gpuselect.robust.nantrimmed_mean`."""
+        return self._ask(trimmed.nantrimmed_mean, proportiontocut, **how)
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
         """The number of elements of each group that are not NaN and not left out; int64."""

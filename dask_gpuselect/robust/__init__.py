@@ -1,4 +1,4 @@
-"""Robust statistics by exact selection: the spread of data, whatever its outliers, and regression
+"""Robust statistics by exact selection: means and spreads that outliers do not move, and regression
 that up to half of the rows cannot spoil."""
 
 from importlib import import_module
@@ -6,11 +6,21 @@ from typing import TYPE_CHECKING
 
 from dask_gpuselect.optional import listed, on_demand
 from dask_gpuselect.robust.spread import iqr, mad, naniqr, nanmad
+from dask_gpuselect.robust.trimmed import nantrimmed_mean, trimmed_mean
 
 if TYPE_CHECKING:
     from dask_gpuselect.robust.regression import LeastMedianOfSquares, LeastTrimmedSquares
 
-__all__ = ["LeastMedianOfSquares", "LeastTrimmedSquares", "iqr", "mad", "naniqr", "nanmad"]
+__all__ = [
+    "LeastMedianOfSquares",
+    "LeastTrimmedSquares",
+    "iqr",
+    "mad",
+    "naniqr",
+    "nanmad",
+    "nantrimmed_mean",
+    "trimmed_mean",
+]
 
 __getattr__ = on_demand(
     __name__, __all__, lambda: import_module("dask_gpuselect.robust.regression"), "sklearn"
