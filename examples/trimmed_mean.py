@@ -1,7 +1,9 @@
-"""The exact trimmed mean of an array of any size, in two reads: a statistic of your own."""
+"""The exact trimmed mean of an array of any size, in two reads: a statistic of your own.
+
+`dask_gpuselect.robust.trimmed_mean` is the same, with axes, masks, groups and NaN.
+"""
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import dask.array as da
@@ -9,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arguments import as_array, public
-from dask_gpuselect.arrays import namespace
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import RankQuestion
-from dask_gpuselect.maths.cuts import Brackets, Tally
-from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
+from dask_gpuselect.maths.moments import means
 
 
 @dataclass(frozen=True)
@@ -22,36 +25,29 @@ class TrimmedMean(RankQuestion):
 
     cut: float
     wants_sums: ClassVar[bool] = True
+    narrows_candidates = False  # `look` needs all of them, and not only those near the ranks
 
-    def ranks(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+        """Return the ranks of the smallest and the largest element that stay."""
         k = int(self.cut * n)
         ends = np.array([k, n - 1 - k][: 2 * n], np.int64)
         return ends, ends
 
-    def summed(self, chunk: Any, brackets: Brackets) -> Any:
-        """Return the elements between the two brackets, which are not gathered."""
-        xp, flat = namespace(chunk), chunk.reshape(-1)
-        ends, wanted = xp.asarray(brackets.ends), xp.asarray(brackets.wanted)
-        cell = xp.searchsorted(ends, flat)
-        is_end = cell != xp.searchsorted(ends, flat, side="right")
-        return flat[(cell > 0) & (cell < len(ends)) & ~wanted[cell] & ~is_end]
+    def summed(self, brackets: Brackets) -> NDArray[np.bool_]:
+        """Mark the cells between the two brackets: all of their elements stay."""
+        between = ~brackets.wanted
+        between[[0, -1]] = False
+        return between
 
-    def look(self, brackets: Brackets, tally: Tally) -> tuple[Fraction, int]:
-        """Sum the elements that stay in or at the ends of brackets; count all that stay."""
+    def look(self, brackets: Brackets, tally: Tally) -> tuple[ExactSums, int]:
+        """Sum the elements that stay in the brackets; count all that stay."""
         n, k = tally.n_valid, int(self.cut * tally.n_valid)
-        cells = np.stack([np.append(0, tally.upto), np.append(tally.below, n)], axis=1)
-        inside = [range(max(a, k), min(b, n - k)) for a, b in cells[brackets.wanted].tolist()]
-        ranks = np.array([rank for some in inside for rank in some], np.int64)
-        total = sum(map(Fraction, order_statistics(brackets, tally, ranks).tolist()), Fraction(0))
-        stay = np.minimum(tally.upto, n - k) - np.maximum(tally.below, k)
-        for end, count in zip(brackets.ends.tolist(), stay.tolist(), strict=True):
-            total += Fraction(end) * max(count, 0)
-        return total, 0 if tally.n_missing else n - 2 * k
+        order_statistics(brackets, tally, self.ranks(n)[0])  # raises if data changed between reads
+        return sum_of_ranks(brackets, tally, k, n - k), 0 if tally.n_missing else n - 2 * k
 
     def finish(self, found: Any, more: Any, tally: Any, sums: Any) -> Any:
-        (units,) = sums.total.integers(-34)  # of 2**(32 * -34)
-        total = found[0] + Fraction(units, 2 ** (32 * 34))
-        return np.array([float(total / found[1]) if found[1] else np.nan])
+        total, n = found
+        return means(np.array([n]), total + sums.total, np.dtype("f8"))
 
 
 @public("x")

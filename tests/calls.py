@@ -75,6 +75,7 @@ KNOWN: dict[str, Any] = {
     "spill": None,
     "split_every": None,
     "scale": 1.0,
+    "proportiontocut": 0.2,
     "points": 5,
     "z": 0.5,
     "p": 0.5,
@@ -235,6 +236,7 @@ def calls() -> dict[str, Call]:
         lambda **how: groups.groupby(**how).median(), labels, {"axis": None, "groups": [0, 2]}
     )
     of_groups = ("median", "nanmedian", "mad", "nanmad", "iqr", "naniqr", "count")
+    of_groups += ("trimmed_mean", "nantrimmed_mean")
     weighed = ("quantile", "nanquantile", "percentile", "nanpercentile")
     for names, handed_on in (
         ((*of_groups, "describe_boxplot"), ("where", "nodata")),
@@ -298,7 +300,7 @@ SPECIAL |= {"show_versions", "warm", "rolling"}
 
 
 XARRAY = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
-XARRAY += ("mad", "nanmad", "iqr", "naniqr")
+XARRAY += ("mad", "nanmad", "iqr", "naniqr", "trimmed_mean", "nantrimmed_mean")
 OF_BOXES = ("whis", "nan_policy", "autorange", "max_fliers", "labels", "method")
 DAY = np.timedelta64(86_400_000_000_000, "ns")
 

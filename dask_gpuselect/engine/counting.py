@@ -15,6 +15,7 @@ from typing import Any
 
 from dask.base import tokenize
 
+from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.questions import Question
@@ -90,8 +91,13 @@ def answer_by_values(report: ValueCounts, question: Question) -> Any:
     tally = None if more is None else report.tally(more)
     sums = None
     if question.wants_sums:
-        # The question selects among the distinct values as if they were the elements of a chunk.
-        sums = report.among(question.summed(report.values, brackets)).moments()
+        cells = question.summed(brackets)
+        some = report
+        if cells is not None:
+            some = report.among(
+                report.values[kernels.in_cells(report.values, brackets.ends, cells)]
+            )
+        sums = some.moments()
     return question.finish(found, more, tally, sums)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from dask.base import tokenize
 
 from dask_gpuselect.arrays import in_kind
-from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_keeping import cuts_and_kept, tally_by_kept
@@ -31,7 +31,7 @@ from dask_gpuselect.engine.group_narrowing import few_candidates, few_cuts
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.keeping import limits
 from dask_gpuselect.engine.plans import LanePlan
-from dask_gpuselect.engine.questions import FurtherLoad
+from dask_gpuselect.engine.questions import Block, FurtherLoad
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.group_cuts import GroupBrackets
 from dask_gpuselect.maths.lane_cuts import join
@@ -101,7 +101,7 @@ def in_two_loads(
         made = columns.gather(answered, name, found, shape.answer_place, seen=seen)
     else:
         known = columns.gather(partial(_known, further=further), f"{label}-order-{token}", found)
-        made = load_further(columns, further, 3, known, label, name, shape, seen=seen)
+        made = load_further(columns, further, 3, known, label, name, shape, meta, seen=seen)
     return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
 
 
@@ -113,13 +113,15 @@ def load_further(
     label: str,
     name: str,
     shape: AnswerAxes,
+    kind: Any,
     *,
     seen: bool,
 ) -> Tasks:
     """Make a further load of every column, numbered `load`, and answer from it by a layer."""
     reports = columns.report(further.measure, f"{label}-{further.name}", load, known)
     reports = columns.merge(further.merge, reports, further.merge_every)
-    finish = partial(further.finish, dtype=columns.x.dtype, shape=shape)
+    about = {"dtype": columns.x.dtype, "shape": shape, "kind": kind}
+    finish = partial(_finished_further, further=further, **about)
     return columns.settle(finish, name, reports, known, shape.answer_place, seen=seen)
 
 
@@ -137,6 +139,13 @@ def _answered(
     parts: Sequence[Named], *, question: GroupedElements, shape: AnswerAxes, kind: Any
 ) -> Any:
     return in_kind(question.restored(_all_found(parts), (), shape), kind)
+
+
+def _finished_further(
+    reports: list[Any], known: Any, block: Block, *, further: FurtherLoad, kind: Any, **about: Any
+) -> Any:
+    """Compute a block of the answer from the partial results of a further load, in kind."""
+    return block_in_kind(further.finish(reports, known, block, **about), kind)
 
 
 def _known(parts: Sequence[Named], *, further: FurtherLoad) -> Any:

@@ -15,7 +15,7 @@ from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
 from dask_gpuselect.arrays import fitted, in_kind
-from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_loads import in_two_loads, load_further
@@ -295,7 +295,7 @@ def _counted(
     kind: Any,
 ) -> Any:
     found = question.counted(question.merge_value_reports(reports), block, dtype, shape)
-    return found if kind.dtype.hasobject else in_kind(found, kind)
+    return block_in_kind(found, kind)
 
 
 # --- One load, by tails ---------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def _in_passes(
         found = _pass_by_pass(
             columns, steps, label, plan, f"{label}-order-{token}", known, seen=True
         )
-        how = plan.loads + 1, found, label, name, shape
+        how = plan.loads + 1, found, label, name, shape, meta
         found = load_further(columns, further, *how, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 

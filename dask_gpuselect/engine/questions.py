@@ -57,7 +57,7 @@ class Question(BaseQuestion, ABC):
     """True if a sample can also guess the brackets for chunks of a dask array."""
 
     wants_sums: ClassVar[bool] = False
-    """True if `finish` needs exact sums of the elements that `summed` selects: no load more."""
+    """True if `finish` needs exact sums of the elements in the cells of `summed`: no load more."""
 
     weighs: ClassVar[bool] = False
     """True if the elements are weighted: cuts and tallies then measure weights."""
@@ -209,13 +209,12 @@ class Question(BaseQuestion, ABC):
         """True if all elements are summed."""
         return type(self).summed is Question.summed
 
-    def summed(self, chunk: Any, brackets: Brackets) -> Any:
-        """Select the elements of a chunk to be summed; by default all of them.
+    def summed(self, brackets: Brackets) -> NDArray[np.bool_] | None:
+        """Mark the open cells of brackets whose elements are summed; None to sum all elements.
 
-        Equal elements are all selected or none, because the chunk may consist of the distinct
-        values, each of them once.
+        The mask has the form of `Brackets.wanted`.
         """
-        return chunk
+        return None
 
     def more(self, brackets: Brackets, found: Any) -> Brackets | None:
         """Return the brackets for a third load, or None if `found` is enough."""

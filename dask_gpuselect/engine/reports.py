@@ -186,4 +186,4 @@ def sums_of(
 
 @over_slots
 def _sums(chunk: Any, brackets: Brackets, dtype: np.dtype[Any], question: Question) -> Moments:
-    return kernels.moments(question.summed(chunk, brackets), brackets.ends, dtype)
+    return kernels.moments(chunk, brackets.ends, dtype, question.summed(brackets))

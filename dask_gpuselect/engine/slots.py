@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
+from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import fitted, in_kind
@@ -103,8 +104,8 @@ class OfSlots(Question):
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return over_slots(self.of_each.narrower)(brackets, cuts)
 
-    def summed(self, chunk: Any, brackets: Brackets) -> Any:
-        return self.of_each.summed(chunk, brackets)
+    def summed(self, brackets: Brackets) -> NDArray[np.bool_] | None:
+        return self.of_each.summed(brackets)
 
     def look(self, brackets: Brackets, tally: Tally) -> Any:
         return over_slots(self.of_each.look)(brackets, tally)

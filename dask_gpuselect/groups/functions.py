@@ -34,7 +34,7 @@ from dask_gpuselect.groups.labels import (
     laid_out,
 )
 from dask_gpuselect.quantiles import functions as quantiles
-from dask_gpuselect.robust import spread
+from dask_gpuselect.robust import spread, trimmed
 
 SHOWN = 10  # names of groups
 
@@ -70,8 +70,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     Returns
     -------
     GroupBy
-        With the methods `median`, `quantile`, `percentile`, `mad` and `iqr`, their nan-variants,
-        `count`, `describe_boxplot` and `explain`, and the labels as `groups`.
+        With the methods `median`, `quantile`, `percentile`, `mad`, `iqr` and `trimmed_mean`, their
+        nan-variants, `count`, `describe_boxplot` and `explain`, and the labels as `groups`.
 
     Raises
     ------
@@ -96,7 +96,8 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     -----
     Reads, of all elements: data and labels are read at most twice, for any number of groups. Data
     whose chunks have similar distributions, with up to 64 groups, are read about once, because
-    elements of the first read are cached. A box plot takes one more read, and `mad` takes four in
+    elements of the first read are cached. A box plot or a trimmed mean takes one
+    more read, and `mad` takes four in
     all. The labels alone are read once for the `groups` of lazy labels, and once more for answers
     if they are objects, categories or masked. Elements of one and two bytes are read once for all
     of these if there are few groups: the counts, 9 to 12 bytes for each possible value of each
@@ -239,6 +240,14 @@ class GroupBy:
     def naniqr(self, **how: Any) -> Any:
         """Return each group's interquartile range, ignoring NaN: `dask_gpuselect.robust.naniqr`."""
         return self._ask(spread.naniqr, **how)
+
+    def trimmed_mean(self, proportiontocut: float = 0.1, **how: Any) -> Any:
+        """Return the trimmed mean of each group: see `dask_gpuselect.robust.trimmed_mean`."""
+        return self._ask(trimmed.trimmed_mean, proportiontocut, **how)
+
+    def nantrimmed_mean(self, proportiontocut: float = 0.1, **how: Any) -> Any:
+        """Trimmed mean of each group, ignoring NaN: `dask_gpuselect.robust.nantrimmed_mean`."""
+        return self._ask(trimmed.nantrimmed_mean, proportiontocut, **how)
 
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
         """Return each group's number of elements that take part and are not NaN, as int64."""

@@ -34,10 +34,11 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.protocols import Backend, Weighing
+from dask_gpuselect.kernels.protocols import AddsUp, Backend, Weighing
 from dask_gpuselect.kernels.reference.lower_sets import exponent_of as exponent_of
 from dask_gpuselect.kernels.reference.lower_sets import running_minimum as running_minimum
 from dask_gpuselect.kernels.reference.lower_sets import scaled as scaled
+from dask_gpuselect.kernels.reference.moments import in_cells as in_cells
 from dask_gpuselect.kernels.reference.selection import elements_at as elements_at
 from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
 from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
@@ -211,19 +212,36 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
 
 @one_way
 @each_slot
-def moments(chunk: Any, near: NDArray[Any], dtype: np.dtype[Any]) -> Moments:
+def moments(
+    chunk: Any, near: NDArray[Any], dtype: np.dtype[Any], cells: NDArray[np.bool_] | None = None
+) -> Moments:
     """Sum a chunk exactly, each element multiplied by its weight.
 
     `near` holds some values of the usual size of the elements. The speed of the sums depends on it;
-    the result does not.
+    the result does not. With `cells`, only the elements in these open cells between the values of
+    `near` are summed; see `reference.moments.in_cells`.
     """
     if _is_weighted(chunk):
         kernel, *elements, _ = _weighed(chunk, dtype)
+        if cells is not None:
+            is_some = backend_for(elements[0]).moments.in_cells(elements[0], near, cells)
+            elements = [each[is_some] for each in elements]
         return kernel.moments(*elements)
     values, _ = elements_of(chunk, dtype)
-    kernel_of = backend_for(values).moments.moments
-    found = [kernel_of(part, near) for part in parts_of(values)]
+    sums = backend_for(values).moments
+    parts = parts_of(values)
+    if cells is not None:
+        parts = tuple(_kept_in_cells(part, near, cells, sums) for part in parts)
+    found = [sums.moments(part, near) for part in parts]
     return found[0] if len(found) == 1 else Moments.merge(found)
+
+
+def _kept_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: AddsUp) -> Any:
+    """Take the elements in some open cells; see `reference.moments.in_cells`."""
+    is_some = kernel.in_cells(values_of(part), ends, cells)
+    if not isinstance(part, Accompanied):
+        return part[is_some]
+    return part.values[is_some if part.keeps is None else is_some & part.keeps]
 
 
 def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
@@ -465,6 +483,17 @@ def lane_ends(
     """Collect the elements beyond the bounds of every lane, at most `most` of each side."""
     backend, parts = _in_parts(chunks, dtype, axes)
     return backend.lanes.lane_ends(parts, bounds, most)
+
+
+def clipped(chunk: Any, low: Any, high: Any) -> Any:
+    """Replace the elements of each lane beyond two bounds by these; NaN stay.
+
+    The bounds, of any kind, broadcast to the chunk.
+    """
+    if isinstance(chunk, Accompanied):
+        return replace(chunk, values=clipped(chunk.values, low, high))
+    xp = namespace(chunk)
+    return xp.minimum(xp.maximum(chunk, like(low, chunk)), like(high, chunk))
 
 
 def _bound(chunks: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Backend, list[Any]]:

@@ -143,6 +143,8 @@ class AddsUp(Protocol):
 
     def moments(self, values: Values, near: NDArray[Any]) -> Moments: ...
 
+    def in_cells(self, values: Any, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Any: ...
+
 
 class Measures(Protocol):
     """Measurements that strategies ask for."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
 
 SumsBefore = Callable[[NDArray[Any], Literal["left", "right"]], NDArray[Any]]
 """Function from values to a sum over all candidates that are < or <= each value."""
@@ -60,6 +61,23 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     places = ranks[~is_end] - borders[within] + before[within // 2]
     answers[~is_end] = tally.candidates.elements_at(places)
     return unsigned_zero(answers)
+
+
+def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> ExactSums:
+    """Sum the elements of ranks `first` to `stop` exactly, as far as the tally knows them.
+
+    These are the candidates and the ends of the brackets, which must be finite at these ranks.
+    Elements of cells that are not wanted are left out. One sum, in a table of one place.
+    """
+    borders = _borders(tally)
+    held = (borders[1::2] - borders[::2]) * brackets.wanted
+    elements = tally.candidates.ordered().on_host()
+    ranks = np.repeat(borders[::2] - (held.cumsum() - held), held) + np.arange(len(elements))
+    below, upto = (each.clip(first, stop) for each in (tally.below, tally.upto))
+    values = np.concatenate([brackets.ends, elements])
+    counts = np.concatenate([upto - below, (ranks >= first) & (ranks < stop)])
+    some = np.flatnonzero(counts)
+    return ExactSums.of(np.zeros(len(some), np.int64), 1, values[some], counts[some])
 
 
 def counts_at(

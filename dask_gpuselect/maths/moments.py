@@ -22,6 +22,7 @@ from dask_gpuselect.maths.exact_sums import (
     TOTAL_POINT,
     ExactSums,
     product,
+    quotient,
     two_sum,
 )
 
@@ -167,6 +168,26 @@ def rounded_root(numerator: int, denominator: int) -> float:
 def _root_to_odd(numerator: int, denominator: int) -> int:
     root = math.isqrt(numerator // denominator)
     return root | (root * root * denominator != numerator)
+
+
+def means(n: IntArray, total: ExactSums, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Divide the exact sum of each lane by its number of elements, and round once to a dtype.
+
+    The means of no elements are NaN.
+    """
+    by, sizes = np.maximum(n, 1), total.magnitude()
+    with np.errstate(all="ignore"):
+        found, is_sure = _quotient(_leading(sizes), by)
+        answers = np.where(total.is_negative, -found, found).astype(dtype)
+    if dtype.itemsize < 8:  # rounded again, which is wrong if the first has made a tie
+        is_sure &= found.view(np.uint64) & np.uint64(EVEN_BITS) != 0
+    unsure = np.flatnonzero(~is_sure | (n >= MANY))
+    some = zip(total[unsure].integers(-TOTAL_POINT), by[unsure].tolist(), strict=True)
+    answers[unsure] = [quotient(each, m << DIGIT * TOTAL_POINT, dtype) for each, m in some]
+    return np.where(n > 0, answers, dtype.type(np.nan))
+
+
+EVEN_BITS = (1 << 28) - 1  # bits of a float64 that are 0 if it is halfway between two float32
 
 
 # --- Sums of many lanes, rounded ------------------------------------------------------------------

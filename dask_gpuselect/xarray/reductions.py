@@ -13,7 +13,7 @@ from dask.base import is_dask_collection
 from dask_gpuselect.arguments import check_known
 from dask_gpuselect.maths.ranks import check_method
 from dask_gpuselect.quantiles import functions as quantiles
-from dask_gpuselect.robust import spread
+from dask_gpuselect.robust import spread, trimmed
 
 Dims = Hashable | Iterable[Hashable] | None
 """A dimension or several; None and ``...`` are all of them."""
@@ -31,7 +31,7 @@ class Pair:
         return self.valid if (dtype.kind == "f" if skipna is None else skipna) else self.every
 
 
-KINDS = {"mad": "biuf", "iqr": "iuf", "describe_boxplot": "iuf"}
+KINDS = {"mad": "biuf", "trimmed_mean": "biuf", "iqr": "iuf", "describe_boxplot": "iuf"}
 """Kinds of dtypes that a function supports in a Dataset, if not `NUMBERS`."""
 
 NUMBERS = "biufm"
@@ -117,11 +117,13 @@ class Reductions:
     percentile = _reducing_by_q(Pair(quantiles.percentile, quantiles.nanpercentile), 100)
     mad = _reducing(Pair(spread.mad, spread.nanmad))
     iqr = _reducing(Pair(spread.iqr, spread.naniqr))
+    trimmed_mean = _reducing(Pair(trimmed.trimmed_mean, trimmed.nantrimmed_mean))
     nanmedian = _skipping(median)
     nanquantile = _skipping(quantile)
     nanpercentile = _skipping(percentile)
     nanmad = _skipping(mad)
     naniqr = _skipping(iqr)
+    nantrimmed_mean = _skipping(trimmed_mean)
 
 
 def answered(

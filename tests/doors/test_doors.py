@@ -211,6 +211,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "median": [{"axis": 0}, {"axis": 1}],
     "robust.mad": [{"axis": 0}, {"scale": 1e300}],
     "robust.iqr": [{"axis": 0}, {"method": "higher"}, {"scale": 1e-300}],
+    "robust.trimmed_mean": [{"axis": 0}, {"proportiontocut": 0}],
     "distribution.ecdf": [{"points": [0.0, 1.0]}, {"points": 2}],
     "order_statistic": [{"k": [0, -1], "strategy": "kelley"}],
     "neighbors.KNeighborsRegressor.fit": [{"weights": "distance"}],

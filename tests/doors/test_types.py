@@ -14,7 +14,7 @@ import dask_gpuselect as gs
 from dask_gpuselect.boxplot import Boxplot
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.groups import GroupBy
-from dask_gpuselect.robust import iqr, mad, naniqr, nanmad
+from dask_gpuselect.robust import iqr, mad, naniqr, nanmad, nantrimmed_mean, trimmed_mean
 
 pytestmark = pytest.mark.any_dask
 
@@ -36,6 +36,8 @@ def test_dask_arrays_make_dask_arrays() -> None:
         assert_type(nanmad(x), Array),
         assert_type(iqr(x), Array),
         assert_type(naniqr(x), Array),
+        assert_type(trimmed_mean(x), Array),
+        assert_type(nantrimmed_mean(x, 0.2), Array),
     ]
     assert all(hasattr(each, "compute") for each in found)
     assert_type(gs.describe_boxplot(x), Boxplot)

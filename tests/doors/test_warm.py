@@ -97,6 +97,7 @@ NUMBERS: dict[str, Asked] = {
     "mad": lambda d: robust.mad(d.x),
     "mad of groups": lambda d: groupby(d.x, d.labels).mad(),
     "iqr": lambda d: robust.iqr(d.x),
+    "trimmed mean": lambda d: robust.trimmed_mean(d.x),
     "ecdf": lambda d: distribution.ecdf(d.x, 100),
     "bins": lambda d: gs.quantile_bins(d.x, 5),
     "kneighbors": lambda d: neighbors.kneighbors(d.rows, d.plain[:30].reshape(-1, 3), 2),
@@ -113,6 +114,7 @@ LANES_OF_NUMBERS: dict[str, Asked] = {
     ).to_dict(),
     "axis mad": lambda d: robust.mad(d.table, axis=0),
     "axis iqr": lambda d: robust.iqr(d.table, axis=0),
+    "axis trimmed mean": lambda d: robust.trimmed_mean(d.table, axis=0),
     "windows mad": lambda d: rolling(d.table, 4, 0, min_periods=2).nanmad(),
 }
 

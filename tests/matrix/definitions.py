@@ -172,6 +172,21 @@ def iqr(name: str, slot: Slot, dtype: Any, *, q: Any, method: str, scale: Any) -
     return np.asarray(found).astype(_spread_dtype(dtype))[()]
 
 
+def trimmed_mean(name: str, slot: Slot, dtype: Any, *, proportiontocut: float) -> Any:
+    """Define the mean of what is left without a share at each end, by fractions, rounded once."""
+    values = np.sort(slot.values)
+    if name.startswith("nan"):
+        values = values[values == values]
+    kept = values[(k := int(proportiontocut * len(values))) : len(values) - k]
+    answer = _spread_dtype(dtype).newbyteorder("=")
+    if not len(kept) or (values != values).any():
+        return answer.type(np.nan)
+    if not np.isfinite(kept).all():
+        with np.errstate(invalid="ignore"):  # of infinities of both signs
+            return np.sum(kept[np.isinf(kept)]).astype(answer)
+    return oracle.nearest(Fraction(sum(map(Fraction, kept.tolist())), len(kept)), answer)
+
+
 def count(name: str, slot: Slot, dtype: Any) -> Any:
     """Define the number of elements that are neither missing nor left out."""
     return np.int64((slot.values == slot.values).sum())

@@ -84,7 +84,7 @@ class Question:
 
     @property
     def keeps_dims(self) -> bool:
-        some = (definitions.quantiles, definitions.mad, definitions.iqr)
+        some = definitions.quantiles, definitions.mad, definitions.iqr, definitions.trimmed_mean
         return self.function is not None and self.definition in some
 
     @property
@@ -138,6 +138,10 @@ def draw_iqr(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
     q = pick(random, [(0.25, 0.75), (0.0, 1.0), (0.1, 0.9)])
     method = pick(random, ["linear", "linear", *oracle.METHODS])
     return draw_mad(random, kind, weighs) | {"q": q, "method": method}
+
+
+def draw_cut(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
+    return {"proportiontocut": pick(random, [0, 0.1, 0.2, 0.25, 0.4, 0.49])}
 
 
 def draw_k(random: Random, kind: str, weighs: bool) -> dict[str, Any]:
@@ -327,6 +331,10 @@ QUESTIONS: Mapping[str, Question] = {
         _spread("nanmad", definitions.mad, draw_mad, loads=3, loads_along=2),
         _spread("iqr", definitions.iqr, draw_iqr),
         _spread("naniqr", definitions.iqr, draw_iqr),
+        *(
+            _spread(name, definitions.trimmed_mean, draw_cut, loads=3, loads_along=2)
+            for name in ("trimmed_mean", "nantrimmed_mean")
+        ),
         Question("count", None, definitions.count, draw_nothing, slots=GROUPS),
         Question(
             "order_statistic",

@@ -20,6 +20,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
+from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import (
     SQUARE_DIGITS,
@@ -46,6 +47,13 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
     made = (("PIECES", pieces), *masked(values))
     launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
     return moments_of(found.get().view(np.int64), n_kept(values))
+
+
+def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:
+    """Return whether each element lies in some cells; see `reference.moments.in_cells`."""
+    if values.dtype == np.float32:  # CuPy takes subnormal float32 for zeros
+        values, ends = as_float64(values), ends.astype(np.float64)
+    return reference.in_cells(values, ends, cells)
 
 
 def moments_of(sums: IntArray, size: int) -> Moments:

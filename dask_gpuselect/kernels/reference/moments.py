@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import Array, to_host
+from dask_gpuselect.arrays import Array, namespace, to_host
 from dask_gpuselect.maths.moments import Moments
 
 
@@ -28,6 +28,24 @@ def moments(values: Array, near: NDArray[Any]) -> Moments:
     """
     del near
     return moments_of_rows(np.asarray(to_host(values)).reshape(1, -1))
+
+
+def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:
+    """Return whether each element lies in one of some open cells, in the shape of the elements.
+
+    Parameters
+    ----------
+    values : array, any shape
+        Elements.
+    ends, cells : ndarray
+        The ends of the cells and a mask of the cells, as those of `Brackets`; not of the first nor
+        of the last cell.
+    """
+    is_some = namespace(values).zeros_like(values, dtype=bool)
+    for cell in np.flatnonzero(cells).tolist():
+        low, high = ends[cell - 1].item(), ends[cell].item()
+        is_some |= (values > low) & (values < high)
+    return is_some
 
 
 def moments_of_rows(rows: Array) -> Moments:

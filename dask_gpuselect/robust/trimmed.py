@@ -1,0 +1,422 @@
+"""`trimmed_mean`: the mean of what is left when the least and the largest elements are cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect import kernels
+from dask_gpuselect.arguments import (
+    Axis,
+    as_accompanied,
+    check_known,
+    if_all_left_out,
+    public,
+    reduced_axes,
+    same_kind,
+)
+from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.asking import Asking, ask
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, RankQuestion
+from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
+from dask_gpuselect.maths.interpolation import result_dtype
+from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
+from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
+from dask_gpuselect.maths.moments import Moments, means
+from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method
+from dask_gpuselect.quantiles.documentation import documented_like
+from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quiet import quiet
+from dask_gpuselect.robust.spread import mad
+
+
+@same_kind
+@documented_like(mad)
+@public("x", "where")
+def trimmed_mean(
+    x: Any,
+    proportiontocut: float = 0.1,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
+) -> Any:
+    """Exact mean of what is left when a share of the elements is cut off at each end.
+
+    Parameters
+    ----------
+    {x}
+    proportiontocut : float, default 0.1
+        Share of the elements that is cut off at each end, at least 0 and below 0.5: of n elements
+        the ``int(proportiontocut * n)`` smallest and as many of the largest.
+    {axis}
+    {keepdims}
+    {where}
+    {nodata}
+
+    Returns
+    -------
+    dask array, or an array or scalar like `x`
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
+        type, all else gives float64.
+        NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
+        left out. Masked elements of a masked array are left out, and the answer is masked where all
+        are masked.
+        Infinite if an infinite element stays; NaN if infinities of both signs do.
+
+    Raises
+    ------
+    TypeError
+        At the call, for complex, object and string arrays, and for datetimes; for a
+        `proportiontocut` that is lazy or no number; for a `where` that is not of bool.
+    ValueError
+        At the call, for a `proportiontocut` that is negative, 0.5 or larger; for a
+        ``dask_gpuselect.column-limit`` that is too small for any plan.
+    numpy.exceptions.AxisError
+        At the call, for an axis that does not exist.
+    {ChunksChangedError}
+    {MemoryError}
+
+    See Also
+    --------
+    nantrimmed_mean, mad, iqr
+
+    Notes
+    -----
+    Reads, of all elements: each chunk of a lazy array at most twice. Chunks in memory are read in
+    place, and once where a sample's guess holds.
+
+    Along some of the axes: each chunk is read as often as by `quantile`, mostly once, and once more
+    if a column of chunks exceeds ``dask_gpuselect.column-limit`` (dask config; 1 GiB).
+
+    Memory: as for `quantile`, and a copy of the chunks of a task. Along an axis, also the exact
+    sums of its lanes, mostly about 200 bytes for each.
+
+    The sum of the elements that stay is exact, and divided and rounded once to the type of the
+    result. So the answer is the same to the last bit for any chunks. Along an axis CuPy chunks are
+    compared by CuPy, to which denormal float32 are zeros.
+
+    Algorithm: the first read brackets the smallest and the largest element that stay. The second
+    one adds up what lies between the brackets, and gathers what lies in them. Counts prove which of
+    these stay, and how many of those that equal the cuts.
+
+    References
+    ----------
+    J. W. Tukey, "The future of data analysis", 1962. Conventions are those of
+    ``scipy.stats.trim_mean``, except that `axis` is None by default.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.from_array([1.0, 2.0, 3.0, 4.0, 1e300], chunks=2)
+    >>> float(trimmed_mean(x, 0.2).compute())
+    3.0
+    """
+    left_out = where, nodata
+    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": False}
+    return _trimmed("trimmed-mean", x, proportiontocut, axis, left_out, **about)
+
+
+@same_kind
+@documented_like(trimmed_mean)
+@public("x", "where")
+def nantrimmed_mean(
+    x: Any,
+    proportiontocut: float = 0.1,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    where: Any = None,
+    nodata: Any = None,
+) -> Any:
+    """Exact mean of what is left when a share is cut off at each end, ignoring NaN.
+
+    {Parameters}
+
+    Returns
+    -------
+    dask array, or an array or scalar like `x`
+        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
+        type, all else gives float64.
+        NaN, with a RuntimeWarning, if every element is NaN or there is none.
+        Infinite if an infinite element stays; NaN if infinities of both signs do.
+
+    {Raises}
+
+    See Also
+    --------
+    trimmed_mean, nanmad, naniqr
+
+    Notes
+    -----
+    {Reads}
+
+    {Along}
+
+    {Memory}
+
+    NaN is left out first, and not counted among the elements of which a share is cut off.
+
+    {The}
+
+    {Algorithm}
+
+    {References}
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.from_array([1.0, 2.0, 3.0, float("nan"), 1e300], chunks=2)
+    >>> float(nantrimmed_mean(x, 0.25).compute())
+    2.5
+    """
+    left_out = where, nodata
+    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": True}
+    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, left_out, **about)
+
+
+def _trimmed(
+    name: str,
+    x: Any,
+    proportion: float,
+    axis: Axis,
+    left_out: tuple[Any, Any],
+    *,
+    keepdims: bool,
+    skips_missing: bool,
+) -> Any:
+    """Check the arguments of both functions, and ask."""
+    check_known(proportion, "proportiontocut")
+    if not isinstance(proportion, int | float | np.integer | np.floating):
+        kind = type(proportion).__name__
+        raise TypeError(f"proportiontocut must be a number in [0, 0.5), not a {kind}")
+    if not 0 <= proportion < 0.5:
+        raise ValueError(f"proportiontocut must be a number in [0, 0.5), not {proportion}")
+    if_none = if_all_left_out(x, *left_out)
+    x = as_accompanied(x, *left_out)
+    source = numpy_dtype(x)
+    if source.kind in "mM":
+        raise TypeError(f"a trimmed mean needs numbers, not {source}")
+    dtype = result_dtype(source, MEDIAN, weak_q=True)
+    mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
+    question = TrimmedMean(Cuts.of(float(proportion), source), mean)
+    return ask(Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims), name)
+
+
+# --- What is asked --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CutRanks:
+    """Function from a number of elements to the ranks of both `Cuts`, for q = 0 and q = 1."""
+
+    proportion: float
+
+    def __call__(self, n: NDArray[np.int64], q: NDArray[np.float64]) -> NDArray[np.float64]:
+        n_cut = np.floor(self.proportion * n)
+        return np.asarray(np.where(q > 0, n - 1 - n_cut, n_cut))
+
+
+@dataclass(frozen=True)
+class Cuts(Quantiles):
+    """The least and the largest element that stay."""
+
+    proportion: float
+
+    @classmethod
+    def of(cls, proportion: float, source: np.dtype[Any]) -> Cuts:
+        return cls((0.0, 1.0), "lower", True, source, source.newbyteorder("="), proportion)
+
+    @property
+    def _method(self) -> Method:
+        return replace(METHODS["lower"], position=CutRanks(self.proportion))
+
+    def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
+        """Do nothing: the mean tells."""
+
+    def n_cut(self, n: IntArray) -> IntArray:
+        """Compute how many of n elements are cut off at each end."""
+        return np.asarray(np.floor(self.proportion * n), np.int64)
+
+
+@dataclass(frozen=True)
+class TrimmedMean(RankQuestion):
+    """The trimmed mean of all elements.
+
+    Elements between the brackets of the cuts are summed where they are; those in the brackets, and
+    the ends of these, are summed once the cuts are known.
+
+    Parameters
+    ----------
+    cuts : Cuts
+    mean : Quantiles
+        A single quantile, which says what answers if no element does.
+    """
+
+    cuts: Cuts
+    mean: Quantiles
+
+    wants_sums: ClassVar[bool] = True
+    narrows_candidates = False  # all candidates between the cuts are summed
+
+    @property
+    def lanes(self) -> LaneTrimmedMean:
+        return LaneTrimmedMean(self.cuts, self.mean)
+
+    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+        return self.cuts.ranks(n)
+
+    def summed(self, brackets: Brackets) -> NDArray[np.bool_]:
+        between = ~brackets.wanted
+        between[[0, -1]] = False
+        return between
+
+    def look(self, brackets: Brackets, tally: Tally) -> Any:
+        n = tally.n_valid
+        none = self.mean.answer_if_none(n, tally.n_missing)
+        if none is not None:
+            return none
+        n_cut = int(self.cuts.n_cut(np.array(n)))
+        found = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
+        if found[0] == found[1] or not np.isfinite(found).all():
+            return _end_of(found, self.mean.dtype).reshape(1)
+        total = sum_of_ranks(brackets, tally, n_cut, n - n_cut)
+        return total, np.array([n - 2 * n_cut])
+
+    def finish(
+        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+    ) -> NDArray[Any]:
+        if isinstance(found, np.ndarray):
+            return found
+        assert sums is not None
+        total, n = found
+        return means(n, total + sums.total, self.mean.dtype)
+
+
+@dataclass(frozen=True)
+class LaneTrimmedMean(LaneQuestion):
+    """The trimmed mean of every lane.
+
+    If elements beyond the cuts are replaced by these, the sum has as many of each cut too many as
+    elements are cut off at that end, however many elements equal the cut.
+
+    Parameters
+    ----------
+    cuts, mean
+        As for `TrimmedMean`.
+    """
+
+    cuts: Cuts
+    mean: Quantiles
+
+    counts_values = True
+    n_answers = 1
+    n_brackets = 2
+
+    @property
+    def order(self) -> Cuts:
+        return self.cuts
+
+    @property
+    def further(self) -> FurtherLoad:
+        return ClippedLoad(self)
+
+    def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
+        found = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
+        ends = self.clipped_ends(chunks, dtype, axes, found)
+        return in_kind(self.means(ends, found), values_of(chunks[0]))
+
+    def counted(
+        self, report: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> Any:
+        found = self.cuts.lane_answer(report.found(self.cuts.lane_ranks))
+        clipped = report.mapped(lambda values, lanes: kernels.clipped(values, *found[:, lanes]))
+        ends = clipped.ends(_no_bounds(found, dtype), 1)
+        return shape.restore(self.means(ends, found), block)
+
+    def clipped_ends(
+        self,
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        found: NDArray[Any],
+    ) -> LaneEnds:
+        """Sum the elements of every lane, clipped at its cuts."""
+        sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
+        low, high = found.reshape(2, *sizes)
+        clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]
+        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(found, dtype), 1)
+
+    @quiet()
+    def means(self, ends: LaneEnds, found: NDArray[Any]) -> NDArray[Any]:
+        """Compute the answers ``(1, n_lanes)`` from the sums of clipped elements, and the cuts."""
+        assert isinstance(ends.moments, Moments)
+        n, n_lanes = ends.n_valid, len(ends.n_valid)
+        n_cut = self.cuts.n_cut(n)
+        is_finite = np.isfinite(found)
+        cut_off = np.where(is_finite, found, 0).astype(selection_dtype(found.dtype)).ravel()
+        lane = np.tile(np.arange(n_lanes), 2)
+        total = ends.moments.total - ExactSums.of(lane, n_lanes, cut_off, np.tile(n_cut, 2))
+        answer = means(n - 2 * n_cut, total, self.mean.dtype)
+        answer = np.where(is_finite.all(axis=0), answer, _end_of(found, self.mean.dtype))
+        answer = answer[:, None]
+        return self.mean.lane_answer(Lanes(answer, answer, n, ends.n_missing))
+
+
+@dataclass(frozen=True)
+class ClippedLoad(FurtherLoad):
+    """The sums of the elements of every lane, clipped at its cuts, which are known."""
+
+    question: LaneTrimmedMean
+
+    name: ClassVar[str] = "clipped"
+    merge_every: ClassVar[int] = 8
+
+    def known(self, found: Lanes) -> Lanes:
+        return found
+
+    def measure(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
+    ) -> LaneEnds:
+        found = self.question.cuts.lane_answer(known)
+        return self.question.clipped_ends(chunks, dtype, axes, found)
+
+    def merge(self, reports: Sequence[LaneEnds]) -> LaneEnds:
+        return LaneEnds.merge(reports, 1)
+
+    def finish(
+        self,
+        reports: Sequence[LaneEnds],
+        known: Lanes,
+        block: Block,
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Any:
+        ends = self.merge(reports)
+        check_lanes_unchanged([ends], known)
+        found = self.question.cuts.lane_answer(known)
+        return shape.restore(self.question.means(ends, found), block)
+
+
+def _no_bounds(found: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
+    """Make bounds of each lane that nothing is beyond."""
+    nan = np.full(found.shape[1], np.nan)
+    return Bounds(nan, nan, selection_dtype(dtype))
+
+
+def _end_of(found: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Compute the mean where both cuts are equal or one is infinite: NaN of two infinities."""
+    low, high = found.astype(dtype)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(low == high, low, low + high))

@@ -1,0 +1,251 @@
+"""`trimmed_mean` against its definition, and what it promises of reads and memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import trim_mean
+
+from dask_gpuselect import explain
+from dask_gpuselect.engine import pilot
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.moments import means
+from dask_gpuselect.robust import nantrimmed_mean, trimmed_mean
+from tests.backends import Backend
+from tests.data import normal, uniform
+from tests.features.test_boxplot import Shaped
+from tests.matrix import definitions
+from tests.oracle import check
+from tests.sources import Source
+
+CUTS = (0, 0.1, 0.25, 0.4999)
+
+
+def defined(a: NDArray[Any], cut: float, *, name: str = "trimmed_mean") -> Any:
+    slot = definitions.Slot(a.ravel(), None, 0)
+    return definitions.trimmed_mean(name, slot, a.dtype, proportiontocut=cut)
+
+
+def defined_along(a: NDArray[Any], cut: float, axis: int) -> NDArray[Any]:
+    return np.array([defined(lane, cut) for lane in np.moveaxis(a, axis, -1)])
+
+
+def tied(dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Few distinct values, so that elements equal the cuts."""
+    return np.round(uniform(int(np.prod(shape))) * 8 + 100).reshape(shape).astype(dtype)
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_as_scipy(cut: float) -> None:
+    a = uniform(999).reshape(37, 27)
+    np.testing.assert_allclose(trimmed_mean(a, cut, 0), trim_mean(a, cut), rtol=1e-14)
+    np.testing.assert_allclose(trimmed_mean(a, cut), trim_mean(a, cut, axis=None), rtol=1e-14)
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", ">f8", "i8", "u2", "i1", "bool"])
+@pytest.mark.parametrize("cut", CUTS)
+def test_ties_and_dtypes(dtype: str, cut: float) -> None:
+    """Elements that equal a cut stay as often as they must, under any chunks."""
+    a = tied(dtype, (41, 7))
+    for chunks in ((41, 7), (10, 7), (6, 2)):
+        x = da.from_array(a, chunks=chunks)
+        for y in (x, x.map_blocks(np.copy)):
+            check(trimmed_mean(y, cut).compute(), defined(a, cut))
+            check(trimmed_mean(y, cut, 0).compute(), defined_along(a, cut, 0))
+            check(trimmed_mean(y, cut, 1).compute(), defined_along(a, cut, 1))
+    check(trimmed_mean(a, cut), defined(a, cut))
+    check(trimmed_mean(a, cut, 0), defined_along(a, cut, 0))
+
+
+@pytest.mark.parametrize("axis", [None, 0])
+def test_exact_where_floats_are_not(axis: int | None) -> None:
+    """Sums of elements of all magnitudes, integers beyond 2**53, and means halfway between two
+    float32 numbers."""
+    large = np.array([2**63 - 1, 2**63 - 2, 2**62 + 1, -(2**62), 3, -(2**63)])
+    wide = np.array([1e300, 1.0, -1e300, 1e-300, 5e-324, 1e308, -1e308, 0.1, 1e16, -1e16])
+    ties = np.array([1.0, 1 + 2.0**-23, 1.0, 1 + 2.0**-23 + 2.0**-40, 5.0, -3.0])
+    for a, cut in ((large, 0.2), (wide, 0.1), (ties.astype("f4"), 0.2), (ties, 0.2)):
+        check(np.asarray(trimmed_mean(a, cut, axis)), np.asarray(defined(a, cut)))
+        lazy = trimmed_mean(da.from_array(a, chunks=2).map_blocks(np.copy), cut, axis)
+        check(np.asarray(lazy.compute()), np.asarray(defined(a, cut)))
+
+
+def test_means_are_rounded_once() -> None:
+    """A float64 halfway between two float32 does not tell which of them is nearer."""
+    total = ExactSums.of(np.zeros(2, np.int64), 1, np.array([2.0 + 2.0**-23, 2.0**-60]))
+    (found,) = means(np.array([2]), total, np.dtype("f4"))
+    assert found == np.float32(1 + 2.0**-23)
+    (nothing,) = means(np.array([0]), ExactSums.zeros((1,)), np.dtype("f8"))
+    assert np.isnan(nothing)
+
+
+# --- NaN, infinity, nothing -----------------------------------------------------------------------
+
+
+def test_infinities() -> None:
+    inf = np.inf
+    rows = np.array([[-inf, 1, 2, 3, inf], [-inf, -inf, 2, 3, 4], [-inf, -inf, 1, inf, inf]])
+    wanted = [2.0, -inf, np.nan]
+    for a in (rows, da.from_array(rows, chunks=(2, 2)).map_blocks(np.copy)):
+        np.testing.assert_array_equal(trimmed_mean(a, 0.2, 1), wanted)
+        np.testing.assert_array_equal([trimmed_mean(a[i], 0.2) for i in range(3)], wanted)
+
+
+def test_nan() -> None:
+    rows = np.array([[1, np.nan, 3, 5, 100.0], [1, 2, 3, 4, 5]])
+    for a in (rows, da.from_array(rows, chunks=(1, 2)).map_blocks(np.copy)):
+        np.testing.assert_array_equal(trimmed_mean(a, 0.25, 1), [np.nan, 3])
+        np.testing.assert_array_equal(nantrimmed_mean(a, 0.25, 1), [4, 3])
+        assert np.isnan(trimmed_mean(a, 0.25))
+        np.testing.assert_array_equal(nantrimmed_mean(a, 0.25), 3.4)
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_nothing(is_lazy: bool) -> None:
+    def ask(function: Any, a: NDArray[Any], **how: Any) -> Any:
+        x = da.from_array(a, chunks=2) if is_lazy else a
+        found = function(x, 0.1, **how)
+        return found.compute() if is_lazy else found
+
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice") as told:
+        assert np.isnan(ask(trimmed_mean, np.empty(0)))
+    assert len(told) == 1
+    for how in ({}, {"axis": 0}):
+        with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
+            assert np.isnan(ask(nantrimmed_mean, np.full(4, np.nan), **how))
+        assert len(told) == 1
+        with pytest.warns(RuntimeWarning, match="All-NaN slice"):
+            assert np.isnan(ask(trimmed_mean, np.ones(4), where=np.zeros(4, bool), **how))
+
+
+# --- Masks and groups -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+def test_masks(dtype: str) -> None:
+    a, keeps = tied(dtype, (60, 5)), normal(300).reshape(60, 5) < 0.3
+    wanted = defined(a[keeps], 0.2)
+    along = np.array([defined(a[:, i][keeps[:, i]], 0.2) for i in range(5)])
+    x = da.from_array(a, chunks=(16, 2)).map_blocks(np.copy)
+    for y in (a, x):
+        found = trimmed_mean(y, 0.2, where=keeps)
+        check(np.asarray(found), np.asarray(wanted))
+        check(np.asarray(trimmed_mean(y, 0.2, 0, where=keeps)), along)
+    masked = da.ma.masked_array(x, ~keeps)
+    check(np.asarray(trimmed_mean(masked, 0.2)), np.asarray(wanted))
+    kept = a != a[0, 0]
+    check(np.asarray(trimmed_mean(x, 0.2, nodata=a[0, 0])), np.asarray(defined(a[kept], 0.2)))
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
+@pytest.mark.parametrize("limit", ["1 GiB", 10_000])
+def test_groups(dtype: str, limit: Any) -> None:
+    """Of all elements, by known and by lazy labels, and along an axis; also in passes."""
+    a = tied(dtype, (90, 8))
+    labels = (uniform(720) * 5000 % 5).astype(int).reshape(90, 8)
+    wanted = np.array([defined(a[labels == group], 0.1) for group in range(5)])
+    x = da.from_array(a, chunks=(30, 3)).map_blocks(np.copy)
+    no_scratch = {"dask_gpuselect.scratch-directory": False}
+    with dask.config.set({"dask_gpuselect.column-limit": limit} | no_scratch):
+        found = groupby(x, labels).trimmed_mean(0.1)
+        lazily = groupby(x, da.from_array(labels, chunks=(30, 3)), groups=range(5))
+        check(found.compute(), wanted)
+        check(lazily.trimmed_mean().compute(), wanted)
+        months = np.arange(90) % 4
+        along = np.array([defined_along(a[months == month], 0.1, 0) for month in range(4)])
+        check(groupby(x, months, 0).trimmed_mean(0.1).compute(), along)
+    check(groupby(a, labels).trimmed_mean(0.1), wanted)
+
+
+# --- Reads, and what is gathered ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize("shape", ["uniform", "few values"])
+def test_reads_of_all_elements(shape: str) -> None:
+    spread = {"uniform": lambda u: u, "few values": lambda u: np.floor(u * 20)}[shape]
+    source = Shaped(200_000, spread)
+    lazy = trimmed_mean(source.lazy(20_000), 0.1)
+    assert not source.loads
+    check(lazy.compute(scheduler="sync"), defined(source.whole(), 0.1))
+    assert set(source.loads.values()) == {2}
+
+
+def test_reads_along_an_axis() -> None:
+    """Once; and once more than quantiles, if columns are read in passes."""
+    source = Source((600, 40))
+    x = source.lazy((50, 20))
+    wanted = defined_along(source.values((slice(None),) * 2), 0.1, 0)
+    check(trimmed_mean(x, 0.1, 0).compute(scheduler="sync"), wanted)
+    assert set(source.loads.values()) == {1}
+    limits = {"dask_gpuselect.column-limit": 22_000, "dask_gpuselect.scratch-directory": False}
+    with dask.config.set(limits):
+        source.counts.clear()
+        found = trimmed_mean(x, 0.1, 0)
+        assert any("clipped" in layer for layer in found.dask.layers)
+        check(found.compute(scheduler="sync"), wanted)
+        assert set(source.loads.values()) == {explain(x, [0.1, 0.9], axis=0).loads + 1}
+
+
+def test_candidates_are_not_narrowed() -> None:
+    """All of them between the cuts are summed, however little room one task has."""
+    a = uniform(40_000)
+    x = da.from_array(a, chunks=500).map_blocks(np.copy)
+    with dask.config.set({"dask_gpuselect.root-limit": 40_000}):
+        found = trimmed_mean(x, 0.2)
+    check(found.compute(), defined(a, 0.2))
+
+
+def test_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data in memory are read once, and summed in the same read."""
+    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
+    a = uniform(60_000)
+    lazy = trimmed_mean(da.from_array(a, chunks=20_000), 0.25)
+    assert any("guess" in layer for layer in lazy.__dask_graph__().layers)
+    check(lazy.compute(), defined(a, 0.25))
+
+
+# --- Arguments, and other kinds of arrays ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [-0.1, 0.5, 2, np.nan])
+def test_a_cut_out_of_range(cut: float) -> None:
+    with pytest.raises(ValueError, match=r"proportiontocut must be a number in \[0, 0.5\)"):
+        trimmed_mean(np.arange(3), cut)
+
+
+def test_wrong_types() -> None:
+    with pytest.raises(TypeError, match="proportiontocut must be a number"):
+        trimmed_mean(np.arange(3), "0.1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a trimmed mean needs numbers"):
+        trimmed_mean(np.array(["2020-01-01"], "M8[D]"))
+
+
+def test_every_backend(backend: Backend) -> None:
+    """Lazily and eagerly, of all elements, along an axis, by groups and with a mask."""
+    a, keeps = tied("f4", (60, 5)), normal(300).reshape(60, 5) < 0.3
+    labels = np.arange(60) % 3
+    for x in (backend.asarray(a), backend.lazy(a, (20, 2))):
+        for found, wanted in (
+            (trimmed_mean(x, 0.2), defined(a, 0.2)),
+            (trimmed_mean(x, 0.2, 0), defined_along(a, 0.2, 0)),
+            (trimmed_mean(x, 0.2, where=keeps), defined(a[keeps], 0.2)),
+            (
+                groupby(x, labels, 0).trimmed_mean(0.2),
+                np.array([defined_along(a[labels == i], 0.2, 0) for i in range(3)]),
+            ),
+        ):
+            found = found.compute() if isinstance(found, da.Array) else found
+            check(backend.to_numpy(found), wanted)
