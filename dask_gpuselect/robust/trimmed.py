@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -29,10 +30,10 @@ from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged
+from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
-from dask_gpuselect.maths.moments import Moments, means
+from dask_gpuselect.maths.moments import LANES, Moments, means
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.questions import Quantiles
@@ -100,8 +101,9 @@ def trimmed_mean(
     Along some of the axes: each chunk is read as often as by `quantile`, mostly once, and once more
     if a column of chunks exceeds ``dask_gpuselect.column-limit`` (dask config; 1 GiB).
 
-    Memory: as for `quantile`, and a copy of the chunks of a task. Along an axis, also the exact
-    sums of its lanes, mostly about 200 bytes for each.
+    Memory: as for `quantile`, and a copy of the elements of a chunk that lie between the brackets.
+    Where columns are read in passes, also the exact sums of the lanes of a task, mostly about 200
+    bytes for each.
 
     The sum of the elements that stay is exact, and divided and rounded once to the type of the
     result. So the answer is the same to the last bit for any chunks. Along an axis CuPy chunks are
@@ -212,6 +214,9 @@ def _trimmed(
     mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
     question = TrimmedMean(Cuts.of(float(proportion), source), mean)
     return ask(Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims), name)
+
+
+PIECE = 1 << 20  # elements of lanes that are clipped and summed together
 
 
 # --- What is asked --------------------------------------------------------------------------------
@@ -334,8 +339,20 @@ class LaneTrimmedMean(LaneQuestion):
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
         found = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
-        ends = self.clipped_ends(chunks, dtype, axes, found)
-        return in_kind(self.means(ends, found), values_of(chunks[0]))
+        # In pieces of lanes, so that copies and exact sums of few lanes are there at a time.
+        axis = next(axis for axis in range(chunks[0].ndim) if axis not in axes)
+        size, n_lanes = chunks[0].shape[axis], found.shape[1]
+        n_elements = sum(math.prod(chunk.shape) for chunk in chunks)
+        n = min(max(n_elements // PIECE, n_lanes // LANES, 1), max(size, 1))
+        pieces = []
+        for i in range(n):
+            some = slice(size * i // n, size * (i + 1) // n)
+            own = found[
+                :, n_lanes * some.start // max(size, 1) : n_lanes * some.stop // max(size, 1)
+            ]
+            parts = [chunk[(slice(None),) * axis + (some,)] for chunk in chunks]
+            pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
+        return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
     def counted(
         self, report: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
@@ -343,7 +360,7 @@ class LaneTrimmedMean(LaneQuestion):
         found = self.cuts.lane_answer(report.found(self.cuts.lane_ranks))
         clipped = report.mapped(lambda values, lanes: kernels.clipped(values, *found[:, lanes]))
         ends = clipped.ends(_no_bounds(found, dtype), 1)
-        return shape.restore(self.means(ends, found), block)
+        return shape.restore(self.mean.lane_answer(self.means(ends, found)), block)
 
     def clipped_ends(
         self,
@@ -359,8 +376,8 @@ class LaneTrimmedMean(LaneQuestion):
         return kernels.lane_ends(clipped, dtype, axes, _no_bounds(found, dtype), 1)
 
     @quiet()
-    def means(self, ends: LaneEnds, found: NDArray[Any]) -> NDArray[Any]:
-        """Compute the answers ``(1, n_lanes)`` from the sums of clipped elements, and the cuts."""
+    def means(self, ends: LaneEnds, found: NDArray[Any]) -> Lanes:
+        """Compute the mean of each lane from the sum of its clipped elements, and the cuts."""
         assert isinstance(ends.moments, Moments)
         n, n_lanes = ends.n_valid, len(ends.n_valid)
         n_cut = self.cuts.n_cut(n)
@@ -371,7 +388,7 @@ class LaneTrimmedMean(LaneQuestion):
         answer = means(n - 2 * n_cut, total, self.mean.dtype)
         answer = np.where(is_finite.all(axis=0), answer, _end_of(found, self.mean.dtype))
         answer = answer[:, None]
-        return self.mean.lane_answer(Lanes(answer, answer, n, ends.n_missing))
+        return Lanes(answer, answer, n, ends.n_missing)
 
 
 @dataclass(frozen=True)
@@ -406,7 +423,8 @@ class ClippedLoad(FurtherLoad):
         ends = self.merge(reports)
         check_lanes_unchanged([ends], known)
         found = self.question.cuts.lane_answer(known)
-        return shape.restore(self.question.means(ends, found), block)
+        means = self.question.means(ends, found)
+        return shape.restore(self.question.mean.lane_answer(means), block)
 
 
 def _no_bounds(found: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:

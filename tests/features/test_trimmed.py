@@ -16,7 +16,7 @@ from dask_gpuselect.engine import pilot
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.moments import means
-from dask_gpuselect.robust import nantrimmed_mean, trimmed_mean
+from dask_gpuselect.robust import nantrimmed_mean, trimmed, trimmed_mean
 from tests.backends import Backend
 from tests.data import normal, uniform
 from tests.features.test_boxplot import Shaped
@@ -169,6 +169,16 @@ def test_groups(dtype: str, limit: Any) -> None:
 
 
 # --- Reads, and what is gathered ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 2), (1, 2)])
+def test_pieces_of_lanes(axis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes are clipped and summed piece by piece, in the order of the answer."""
+    a = uniform(9 * 10 * 11).reshape(9, 10, 11)
+    wanted = trimmed_mean(a, 0.2, axis)
+    monkeypatch.setattr(trimmed, "PIECE", 200)
+    check(trimmed_mean(a, 0.2, axis), wanted)
+    check(trimmed_mean(da.from_array(a, chunks=(4, 3, 11)), 0.2, axis).compute(), wanted)
 
 
 @pytest.mark.usefixtures("nothing_kept")
