@@ -281,6 +281,7 @@ def rolling(
     """Define a statistic of every moving window, by what it is of one slot."""
     dtype = about.values.dtype
     along, n, lacks = [], 1, about.takes_part is not None
+    omits = statistic.startswith("nan")
     for axis, length in enumerate(about.values.shape):
         if axis not in about.axes:
             along.append(_reached(length, 0, 0, 1, None))
@@ -292,8 +293,8 @@ def rolling(
         along.append(_reached(length, before, after, step, boundary))
         n *= before + after + 1
         is_short = boundary is None and (before, after) != (0, 0)
-        lacks |= is_short and (min(before, after) < 0 or min_periods is None or min_periods > 1)
-    omits = statistic.startswith("nan")
+        wants_more = not omits if min_periods is None else min_periods > 1
+        lacks |= is_short and (min(before, after) < 0 or wants_more)
     least = min_periods if min_periods is not None else 1 if omits else n
     plain = statistic.removeprefix("nan")
     definition, function = {
