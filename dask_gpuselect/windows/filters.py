@@ -231,8 +231,10 @@ def _filtered(
     axes: Axis,
     nan: str,
 ) -> Any:
-    """Check the arguments of all three filters, and ask; `rank` is an int, a percentage as a float,
-    or None for the median."""
+    """Check the arguments of a filter, and ask its question.
+
+    `rank` is an int, a percentage as a float, or None for the median.
+    """
     x = as_array(x)
     source = numpy_dtype(x).newbyteorder("=")
     if message := no_quantiles_of(source):
