@@ -346,11 +346,7 @@ def _reaches(
 
 def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes that windows reach along, and how far."""
-    if isinstance(window, str):
-        raise TypeError(
-            f"window must be a number of elements, not {window!r}: pass for example 7 for seven "
-            "days of daily data"
-        )
+    check_no_offset(window)
     if isinstance(window, Mapping):
         if axis is not None:
             raise ValueError(
@@ -375,6 +371,16 @@ def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tupl
     for size in sizes:
         _check_positive(size, "window")
     return tuple(own % ndim for own in given), tuple(int(size) for size in sizes)
+
+
+def check_no_offset(window: Any) -> None:
+    """Raise for a window, or a dict of windows, that is a time offset of pandas."""
+    for size in window.values() if isinstance(window, Mapping) else (window,):
+        if isinstance(size, str):
+            raise TypeError(
+                f"window must be a number of elements, not {size!r}: pass for example 7 for seven "
+                "days of daily data"
+            )
 
 
 def _each(value: Any, axes: Sequence[int], name: str) -> tuple[Any, ...]:
