@@ -138,11 +138,12 @@ def describe_boxplot(
     plain NumPy arrays. Along an axis, each array is read as often as by `quantile`, and once more
     if a column of chunks exceeds ``dask_gpuselect.column-limit``.
 
-    Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell. Along
-    an axis this holds for every 1-D slice, with about 200 bytes more for each, and up to 1.7 KB if
-    its float64 are of all magnitudes. With weights, as for `quantile` with weights. The boxes of a
-    plain CuPy array along an axis stay on the device, some 80 bytes and the fliers for each slice.
-    A column of them is copied to the host when it is first used.
+    Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell (the
+    range between two neighbouring pivots). Along an axis, this holds for every 1-D slice, with
+    about 200 bytes more for each, and up to 1.7 KB if its float64 are of all magnitudes. With
+    weights, as for `quantile` with weights. The boxes of a plain CuPy array along an axis stay on
+    the device: some 80 bytes and the fliers for each slice. A column of them is copied to the host
+    when it is first used.
 
     Statistics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside
     the box, and an element beyond the end of a whisker is a flier. The mean and the standard

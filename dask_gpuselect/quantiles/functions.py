@@ -138,7 +138,7 @@ def median(
     a bracket around each order statistic. A second read counts and gathers the elements in the
     bracket. No method needs fewer than two reads in so little memory (Munro & Paterson 1980).
 
-    The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
+    The mean of the two middle elements equals ``numpy.median`` bit for bit for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
     infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once. The mean of
     two dates or time differences is truncated to a whole unit towards the epoch or 0, as in pandas.
@@ -325,21 +325,22 @@ def quantile(
 
     Weights: let F(x) be the sum of the weights of the elements up to x, and W the sum of all
     weights. "inverted_cdf" is the smallest x with ``F(x) >= q * W``. "averaged_inverted_cdf" is the
-    mean of that x and the next larger element if both sides are equal. "linear" is the mean over a
-    window of the cumulated weight that begins at ``q * (W - s)`` and is ``s`` wide, where s is the
-    sum of the squares of the weights, divided by W (type 7 with Kish's effective sample size, as in
-    xarray). The sums are exact for any chunks; both sides are compared as float64. So weights that
-    are counts give the answer of ``numpy.repeat``. NumPy adds up rounded numbers: of the numbers 1
-    to 6, each of weight 0.3, it finds the median 4, but the median is 3. With weights, chunks have
-    twice as many pivots, and as many candidates as without weights if all weights are similar; see
-    `maths.weight_brackets`. A plain array in memory is read once by the first two methods, but
-    three times or more if a few elements have most of the weight.
+    mean of that x and the next larger element if ``F(x) == q * W``, else that x. "linear" is the
+    mean over a window of the cumulated weight that begins at ``q * (W - s)`` and is ``s`` wide,
+    where s is the sum of the squares of the weights, divided by W (type 7 with Kish's effective
+    sample size, as in xarray). The sums are exact for any chunks; ``F(x)`` and ``q * W`` are
+    compared as float64. So weights that are counts give the answer of ``numpy.repeat``. NumPy adds
+    up rounded numbers: of the numbers 1 to 6, each of weight 0.3, it finds the median 4, but the
+    median is 3. With weights, chunks have twice as many pivots, and as many candidates as without
+    weights if all weights are similar; see `maths.weight_brackets`. A plain array in memory is read
+    once by the first two methods, but three times or more if a few elements have most of the
+    weight.
 
-    Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
-    For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
-    in the data's dtype, may differ in the last bit. It is exact where NumPy's arithmetic loses the
-    answer: between equal infinities, where the difference of neighbours overflows (also of narrow
-    integers), for integers beyond 2**53, and for float32 q past 2**24 elements. See
+    Interpolation gives the same bits as ``numpy.quantile`` for float64 data and integers up to
+    2**53. For float32 and float16 data, it is computed in float64 and rounded once; NumPy, which
+    computes in the data's dtype, may differ in the last bit. It is exact where NumPy's arithmetic
+    loses the answer: between equal infinities, where the difference of neighbours overflows (also
+    of narrow integers), for integers beyond 2**53, and for float32 q past 2**24 elements. See
     `dask_gpuselect.maths.interpolation.interpolate`.
 
     References

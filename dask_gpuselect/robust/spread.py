@@ -116,7 +116,7 @@ def mad(
     third read, up to 65,536 values are sent to all tasks. Along an axis, each task holds a copy of
     the column in the dtype of the result.
 
-    Before the division, the value has the bits of ``np.median(np.abs(x - np.median(x)))`` in
+    Before the division, the value equals ``np.median(np.abs(x - np.median(x)))`` bit for bit, in
     NumPy's own dtypes: float32 are subtracted in float32, and integers and bool in float64. It
     differs where `median` does: means of two elements do not overflow, and medians of integers
     beyond 2**53 are rounded once. Along an axis, CuPy chunks are subtracted by CuPy, which treats
