@@ -68,8 +68,11 @@ ELSEWHERE = {
     "fill_value": "median, quantile, percentile and their nan-variants take it",
     "strategy": "order_statistic and quantile take one",
     "skipna": "the nan-variants leave out NaN: nanmedian, nanquantile, ...",
-    "dim": "of xarray objects x.exact takes it (import dask_gpuselect.xarray)",
+    "dim": "pass axis=; for xarray objects, import dask_gpuselect.xarray and call "
+    'a.exact.median("time")',
     "interpolation": "NumPy and this package call it method",
+    "out": "assign the answer; store a lazy one with answer.to_zarr(path)",
+    "overwrite_input": "leave it out; the data are never overwritten",
 }
 """Hints for an argument that a function does not take: which other functions take it."""
 # Types of values that contain nothing. A list may have millions of them, and is not searched.
@@ -586,8 +589,10 @@ def _axes(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     try:
         return normalize_axis_tuple(axis, ndim)
     except TypeError:
+        is_name = isinstance(axis, str)  # a dimension of xarray
+        advice = f": for xarray objects, type a.exact.median({axis!r})" if is_name else ""
         raise TypeError(
-            f"axis must be None, an integer or a tuple of integers, not {axis!r}"
+            f"axis must be None, an integer or a tuple of integers, not {axis!r}{advice}"
         ) from None
 
 

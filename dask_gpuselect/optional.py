@@ -131,7 +131,7 @@ def axes(ax: Any) -> Any:
 # --- Objects that are no arrays -------------------------------------------------------------------
 
 _OF_XARRAY = "after import dask_gpuselect.xarray"
-_ITS_OWN = "its own methods are exact, as {name}.median()"
+_ITS_OWN = "type {name}.median(), its own method, which is exact"
 _DELAYED = "da.from_delayed({name}, shape, dtype) is an array"
 
 # Advice by package and by a part of the type's name; the first part that is in the name counts. `x`
@@ -140,9 +140,9 @@ INSTEAD: dict[str, dict[str, str]] = {
     "xarray": {
         "GroupBy": f'type x.exact.groupby("time.month").median(), {_OF_XARRAY}',
         "Resample": f'type x.exact.resample(time="MS").median(), {_OF_XARRAY}',
-        "Rolling": "type {name}.median() while enable() is in force, or pass the last axis of "
+        "Rolling": "type {name}.median() while enable() is active, or pass the last axis of "
         '{name}.construct("window").data',
-        "Coarsen": "type {name}.median() while enable() is in force, or pass an axis of "
+        "Coarsen": "type {name}.median() while enable() is active, or pass an axis of "
         '{name}.construct(time=("step", "part")).data',
         "Weighted": f"type x.exact.quantile(q, weights=w), {_OF_XARRAY}",
         "Dataset": f"type {{name}}.exact.median(), {_OF_XARRAY}, or pass the array of one "
@@ -153,9 +153,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         ("GroupBy", "Resampler", "Rolling", "Expanding", "Exponential"), _ITS_OWN
     ),
     "polars": {
-        "GroupBy": 'polars\' own answer is exact, as {name}.agg(pl.col("a").median())',
+        "GroupBy": 'type {name}.agg(pl.col("a").median()), its own method, which is exact',
         "LazyFrame": 'pass one column, {name}.collect()["a"]',
-        "Expr": "polars' own methods are exact, as {name}.median()",
+        "Expr": "type {name}.median(), its own method, which is exact",
     },
     "dask": {
         "GroupBy": 'type df.exact.groupby("key")["a"].median(), after import '
@@ -182,7 +182,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         ("generator", "iterator", "map", "filter", "zip", "enumerate", "set", "dict_"),
         "pass list({name})",
     ),
-    "pathlib": {"Path": "open it first, as by da.from_zarr({name})"},
+    "pathlib": {"Path": "open it first, for example with da.from_zarr({name})"},
     "dask_gpuselect": dict.fromkeys(("Exact", "GroupBy"), _ITS_OWN),
 }
 

@@ -66,22 +66,24 @@ def describe_boxplot(
     Parameters
     ----------
     a : array, or list or dict of arrays
-        Of any shape, of integers or floats of up to 64 bits, in chunks of NumPy or CuPy; a box for
-        each array. If one of them is a dask array, all are described lazily, else eagerly. The keys
-        of a dict are labels. A lazy Series of dask is described too, with its name as label.
+        Of any shape, of integers or floats of up to 64 bits, with NumPy or CuPy chunks. Each array
+        gives one box. If one of them is a dask array, all boxes are lazy, else they are computed
+        eagerly. The keys of a dict are labels. A dask Series may be passed too; its name is the
+        label.
     axis : None, int or tuple of ints, optional
         Axes to reduce: one box for every 1-D slice along them. By default all elements of an array
         give one box.
     whis : float or (float, float), default 1.5
-        The whiskers end at the last elements within `whis` interquartile ranges from the box, or
-        within these two percentiles. A whisker without such elements ends at the box.
+        A number: the whiskers end at the last elements within `whis` interquartile ranges from the
+        box. Two numbers: they end at the last elements within these two percentiles, for example
+        ``(5, 95)``. A whisker without such elements ends at the box.
     nan_policy : {"omit", "propagate"}, default "omit"
         With "omit", NaN are left out and counted. With "propagate", NaN make every statistic of
         their box NaN, as in matplotlib.
     autorange : bool, default False
         Whether the whiskers reach the extremes if the interquartile range is 0.
     max_fliers : int, default 1000
-        The number of fliers that are kept on each side, the most extreme ones. All are counted.
+        The number of fliers in the answer on each side: the most extreme ones. All are counted.
     labels : sequence of str, optional
         A label for each box; along an axis in C order.
     method : str, default "linear"
@@ -94,8 +96,8 @@ def describe_boxplot(
         weights, and the mean, the standard deviation, the notch and the numbers of fliers are
         weighted too. Elements of weight 0 are left out.
     where : array of bool, optional
-        Elements take part only where it is True. It broadcasts to the shape of every array. A
-        NumPy, CuPy or dask array, with any chunks. For several arrays, one for all, or a list or
+        Only elements where it is True are used. It broadcasts to the shape of every array. A NumPy,
+        CuPy or dask array, with any chunks. For several arrays, one for all, or a list or
         dict with one for each.
     nodata : scalar or sequence, optional
         Elements that equal one of these values, of the dtype of the data, are left out.
@@ -136,11 +138,12 @@ def describe_boxplot(
     plain NumPy arrays. Along an axis, each array is read as often as by `quantile`, and once more
     if a column of chunks exceeds ``dask_gpuselect.column-limit``.
 
-    Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell. Along
-    an axis this holds for every 1-D slice, with about 200 bytes more for each, and up to 1.7 KB if
-    its float64 are of all magnitudes. With weights, as for `quantile` with weights. The boxes of a
-    plain CuPy array along an axis stay on the device, some 80 bytes and the fliers for each slice.
-    A column of them is copied to the host when it is first used.
+    Memory: as for `quantile`, and on each side `max_fliers` elements and those of one cell (the
+    range between two neighbouring pivots). Along an axis, this holds for every 1-D slice, with
+    about 200 bytes more for each, and up to 1.7 KB if its float64 are of all magnitudes. With
+    weights, as for `quantile` with weights. The boxes of a plain CuPy array along an axis stay on
+    the device: some 80 bytes and the fliers for each slice. A column of them is copied to the host
+    when it is first used.
 
     Statistics are those of ``matplotlib.cbook.boxplot_stats`` on float64: no whisker ends inside
     the box, and an element beyond the end of a whisker is a flier. The mean and the standard

@@ -126,7 +126,7 @@ class Boxplot(LazyCollection):
         """Raise if labels were given and there is not one for each box."""
         if self._given is not None and len(self._given) != len(self):
             raise ValueError(
-                f"labels has {len(self._given)} labels, and there are {len(self)} boxes"
+                f"labels must have one label for each box: pass {len(self)}, not {len(self._given)}"
             )
 
     # --- As a dask collection ---------------------------------------------------------------------
@@ -201,7 +201,10 @@ class Boxplot(LazyCollection):
         found = self.computed()
         if isinstance(which, str):
             if which not in found.labels:
-                raise KeyError(f"no box has the label {which!r}: labels are in boxplot.labels")
+                raise KeyError(
+                    f"no box has the label {which!r}: boxplot.labels lists the labels, and "
+                    "boxplot[0] is the first box"
+                )
             which = found.labels.index(which)
         elif isinstance(which, tuple):
             which = int(np.ravel_multi_index(which, found.shape))

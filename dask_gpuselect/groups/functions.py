@@ -54,18 +54,18 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
         - an array of the shape of the reduced axes, or whose shape broadcasts to that of `a`: for
           example the zones of a map, the same for all dates;
         - a tuple of several of these: a group for each combination that occurs;
-        - a dict of indices along `axis`, or a slice, for each group: groups may have elements in
-          common.
+        - a dict from each group to its indices along `axis`, or to a slice: an element may be in
+          several groups.
 
-        NumPy, CuPy or dask arrays, or a Series, an Index or a Categorical of pandas or dask, used
-        by position. For lazy labels without `groups`, the number of groups is unknown, and so is
-        the size of answers along the axis of the groups.
+        Labels may be NumPy, CuPy or dask arrays, a pandas Series, Index or Categorical, or a dask
+        Series; they are matched by position. For lazy labels without `groups`, the number of groups
+        is unknown until they are computed, and so is the size of answers along their axis.
     axis : None, int or tuple of ints, optional
         The axes to reduce; all of them by default.
     groups : sequence, optional
-        The labels of the wanted groups, in this order. Elements with other labels are left out. A
-        group without elements is NaN. By default all labels that occur, ascending; categories in
-        their order.
+        The labels of the wanted groups, in this order. Elements with other labels are left out. The
+        answer for a group without elements is NaN. By default, the groups are all labels that
+        occur, in ascending order; categories keep their own order.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     all. The labels alone are read once for the `groups` of lazy labels, and once more for answers
     if they are objects, categories or masked. Elements of one and two bytes are read once for all
     of these if there are few groups: the counts, 9 to 12 bytes for each possible value of each
-    group, must not exceed the bytes of a task, and four times the counts must not exceed
+    group, must not exceed the bytes of a task's data, and four times the counts must not exceed
     ``dask_gpuselect.root-limit``. With weights, for NumPy chunks, these are 41 to 44 bytes, and at
     most 284 for four: up to about 3,700 groups of uint8, and 14 of uint16.
 

@@ -39,6 +39,12 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
         For labels whose shape does not fit the data.
     """
     given, wanted = tuple(by.shape), tuple(shape[axis] for axis in axes)
+    if not given:
+        raise ValueError(
+            "by must be an array with a label for each element, not a single value: pass the "
+            'labels, such as df["month"] or times.month; names work only in '
+            'df.exact.groupby("month") and, for xarray, a.exact.groupby("time.month")'
+        )
     if len(given) == 1 and not is_axis_given and len(shape) > 1:
         raise ValueError(
             f"by is one-dimensional, and the data have shape {shape}: pass axis=, the axis of the "
@@ -50,8 +56,8 @@ def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_
     if len(full) == len(shape) and len(given) > 1 and _broadcasts(full, shape):
         return by[(None,) * (len(shape) - len(given))]
     raise ValueError(
-        f"by has shape {given}, and must have the shape of the data, {shape}, or that of their "
-        f"axes {axes}, {wanted}"
+        f"by has shape {given}: pass labels of shape {wanted}, the size of the data along axis "
+        f"{axes[0] if len(axes) == 1 else axes}, or labels that broadcast to the data, {shape}"
     )
 
 

@@ -22,9 +22,10 @@ Integers = NDArray[np.int64]
 _FLOATS: Final = (np.float16, np.float32, np.float64)
 
 _CONVERSIONS: Final = {
-    "O": ': a.astype("f8") converts Python\'s numbers',
+    "O": ': pass a.astype("f8") if all elements are numbers, or only the columns of numbers of a '
+    'table, a.select_dtypes("number")',
     "c": ": pass a.real, a.imag or abs(a)",
-    "f": ': a.astype("f8") rounds it',
+    "f": ': pass a.astype("f8"), which rounds',
     "a record": ': pass one field, as a["name"]',
 }
 """Advice in errors about data of other kinds of dtype."""

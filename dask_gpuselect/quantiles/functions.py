@@ -51,35 +51,35 @@ def median(
     ----------
     a : dask array, or array_like
         Of bool, integers, float16, float32 or float64, datetime64 or timedelta64, of any shape and
-        chunks. Chunk sizes may be unknown. Chunks may be NumPy, CuPy or other array-API arrays. A
-        plain array is answered eagerly, by an array of its kind. For a dict of arrays, or a list
-        that contains dask arrays, the answer is a dict or a list. Answers about all elements share
-        the reads of chunks that the arrays have in common. `where` may then be one array for all,
-        or a dict or list with one for each.
+        chunks. Chunk sizes may be unknown. Chunks may be NumPy, CuPy or other array-API arrays. For
+        a plain array, the answer is computed eagerly and is an array of the same kind. For a dict
+        of arrays, or a list that contains dask arrays, the answer is a dict or a list. Answers
+        about all elements share the reads of chunks that the arrays have in common. `where` may
+        then be one array for all, or a dict or list with one for each.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
     keepdims : bool, default False
         Whether the reduced axes stay, with size 1.
     where : array of bool, optional
-        Elements take part only where it is True. A NumPy, CuPy or dask array whose shape broadcasts
-        to that of `a`, with any chunks.
+        Only elements where it is True are used; the others are left out. A NumPy, CuPy or dask
+        array whose shape broadcasts to that of the data, with any chunks.
     nodata : scalar or 1-D array_like, optional
-        Elements that equal one of these are left out. They are compared in the dtype of `a`, so
-        uint16 stays uint16. Here, NaN and NaT equal themselves.
+        Elements that equal one of these are left out. They are compared in the dtype of the data,
+        so uint16 stays uint16. Here, NaN and NaT equal themselves.
     fill_value : scalar, optional
-        The answer where no element takes part: where all elements are masked, `where` is False or
-        all equal `nodata`, and for an empty array or group. It must fit the dtype of the answer. No
-        warning is given. By default the answer is NaN, NaT or masked there, and answers that are
-        integers raise an IndexError.
+        The answer if no element is used: if all elements are masked, left out by `where` or equal
+        to `nodata`, and for an empty array or group. It must fit the dtype of the answer. No
+        warning is given. By default, the answer is then NaN, NaT or masked; if the dtype of the
+        answer is an integer, an IndexError is raised.
 
     Returns
     -------
     dask array, or an array or scalar like `a`
         The shape is that of `a` without the reduced axes, or with sizes of 1 for them if
         `keepdims`. float16, float32, datetime64 and timedelta64 keep their dtype, all others give
-        float64, as ``numpy.median`` does. NaN if any element is NaN. NaN with a RuntimeWarning if
-        there are no elements or all are left out. Masked elements of a masked array are left out,
-        and the answer is masked where all are masked.
+        float64, as ``numpy.median`` does. The answer is NaN if any element is NaN, and NaN with a
+        RuntimeWarning if there are no elements or all are left out. Masked elements of a masked
+        array are left out, and the answer is masked where all are masked.
 
     Raises
     ------
@@ -108,17 +108,18 @@ def median(
     Reads, of all elements: each chunk of a lazy array is read at most twice, for any data. Chunks
     in memory (persisted, ``from_array``) are read in place. The call computes nothing.
 
-    Chunks of a `where` are read together with those of `a`, and as often. Tasks that both depend on
-    run once for both. `where` is rechunked to the chunks of `a`; `a` is never rechunked.
+    Chunks of `where` are read together with those of `a`, and as often. Tasks that both depend on
+    run once for each read. `where` is rechunked to the chunks of `a`; `a` is never rechunked.
 
     Along some of the axes: nothing is rechunked. A chunk of the answer depends on a column of
     chunks of `a`. If the column is a single chunk or fits ``dask_gpuselect.column-limit`` (dask
-    config; 1 GiB), one task takes it: each chunk is read once, and a worker holds a column for each
-    of its threads. A larger column is divided into slabs or parts that fit. Each chunk is then
-    mostly read twice (see `explain`), but once if q is so near 0 or 1 that the elements that can be
-    the answer fit the limit. A worker then holds a part for each of its threads, and the partial
-    results of the parts, which fit the limit too. Scratch for NumPy chunks is 1 MB, or 3 1-D
-    slices. CuPy chunks are read in place, but they are copied if their axes are not evenly spaced,
+    config; 1 GiB), one task computes it: each chunk is read once, and a worker holds a column for
+    each of its threads. A larger column is divided into slabs (pieces across the other axes) or
+    parts (some of its chunks) that fit. Each chunk is then mostly read twice: see `explain`. It is
+    read once if q is so near 0 or 1 that the elements that can be the answer fit the limit. A
+    worker then holds a part for each of its threads, and the partial results of the parts, which
+    fit the limit too. Scratch memory for NumPy chunks is 1 MB, or three 1-D slices if these are
+    larger. CuPy chunks are read in place, but they are copied if their axes are not evenly spaced,
     or if ``axis`` names axes that are not neighbours.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
@@ -137,7 +138,7 @@ def median(
     a bracket around each order statistic. A second read counts and gathers the elements in the
     bracket. No method needs fewer than two reads in so little memory (Munro & Paterson 1980).
 
-    The mean of the two middle elements has the bits of ``numpy.median`` for float64. For float32
+    The mean of the two middle elements equals ``numpy.median`` bit for bit for float64. For float32
     and float16 it is computed in float64 and rounded once. It neither overflows nor turns equal
     infinities into NaN. Integers beyond 2**53 are averaged exactly and rounded once. The mean of
     two dates or time differences is truncated to a whole unit towards the epoch or 0, as in pandas.
@@ -234,11 +235,11 @@ def quantile(
     ----------
     a : dask array, or array_like
         Of bool, integers, float16, float32 or float64, datetime64 or timedelta64, of any shape and
-        chunks. Chunk sizes may be unknown. Chunks may be NumPy, CuPy or other array-API arrays. A
-        plain array is answered eagerly, by an array of its kind. For a dict of arrays, or a list
-        that contains dask arrays, the answer is a dict or a list. Answers about all elements share
-        the reads of chunks that the arrays have in common. `where` and `weights` may then be one
-        array for all, or a dict or list with one for each.
+        chunks. Chunk sizes may be unknown. Chunks may be NumPy, CuPy or other array-API arrays. For
+        a plain array, the answer is computed eagerly and is an array of the same kind. For a dict
+        of arrays, or a list that contains dask arrays, the answer is a dict or a list. Answers
+        about all elements share the reads of chunks that the arrays have in common. `where` and
+        `weights` may then be one array for all, or a dict or list with one for each.
     q : float or array_like of floats
         In [0, 1], of any shape. All of them share the reads.
     {axis}
@@ -324,21 +325,22 @@ def quantile(
 
     Weights: let F(x) be the sum of the weights of the elements up to x, and W the sum of all
     weights. "inverted_cdf" is the smallest x with ``F(x) >= q * W``. "averaged_inverted_cdf" is the
-    mean of that x and the next larger element if both sides are equal. "linear" is the mean over a
-    window of the cumulated weight that begins at ``q * (W - s)`` and is ``s`` wide, where s is the
-    sum of the squares of the weights, divided by W (type 7 with Kish's effective sample size, as in
-    xarray). The sums are exact for any chunks; both sides are compared as float64. So weights that
-    are counts give the answer of ``numpy.repeat``. NumPy adds up rounded numbers: of the numbers 1
-    to 6, each of weight 0.3, it finds the median 4, but the median is 3. With weights, chunks have
-    twice as many pivots, and as many candidates as without weights if all weights are similar; see
-    `maths.weight_brackets`. A plain array in memory is read once by the first two methods, but
-    three times or more if a few elements have most of the weight.
+    mean of that x and the next larger element if ``F(x) == q * W``, else that x. "linear" is the
+    mean over a window of the cumulated weight that begins at ``q * (W - s)`` and is ``s`` wide,
+    where s is the sum of the squares of the weights, divided by W (type 7 with Kish's effective
+    sample size, as in xarray). The sums are exact for any chunks; ``F(x)`` and ``q * W`` are
+    compared as float64. So weights that are counts give the answer of ``numpy.repeat``. NumPy adds
+    up rounded numbers: of the numbers 1 to 6, each of weight 0.3, it finds the median 4, but the
+    median is 3. With weights, chunks have twice as many pivots, and as many candidates as without
+    weights if all weights are similar; see `maths.weight_brackets`. A plain array in memory is read
+    once by the first two methods, but three times or more if a few elements have most of the
+    weight.
 
-    Interpolation has the bits of ``numpy.quantile`` for float64 data and integers up to 2**53.
-    For float32 and float16 it is that of the data as float64, rounded once; NumPy, which computes
-    in the data's dtype, may differ in the last bit. It is exact where NumPy's arithmetic loses the
-    answer: between equal infinities, where the difference of neighbours overflows (also of narrow
-    integers), for integers beyond 2**53, and for float32 q past 2**24 elements. See
+    Interpolation gives the same bits as ``numpy.quantile`` for float64 data and integers up to
+    2**53. For float32 and float16 data, it is computed in float64 and rounded once; NumPy, which
+    computes in the data's dtype, may differ in the last bit. It is exact where NumPy's arithmetic
+    loses the answer: between equal infinities, where the difference of neighbours overflows (also
+    of narrow integers), for integers beyond 2**53, and for float32 q past 2**24 elements. See
     `dask_gpuselect.maths.interpolation.interpolate`.
 
     References
@@ -783,7 +785,9 @@ def probabilities(q: Any, scale: int = 1, *, any_shape: bool = False) -> tuple[F
     """Return q as one-dimensional float64 in [0, 1], and whether it was a scalar."""
     given = np.asarray(q)
     if given.size and given.dtype.kind not in "biuf":
-        raise TypeError(f"q must be real numbers, not of dtype {given.dtype}")
+        raise TypeError(
+            f"q must be real numbers, not of dtype {given.dtype}: pass for example {scale / 2:g}"
+        )
     if given.ndim > 1 and not any_shape:
         raise ValueError(f"q must be a scalar or one-dimensional, not of shape {given.shape}")
     values = given.astype(np.float64)

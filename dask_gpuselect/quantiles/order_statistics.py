@@ -135,7 +135,10 @@ def _ranks_of(k: int | ArrayLike, size: float) -> tuple[tuple[int, ...], tuple[i
     if given.dtype == object and all(isinstance(rank, int) for rank in given.flat):
         raise IndexError(f"k must fit int64, and {k!r} does not")
     if given.size and given.dtype.kind not in "iu":
-        raise TypeError(f"k must be an integer, not {given.dtype}")
+        raise TypeError(
+            f"k must be an integer, not {given.dtype}: pass a rank from 0 on, or a fraction "
+            "to quantile(a, q)"
+        )
     if given.ndim > 1:
         raise ValueError(f"k must be a scalar or one-dimensional, not of shape {given.shape}")
     ranks = [int(rank) for rank in given.ravel().tolist()]

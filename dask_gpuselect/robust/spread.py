@@ -52,7 +52,7 @@ def mad(
 
     The default differs from that of ``scipy.stats.median_abs_deviation``: here ``scale="normal"``,
     there ``scale=1.0``. So by default the result is 1.4826 times SciPy's. Pass ``scale=1.0`` for
-    the same number. The deviation is that of all elements, or along axes.
+    the same number. By default, the answer is for all elements; `axis` names the axes to reduce.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ def mad(
     {axis}
     scale : "normal" or float, default "normal"
         The number by which the result is divided, in the dtype of the result. "normal" is
-        0.6744897501960817, so that the result estimates the standard deviation of normal data. 1.0,
-        the default of SciPy, leaves the plain deviation.
+        0.6744897501960817, so that the result estimates the standard deviation of normal data. With
+        1.0, the default of SciPy, the result is not scaled.
     {keepdims}
     {where}
     {nodata}
@@ -73,11 +73,11 @@ def mad(
     -------
     dask array, or an array or scalar like `x`
         The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
-        `keepdims`. float16 and float32 keep their dtype, all others give float64. NaN if any
-        element is NaN. NaN with a RuntimeWarning if there are no elements or all are left out.
-        Masked elements of a masked array are left out, and the answer is masked where all are
-        masked. NaN where the median is infinite or NaN, because infinities have no distance from
-        each other.
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. The answer is NaN
+        if any element is NaN, and NaN with a RuntimeWarning if there are no elements or all are
+        left out. Masked elements of a masked array are left out, and the answer is masked where all
+        are masked. The answer is NaN where the median is infinite, because infinities have no
+        distance from each other.
 
     Raises
     ------
@@ -96,35 +96,36 @@ def mad(
     --------
     nanmad : The deviation that ignores NaN.
     iqr : The interquartile range, another measure of spread.
-    median : The median, from which the deviations are.
+    median : The median, from which the deviations are measured.
 
     Notes
     -----
-    Reads, of all elements: every chunk of a lazy array is read twice, where ``median(abs(x -
-    median(x)))`` takes four reads. It is read a third time if the median is so uncertain after the
-    first read that more than 40 elements for each pivot could be the answer, for example if the
+    Reads, of all elements: each chunk of a lazy array is read twice, while ``median(abs(x -
+    median(x)))`` reads it four times. It is read a third time if the median is so uncertain after
+    the first read that more than 40 elements for each pivot could be the answer, for example if the
     data consist of two halves far apart. It is never read more often. Chunks in memory are read in
-    place, and once if the guess of a sample holds.
+    place, and only once if the bracket that a sample guesses contains the answer.
 
     Along some of the axes: each chunk is read once if the chunks of a column, in the dtype of the
     result, fit ``dask_gpuselect.column-limit`` (dask config; 1 GiB), or the column is a single
-    chunk. A larger column takes the reads of two medians, mostly four (see `explain`, for
+    chunk. A larger column is read as often as for two medians, mostly four times (see `explain` of
     ``x.astype(float)``).
 
-    Memory: as for `median`, and up to 40 elements more for each pivot, in one task; for data in
-    memory that are read once, 4 % of normal data and 11 % of any data. For a third read up to
-    65,536 values that all tasks are sent. Along an axis, a copy of the column in the dtype of the
-    result.
+    Memory: as for `median`. One task holds up to 40 more elements for each pivot. For data in
+    memory that are read once, these are 4 % of normal data, and at most 11 % of any data. For a
+    third read, up to 65,536 values are sent to all tasks. Along an axis, each task holds a copy of
+    the column in the dtype of the result.
 
-    Before the division, the value has the bits of ``np.median(np.abs(x - np.median(x)))`` in
+    Before the division, the value equals ``np.median(np.abs(x - np.median(x)))`` bit for bit, in
     NumPy's own dtypes: float32 are subtracted in float32, and integers and bool in float64. It
     differs where `median` does: means of two elements do not overflow, and medians of integers
     beyond 2**53 are rounded once. Along an axis, CuPy chunks are subtracted by CuPy, which treats
     denormal float32 as zeros.
 
-    Algorithm: the cuts of the first read bound the median, and so the number of elements within any
-    distance of it. That brackets the answer in two shells. The second read gathers the shells and
-    the median's own bracket; counts prove the answer.
+    Algorithm: the counts of the first read bound the median, and so the number of elements within
+    any distance of it. So the answer is proven to lie in one of two ranges, one on each side of the
+    median. The second read gathers the elements in both ranges and in the bracket of the median.
+    Counts prove the answer.
 
     References
     ----------

@@ -231,7 +231,7 @@ def _filtered(
     axes: Axis,
     nan: str,
 ) -> Any:
-    """Check the arguments of all three filters, and ask.
+    """Check the arguments of a filter, and ask its question.
 
     `rank` is an int, a percentage as a float, or None for the median.
     """

@@ -48,34 +48,36 @@ def rolling(
     where: Any = None,
     nodata: Any = None,
 ) -> Rolling:
-    """Move a window over an array, for exact statistics of the elements in it.
+    """Move a window over an array, for exact medians, quantiles and spreads of each position.
 
     Parameters
     ----------
     x : dask array or array_like
-        Of any kind that `quantile` takes. The sizes of chunks are known.
+        Of any dtype that `quantile` takes. The chunk sizes must be known.
     window : int, tuple of int, or dict
-        How many elements a window holds: along `axis`, along each of several axes, or
-        ``{axis: size}``.
+        The number of elements in a window: an int for one axis, a tuple with one number for each
+        of several axes, or a dict ``{axis: size}``.
     axis : int or tuple of int, optional
-        The axes of an int or a tuple; by default the only axis, or the last ones. A dict says them
-        itself.
+        The axes that the window moves along. An int as `window` needs it, unless `x` has one
+        dimension. For a tuple, the default is the last axes. It is not given with a dict.
     center : bool or tuple of bool, default False
-        Whether a window lies around its element, or ends with it. A window of an even size reaches
-        further before its element than behind, as in xarray and pandas.
+        If True, a window is centred on its element; if False, it ends with its element. A window of
+        an even size has one element more before its element than after it, as in xarray and pandas.
     min_periods : int, optional
-        How many elements that are valid, and not left out, a window needs for an answer other than
-        NaN. By default the size of the window; 1 for the nan methods.
+        The number of elements that a window needs for an answer other than NaN. NaN and elements
+        that are left out do not count. The default is the size of the window; it is 1 for the
+        methods whose names begin with nan.
     boundary : {None, "reflect", "mirror", "nearest", "wrap"}, optional
-        Which elements stand for those beyond the ends, as `mode` of ``scipy.ndimage`` has it. By
-        default there are none, and windows are smaller there.
+        How the array is extended beyond its ends, as `mode` of ``scipy.ndimage``. By default it is
+        not extended, and windows are smaller at the ends.
     closed : {"right", "left", "both", "neither"}, optional
-        Which ends a window holds, as in pandas: "left" holds the elements before its own, "both"
-        one more than `window`, "neither" one less.
+        Which ends belong to a window, as in pandas. With "left", a window ends before its own
+        element. With "both", it has one element more than `window`, with "neither" one less.
     step : int or tuple of int, default 1
-        Every so manieth element has a window, as in pandas.
+        The distance between the elements that have a window, as in pandas: 1 for every element, 2
+        for every second one.
     where : array of bool, optional
-        Where it is False, elements are left out. It broadcasts to the shape of `x`.
+        Only elements where it is True are used. It broadcasts to the shape of `x`.
     nodata : scalar or sequence, optional
         Elements that equal one of these are left out.
 
@@ -88,11 +90,11 @@ def rolling(
     Raises
     ------
     TypeError
-        For a window or a step that is no integer, and as `quantile` does.
+        For a window or a step that is not an integer, and for dtypes that `quantile` does not take.
     ValueError
         For a window below 1, or one that has other axes than `axis`; for `min_periods` above the
-        size of the window; for a `boundary` or `closed` that is not listed.
-        By the methods, for chunks of unknown sizes.
+        size of the window; for a `boundary` or `closed` that is not listed. By the methods, for
+        unknown chunk sizes.
 
     See Also
     --------
@@ -103,21 +105,22 @@ def rolling(
 
     Notes
     -----
-    Loads: each chunk is read once. What windows reach of the chunks around are slices of the same
-    load, and several statistics of one array that are computed together share it.
+    Reads: each chunk is read once. The margins that windows need from neighbouring chunks are
+    slices of the same read. Several statistics of one array that are computed together share the
+    read.
 
-    Memory: a task holds a chunk, what windows reach around it, and scratch of at most two such. The
-    slices that other chunks wait for are held beside. Windows are never unfolded: of NumPy chunks,
-    blocks of elements are sorted once, and a window is a set of marks among them (Suomela 2014, for
-    images), so that its size matters little, but for `mad`, whose time is proportional to it.
-    Windows of few elements are sorted by networks.
-    If chunks are much smaller than the window along an axis, each task takes many chunks: rechunk
-    to a few times the window.
+    Memory: a task holds a chunk with its margins, and scratch memory of at most twice that. Slices
+    that other tasks need stay in memory until these have run. Windows are never unfolded, as
+    ``numpy.lib.stride_tricks.sliding_window_view`` would do. For NumPy chunks, blocks of elements
+    are sorted once, and a window is a set of bits among their ranks (Suomela 2014, for images). So
+    the time hardly depends on the size of the window; only the time of `mad` is proportional to it.
+    Windows of few elements are sorted by sorting networks. If chunks are much smaller than the
+    window along an axis, each task needs many chunks: rechunk to a few times the window.
 
-    Answers have the chunks of `x`, and its dtype as those of `quantile` do. Integers that a
-    discrete method selects stay integers, unless a window may lack elements: near the ends without
-    `boundary`, if `min_periods` is more than 1, and with `where` or `nodata`. Then they are
-    float64, which rounds integers beyond 2**53.
+    Answers have the chunks of `x`, and the dtype that `quantile` gives. The discrete methods of
+    `quantile` keep integers, unless a window may lack elements: near the ends without `boundary`
+    if `min_periods` is more than 1, and with `where` or `nodata`. Then the answer is float64, which
+    rounds integers beyond 2**53.
 
     References
     ----------
@@ -161,7 +164,7 @@ def of_rows(x: Any, windows: RowWindows, min_periods: int) -> Rolling:
 class Rolling:
     """Windows that move over an array, with methods for statistics of each; made by `rolling`.
 
-    Methods whose names begin with nan leave out NaN. Others answer NaN where a window holds one.
+    Methods whose names begin with nan ignore NaN. The others return NaN if a window contains NaN.
     """
 
     def __init__(
@@ -196,18 +199,18 @@ class Rolling:
         return self._ask("median", 0.5, MEDIAN)
 
     def nanmedian(self) -> Any:
-        """Return the median of each window, NaN left out: see `dask_gpuselect.nanmedian`."""
+        """Return the median of each window, ignoring NaN: see `dask_gpuselect.nanmedian`."""
         return self._ask("median", 0.5, MEDIAN, omits=True)
 
     def quantile(self, q: Any, *, method: str = "linear") -> Any:
         """Return quantiles of each window: see `dask_gpuselect.quantile`.
 
-        An axis of q comes first.
+        The axis of q, if it has one, comes first.
         """
         return self._ask("quantile", q, method)
 
     def nanquantile(self, q: Any, *, method: str = "linear") -> Any:
-        """Return quantiles of each window, NaN left out: see `dask_gpuselect.nanquantile`."""
+        """Return quantiles of each window, ignoring NaN: see `dask_gpuselect.nanquantile`."""
         return self._ask("quantile", q, method, omits=True)
 
     def percentile(self, q: Any, *, method: str = "linear") -> Any:
@@ -215,7 +218,7 @@ class Rolling:
         return self._ask("percentile", q, method, percent=True)
 
     def nanpercentile(self, q: Any, *, method: str = "linear") -> Any:
-        """Return percentiles of each window, NaN left out: see `dask_gpuselect.nanpercentile`."""
+        """Return percentiles of each window, ignoring NaN: see `dask_gpuselect.nanpercentile`."""
         return self._ask("percentile", q, method, omits=True, percent=True)
 
     def mad(self, *, scale: float | str = "normal") -> Any:
@@ -223,7 +226,7 @@ class Rolling:
         return self._ask("mad", 0.5, MEDIAN, scale=scale)
 
     def nanmad(self, *, scale: float | str = "normal") -> Any:
-        """Return the median absolute deviation of each window, NaN left out."""
+        """Return the median absolute deviation of each window, ignoring NaN."""
         return self._ask("mad", 0.5, MEDIAN, scale=scale, omits=True)
 
     def iqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
@@ -231,15 +234,15 @@ class Rolling:
         return self._ask("iqr", (0.25, 0.75), method, scale=scale)
 
     def naniqr(self, *, method: str = "linear", scale: float | str = 1.0) -> Any:
-        """Return the interquartile range of each window, NaN left out."""
+        """Return the interquartile range of each window, ignoring NaN."""
         return self._ask("iqr", (0.25, 0.75), method, scale=scale, omits=True)
 
     def min(self) -> Any:
-        """Return the least element of each window."""
+        """Return the smallest element of each window."""
         return self._ask("min", 0.0, METHODS["lower"])
 
     def nanmin(self) -> Any:
-        """Return the least element of each window, NaN left out."""
+        """Return the smallest element of each window, ignoring NaN."""
         return self._ask("min", 0.0, METHODS["lower"], omits=True)
 
     def max(self) -> Any:
@@ -247,7 +250,7 @@ class Rolling:
         return self._ask("max", 1.0, METHODS["lower"])
 
     def nanmax(self) -> Any:
-        """Return the largest element of each window, NaN left out."""
+        """Return the largest element of each window, ignoring NaN."""
         return self._ask("max", 1.0, METHODS["lower"], omits=True)
 
     def count(self) -> Any:
@@ -366,6 +369,7 @@ def _reaches(
 
 def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes that windows reach along, and how far."""
+    check_no_offset(window)
     if isinstance(window, Mapping):
         if axis is not None:
             raise ValueError(
@@ -390,6 +394,16 @@ def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tupl
     for size in sizes:
         _check_positive(size, "window")
     return tuple(own % ndim for own in given), tuple(int(size) for size in sizes)
+
+
+def check_no_offset(window: Any) -> None:
+    """Raise for a window, or a dict of windows, that is a time offset of pandas."""
+    for size in window.values() if isinstance(window, Mapping) else (window,):
+        if isinstance(size, str):
+            raise TypeError(
+                f"window must be a number of elements, not {size!r}: pass for example 7 for seven "
+                "days of daily data"
+            )
 
 
 def _check_positive(value: Any, name: str) -> None:

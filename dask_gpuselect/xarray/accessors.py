@@ -14,6 +14,7 @@ from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.plans import Plan
 from dask_gpuselect.quantiles.functions import explain
+from dask_gpuselect.windows.functions import check_no_offset
 from dask_gpuselect.xarray.climatology import groups_of_days
 from dask_gpuselect.xarray.groups import ExactGroupBy, groups_of
 from dask_gpuselect.xarray.reductions import (
@@ -113,7 +114,7 @@ class _LabelledAccessor(Reductions):
         dim : mapping, optional
             The size of the window along each dimension.
         min_periods : int, optional
-            Number of elements that are not NaN that a window needs; by default its size.
+            The number of elements other than NaN that a window needs; by default its size.
         center : bool or mapping, default False
             Whether the label of a window is that of its middle instead of its end.
         boundary, where, nodata
@@ -130,6 +131,7 @@ class _LabelledAccessor(Reductions):
         check_known(dim, "dim")
         for name, value in {"min_periods": min_periods, "center": center, **windows}.items():
             check_known(value, name)
+        check_no_offset(windows if dim is None else dim)
         found = self._obj.rolling(dim, min_periods, center, **windows)
         return ExactRolling(found, boundary=boundary, where=where, nodata=nodata)
 

@@ -137,7 +137,7 @@ def grouped_object(grouped: Any) -> Any:
     except AttributeError:
         raise TypeError(
             f"{type(grouped).__name__} of xarray {xr.__version__} is not supported while enable() "
-            "is in force: type a.exact.groupby(...) instead, or dask_gpuselect.disable()"
+            "is active: type a.exact.groupby(...) instead, or dask_gpuselect.disable()"
         ) from None
 
 

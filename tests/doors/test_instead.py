@@ -156,9 +156,7 @@ def test_arrays_on_disk(tmp_path: Path) -> None:
         assert float(median(eval(code, {"a": a, "da": da})).compute()) == 2
     with pytest.raises(TypeError, match=r"^expected an array, not Array of zarr: pass da\.from_za"):
         describe_boxplot([group["temperature"], np.ones(3)])
-    with pytest.raises(
-        TypeError, match=r"Path of pathlib: open it first, as by da\.from_zarr\(a\)"
-    ):
+    with pytest.raises(TypeError, match=r"Path of pathlib: open it first, .* da\.from_zarr\(a\)"):
         median(tmp_path / "a.zarr")
 
 

@@ -364,7 +364,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"max_fliers": -1}, ValueError, "max_fliers"),
         ({"nan_policy": "raise"}, ValueError, "nan_policy"),
         ({"method": "best"}, ValueError, "not a valid method"),
-        ({"labels": ["a", "b"]}, ValueError, "labels has 2 labels, and there are 1 boxes"),
+        ({"labels": ["a", "b"]}, ValueError, "one label for each box: pass 1, not 2"),
         ({"axis": 1}, np.exceptions.AxisError, "axis"),
     ],
 )

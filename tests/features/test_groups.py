@@ -217,10 +217,11 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too few labels": (
         lambda: groupby(A, [1, 2, 3], 0),
         ValueError,
-        r"by has shape \(3,\), and must have the shape of",
+        r"by has shape \(3,\): pass labels of shape \(6,\), the size of the data along axis 0, or ",
     ),
     "no axis": (lambda: groupby(A, [1] * 6), ValueError, "pass axis="),
-    "another axis": (lambda: groupby(A, [1] * 6, 1), ValueError, "must have the shape of the data"),
+    "another axis": (lambda: groupby(A, [1] * 6, 1), ValueError, r"shape \(4,\), .* axis 1, or"),
+    "a name": (lambda: groupby(A, "month", 0), ValueError, 'pass the labels, such as df."month".'),
     "twice": (lambda: groupby(A, [1] * 6, 0, groups=[1, 1]), ValueError, "distinct, and .*1"),
     "fractions": (lambda: groupby(A, np.arange(6) / 4, 0), ValueError, "floats with fractions"),
     "complex labels": (lambda: groupby(A, [1j] * 6, 0), TypeError, "labels must be .* not complex"),

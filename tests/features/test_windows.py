@@ -364,6 +364,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "no axis": (lambda: rolling(X, 3), ValueError, "pass axis=, or a dict of windows"),
     "no window": (lambda: rolling(X, 0, 0), ValueError, "window must be 1 or more, not 0"),
+    "a time": (lambda: rolling(X, "7D", 0), TypeError, "a number of elements, not '7D': pass"),
     "no integer": (lambda: rolling(X, 2.5, 0), TypeError, "window must be an integer, not 2.5"),
     "sizes": (lambda: rolling(X, (3, 3), 0), ValueError, "window has 2 sizes, and axis 1 axes"),
     "axis twice": (lambda: rolling(X, {0: 3}, 0), ValueError, "leave out axis"),
