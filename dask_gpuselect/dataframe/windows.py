@@ -64,7 +64,7 @@ class RowsOf:
 
     @property
     def reach(self) -> RowReach:
-        """How far windows reach from their row."""
+        """The reach of windows from their row."""
         if isinstance(self.window, pd.Timedelta):
             half = self.window / 2 if self.center else pd.Timedelta(0)
             return RowReach(self.window, half if self.center else 0)

@@ -91,7 +91,9 @@ def trimmed_mean(
 
     See Also
     --------
-    nantrimmed_mean, mad, iqr
+    nantrimmed_mean : The trimmed mean that ignores NaN.
+    mad : The median absolute deviation, a measure of spread.
+    iqr : The interquartile range, another measure of spread.
 
     Notes
     -----
@@ -158,7 +160,9 @@ def nantrimmed_mean(
 
     See Also
     --------
-    trimmed_mean, nanmad, naniqr
+    trimmed_mean : The trimmed mean that is NaN if any element is.
+    nanmad : The median absolute deviation that ignores NaN.
+    naniqr : The interquartile range that ignores NaN.
 
     Notes
     -----
@@ -212,7 +216,7 @@ def _trimmed(
         raise TypeError(f"a trimmed mean needs numbers, not {source}")
     dtype = result_dtype(source, MEDIAN, weak_q=True)
     mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
-    question = TrimmedMean(Cuts.of(float(proportion), source), mean)
+    question = TrimmedMean(CutElements.of(float(proportion), source), mean)
     return ask(Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims), name)
 
 
@@ -224,7 +228,7 @@ PIECE = 1 << 20  # elements of lanes that are clipped and summed together
 
 @dataclass(frozen=True)
 class CutRanks:
-    """Function from a number of elements to the ranks of both `Cuts`, for q = 0 and q = 1."""
+    """Function from a number of elements to the ranks of both `CutElements`, for q = 0 and q = 1."""
 
     proportion: float
 
@@ -234,13 +238,13 @@ class CutRanks:
 
 
 @dataclass(frozen=True)
-class Cuts(Quantiles):
+class CutElements(Quantiles):
     """The least and the largest element that stay."""
 
     proportion: float
 
     @classmethod
-    def of(cls, proportion: float, source: np.dtype[Any]) -> Cuts:
+    def of(cls, proportion: float, source: np.dtype[Any]) -> CutElements:
         return cls((0.0, 1.0), "lower", True, source, source.newbyteorder("="), proportion)
 
     @property
@@ -264,12 +268,12 @@ class TrimmedMean(RankQuestion):
 
     Parameters
     ----------
-    cuts : Cuts
+    cuts : CutElements
     mean : Quantiles
         A single quantile, which says what answers if no element does.
     """
 
-    cuts: Cuts
+    cuts: CutElements
     mean: Quantiles
 
     wants_sums: ClassVar[bool] = True
@@ -322,7 +326,7 @@ class LaneTrimmedMean(LaneQuestion):
         As for `TrimmedMean`.
     """
 
-    cuts: Cuts
+    cuts: CutElements
     mean: Quantiles
 
     counts_values = True
@@ -330,7 +334,7 @@ class LaneTrimmedMean(LaneQuestion):
     n_brackets = 2
 
     @property
-    def order(self) -> Cuts:
+    def order(self) -> CutElements:
         return self.cuts
 
     @property

@@ -185,7 +185,7 @@ class Rolling:
 
     @property
     def reaches(self) -> Any:
-        """How far windows reach along each axis."""
+        """The reach of windows along each axis."""
         return self._reaches
 
     def _ask(

@@ -330,7 +330,7 @@ REACH_ROOM = 56 << 10  # bytes of a block, so that several share a multiprocesso
 
 
 class ReachKernel(NamedTuple):
-    """How `reach_lanes` is made and started."""
+    """The definitions and launch sizes of `reach_lanes`."""
 
     threads: int
     lanes: int  # of a block at the same time
