@@ -228,7 +228,7 @@ PIECE = 1 << 20  # elements of lanes that are clipped and summed together
 
 @dataclass(frozen=True)
 class CutRanks:
-    """Function from a number of elements to the ranks of both `CutElements`, for q = 0 and q = 1."""
+    """Function from a number of elements to the ranks of both `CutElements`: q = 0 and q = 1."""
 
     proportion: float
 
