@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arguments import as_array, public
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.questions import RankQuestion
-from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
 from dask_gpuselect.maths.moments import means
@@ -27,7 +27,7 @@ class TrimmedMean(RankQuestion):
     wants_sums: ClassVar[bool] = True
     narrows_candidates = False  # `look` needs all of them, and not only those near the ranks
 
-    def ranks(self, n: int) -> tuple[IntArray, IntArray]:
+    def ranks(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ranks of the smallest and the largest element that stay."""
         k = int(self.cut * n)
         ends = np.array([k, n - 1 - k][: 2 * n], np.int64)

@@ -18,7 +18,6 @@ import errno
 import itertools
 import math
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -108,7 +107,7 @@ def disk() -> Disk | None:
         where = directory_of(given)
         return Disk("scratch", where, _room(where))
     if runs_on_workers() and settings.shuffles_to_disk():
-        return Disk("p2p", None, settings.n_bytes("scratch-limit", sys.maxsize))
+        return Disk("p2p", None, settings.n_bytes("scratch-limit", np.iinfo(np.int64).max))
     return None
 
 

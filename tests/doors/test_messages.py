@@ -164,7 +164,7 @@ MISTAKES: dict[str, Mistake] = {
     "labels of boxes": Mistake(
         lambda: describe_boxplot(X, labels=["a", "b"]),
         ValueError,
-        ("labels has 2 labels", "there are 1 boxes"),
+        ("one label for each box", "pass 1, not 2"),
     ),
     "boxes of dates": Mistake(
         lambda: describe_boxplot(X.astype("M8[s]")),

@@ -53,6 +53,21 @@ def filled(a: Any, keeps: Any, q: float, method: str, fill: Any) -> Any:
     return found
 
 
+@pytest.mark.parametrize("method", ["lower", "linear"])
+@pytest.mark.parametrize("dtype", ["i2", "f4"])
+def test_lanes_that_a_mask_empties(backend: Backend, dtype: str, method: str) -> None:
+    """Integers have no NaN to say so; lanes that have elements are answered as before."""
+    a, keeps = data(dtype), mask()
+    x, where = backend.asarray(a), backend.asarray(keeps)
+    asked = partial(quantile, x, 0.3, axis=0, method=method, where=where)
+    fill = a.dtype.type(7) if method == "lower" else np.float64(7)
+    wanted = filled(a, keeps, 0.3, method, fill)
+    np.testing.assert_array_equal(backend.to_numpy(asked(fill_value=fill)), wanted)
+    if (dtype, method) == ("i2", "lower"):
+        with pytest.raises(IndexError, match="all elements are left out"):
+            asked()
+
+
 @pytest.mark.parametrize("fill", [-9, -9.5, np.nan])
 def test_all_elements(fill: Any) -> None:
     """Of every function; by a strategy, and of an array that is empty or proves so."""
