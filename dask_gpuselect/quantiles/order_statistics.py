@@ -221,7 +221,7 @@ class SampleRanks:
     n: int
 
     def __call__(self, size: int) -> tuple[IntArray, IntArray]:
-        return _ranks_of_sample(self.k, size / self.n, size)
+        return _ranks_of_sample(self.k, size / max(self.n, 1), size)
 
 
 def _ranks_of_sample(k: tuple[int, ...], rate: float, size: int) -> tuple[IntArray, IntArray]:

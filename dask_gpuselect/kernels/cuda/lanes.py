@@ -286,9 +286,12 @@ class _AmongFloats:
     def lane_values(self, found: Lanes) -> NDArray[Any]:
         # Missing elements are those left out. A lane of nothing else is NaN, whatever answers it
         # in the end: an error, a value that fills it, or NaN of a dtype that has none.
-        none = np.zeros_like(found.n_missing)
-        values = self.question.lane_values(replace(found, n_missing=none)).astype(self.dtype)
-        return np.where(found.n_valid == 0, self.dtype.type(np.nan), values)
+        is_none = found.n_valid == 0
+        if is_none.all():
+            return np.full((self.n_answers, len(is_none)), np.nan, self.dtype)
+        found = replace(found, n_missing=np.zeros_like(found.n_missing))
+        values = self.question.lane_values(found).astype(self.dtype)
+        return np.where(is_none, self.dtype.type(np.nan), values)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Note whether lanes have no valid element; the caller warns, since it knows the masks."""
