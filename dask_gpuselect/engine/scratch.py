@@ -328,7 +328,9 @@ class Tile:
         pairs = zip(given, self.column.places, strict=True)
         found = [(part, place) for part, place in pairs if part is not None]
         parts = [part for part, _ in found]
-        shape = (1 if axis in shared else _len(some) for axis, some in enumerate(self.box))
+        # Size 1 along shared axes; 0 if a chunk without lanes has no element of the companion.
+        own = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
+        shape = (own[i] if i in shared else _len(some) for i, some in enumerate(self.box))
         whole = np.empty(tuple(shape), parts[0].dtype)
         alike = self._runs_of_all(parts, whole)
         if alike is not None:

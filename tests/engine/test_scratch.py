@@ -213,6 +213,15 @@ def test_empty_chunks_come_before_the_companion_that_all_share() -> None:
     np.testing.assert_array_equal(found, np.where(mask, np.median(a, axis=0), np.nan))
 
 
+def test_empty_chunks_have_companions_that_lanes_share() -> None:
+    a, mask = Source((N, ROWS, COLUMNS)).whole(), ROUGH[:, :1, :1] > 3
+    x = lazily(a, ((0, *(10,) * 12), (4, 0, 5), (0, COLUMNS)))
+    with limited():
+        assert explain(x, axis=0, where=mask).name == "scratch"
+        found = quantile(x, 0.5, axis=0, where=lazily(mask, ((0, *(10,) * 12), 1, 1))).compute()
+    np.testing.assert_array_equal(found, np.median(a[mask[:, 0, 0]], axis=0))
+
+
 def test_labels_of_each_element_are_told(written: list[int]) -> None:
     x = Source((N, ROWS, COLUMNS)).lazy((5, 4, 3))
     with limited():
