@@ -600,7 +600,9 @@ def explain(
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
           slab. "tails" takes some of the chunks at a time, reads them once, and caches the elements
-          near the ends of slices. "passes" takes some of the chunks at a time, several times.
+          near the ends of slices. "scratch" reads all chunks once and writes them to local disk,
+          and "p2p" moves them between the workers of a cluster: tasks then take whole slices.
+          "passes" takes some of the chunks at a time, several times.
         - ``loads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
@@ -616,6 +618,7 @@ def explain(
           not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
+        - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.
         - ``advice``: for plans along an axis that read chunks several times, the limit or the
           chunks with which one read is enough. The printed line ends with it.
 
