@@ -273,22 +273,135 @@ def _explained(error: OSError, where: str) -> OSError:
 
 
 @dataclass(frozen=True, eq=False)
+class Alike:
+    """Arrays of one shape on disk that lie one behind the other along the first axis of a column.
+
+    So do maps along time. Read one by one, each takes ten times as long.
+
+    Parameters
+    ----------
+    first : Spilled
+    offsets : ndarray of int64
+        Distance of each array in the file from the first, in bytes.
+    place : tuple of slice
+        Of all together in the column; all along the axes that are not reduced.
+    """
+
+    first: Spilled
+    offsets: NDArray[np.int64]
+    place: Box
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Spilled, Box]]) -> Alike:
+        """Join arrays with their places."""
+        (first, (start, *others)), (_, (stop, *_)) = parts[0], parts[-1]
+        offsets = np.array([part.offset for part, _ in parts]) - first.offset
+        return cls(first, offsets, (slice(start.start, stop.stop), *others))
+
+    def read_into(self, whole: NDArray[Any], box: Box) -> None:
+        """Read a box of each array to its place."""
+        view = whole[self.place]
+        given = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
+        starts, n = self.first.runs(box)
+        runs = (self.offsets[:, None] + starts).reshape(-1).tolist()
+        self.first.file.read_runs_into(given, runs, n)
+        if given is not view:
+            view[...] = given
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """The elements of a column, or one of its companions, on disk.
+
+    Parameters
+    ----------
+    runs : list of Alike
+    sizes : tuple of int
+        The sizes of the largest part: 1 along the axes that a companion is broadcast along, or 0 in
+        a column without lanes.
+    axes : tuple of int
+        The reduced ones.
+    shared : tuple of int
+        Axes that a companion is broadcast along.
+    """
+
+    runs: list[Alike]
+    sizes: tuple[int, ...]
+    axes: tuple[int, ...]
+    shared: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        parts: Sequence[Spilled | None],
+        places: Sequence[Box],
+        axes: tuple[int, ...],
+        shared: tuple[int, ...] = (),
+    ) -> Stack:
+        """Collect the parts of the chunks of a column: None for a chunk without one."""
+        pairs = zip(parts, places, strict=True)
+        some = [(part, place) for part, place in pairs if part is not None]
+        sizes = tuple(map(max, zip(*(part.shape for part, _ in some), strict=True)))
+        runs = [Alike.of(list(each)) for _, each in itertools.groupby(some, _about)]
+        return cls(runs, sizes, axes, shared)
+
+    def read(self, box: Box) -> Any:
+        """Read some lanes, of the kind that the chunks came with."""
+        sizes = [n if i in self.shared else _len(box[i]) for i, n in enumerate(self.sizes)]
+        whole = np.empty(sizes, self.runs[0].first.dtype)
+        for run in self.runs:
+            pairs = zip(run.first.shape, box, strict=True)
+            some = [
+                slice(0, n) if i in self.axes or n == 1 else lanes
+                for i, (n, lanes) in enumerate(pairs)
+            ]
+            run.read_into(whole, tuple(some))
+        return self.runs[0].first.asarray(whole)
+
+
+def _about(part: tuple[Spilled, Box]) -> tuple[Any, ...]:
+    """Return what neighbours have in common that lie one behind the other along the first axis."""
+    array, (_, *others) = part
+    return array.shape, [(each.start, each.stop) for each in others]
+
+
+@dataclass(frozen=True, eq=False)
 class ScratchColumn:
     """All chunks of a column that is on disk.
 
     Parameters
     ----------
-    chunks : list of Written
-        The chunks, in C order of the reduced axes.
-    places : list of tuple of slice
-        Of each chunk in the column; all along the other axes.
-    carried : Carried
-        Their companions.
+    values : Stack
+    companions : dict
+        A stack by each name; or an array, which has been read, if all lanes share it.
     """
 
-    chunks: list[Written]
-    places: list[Box]
-    carried: Carried
+    values: Stack
+    companions: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, chunks: list[Written], places: list[Box], carried: Carried, box: Box
+    ) -> ScratchColumn:
+        """Collect chunks, in C order of the reduced axes.
+
+        Parameters
+        ----------
+        places : list of tuple of slice
+            Of each chunk in the column; all along the other axes.
+        carried : Carried
+            Their companions.
+        box : tuple of slice
+            All lanes.
+        """
+        values = Stack.of([chunk.values for chunk in chunks], places, carried.axes)
+        companions = {}
+        for each in carried.companions:
+            parts = [chunk.companions.get(each.name) for chunk in chunks]
+            stack = Stack.of(parts, places, carried.axes, each.stretched)
+            is_shared = len({*carried.axes, *each.stretched}) == len(box)
+            companions[each.name] = stack.read(box) if is_shared else stack
+        return cls(values, companions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +410,7 @@ class Tile:
 
     Parameters
     ----------
-    column : Column
+    column : ScratchColumn
     box : tuple of slice
         Ranges in the column: all along the reduced axes, and some lanes along the others.
     """
@@ -307,65 +420,12 @@ class Tile:
 
     def read(self) -> Any:
         """Read the elements, of the kind and with the companions that they came with."""
-        shape = tuple(map(_len, self.box))
-        values = self._gathered([chunk.values for chunk in self.column.chunks])
+        values, shape = self.column.values.read(self.box), tuple(map(_len, self.box))
         companions = {
-            each.name: stretched(self._gathered(self._parts(each.name), each.stretched), shape)
-            for each in self.column.carried.companions
+            name: stretched(each.read(self.box) if isinstance(each, Stack) else each, shape)
+            for name, each in self.column.companions.items()
         }
         return Accompanied(values, **companions) if companions else values
-
-    def _parts(self, name: str) -> list[Spilled | None]:
-        """List the parts of a companion, by the chunks that it went with."""
-        return [chunk.companions.get(name) for chunk in self.column.chunks]
-
-    def _gathered(self, given: Sequence[Spilled | None], shared: Sequence[int] = ()) -> Any:
-        """Read these lanes of all chunks into one array.
-
-        Chunks lie one behind the other along the reduced axes; the array has size 1 along shared
-        ones.
-        """
-        pairs = zip(given, self.column.places, strict=True)
-        found = [(part, place) for part, place in pairs if part is not None]
-        parts = [part for part, _ in found]
-        # Size 1 along shared axes; 0 if a chunk without lanes has no element of the companion.
-        own = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
-        shape = (own[i] if i in shared else _len(some) for i, some in enumerate(self.box))
-        whole = np.empty(tuple(shape), parts[0].dtype)
-        alike = self._runs_of_all(parts, whole)
-        if alike is not None:
-            parts[0].file.read_runs_into(whole, *alike)
-            return parts[0].asarray(whole)
-        for part, place in found:
-            box = self._box_of(part)
-            piece = np.empty(tuple(map(_len, box)), part.dtype)
-            starts, n = part.runs(box)
-            part.file.read_runs_into(piece, starts.tolist(), n)
-            whole[place] = piece
-        return parts[0].asarray(whole)
-
-    def _box_of(self, part: Spilled) -> Box:
-        """Return the part of a chunk that belongs to these lanes."""
-        return tuple(
-            slice(0, n) if axis in self.column.carried.axes or n == 1 else some
-            for axis, (n, some) in enumerate(zip(part.shape, self.box, strict=True))
-        )
-
-    def _runs_of_all(
-        self, parts: Sequence[Spilled], whole: NDArray[Any]
-    ) -> tuple[list[int], int] | None:
-        """List the runs of bytes of all parts, if these are alike and lie one behind the other.
-
-        So do maps along time. Read one by one, each takes ten times as long. None otherwise.
-        """
-        first = parts[0]
-        box = self._box_of(first)
-        size = (len(parts) * first.shape[0], *map(_len, box[1:]))
-        if size != whole.shape or any(part.shape != first.shape for part in parts):
-            return None
-        starts, n = first.runs(box)
-        offsets = np.array([part.offset for part in parts]) - first.offset
-        return (offsets[:, None] + starts).reshape(-1).tolist(), n
 
 
 # --- The graph ------------------------------------------------------------------------------------
@@ -451,8 +511,13 @@ def _columns(x: DaskArray, axes: tuple[int, ...], written: str, ready: str) -> d
     for place in itertools.product(*along):
         some = [range(n) if i in axes else (place[i],) for i, n in enumerate(x.numblocks)]
         chunks = List(*(TaskRef((written, *chunk)) for chunk in itertools.product(*some)))
+        each = zip(x.chunks, place, strict=True)
+        box = tuple(
+            slice(0, sum(sizes) if axis in axes else sizes[i])
+            for axis, (sizes, i) in enumerate(each)
+        )
         key = (ready, *place)
-        tasks[key] = Task(key, ScratchColumn, chunks, places, carried)
+        tasks[key] = Task(key, ScratchColumn.of, chunks, places, carried, box)
     return tasks
 
 
