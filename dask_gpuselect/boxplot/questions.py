@@ -103,7 +103,7 @@ class BoxQuestion(Question):
         return look(brackets, tally, self.rule)
 
     def more(self, brackets: Brackets, found: BoxReport | Tally) -> Brackets | None:
-        if isinstance(found, Tally):
+        if isinstance(found, Tally) or found.is_complete:
             return None
         assert isinstance(brackets, BoxBrackets | WeightedBoxBrackets)
         return bracket_fences(brackets.spared, found)

@@ -356,15 +356,6 @@ def memory_stated(case: Case) -> None:
         case, row=row, values=values, beside=beside, chunks=((n // 4,) * 3 + (n - n // 4 * 3,),)
     )
     chunk = sum(a[: n // 4].nbytes for a in (values, *beside.values()))
-    most = [0]
-
-    def begin(key: Any, graph: Any, state: Any) -> None:
-        tracemalloc.reset_peak()
-        begin.at = tracemalloc.get_traced_memory()[0]  # type: ignore[attr-defined]
-
-    def end(key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
-        most[0] = max(most[0], tracemalloc.get_traced_memory()[1] - begin.at)  # type: ignore[attr-defined]
-
     computed(larger)  # what is made once in a process is made
     lazy = lazily(larger)
     with surroundings(larger):
@@ -372,15 +363,36 @@ def memory_stated(case: Case) -> None:
         if case.question.moves:
             answer = answer.sum()  # else the last task joins answers as large as the array
         dask.compute(answer)  # its tasks load or compile the kernels that they choose
-        tracemalloc.start()
-        try:
-            with Callback(pretask=begin, posttask=end):
-                dask.compute(answer)
-        finally:
-            tracemalloc.stop()
-    n_answers = np.size(case.asked.get("q", 0)) if case.question.moves else 1
-    if most[0] > (2 + n_answers) * chunk + SCRATCH:
-        raise Broken(f"a task takes {most[0]} bytes, of chunks of {chunk}")
+        n_answers = np.size(case.asked.get("q", 0)) if case.question.moves else 1
+        bound = (2 + n_answers) * chunk + SCRATCH
+        # On a busy machine a task may choose its kernels only now, and compiling allocates too.
+        most = _most_of_a_task(answer)
+        if most > bound:
+            most = _most_of_a_task(answer)
+    if most > bound:
+        raise Broken(f"a task takes {most} bytes, of chunks of {chunk}")
+
+
+def _most_of_a_task(answer: Any) -> int:
+    """Return the most bytes that a task of an answer allocates, computed in this thread."""
+    most, before = 0, 0
+
+    def begin(key: Any, graph: Any, state: Any) -> None:
+        nonlocal before
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+
+    def end(key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
+        nonlocal most
+        most = max(most, tracemalloc.get_traced_memory()[1] - before)
+
+    tracemalloc.start()
+    try:
+        with Callback(pretask=begin, posttask=end):
+            dask.compute(answer)
+    finally:
+        tracemalloc.stop()
+    return most
 
 
 # --- The list -------------------------------------------------------------------------------------
