@@ -341,7 +341,8 @@ def _answer_only_lane(asking: Asking) -> Any:
     """
     question = asking.question
     is_any = math.prod(asking.array.shape) > 0
-    if not (is_any and isinstance(question, LaneQuestion) and question.by_order):
+    is_of_ranks = isinstance(question, ElementQuestion | LaneQuestion) and question.by_order
+    if not (is_any and is_of_ranks):
         return None
     order = question.order
     found = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)

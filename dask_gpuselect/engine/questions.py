@@ -25,7 +25,7 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
@@ -200,6 +200,9 @@ class Question(BaseQuestion, ABC):
         Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
 
+    whole_times: ClassVar[int] = 1
+    """Cost of the question among all elements as candidates, over that of ranks."""
+
     def first_ranks(self, n: int) -> IntArray:
         """Return the ranks that `look` needs first among `n` elements: devices may select them."""
         return np.empty(0, np.int64)
@@ -277,6 +280,14 @@ class ElementQuestion(RankQuestion):
 
     So a strategy can select the elements, too.
     """
+
+    by_order: ClassVar[bool] = True
+    """True if elements at the ranks of `order` give the answer."""
+
+    @property
+    @abstractmethod
+    def order(self) -> ElementOrder:
+        """The order statistics that give the answer."""
 
     @abstractmethod
     def ranks_of_sample(self, n: int) -> RanksOf:

@@ -58,6 +58,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
+    ElementOrder,
     LaneBrackets,
     LaneCuts,
     LaneOrder,
@@ -340,10 +341,13 @@ def guess_and_sums(
     return brackets, _with_others(tally, array, n_nat), sums
 
 
-def is_best_whole(array: Any) -> bool:
-    """Return whether an array is so small that all its elements are best taken as candidates."""
+def is_best_whole(array: Any, times: int = 1) -> bool:
+    """Return whether an array is so small that all its elements are best taken as candidates.
+
+    `times` tells how many times as much a question costs among candidates as ranks do.
+    """
     values = values_of(array)
-    return backend_for(values).sampling.is_best_whole(values)
+    return backend_for(values).sampling.is_best_whole(values, times)
 
 
 def is_best_counted(array: Any) -> bool:
@@ -371,7 +375,7 @@ def together(arrays: Sequence[Any]) -> Any:
 
 
 @one_way
-def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, Tally]:
+def whole(array: Any, dtype: np.dtype[Any], ranks: Callable[[int], Any]) -> tuple[Brackets, Tally]:
     """Take a whole array as one bracket and tally it there, for the elements of some ranks."""
     values, n_nat = elements_of(array, dtype)
     found = backend_for(values).sampling.whole(values, ranks)
@@ -428,7 +432,7 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     return backend_for(chunk).lanes.deviations(chunk, centre, dtype)
 
 
-def answer_only_lane(array: Any, dtype: np.dtype[Any], question: LaneOrder) -> Any | None:
+def answer_only_lane(array: Any, dtype: np.dtype[Any], question: ElementOrder) -> Any | None:
     """Answer a question about all elements of an array in memory, if one kernel does it fastest.
 
     None otherwise. The answers are of the kind of the array. See

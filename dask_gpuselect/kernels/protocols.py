@@ -26,6 +26,7 @@ from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
+    ElementOrder,
     LaneBrackets,
     LaneCuts,
     LaneOrder,
@@ -131,11 +132,11 @@ class Sampling(Protocol):
         ranks: Callable[[int], IntArray],
     ) -> tuple[Brackets, Tally | None, Moments] | None: ...
 
-    def is_best_whole(self, values: Values) -> bool: ...
+    def is_best_whole(self, values: Values, times: int = 1) -> bool: ...
 
     def is_best_counted(self, values: Values) -> bool: ...
 
-    def whole(self, values: Values, ranks: RanksOf) -> Tally: ...
+    def whole(self, values: Values, ranks: Callable[[int], Any]) -> Tally: ...
 
 
 class AddsUp(Protocol):
@@ -186,7 +187,7 @@ class LaneKernels(Protocol):
         places: Callable[[], Sequence[IntArray]],
     ) -> Any | None: ...
 
-    def answer_only_lane(self, values: Chunk, question: LaneOrder) -> Any | None: ...
+    def answer_only_lane(self, values: Chunk, question: ElementOrder) -> Any | None: ...
 
     def box_lanes(
         self,

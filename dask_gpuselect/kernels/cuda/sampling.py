@@ -89,9 +89,9 @@ def sample(values: Elements, size: int) -> NDArray[Any]:
 WHOLE_READS = 3 << 27
 
 
-def is_best_whole(values: Array) -> bool:
+def is_best_whole(values: Array, times: int = 1) -> bool:
     """Return whether all elements are best taken as candidates."""
-    return bool(len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
+    return bool(times * len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
 
 
 def is_best_counted(values: Array) -> bool:
@@ -104,7 +104,7 @@ def is_best_counted(values: Array) -> bool:
 
 
 @advised
-def whole(values: Elements, ranks: RanksOf) -> Tally:
+def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
     """Tally a bracket of everything, with the elements of some ranks already selected.
 
     See `reference.sampling.whole`. Reads the array once for each digit.

@@ -15,7 +15,7 @@ from dask_gpuselect.arrays import Array, namespace, transposed
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 
 
 def lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
@@ -48,7 +48,7 @@ def answer_group_lanes(
     return None
 
 
-def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
+def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
     """Answer a question about all elements of an array, ``(n_answers,)``, in kind.
 
     None where samples or cuts are as fast, and if some elements are missing.
@@ -57,7 +57,7 @@ def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
     ----------
     values : array
         At least one element.
-    question : LaneOrder
+    question : ElementOrder
         The order statistics to find.
     """
     return None

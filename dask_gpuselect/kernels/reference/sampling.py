@@ -104,10 +104,11 @@ def guess_and_sums(
     return None
 
 
-def is_best_whole(values: Array) -> bool:
+def is_best_whole(values: Array, times: int = 1) -> bool:
     """Return whether all elements of an array in memory are best taken as candidates.
 
-    Here it is False: one more read is faster.
+    Here it is False: one more read is faster. `times` tells how many times as much a question costs
+    among candidates as ranks do.
     """
     return False
 
@@ -120,7 +121,7 @@ def is_best_counted(values: Array) -> bool:
     return True
 
 
-def whole(values: Array, ranks: RanksOf) -> Tally:
+def whole(values: Array, ranks: Callable[[int], Any]) -> Tally:
     """Tally a bracket of everything, for the elements of some ranks."""
     host = to_host(values).ravel()
     everything = Brackets(host[:0], np.ones(1, np.bool_))
