@@ -371,14 +371,19 @@ def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
 
         return count
 
+    def left_out() -> NDArray[Any]:
+        if found.n_left_out is None:
+            return np.zeros(found.n_lanes, np.int64)
+        return counted("n_left_out")()
+
     def given(name: str, row: int | None = None) -> ColumnOf:
         column = getattr(found, name)
         return lambda: np.asarray(to_host(column if row is None else column[row]))
 
     return {
         "n": counted("n_valid"),
-        "n_nan": lambda: found.n - counted("n_valid")(),
-        "n_left_out": lambda: np.zeros(found.n_lanes, np.int64),
+        "n_nan": lambda: found.n - counted("n_valid")() - left_out(),
+        "n_left_out": left_out,
         "min": given("least"),
         "q1": given("q", 0),
         "med": given("q", 1),

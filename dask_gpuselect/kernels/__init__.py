@@ -456,8 +456,6 @@ def box_lanes(
 
     None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
     """
-    if isinstance(chunks[0], Accompanied):
-        return None
     backend, chunks = _bound(chunks, dtype)
     return backend.lanes.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
 
