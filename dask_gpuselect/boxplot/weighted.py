@@ -141,6 +141,10 @@ class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
         dtype = dtype_of_quantiles(rule, source_dtype)
         return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
+    @property
+    def is_for_host(self) -> bool:
+        return True
+
     def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         # No warning: the boxes have their numbers of elements.
         return chosen.lane_values(found)

@@ -475,6 +475,11 @@ class LaneQuestion(BaseQuestion, ABC):
         """Most tasks among which the aggregation of its own two loads can be divided."""
         return 1
 
+    @property
+    def is_for_host(self) -> bool:
+        """True if the host answers about lanes of a device."""
+        return False
+
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
 
