@@ -15,9 +15,9 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import like
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.held import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.loads import ArrayQuestion, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.resident import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import on_host, values_of
 
