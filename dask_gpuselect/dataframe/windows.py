@@ -49,7 +49,10 @@ class RowsOf:
             return cls(int(window), least, center, closed)
         if not isinstance(meta.index, pd.DatetimeIndex | pd.TimedeltaIndex):
             kind = meta.index.dtype
-            raise TypeError(f"windows of time need an index of dates or durations, not {kind}")
+            raise TypeError(
+                f"windows of time need an index of dates or durations, not {kind}: type "
+                "df.set_index(...) first, or pass a number of rows"
+            )
         if closed is not None and closed not in CLOSED:
             raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
         try:
@@ -59,7 +62,7 @@ class RowsOf:
                 f'window must be rows or a fixed time, such as "7D", not {window!r}'
             ) from error
         if span < pd.Timedelta(1, meta.index.unit):
-            raise ValueError(f"window must be longer than nothing, not {window!r}")
+            raise ValueError(f"window must be a time above 0, not {window!r}")
         return cls(span, 1 if min_periods is None else min_periods, center, closed)
 
     @property

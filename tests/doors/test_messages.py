@@ -126,7 +126,7 @@ MISTAKES: dict[str, Mistake] = {
     "an array that is not lazy": Mistake(
         lambda: explain(np.ones(3)),  # type: ignore[arg-type]
         TypeError,
-        ("not a ndarray", "pass da.from_array(a)"),
+        ("must be a dask array, not ndarray", "pass da.from_array(a)"),
     ),
     "a mask of numbers": Mistake(
         lambda: median(X, where=np.ones(12)),
