@@ -284,7 +284,8 @@ class Boxplot(LazyCollection):
     def to_bxp(self) -> list[dict[str, Any]]:
         """Return the list that `matplotlib.axes.Axes.bxp` draws: a dict for each box.
 
-        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the fliers that were kept.
+        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the most extreme fliers,
+        at most `max_fliers` of each side.
         """
         names = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "fliers", "q1", "med", "q3")
         drawn = []
@@ -297,7 +298,7 @@ class Boxplot(LazyCollection):
         """Return keyword arguments for `plotly.graph_objects.Box`: a list for each statistic.
 
         Plotly draws these quartiles as they are. ``quartilemethod`` names the method of Plotly that
-        equals ours, if there is one.
+        gives these quartiles, if there is one.
         """
         found = self.computed()
         boxes = found.boxes

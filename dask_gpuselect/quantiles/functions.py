@@ -602,8 +602,10 @@ def explain(
           counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
-          slab. "tails" takes some of the chunks at a time, reads them once, and caches the elements
-          near the ends of slices. "passes" takes some of the chunks at a time, several times.
+          slab. "tails" takes some of the chunks at a time, reads them once, and keeps the elements
+          near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
+          whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
+          "passes" takes some of the chunks at a time, several times.
         - ``loads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
@@ -619,6 +621,7 @@ def explain(
           not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
+        - ``disk_bytes``: for plans along an axis, the most bytes on disk at any time.
         - ``advice``: for plans along an axis that read chunks several times, the limit or the
           chunks with which one read is enough. The printed line ends with it.
 
