@@ -651,7 +651,7 @@ def _room_advice(lanes: _Lanes) -> str:
     found, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
     if found is None or n <= found.room:
         return ""
-    return f"or a scratch-limit of {format_bytes(n)} and as much room in {found.told}"
+    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {found.told}"
 
 
 def with_labels(
