@@ -50,7 +50,7 @@ MISTAKES = (
     ),
     Mistake(
         "ties that the first load has counted are not candidates",
-        "maths/kept.py",
+        "maths/cached.py",
         "return np.concatenate([elements, np.repeat(kept.ends, times)]) if times.any() else",
         "return elements if times.any() else",
     ),
