@@ -73,6 +73,10 @@ ELSEWHERE = {
     "interpolation": "NumPy and this package call it method",
     "out": "assign the answer; store a lazy one with answer.to_zarr(path)",
     "overwrite_input": "leave it out; the data are never overwritten",
+    "axis": "median, quantile, describe_boxplot, mad, iqr, trimmed_mean and groupby take one",
+    "kind": "leave it out; argsort and sort_by keep the order of equal elements",
+    "nan_policy": "the nan-variants leave out NaN: nanmad, naniqr, nantrimmed_mean",
+    "rng": "type q=(0.25, 0.75), fractions instead of percent",
 }
 """Hints for an argument that a function does not take: which other functions take it."""
 # Types of values that contain nothing. A list may have millions of them, and is not searched.
@@ -350,9 +354,9 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
             raise TypeError(f"{name} is masked: pass its unmasked values, {name}.compressed()")
         if is_dask_collection(leaf):
             raise TypeError(
-                f"{name} must be known when the graph is built: {instead.format(name=name)}"
+                f"{name} must be known at the call, and is lazy: {instead.format(name=name)}"
                 if leaf is value
-                else f"{name} must be known when the graph is built, and contains lazy values: "
+                else f"{name} must be known at the call, and contains lazy values: "
                 f"compute them first, {name}, = dask.compute({name})"
             )
 
@@ -408,9 +412,7 @@ def as_array(a: Any) -> Any:
         return a
     found = as_numpy(a)  # of NumPy's scalars and subclasses too
     if not isinstance(a, np.ndarray) and found.ndim == 0 and found.dtype.kind in "OSU":
-        raise TypeError(
-            f"functions of dask_gpuselect need an array of real numbers, not {type_name(a)}"
-        )
+        raise TypeError(f"expected an array of real numbers, bools or dates, not {type_name(a)}")
     return found
 
 

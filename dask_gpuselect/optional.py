@@ -132,7 +132,7 @@ def axes(ax: Any) -> Any:
 
 _OF_XARRAY = "after import dask_gpuselect.xarray"
 _ITS_OWN = "type {name}.median(), its own method, which is exact"
-_DELAYED = "da.from_delayed({name}, shape, dtype) is an array"
+_DELAYED = "pass da.from_delayed({name}, shape, dtype)"
 
 # Advice by package and by a part of the type's name; the first part that is in the name counts. `x`
 # is the object that the given one was made from, and `{name}` the parameter.

@@ -208,13 +208,18 @@ class Boxplot(LazyCollection):
             which = found.labels.index(which)
         elif isinstance(which, tuple):
             which = int(np.ravel_multi_index(which, found.shape))
-        i = range(len(found))[which]
+        i = which + len(found) if which < 0 else which
         first = 0
         for number, table in enumerate(found.tables):
-            if i < first + table.size:
+            if 0 <= i < first + table.size:
                 return table.box(i - first, found._label(i, (number, i - first)))
             first += table.size
-        raise IndexError(f"box {which} does not exist: there are {len(found)} boxes")
+        raise IndexError(f"box {which} does not exist: the number of boxes is {len(found)}")
+
+    def __getattr__(self, name: str) -> Any:
+        is_of_box = name in {each.name for each in fields(Box)}
+        hint = f": type boxplot[0].{name}, or boxplot.to_dict()[{name!r}]" if is_of_box else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """Yield the number of the table of each box, and its number in that table."""
@@ -279,7 +284,8 @@ class Boxplot(LazyCollection):
     def to_bxp(self) -> list[dict[str, Any]]:
         """Return the list that `matplotlib.axes.Axes.bxp` draws: a dict for each box.
 
-        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the fliers that were kept.
+        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the most extreme fliers,
+        at most `max_fliers` of each side.
         """
         names = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "fliers", "q1", "med", "q3")
         drawn = []
@@ -292,7 +298,7 @@ class Boxplot(LazyCollection):
         """Return keyword arguments for `plotly.graph_objects.Box`: a list for each statistic.
 
         Plotly draws these quartiles as they are. ``quartilemethod`` names the method of Plotly that
-        equals ours, if there is one.
+        gives these quartiles, if there is one.
         """
         found = self.computed()
         boxes = found.boxes
@@ -341,7 +347,7 @@ class Boxplot(LazyCollection):
 
     def __repr__(self) -> str:
         if self._tables is None:
-            return f"<Boxplot {self._outline()}, not computed: compute() makes it a sequence>"
+            return f"<Boxplot {self._outline()}, not computed: type boxplot.compute()>"
         rows = self._rows()
         lines = ["  ".join(row) for row in _aligned([row for row in rows if row])]
         if None in rows:
@@ -368,8 +374,10 @@ class Boxplot(LazyCollection):
         if len(self._sources) == 1 and self._sources[0].name is None:
             shape = self._sources[0].shape
             if any(map(math.isnan, shape)):
-                return "of an unknown number"
-            return f"of {' x '.join(str(int(size)) for size in shape) or 1}"
+                return "of an unknown number of boxes"
+            return (
+                f"of {' x '.join(str(int(size)) for size in shape)} boxes" if shape else "of 1 box"
+            )
         parts = []
         for i, source in enumerate(self._sources):
             name = str(i) if source.name is None else source.name

@@ -223,15 +223,15 @@ class ExactSeries:
         Parameters
         ----------
         window : int, str or timedelta
-            How many rows a window holds; or a span of the index, such as "30D", whose labels are
-            dates or time differences and ascend.
+            The number of rows in a window; or a time, such as "30D". Then the index must have dates
+            or time differences that ascend.
         min_periods : int, optional
-            How many of its elements must not be missing for an answer other than NaN: by default
-            all of a number of rows, and 1 of a span.
+            The number of elements that must not be missing in a window for an answer other than
+            NaN. The default is all for a number of rows, and 1 for a time.
         center : bool, default False
-            Whether a window lies around its row instead of ending with it.
+            If True, a window is centred on its row; if False, it ends with its row.
         closed : {"right", "left", "both", "neither"}, optional
-            Which ends a window holds; "right" by default.
+            Which ends belong to a window; "right" by default.
 
         Returns
         -------
@@ -241,17 +241,18 @@ class ExactSeries:
         Raises
         ------
         TypeError
-            At the call, for a Series that is not of numbers, a window that is no integer and no
-            span, and a span with another index.
+            At the call, for a Series that is not of numbers, for a window that is neither an
+            integer nor a time, and for a window of time if the index has no dates.
         ValueError
-            At the call, for a window below 1, or a span that is not fixed, such as "ME".
-            While computing, for a span if the index does not ascend; with ``center=True``, if a
-            window reaches beyond the next four partitions.
+            At the call, for a window below 1, or a time that is not fixed, such as "ME".
+            While computing, for a window of time if the index does not ascend; with
+            ``center=True``, if a window reaches beyond the next four partitions.
 
         Notes
         -----
-        Each partition is read once. Its windows wait for the last rows of those before it, which
-        may be of any size. Infinite elements count as they are; pandas takes them for missing.
+        Each partition is read once. Its windows also need the last rows of the partitions before
+        it, which may have any size. Infinite elements count as they are; pandas treats them as
+        missing.
 
         Examples
         --------
@@ -442,9 +443,9 @@ class ExactDataFrame:
         Parameters
         ----------
         window, min_periods, center, closed
-            As of `ExactSeries.rolling`.
+            As for `ExactSeries.rolling`.
         numeric_only : bool, default False
-            Whether to leave out what is neither a number nor bool.
+            Whether to leave out columns that are neither numbers nor bool.
 
         Returns
         -------

@@ -13,6 +13,7 @@ from dask.dataframe.utils import meta_nonempty
 from numpy.typing import ArrayLike
 
 from dask_gpuselect.arguments import as_accompanied, check_known, public
+from dask_gpuselect.arrays import type_name
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.frames import (
     Column,
@@ -474,9 +475,12 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
         )
     for key in keys:
         if not isinstance(key, Hashable) or key not in names:
+            said = (
+                repr(key) if isinstance(key, str | int) else f"an object of type {type_name(key)}"
+            )
             raise KeyError(
-                f"no column is called {key!r}: by must be the name of a column, {names}, or a "
-                "Series"
+                f"by must be the name of a column, {names}, a lazy Series, or a list of these, not "
+                f"{said}: for other keys add a column first, df.assign(key=...)"
             )
     if not keys or len(set(keys)) < len(keys):
         raise ValueError(f"by must be at least one column, and distinct ones, not {keys}")

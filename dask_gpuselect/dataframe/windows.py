@@ -49,7 +49,10 @@ class RowsOf:
             return cls(int(window), least, center, closed)
         if not isinstance(meta.index, pd.DatetimeIndex | pd.TimedeltaIndex):
             kind = meta.index.dtype
-            raise TypeError(f"windows of time need an index of dates or durations, not {kind}")
+            raise TypeError(
+                f"windows of time need an index of dates or durations, not {kind}: type "
+                "df.set_index(...) first, or pass a number of rows"
+            )
         if closed is not None and closed not in CLOSED:
             raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
         try:
@@ -59,7 +62,7 @@ class RowsOf:
                 f'window must be rows or a fixed time, such as "7D", not {window!r}'
             ) from error
         if span < pd.Timedelta(1, meta.index.unit):
-            raise ValueError(f"window must be longer than nothing, not {window!r}")
+            raise ValueError(f"window must be a time above 0, not {window!r}")
         return cls(span, 1 if min_periods is None else min_periods, center, closed)
 
     @property
@@ -85,17 +88,38 @@ def _is_delta(window: Any) -> bool:
 
 
 class ExactFrameRolling:
-    """Exact statistics of moving windows of dask's frames, as of pandas' ``df.rolling(30)``.
+    """Moving windows of a dask Series or DataFrame, made by ``df.exact.rolling(30)``.
 
-    Missing elements are left out. A window with fewer than `min_periods` others is answered by NaN.
-    Answers are float64, and float32 for float32, with the index and the partitions of the frame.
+    Missing elements are left out. The answer of a window with fewer than `min_periods` other
+    elements is NaN. Answers are float64, or float32 for float32 columns. They have the index and
+    the partitions of the frame.
 
     Parameters
     ----------
     frame : dask Series or DataFrame
-        Of a DataFrame its wanted columns alone.
+        The columns whose windows are wanted.
     columns : sequence of Column
+        What is known of each column.
     rows : RowsOf
+        The rows of each window.
+
+    See Also
+    --------
+    ExactSeries.rolling : Makes it.
+    dask_gpuselect.windows.rolling : Moving windows of dask arrays.
+
+    Notes
+    -----
+    Each partition is read once, for all columns of a call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import dask.dataframe as dd
+    >>> import dask_gpuselect.dataframe
+    >>> s = dd.from_pandas(pd.Series([5.0, 1.0, 4.0, 9.0]), npartitions=2)
+    >>> s.exact.rolling(3, min_periods=2).median().compute().tolist()
+    [nan, 3.0, 4.0, 4.0]
     """
 
     def __init__(self, frame: Any, columns: Sequence[Column], rows: RowsOf) -> None:
@@ -124,6 +148,12 @@ class ExactFrameRolling:
             In [0, 1]. Several q of a Series make a DataFrame with a column for each; a DataFrame
             takes one.
         method : str, default "linear"
+            One of the thirteen methods of ``numpy.quantile``.
+
+        Returns
+        -------
+        dask Series or DataFrame
+            With the index and the partitions of the frame.
         """
         check_known(q, "q")
         if np.ndim(q) and self._frame.ndim == 2:

@@ -107,30 +107,31 @@ PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quant
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan by which an answer is computed: its name, loads and memory.
+    """The plan by which an answer is computed: its name, reads and memory.
+
+    `explain` makes it. ``print(plan)`` shows it in one line, and ``plan.table()`` as a table.
 
     Parameters
     ----------
     name : str
-        Part of the names of the layers.
+        Name of the plan, which is a part of the names of the tasks: see `explain`.
     loads : int
-        Reads of every chunk, at most. Chunks in memory are read in place.
+        Number of reads of every chunk, at most. Chunks in memory are read in place.
     task_bytes : int
         Most bytes of chunks in one task, without scratch; -1 if chunk sizes are unknown.
     gathered_bytes : int
-        Bytes of the partial results that one task aggregates: about, for all elements; at most,
-        along an axis. -1 if unknown.
+        Bytes of the partial results that one task aggregates: an estimate for all elements, and a
+        maximum along an axis. -1 if unknown.
     kept_bytes : int
-        Bytes that the first loads in a process may cache, so that the second load need not read the
-        chunk.
+        Bytes that the first reads in a process may cache, so that a chunk need not be read again.
     root_bytes : int
-        Peak memory of the task that aggregates, about; 0 if unknown.
+        Estimated peak memory of the task that aggregates; 0 if unknown.
     waiting_bytes : int
         Bytes of partial results that wait on all workers together, if they are too many for one
         task.
     why : str
-        Reason for the number of loads: why every chunk is read a second time if nothing is cached,
-        or why one load is enough if values are counted.
+        Reason for the number of reads: why every chunk is read a second time if nothing is cached,
+        or why one read is enough if values are counted.
     n_chunks : int
         Number of chunks of the array; -1 if unknown.
     n_columns : int
@@ -650,7 +651,7 @@ def _room_advice(lanes: _Lanes) -> str:
     found, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
     if found is None or n <= found.room:
         return ""
-    return f"or a scratch-limit of {format_bytes(n)} and as much room in {found.told}"
+    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {found.told}"
 
 
 def with_labels(

@@ -196,7 +196,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
         if self.dtype.kind in "biu":
             raise IndexError(
                 f"an empty array has no quantiles, and {self.dtype} has no NaN for the answer: "
-                "pass fill_value= to quantile, percentile or their nan-variants"
+                "quantile, percentile and their nan-variants take fill_value=, the answer in this "
+                "case"
             )
         warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
 
@@ -270,5 +271,6 @@ def check_not_empty(method: Method, *, skips_missing: bool) -> None:
     """
     if method is not MEDIAN and not skips_missing:
         raise IndexError(
-            "an empty array has no quantiles: pass fill_value=, the answer in this case"
+            "an empty array has no quantiles: quantile, percentile and their nan-variants take "
+            "fill_value=, the answer in this case"
         )

@@ -267,7 +267,8 @@ def iqr(
         At the call, for a q that is not two ascending numbers in [0, 1]; for an unknown method; for
         a scale that is not positive and finite; for a ``dask_gpuselect.column-limit`` that is too
         small for any plan.
-    {IndexError}
+    IndexError
+        For an empty array: at the call if its size is known, else while computing.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
     {ChunksChangedError}

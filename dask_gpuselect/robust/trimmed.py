@@ -69,20 +69,20 @@ def trimmed_mean(
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. The answer is NaN
+        if any element is NaN, and NaN with a RuntimeWarning if there are no elements or all are
         left out. Masked elements of a masked array are left out, and the answer is masked where all
-        are masked.
-        Infinite if an infinite element stays; NaN if infinities of both signs do.
+        are masked. The answer is infinite if infinite elements of one sign are left after the cut,
+        and NaN if infinities of both signs are.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays, and for datetimes; for a
-        `proportiontocut` that is lazy or no number; for a `where` that is not of bool.
+        At the call, for complex, object and string arrays, and for dates; for a `proportiontocut`
+        that is lazy or not a number; for a `where` whose dtype is not bool.
     ValueError
-        At the call, for a `proportiontocut` that is negative, 0.5 or larger; for a
+        At the call, for a `proportiontocut` outside [0, 0.5); for a
         ``dask_gpuselect.column-limit`` that is too small for any plan.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
@@ -97,23 +97,23 @@ def trimmed_mean(
 
     Notes
     -----
-    Reads, of all elements: each chunk of a lazy array at most twice. Chunks in memory are read in
-    place, and once where a sample's guess holds.
+    Reads, of all elements: each chunk of a lazy array is read at most twice. Chunks in memory are
+    read in place, and only once if the brackets that a sample guesses contain both cuts.
 
     Along some of the axes: each chunk is read as often as by `quantile`, mostly once, and once more
     if a column of chunks exceeds ``dask_gpuselect.column-limit`` (dask config; 1 GiB).
 
     Memory: as for `quantile`, and a copy of the elements of a chunk that lie between the brackets.
-    Where columns are read in passes, also the exact sums of the lanes of a task, mostly about 200
-    bytes for each.
+    If columns are read in passes, a task also holds the exact sums of its 1-D slices, mostly about
+    200 bytes for each.
 
-    The sum of the elements that stay is exact, and divided and rounded once to the type of the
-    result. So the answer is the same to the last bit for any chunks. Along an axis CuPy chunks are
-    compared by CuPy, to which denormal float32 are zeros.
+    The sum of the elements that are left is exact. It is divided, and rounded once to the dtype of
+    the result. So the answer is the same to the last bit for any chunks. Along an axis, CuPy chunks
+    are compared by CuPy, which treats denormal float32 as zeros.
 
-    Algorithm: the first read brackets the smallest and the largest element that stay. The second
-    one adds up what lies between the brackets, and gathers what lies in them. Counts prove which of
-    these stay, and how many of those that equal the cuts.
+    Algorithm: the first read finds brackets of the smallest and of the largest element that are
+    left. The second read adds up the elements between the brackets, and gathers those inside.
+    Counts prove which of these are left, and how many of those that equal a cut.
 
     References
     ----------
@@ -151,10 +151,11 @@ def nantrimmed_mean(
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
-        Infinite if an infinite element stays; NaN if infinities of both signs do.
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. The answer is
+        NaN, with a RuntimeWarning, if every element is NaN or there is none. It is infinite if
+        infinite elements of one sign are left after the cut, and NaN if infinities of both signs
+        are.
 
     {Raises}
 
@@ -172,7 +173,7 @@ def nantrimmed_mean(
 
     {Memory}
 
-    NaN is left out first, and not counted among the elements of which a share is cut off.
+    NaN are left out first: n is the number of the other elements.
 
     {The}
 

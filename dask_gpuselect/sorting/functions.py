@@ -73,7 +73,7 @@ def sort(
     argsort : The indices that sort an array.
     sort_by : Several arrays in the order of one.
     quantile_bins : Bins with equal numbers of elements.
-    dask_gpuselect.sorting.radix_sort.radix_sort : The distributed radix sort, for comparison.
+    dask_gpuselect.radix_sort.radix_sort : The distributed radix sort, for comparison.
 
     Notes
     -----

@@ -67,7 +67,7 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     See Also
     --------
     sort : Sorts arrays that are larger than memory, reading each chunk two or three times.
-    dask_gpuselect.sorting.sorted_boxes.describe_sorted : Box plots of the sorted array.
+    dask_gpuselect.sorted_boxes.describe_sorted : Box plots of the sorted array.
 
     Notes
     -----

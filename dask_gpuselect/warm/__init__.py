@@ -1,4 +1,4 @@
-"""Compile kernels beforehand, for example while a container image is built.
+"""Compile kernels in advance, for example while a container image is built.
 
 Type ``python -m dask_gpuselect.warm float32 float64``.
 """
@@ -41,15 +41,15 @@ def warm(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """Compile the kernels for NumPy chunks of some dtypes, and keep them on disk.
+    """Compile the kernels for NumPy chunks of some dtypes, and cache them on disk.
 
     The call returns when all kernels are compiled. After it, no function of this package compiles
     anything for these dtypes, in this process or in a later one. Without it, the first calls with
     large arrays wait for the kernels that they need.
 
-    The kernels are kept in the first of these folders that can be written: the one that the
-    environment variable ``NUMBA_CACHE_DIR`` names, ``__pycache__`` beside the package, and the
-    user's cache.
+    The kernels are cached in the first of these folders that is writable: the folder in the
+    environment variable ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the package, and a folder of
+    the user (on Linux ``~/.cache/numba``).
 
     Parameters
     ----------
@@ -64,15 +64,15 @@ def warm(
     Raises
     ------
     ValueError
-        If a subject is none of these.
+        For an unknown subject.
     TypeError
-        If a dtype is not numeric, and no date, duration or bool.
+        For a dtype that is not a number, a bool, a date or a time difference.
 
     Notes
     -----
-    A dtype takes about a minute for all subjects, and less than a second if all kernels are on disk
-    already. `quantile_bins`, `mad` and other functions that follow from order statistics belong to
-    "quantiles" and, along an axis, to "axis".
+    A dtype takes one to two minutes for all subjects, and less than a second if all kernels are on
+    disk already. `quantile_bins`, `mad` and other functions that follow from order statistics
+    belong to "quantiles" and, along an axis, to "axis".
 
     Examples
     --------

@@ -335,24 +335,26 @@ class ExactDataset(_LabelledAccessor):
             and is_dask_collection(array.data)
         }
 
-    def describe_boxplot(self, **how: Any) -> Boxplot:
+    def describe_boxplot(self, dim: None = None, **how: Any) -> Boxplot:
         """Return statistics of a box plot for each numeric variable, of all its elements.
 
         The variables share the reads of chunks that they have in common.
 
         Parameters
         ----------
+        dim : None
+            Not supported: for boxes along dimensions, describe each variable by itself.
         **how
-            For `dask_gpuselect.describe_boxplot`, except `axis`. For boxes along dimensions,
-            describe each variable by itself. A `where` and `weights` that are DataArrays are
-            broadcast by the names of their dimensions, all of which each variable must have.
+            For `dask_gpuselect.describe_boxplot`, except `axis`. A `where` and `weights` that are
+            DataArrays are broadcast by the names of their dimensions, all of which each variable
+            must have.
 
         Returns
         -------
         Boxplot
             Labelled with the names of the variables.
         """
-        if "axis" in how or "dim" in how:
+        if dim is not None or "axis" in how:
             raise TypeError(
                 "boxes of a Dataset are of all elements of each variable: for boxes "
                 "along dimensions, type ds[name].exact.describe_boxplot(dim)"

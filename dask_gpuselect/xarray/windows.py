@@ -28,11 +28,12 @@ except ImportError:  # before 2025.4
 
 
 class ExactRolling:
-    """Exact statistics of moving windows, as of xarray's ``a.rolling(...)``.
+    """Moving windows of a DataArray or a Dataset, made by ``a.exact.rolling(time=31)``.
 
-    NaN are left out. The answer for a window with fewer than `min_periods` other elements, by
-    default its size, is NaN. The label of a window is that of its last element, or of its middle.
-    For a Dataset, numeric variables are answered; those without these dimensions are kept.
+    NaN are left out. The answer of a window with fewer than `min_periods` other elements is NaN; by
+    default, `min_periods` is the size of the window. A window has the label of its last element, or
+    of its middle with ``center=True``. For a Dataset, the methods answer for each numeric variable,
+    and variables without these dimensions are unchanged.
 
     Parameters
     ----------
@@ -40,6 +41,22 @@ class ExactRolling:
         The result of xarray's `rolling`.
     **how
         For `dask_gpuselect.windows.rolling`: `boundary`, `where` and `nodata`.
+
+    See Also
+    --------
+    dask_gpuselect.windows.rolling : Moving windows of dask arrays.
+
+    Notes
+    -----
+    Reads and memory: as for `dask_gpuselect.windows.rolling`. Each chunk is read once.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import dask_gpuselect.xarray
+    >>> a = xr.DataArray([5.0, 1.0, 4.0, 9.0], dims="day").chunk(day=2)
+    >>> a.exact.rolling(day=3, center=True, min_periods=2).median().values
+    array([3. , 4. , 4. , 6.5])
     """
 
     def __init__(self, windows: Any, **how: Any) -> None:

@@ -137,7 +137,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         exact.rolling(3).quantile([[0.5]])
     with pytest.raises(ValueError, match="a fixed time, such as \"7D\", not 'ME'"):
         exact.rolling("ME")
-    with pytest.raises(ValueError, match="window must be longer than nothing"):
+    with pytest.raises(ValueError, match="window must be a time above 0"):
         exact.rolling("-1D")
     with pytest.raises(ValueError, match='closed must be "right"'):
         exact.rolling("1D", closed="x")

@@ -126,7 +126,7 @@ MISTAKES: dict[str, Mistake] = {
     "an array that is not lazy": Mistake(
         lambda: explain(np.ones(3)),  # type: ignore[arg-type]
         TypeError,
-        ("not a ndarray", "pass da.from_array(a)"),
+        ("must be a dask array, not ndarray", "pass da.from_array(a)"),
     ),
     "a mask of numbers": Mistake(
         lambda: median(X, where=np.ones(12)),
@@ -224,6 +224,33 @@ MISTAKES: dict[str, Mistake] = {
         lambda: unknown_size(),
         ValueError,
         ("column-limit must be a number of bytes", "such as '500 MB'", "not 'much'"),
+    ),
+    "a pandas Series as the key": Mistake(
+        lambda: DF.exact.groupby(pd.Series([1, 1, 2])),
+        KeyError,
+        ("must be the name of a column, ['s', 'v']", "Series", "df.assign(key=...)"),
+    ),
+    "an axis of a sort": Mistake(
+        lambda: sort(X, axis=0),  # type: ignore[call-arg]
+        TypeError,
+        ("unexpected keyword argument 'axis'", "groupby take one"),
+    ),
+    "a statistic of several boxes": Mistake(
+        lambda: describe_boxplot(X).q1, AttributeError, ("no attribute 'q1'", "boxplot[0].q1")
+    ),
+    "a box that is not there": Mistake(
+        lambda: describe_boxplot(X)[1], IndexError, ("box 1 does not exist", "is 1")
+    ),
+    "a range of nothing": Mistake(
+        lambda: iqr(np.zeros(0)), IndexError, ("empty array", "quantile", "take fill_value=")
+    ),
+    "boxes of a Dataset along a dimension": Mistake(
+        lambda: A.to_dataset(name="v").exact.describe_boxplot("time"),
+        TypeError,
+        ("all elements of each variable", "ds[name].exact.describe_boxplot(dim)"),
+    ),
+    "a function as a mask": Mistake(
+        lambda: median(X, where=len), TypeError, ("numbers, bools or dates", "not builtin")
     ),
     "a rank that no element has": Mistake(
         lambda: order_statistic(X, 12), IndexError, ("k=12 is out of range", "12 elements")

@@ -339,7 +339,7 @@ def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str,
     with limited("0.5 MB", **setting):
         assert explain(maps(), axis=0).name == "passes"
         if "scratch_limit" in setting:
-            told = "or a scratch-limit of 18.31 MiB and as much room in "
+            told = "or set scratch-limit to 18.31 MiB, with as much room in "
             assert told in str(explain(maps(), axis=0))
     with limited("0.5 MB", scratch_limit="20 MB"):
         assert explain(maps(), axis=0).name == "scratch"

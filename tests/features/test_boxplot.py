@@ -239,13 +239,14 @@ def test_it_is_a_collection(lazy: Boxplot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "said"), [((9,), None, "1"), ((9, 3), 0, "3"), ((3, 4, 5), 1, "3 x 5")]
+    ("shape", "axis", "said"),
+    [((9,), None, "1 box"), ((9, 3), 0, "3 boxes"), ((3, 4, 5), 1, "3 x 5 boxes")],
 )
 def test_lazy_boxes_say_what_they_are(shape: tuple[int, ...], axis: Any, said: str) -> None:
     lazy = describe_boxplot(da.ones(shape, chunks=2), axis)
-    assert repr(lazy) == f"<Boxplot of {said}, not computed: compute() makes it a sequence>"
+    assert repr(lazy) == f"<Boxplot of {said}, not computed: type boxplot.compute()>"
     unknown = da.ones((9, 3), chunks=2)[:, da.ones(3, chunks=2) > 0]
-    assert "of an unknown number, not computed" in repr(describe_boxplot(unknown, 0))
+    assert "of an unknown number of boxes, not computed" in repr(describe_boxplot(unknown, 0))
 
 
 def test_it_is_a_table(lazy: Boxplot) -> None:
