@@ -38,15 +38,14 @@ def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
     # The number tells two functions of one name and types apart in this process alone. A kernel
     # that a process has kept may mean one function by the symbol of another. Three ways to cut a
     # block were once such functions: a deviation of 259 for one of 998.
-    found = importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
+    importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
     scalar = compiling.numba().from_dtype(np.dtype("f4"))
-    signatures = found._compiled.keywords["signatures"](
-        types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
-    )
-    of_integers = re.compile("long|words")
-    chosen = [kernel for kernel in signatures if not of_integers.search(kernel.__name__)]
-    for kernel in chosen:
-        compiled = compiling.numba().njit(signatures[kernel], nogil=True)(kernel)
+    arrays = types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
+    kernels = compiling.kernels_for(np.dtype("f4"), {module})
+    assert kernels
+    for kernel, build in kernels:
+        signatures = build.args[-1]
+        compiled = compiling.numba().njit(signatures(*arrays)[kernel], nogil=True)(kernel)
         (code,) = compiled.inspect_llvm().values()
         numbers = defaultdict(set)
         for before, number, after in DEFINED.findall(code):
