@@ -59,7 +59,7 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[
         return answers
     is_any_missing = False
     start = 0
-    for lanes_ in _found_in_tiles(parts, question.lane_ranks):
+    for lanes_ in _elements_in_tiles(parts, question.lane_ranks):
         stop = start + len(lanes_.n_valid)
         answers[:, start:stop] = question.lane_values(lanes_)
         if not lanes_.is_complete:
@@ -88,12 +88,12 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     return join(
         [
             replace(lanes_, lower=lanes_.lower.copy(), upper=lanes_.upper.copy())
-            for lanes_ in _found_in_tiles(parts, ranks)
+            for lanes_ in _elements_in_tiles(parts, ranks)
         ]
     )
 
 
-def _found_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
+def _elements_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
     """Find the elements of some ranks, tile by tile in C order.
 
     Each result may use the memory of the one before.

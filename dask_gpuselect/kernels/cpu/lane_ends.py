@@ -53,7 +53,7 @@ def ends_of_sorted(
     counts = np.zeros((6, len(rows)), np.int64)
     ends = np.empty((4, len(rows)), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
-    _look_at_sorted(rows, n_valid, bounds.low, bounds.high, most, counts, ends)
+    _ends_of_sorted_rows(rows, n_valid, bounds.low, bounds.high, most, counts, ends)
     is_short = lanes.weights is not None or rows.shape[1] <= SHORT
     sums_of = _rounded_sums if are_whole and is_short else _exact_sums
     measures, moments = sums_of(lanes, counts[:4])
@@ -94,7 +94,7 @@ def _places(n: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
 
 
 @kernel
-def _look_at_sorted(
+def _ends_of_sorted_rows(
     rows: t.StridedRows,
     valid: t.StridedInts,
     low: t.StridedReals,
