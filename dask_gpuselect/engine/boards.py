@@ -272,7 +272,7 @@ class Limits:
 
 
 @dataclass(frozen=True, eq=False)
-class CachedTally(Arrays):
+class CachedPart(Arrays):
     """Cached tally of a chunk at guessed brackets, from the first load.
 
     Parameters

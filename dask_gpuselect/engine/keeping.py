@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
-from dask_gpuselect.engine.boards import CachedTally, Limits, board, cached_tally
+from dask_gpuselect.engine.boards import CachedPart, Limits, board, cached_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.partials import (
     Gathered,
@@ -217,7 +217,7 @@ class FirstPartial(Arrays):
     """
 
     cuts: Cuts
-    cached: CachedTally | None
+    cached: CachedPart | None
     board: object
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -281,7 +281,7 @@ def _report(
         return FirstPartial(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
-    return FirstPartial(cuts, CachedTally(guess.brackets, *held, sums, marks), own)
+    return FirstPartial(cuts, CachedPart(guess.brackets, *held, sums, marks), own)
 
 
 def room_for(expected: float) -> int:
@@ -297,7 +297,7 @@ class Group(Arrays):
     """Partial results of a group of chunks, for each array, in the order of loading."""
 
     cuts: list[Cuts]
-    cached: list[list[CachedTally | None]]
+    cached: list[list[CachedPart | None]]
     boards: list[Any]
 
     @classmethod
@@ -509,7 +509,7 @@ def _answer(
 
 def _by_cached(
     proven: Proven,
-    cached: CachedTally | None,
+    cached: CachedPart | None,
     unread: Unread,
     place: ChunkPlace,
     *,

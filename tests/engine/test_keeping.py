@@ -175,7 +175,7 @@ def test_what_waits_on_disk_may_go_to_another_process(tmp_path: Path) -> None:
     tally = kernels.tally(np.arange(12.0), np.dtype("f8"), brackets, 100)
     found = boards.cached_tally(tally, spilled)
     assert found is not None
-    kept = boards.CachedTally(brackets, *found, None, np.empty(0, "u8"))
+    kept = boards.CachedPart(brackets, *found, None, np.empty(0, "u8"))
     assert boards.room.taken == 0
     sent = pickle.loads(pickle.dumps(kept))
     again = pickle.loads(pickle.dumps(sent))
@@ -349,13 +349,13 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
     known = dict(zip(seconds, dask.get(tasks, seconds), strict=True))
     assert sum(isinstance(each, Unread) for found in known.values() for each in found) > 10
 
-    def too_little(brackets: Brackets, *what: Any) -> boards.CachedTally:
-        return boards.CachedTally(replace(brackets, wanted=np.zeros_like(brackets.wanted)), *what)
+    def too_little(brackets: Brackets, *what: Any) -> boards.CachedPart:
+        return boards.CachedPart(replace(brackets, wanted=np.zeros_like(brackets.wanted)), *what)
 
     if again == "nothing":
         monkeypatch.setattr(keeping, "cached_tally", lambda *_: None)
     else:
-        monkeypatch.setattr(keeping, "CachedTally", too_little)
+        monkeypatch.setattr(keeping, "CachedPart", too_little)
     tasks |= {key: DataNode(key, value) for key, value in known.items()}
     finished = []
     for each in parts:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.maths.atoms import Atoms
+from dask_gpuselect.kernels.reference.selection import bisected
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
@@ -95,19 +95,17 @@ def _places_of_ends(
     ends: NDArray[Any],
     is_behind: Callable[[Any, Any], Any],
 ) -> IntArray:
-    """Find the place of each end in a sorted stretch of its own, by bisection of all together.
+    """Find the place of each end in a sorted stretch of its own.
 
     With `np.less`, it is behind the elements less than the end; with `np.less_equal`, behind those
     up to it.
     """
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
-    first, last = start.copy(), stop.copy()
-    while (is_open := first < last).any():
-        middle = (first + last) // 2
-        is_above = is_open & is_behind(padded[np.minimum(middle, len(padded) - 1)], ends)
-        first = np.where(is_above, middle + 1, first)
-        last = np.where(is_open & ~is_above, middle, last)
-    return first
+
+    def goes_on(places: IntArray) -> NDArray[np.bool_]:
+        return np.asarray(is_behind(padded[np.minimum(places, len(padded) - 1)], ends))
+
+    return bisected(start, stop, goes_on)
 
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
@@ -130,14 +128,12 @@ def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) 
     return table.reshape(n_groups, n_words)
 
 
-def lane_counts(rows: Any, keeps: Any, n_words: int) -> IntArray | None:
+def lane_counts(*_: Any, **__: Any) -> None:
     """Count every word in every lane, shape ``(n_lanes, n_words)``.
 
     The lanes are rows, with a mask of the same shape or None. The result is None where it is as
     fast to count one lane after the other.
     """
-    del rows, keeps, n_words
-    return None
 
 
 def elements_of_sorted(
@@ -179,9 +175,9 @@ def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntA
 
     The codes are a NumPy array. The groups follow one another.
     """
-    found = np.flatnonzero(codes >= 0)
-    sizes = np.bincount(codes[found], minlength=n_groups).astype(np.int64)
-    return found[np.argsort(codes[found], kind="stable")], sizes
+    places = np.flatnonzero(codes >= 0)
+    sizes = np.bincount(codes[places], minlength=n_groups).astype(np.int64)
+    return places[np.argsort(codes[places], kind="stable")], sizes
 
 
 # In groups of at least this many elements on average, sorting each is faster than sorting all by
@@ -202,7 +198,7 @@ def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: i
     return ordered
 
 
-def window_lanes(parts: Sequence[Any], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
+def window_lanes(*_: Any, **__: Any) -> None:
     """Find the elements of some ranks in every window of every lane, window after window.
 
     None where it is as fast to take the elements of one window after the other.
@@ -216,7 +212,6 @@ def window_lanes(parts: Sequence[Any], atoms: Atoms, ranks: RanksOfLanes) -> Lan
     ranks : callable
         Maps numbers of elements to the wanted ranks among so many.
     """
-    return None
 
 
 def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:

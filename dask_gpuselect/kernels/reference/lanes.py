@@ -190,8 +190,8 @@ def lane_ends(
         )
         for i in range(0, max(rows.shape[0], 1), step)
     ]
-    found: LaneEnds = join(pieces)
-    return found
+    ends: LaneEnds = join(pieces)
+    return ends
 
 
 def _ends_of_rows(
