@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.engine.expressions import homes
 from dask_gpuselect.groups import functions as groups
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
 from dask_gpuselect.sorting import binning
@@ -38,7 +39,7 @@ def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
     return method
 
 
-class Exact:
+class Exact(Advising):
     """Exact order statistics of a dask array: ``x.exact``.
 
     Every dask array has this attribute once `dask_gpuselect` is imported. Dask's own functions of
@@ -66,6 +67,9 @@ class Exact:
 
     def __repr__(self) -> str:
         return f"<exact order statistics of {self._array!r}>"
+
+    def _advice(self, name: str) -> str:
+        return its_own(self._array, name, "x") or super()._advice(name)
 
     median = _method(quantiles.median)
     nanmedian = _method(quantiles.nanmedian)

@@ -399,18 +399,20 @@ def check_parameters(estimator: Any) -> None:
             check_known(value, name)
 
 
-def as_array(a: Any) -> Any:
-    """Return data as a dask array, a NumPy array, or another array of the array API."""
+def as_array(a: Any, name: str = "", of: str = "real numbers") -> Any:
+    """Return data as a dask array, a NumPy array, or another array of the array API.
+
+    `name` is that of the argument, for errors, and `of` says what its elements must be.
+    """
     if isinstance(a, DaskArray):
         return entered(a)
-    check_not_masked(a)
+    check_not_masked(a, name=name)
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a
     found = as_numpy(a)  # of NumPy's scalars and subclasses too
     if not isinstance(a, np.ndarray) and found.ndim == 0 and found.dtype.kind in "OSU":
-        raise TypeError(
-            f"functions of dask_gpuselect need an array of real numbers, not {type_name(a)}"
-        )
+        needed = f"{name} must be" if name else "functions of dask_gpuselect need"
+        raise TypeError(f"{needed} an array of {of}, not {type_name(a)}")
     return found
 
 
@@ -457,13 +459,13 @@ def as_accompanied(
         a = as_lazy(a)  # so that answers are known to be masked before they are computed
     array = _without_masked(a) if is_masked(a) else as_array(a)
     if where is not None:
-        where = _companion(where)
+        where = _companion(where, "where", "bool, such as x > 3")
         if numpy_dtype(where).kind != "b":
             raise TypeError(
                 f"where must have dtype bool, not {numpy_dtype(where)}: pass where.astype(bool)"
             )
     if weights is not None:
-        weights = _laid_out(_companion(weights), array, axis)
+        weights = _laid_out(_companion(weights, "weights"), array, axis)
     if nodata is not None:
         nodata = held_in(nodata, numpy_dtype(array), "nodata", "the data")
     return accompanied(array, where, weights, nodata)
@@ -476,9 +478,9 @@ def _without_masked(a: Any) -> Any:
     return Accompanied(as_numpy(np.ma.getdata(a)), ~np.ma.getmaskarray(a))
 
 
-def _companion(array: Any) -> Any:
+def _companion(array: Any, name: str, of: str = "real numbers") -> Any:
     """Return a mask or weights as an array."""
-    return array if isinstance(array, DaskArray) else as_array(array)
+    return array if isinstance(array, DaskArray) else as_array(array, name, of)
 
 
 def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:

@@ -210,11 +210,12 @@ def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     )
 
 
-def check_not_masked(array: Any, advice: str = FILL_ELEMENTS) -> None:
+def check_not_masked(array: Any, advice: str = FILL_ELEMENTS, name: str = "") -> None:
     """Raise for a masked array, whose mask NumPy's functions ignore, and for one with a unit."""
-    check_no_unit(array)
+    check_no_unit(array, name or "an array")
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"masked arrays are not supported: {advice}")
+        subject = f"{name} is masked, and " if name else ""
+        raise TypeError(f"{subject}masked arrays are not supported: {advice}")
 
 
 def check_no_unit(array: Any, name: str = "an array") -> None:
@@ -277,9 +278,7 @@ def checked(
     """Return a chunk as an array, or raise if its type or dtype is not as its array says."""
     if isinstance(chunk, np.generic | int | float | complex):
         chunk = np.asarray(chunk)
-    check_no_unit(chunk, called)
-    if isinstance(chunk, np.ma.MaskedArray):
-        raise TypeError(f"{called} is masked, and masked arrays are not supported: {advice}")
+    check_not_masked(chunk, advice, called)
     if not isinstance(chunk, np.ndarray) and not is_array(chunk):
         raise TypeError(
             f"{called} is of type {type_name(chunk)}, which is not supported: {no_array(chunk)}"

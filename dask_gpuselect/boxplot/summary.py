@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxplot.tables import Box, Boxes
+from dask_gpuselect.boxplot.tables import BOX_COLUMNS, Box, Boxes
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
 from dask_gpuselect.engine.source import DaskArray, merged
-from dask_gpuselect.optional import axes, needs
+from dask_gpuselect.optional import Advising, axes, needs
 
 SHOWN = 40  # boxes that are printed; if there are more, the first and last `SHOWN_ENDS`
 SHOWN_ENDS = 5
@@ -61,7 +61,7 @@ class BoxSource:
         return name if name is None or not index else f"{name}[{', '.join(map(str, index))}]"
 
 
-class Boxplot(LazyCollection):
+class Boxplot(Advising, LazyCollection):
     """The boxes of one or several arrays: lazy until computed, then a sequence of `Box`.
 
     `describe_boxplot` makes it. Before ``compute()`` it is a dask collection. Methods that need the
@@ -128,6 +128,15 @@ class Boxplot(LazyCollection):
             raise ValueError(
                 f"labels must have one label for each box: pass {len(self)}, not {len(self._given)}"
             )
+
+    def _advice(self, name: str) -> str:
+        name = {"median": "med"}.get(name, name)
+        if name not in BOX_COLUMNS:
+            return ""
+        return (
+            f"it is a sequence of boxes, type boxplot[0].{name} for the first of them, or "
+            f'boxplot.to_dict()["{name}"] for all'
+        )
 
     # --- As a dask collection ---------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from dask_gpuselect.engine.frames import (
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.columns import (
     HOW_MANY,
     ColumnQuantiles,
@@ -45,7 +46,7 @@ from dask_gpuselect.routing import approximate_instead, replacements
 Q = ArrayLike
 
 
-class ExactSeries:
+class ExactSeries(Advising):
     """Exact order statistics of a dask Series: ``s.exact``.
 
     Parameters
@@ -80,6 +81,9 @@ class ExactSeries:
 
     def __init__(self, series: Any) -> None:
         self._series = series
+
+    def _advice(self, name: str) -> str:
+        return its_own(self._series, name, "s") or super()._advice(name)
 
     @public()
     def quantile(self, q: Q = 0.5, interpolation: str = "linear", method: str | None = None) -> Any:
@@ -267,7 +271,7 @@ class ExactSeries:
         return ExactFrameRolling(self._series, [Column.of(self._series._meta)], rows)
 
 
-class ExactDataFrame:
+class ExactDataFrame(Advising):
     """Exact order statistics of the columns of a dask DataFrame: ``df.exact``.
 
     Parameters
@@ -299,6 +303,9 @@ class ExactDataFrame:
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
+
+    def _advice(self, name: str) -> str:
+        return its_own(self._frame, name, "df") or super()._advice(name)
 
     @public()
     def quantile(

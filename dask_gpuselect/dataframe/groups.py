@@ -32,13 +32,14 @@ from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.groups.functions import GroupBy
 from dask_gpuselect.groups.labels import LabelKind, grouping_by_labels
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.columns import ColumnQuantiles
 from dask_gpuselect.quantiles.functions import probabilities
 
 Of = Callable[[Any], Any]
 
 
-class ExactFrameGroupBy:
+class ExactFrameGroupBy(Advising):
     """The groups of the rows of a dask DataFrame, made by ``df.exact.groupby(keys)``.
 
     ``groups["v"]`` and ``groups[["v", "w"]]`` select columns, as in pandas. By default all columns
@@ -72,14 +73,14 @@ class ExactFrameGroupBy:
     def __repr__(self) -> str:
         return f"<groups by {list(self._keys)} of {self._frame!r}>"
 
-    def __getattr__(self, name: str) -> ExactFrameGroupBy:
+    def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and self._columns is None and name in self._frame.columns:
-            found: ExactFrameGroupBy = self[name]
-            return found
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}, and the frame has no such "
-            "column"
-        )
+            return self[name]
+        return super().__getattr__(name)  # type: ignore[misc]  # which raises
+
+    def _advice(self, name: str) -> str:
+        own = its_own(self._frame.groupby([*self._keys]), name, "df.groupby(keys)")
+        return own or f"the frame has no such column, and {super()._advice(name)}"
 
     def __dir__(self) -> list[str]:
         columns = [] if self._columns is not None else self._frame.columns

@@ -14,6 +14,7 @@ from dask_gpuselect.arguments import check_known, public
 from dask_gpuselect.engine.frames import Column
 from dask_gpuselect.engine.row_halos import RowReach, bounds, with_rows_around
 from dask_gpuselect.maths.windows import RowWindows
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.windows import Rolling, rolling
 from dask_gpuselect.windows.functions import of_rows
 
@@ -84,7 +85,7 @@ def _is_delta(window: Any) -> bool:
     return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
 
 
-class ExactFrameRolling:
+class ExactFrameRolling(Advising):
     """Exact statistics of moving windows of dask's frames, as of pandas' ``df.rolling(30)``.
 
     Missing elements are left out. A window with fewer than `min_periods` others is answered by NaN.
@@ -109,6 +110,10 @@ class ExactFrameRolling:
 
     def __repr__(self) -> str:
         return f"<exact statistics of windows of {self._rows.window} of {self._frame!r}>"
+
+    def _advice(self, name: str) -> str:
+        own = its_own(self._frame.rolling(1), name, "df.rolling(window)")
+        return own or super()._advice(name)
 
     def median(self) -> Any:
         """Return the median of each window."""

@@ -24,6 +24,7 @@ from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.optional import Advising
 
 # For 1e7 elements, 101 points took 0.6 times as long, with errors up to ten times as large; 10,001
 # points took three times as long.
@@ -115,7 +116,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     return ask_once(x, CountsAt(_checked_values(points, dtype), dtype), "ecdf")
 
 
-class LazyDistribution(LazyCollection):
+class LazyDistribution(Advising, LazyCollection):
     """An `EmpiricalDistribution` that is not computed yet: a dask collection.
 
     `ecdf` returns it for a dask array. ``compute()`` gives the `EmpiricalDistribution`, which has
@@ -136,11 +137,9 @@ class LazyDistribution(LazyCollection):
         """Return the lazy distribution that a task makes."""
         return cls(answer.dask, [(answer.name,)])
 
-    def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError, which says if `compute()` is needed first."""
-        is_there = hasattr(EmpiricalDistribution, name) and not name.startswith("_")
-        hint = f": it is not computed yet, type compute().{name}" if is_there else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+    def _advice(self, name: str) -> str:
+        is_there = hasattr(EmpiricalDistribution, name)
+        return f"it is not computed yet, type compute().{name}" if is_there else ""
 
     @staticmethod
     def _finish(results: list[Any], *state: Any) -> Any:

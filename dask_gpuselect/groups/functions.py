@@ -33,10 +33,18 @@ from dask_gpuselect.groups.labels import (
     labels_of_each_kind,
     laid_out,
 )
+from dask_gpuselect.optional import Advising
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.robust import spread, trimmed
 
 SHOWN = 10  # names of groups
+INSTEAD = {
+    "mean": "trimmed_mean(0.0), the exact mean",
+    "min": 'quantile(0.0, method="lower")',
+    "max": 'quantile(1.0, method="higher")',
+    "std": "describe_boxplot(max_fliers=0), whose boxes have it",
+}
+"""Advice for statistics that groups do not have by that name."""
 
 
 def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupBy:
@@ -145,7 +153,7 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     return GroupBy(a, axes, grouping, names)
 
 
-class GroupBy:
+class GroupBy(Advising):
     """The groups of an array, with methods for quantiles of each group; made by `groupby`.
 
     Each method takes the arguments of the function with its name, except the array, `axis` and
@@ -185,6 +193,9 @@ class GroupBy:
 
     def __len__(self) -> int:
         return len(self.groups)
+
+    def _advice(self, name: str) -> str:
+        return f"type {INSTEAD[name]}" if name in INSTEAD else super()._advice(name)
 
     def _ask(self, function: Callable[..., Any], *args: Any, **how: Any) -> Any:
         """Call a function of arrays for each group."""

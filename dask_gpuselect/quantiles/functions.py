@@ -463,7 +463,8 @@ def percentile(
     ----------
     {a}
     q : float or array_like of floats
-        In [0, 100], of any shape. All of them share the reads.
+        In [0, 100], of any shape: 50 is the median, and 0.5 is half a percent, as in NumPy. All of
+        them share the reads.
     {axis}
     {method}
     {keepdims}

@@ -293,7 +293,7 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
 
 def _value(value: Any, key: DaskArray) -> DaskArray:
     """Return an array to reorder as a dask array, or raise if its chunks are not the key's."""
-    value = as_array(value)
+    value = as_array(value, "values")
     if not isinstance(value, DaskArray):
         is_known = not math.isnan(key.size) and value.shape[:1] == key.shape
         value = from_array(value, chunks=(*key.chunks, *value.shape[1:]) if is_known else -1)

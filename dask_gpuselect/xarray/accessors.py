@@ -13,6 +13,7 @@ from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.plans import Plan
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.functions import explain
 from dask_gpuselect.windows.functions import check_no_offset
 from dask_gpuselect.xarray.climatology import groups_of_days
@@ -30,7 +31,7 @@ from dask_gpuselect.xarray.reductions import (
 from dask_gpuselect.xarray.windows import ExactRolling
 
 
-class _LabelledAccessor(Reductions):
+class _LabelledAccessor(Reductions, Advising):
     """Base of the accessors of DataArrays and Datasets."""
 
     _obj: Any
@@ -39,6 +40,9 @@ class _LabelledAccessor(Reductions):
         kind, sizes = type(self._obj).__name__, dict(self._obj.sizes)
         of = ", ".join(f"{name}: {size}" for name, size in sizes.items())
         return f"<exact order statistics of a {kind} ({of})>"
+
+    def _advice(self, name: str) -> str:
+        return its_own(self._obj, name, "a") or super()._advice(name)
 
     def groupby(self, group: Any = None, **groupers: Any) -> ExactGroupBy:
         """Divide the elements into groups, as xarray's own `groupby`.

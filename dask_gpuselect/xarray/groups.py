@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from xarray.core.groupby import DataArrayGroupBy
 
 from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.groups import GroupBy, groupby
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.xarray.reductions import (
     answered,
@@ -287,7 +289,7 @@ class _Asked:
         return groups.named(table)
 
 
-class ExactGroupBy:
+class ExactGroupBy(Advising):
     """The groups of a DataArray or a Dataset, made by ``a.exact.groupby("time.month")``.
 
     Answers have the names, dimensions, coordinates and attributes of those that xarray's own
@@ -334,6 +336,10 @@ class ExactGroupBy:
 
     def __len__(self) -> int:
         return len(self._groups.labels)
+
+    def _advice(self, name: str) -> str:
+        own = its_own(DataArrayGroupBy, name, "a.groupby(...)")
+        return (own if isinstance(self._groups.by, xr.DataArray) else "") or super()._advice(name)
 
     def median(
         self,

@@ -14,6 +14,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from dask_gpuselect.arguments import check_known
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.routing import replacements
 from dask_gpuselect.windows import Rolling, rolling
 from dask_gpuselect.xarray.reductions import companions_of, is_answered, keeps
@@ -27,7 +28,7 @@ except ImportError:  # before 2025.4
     )
 
 
-class ExactRolling:
+class ExactRolling(Advising):
     """Exact statistics of moving windows, as of xarray's ``a.rolling(...)``.
 
     NaN are left out. The answer for a window with fewer than `min_periods` other elements, by
@@ -48,6 +49,9 @@ class ExactRolling:
     def __repr__(self) -> str:
         sizes = dict(zip(self._windows.dim, self._windows.window, strict=True))
         return f"<exact statistics of moving windows of {sizes}>"
+
+    def _advice(self, name: str) -> str:
+        return its_own(self._windows, name, "a.rolling(...)") or super()._advice(name)
 
     def median(self, *, keep_attrs: bool | None = None) -> Any:
         """Return the median of each window."""
