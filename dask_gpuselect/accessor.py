@@ -13,6 +13,7 @@ from dask_gpuselect.groups import functions as groups
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
+from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.sorting import binning
 from dask_gpuselect.sorting import functions as sorting
 
@@ -26,16 +27,8 @@ def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
     def method(self: Exact, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return function(self._array, *args, **kwargs)
 
-    signature = inspect.signature(function)
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = [own, *list(signature.parameters.values())[1:]]
-    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    method.__name__ = function.__name__
-    method.__qualname__ = f"Exact.{function.__name__}"
-    method.__doc__ = (
-        f"Call `dask_gpuselect.{function.__name__}` with this array as first argument.\n\n"
-        f"{inspect.getdoc(function)}"
-    )
+    as_method(method, function, "Exact", "Call `{name}` with this array as first argument.")
+    method.__doc__ = f"{method.__doc__}\n\n{inspect.getdoc(function)}"
     return method
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from dask_gpuselect.engine.frames import Column
 from dask_gpuselect.engine.row_halos import RowReach, bounds, with_rows_around
 from dask_gpuselect.maths.windows import RowWindows
 from dask_gpuselect.optional import Advising, its_own
+from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.windows import Rolling, rolling
 from dask_gpuselect.windows.functions import of_rows
 
@@ -85,6 +86,16 @@ def _is_delta(window: Any) -> bool:
     return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
 
 
+def _statistic(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """Return the method for a statistic of each window."""
+
+    @public()
+    def method(self: ExactFrameRolling, **how: Any) -> Any:
+        return self._asked(function.__name__, **how)
+
+    return as_method(method, function, "ExactFrameRolling", f"Return the {what} of each window.")
+
+
 class ExactFrameRolling(Advising):
     """Exact statistics of moving windows of dask's frames, as of pandas' ``df.rolling(30)``.
 
@@ -115,9 +126,11 @@ class ExactFrameRolling(Advising):
         own = its_own(self._frame.rolling(1), name, "df.rolling(window)")
         return own or super()._advice(name)
 
-    def median(self) -> Any:
-        """Return the median of each window."""
-        return self._asked("nanmedian")
+    median = _statistic(Rolling.median, "median")
+    mad = _statistic(Rolling.mad, "median absolute deviation")
+    iqr = _statistic(Rolling.iqr, "interquartile range")
+    min = _statistic(Rolling.min, "least element")
+    max = _statistic(Rolling.max, "largest element")
 
     @public()
     def quantile(self, q: Any, *, method: str = "linear") -> Any:
@@ -138,32 +151,15 @@ class ExactFrameRolling(Advising):
         rolling(np.empty(0), 1).quantile(q, method=method)  # raises for what makes no sense
         several = tuple(np.asarray(q, np.float64).tolist()) if np.ndim(q) else None
         q = float(q) if several is None else several
-        return self._asked("nanquantile", several, q=q, method=method)
-
-    @public()
-    def mad(self, *, scale: float | str = "normal") -> Any:
-        """Return the median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
-        return self._asked("nanmad", scale=scale)
-
-    @public()
-    def iqr(self, *, method: str = "linear") -> Any:
-        """Return the interquartile range of each window."""
-        return self._asked("naniqr", method=method)
-
-    def min(self) -> Any:
-        """Return the least element of each window."""
-        return self._asked("nanmin")
-
-    def max(self) -> Any:
-        """Return the largest element of each window."""
-        return self._asked("nanmax")
+        return self._asked("quantile", several, q=q, method=method)
 
     def _asked(self, name: str, several: tuple[float, ...] | None = None, **asked: Any) -> Any:
+        """Ask for a statistic of every column that leaves out missing elements."""
         answer = partial(
             _answered,
             columns=self._columns,
             windows=self._rows,
-            name=name,
+            name=f"nan{name}",
             asked=asked,
             several=several,
         )

@@ -312,7 +312,7 @@ class ExactDataset(_LabelledAccessor):
             own = [each for each in dims if each in array.dims]
             if not own:
                 found[name] = array
-            elif is_answered(pair.every.__name__, array.dtype, method):
+            elif is_answered(pair.name, array.dtype, method):
                 found[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
         attrs = self._obj.attrs if keeps(how.get("keep_attrs")) else None
         return xr.Dataset(found, attrs=attrs)
