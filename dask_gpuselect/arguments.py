@@ -394,7 +394,7 @@ def _inside(value: Any) -> Any:
 
 def check_parameters(estimator: Any) -> None:
     """Raise for parameters of an estimator that are lazy or masked, or have a unit."""
-    if hasattr(estimator, "get_params"):
+    if hasattr(type(estimator), "get_params"):
         for name, value in estimator.get_params(deep=False).items():
             check_known(value, name)
 
@@ -529,26 +529,40 @@ def scale_factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> flo
 
 def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:
     """Convert values to a one-dimensional array of a dtype, or raise if it cannot hold them."""
-    values = np.atleast_1d(np.asarray(given))
+    native = dtype.newbyteorder("=")
+    values = np.atleast_1d(np.asarray(as_integers(given, native)))
     if values.ndim > 1:
         raise ValueError(f"{name} must be a scalar or one-dimensional, not of shape {values.shape}")
-    native = dtype.newbyteorder("=")
     if values.size == 0:
         return np.empty(0, native)
-    expected = f"{name} must be a value of dtype {native}, the dtype of {owner}"
+    expected = f"{name} must fit {native}, the dtype of {owner}"
     if values.dtype.kind == "O" and all(isinstance(value, int) for value in values):
-        raise ValueError(f"{expected}, not {values[0]}")  # an integer of more than 64 bits
+        raise ValueError(f"{expected}, and {values[0]} does not")  # it has more than 64 bits
     dates = {each.kind for each in (values.dtype, native)} & set("mM")
     if (dates and values.dtype.kind != native.kind) or values.dtype.kind not in "biufmM":
         raise TypeError(f"{name} must have the dtype of {owner}, {native}, not {values.dtype}")
     with np.errstate(all="ignore"):
-        found = values.astype(native)
-    is_exact = (found == values) | (found != found)
+        converted = values.astype(native)
+    is_exact = (converted == values) | (converted != converted)
     if native.kind == "f":  # a number that is rounded, as NumPy does where it compares
-        is_exact |= np.isfinite(found) & np.isfinite(values)
+        is_exact |= np.isfinite(converted) & np.isfinite(values)
+    elif native.kind in "iu":  # float64 has no largest integer of 64 bits, but the one behind it
+        is_exact &= values < int(np.iinfo(native).max) + 1
     if not is_exact.all():
-        raise ValueError(f"{expected}, not {values[~is_exact][0]}")
-    return found
+        raise ValueError(f"{expected}, and {values[~is_exact][0]} does not")
+    return converted
+
+
+def as_integers(given: Any, dtype: np.dtype[Any]) -> Any:
+    """Convert a list of integers that a dtype can hold to that dtype; return others unchanged.
+
+    NumPy would convert some integers beyond int64 to float64, and round them.
+    """
+    if dtype.kind in "iu" and isinstance(given, list | tuple):
+        limits = np.iinfo(dtype)
+        if all(isinstance(n, int | np.integer) and limits.min <= n <= limits.max for n in given):
+            return np.array(given, dtype)
+    return given
 
 
 def check_real(array: Any, name: str, most_bits: int = 0) -> None:
