@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.seen import most_kept
 from dask_gpuselect.maths.weight_boxes import WeightedBoxBrackets
-from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,24 @@ class BoxQuestion(Question):
         )
 
 
-class BoxesOfLanes(LaneQuestion):
-    """Base of box plots of every lane: the quantiles `Rule.q`, and the elements at the ends."""
+@dataclass(frozen=True)
+class BoxesOfLanes(QuantileFields, LaneQuestion):
+    """Base of box plots of every lane: the quantiles `Rule.q`, and the elements at the ends.
+
+    Parameters
+    ----------
+    rule, omits_nan
+        As for `BoxQuestion`.
+    """
 
     rule: Rule
     omits_nan: bool
+
+    @classmethod
+    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> Self:
+        is_element = METHODS[rule.method].discrete
+        dtype = source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
+        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     @property
     def further(self) -> FurtherLoad | None:
@@ -238,32 +251,12 @@ class BoxesOfLanes(LaneQuestion):
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
-def dtype_of_quantiles(rule: Rule, source_dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the quantiles `Rule.q` of elements of a dtype."""
-    is_element = METHODS[rule.method].discrete
-    return source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
-
-
 @dataclass(frozen=True)
 class LaneBoxQuestion(BoxesOfLanes, Quantiles):
-    """A box plot of every lane, as a question.
-
-    Parameters
-    ----------
-    rule, omits_nan
-        As for `BoxQuestion`.
-    """
-
-    rule: Rule
-    omits_nan: bool
+    """A box plot of every lane, as a question."""
 
     # Measured in the same way as the cost of quantiles.
     look_cost: ClassVar[float] = 1.1
-
-    @classmethod
-    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> LaneBoxQuestion:
-        dtype = dtype_of_quantiles(rule, source_dtype)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the boxes have their numbers of elements."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion, dtype_of_quantiles
+from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.questions import LaneQuestion
-from dask_gpuselect.maths.boxes import BoxReport, Rule, room_for
+from dask_gpuselect.maths.boxes import BoxReport, room_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -123,23 +123,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
 @dataclass(frozen=True)
 class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
-    """A weighted box plot of every lane, as a question.
-
-    Parameters
-    ----------
-    rule, omits_nan
-        As for `BoxQuestion`.
-    """
-
-    rule: Rule
-    omits_nan: bool
-
-    @classmethod
-    def of(
-        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool
-    ) -> WeightedLaneBoxQuestion:
-        dtype = dtype_of_quantiles(rule, source_dtype)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+    """A weighted box plot of every lane, as a question."""
 
     def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         # No warning: the boxes have their numbers of elements.
