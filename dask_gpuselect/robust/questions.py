@@ -235,22 +235,10 @@ class LaneDeviationQuestion(LaneQuestion):
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         kept = replace(shape, keepdims=True)
         median = ask_lanes(x, question.median, f"{label}-median", kept, dtype, seen=True)
-        distances = blockwise(
-            partial(_distances_of_same, question=question, numblocks=x.numblocks, axes=shape.axes),
-            every,
-            x,
-            every,
-            median,
-            every,
-            places_of(x),
-            every,
-            name=f"{label}-distances-{tokenize(x.name, median.name)}",
-            align_arrays=False,
-            dtype=dtype,
-            meta=meta_from_array(x._meta, dtype=dtype),
-        )
-        found = ask_lanes(distances, question.distances, label, kept, dtype)
-        deviations = self._scaled(found, median, label)
+        measure = partial(_distances_of_same, axes=shape.axes)
+        distances = self._distances(measure, x, median, every, label)
+        deviation = ask_lanes(distances, question.distances, label, kept, dtype)
+        deviations = self._scaled(deviation, median, label)
         return deviations if shape.keepdims else deviations.squeeze(shape.axes)
 
     def composed_of_groups(
@@ -263,15 +251,28 @@ class LaneDeviationQuestion(LaneQuestion):
 
         Each of the two medians takes two loads at most.
         """
-        question, every = self.of_all, tuple(range(x.ndim))
+        question, place = self.of_all, (x.ndim,)
         median = computed_once(ask(x, question.median, True))
-        distances = blockwise(
-            partial(_distances_in_groups, question=question, numblocks=x.numblocks),
+        distances = self._distances(_distances_in_groups, x, median, place, label)
+        return self._scaled(ask(distances, question.distances, False), median, label)
+
+    def _distances(
+        self,
+        measure: Callable[..., Any],
+        x: DaskArray,
+        median: DaskArray,
+        axes: tuple[int, ...],
+        label: str,
+    ) -> DaskArray:
+        """Return the distances of elements from medians, whose blocks lie along some axes."""
+        question, every = self.of_all, tuple(range(x.ndim))
+        distances: DaskArray = blockwise(
+            partial(measure, question=question, numblocks=x.numblocks),
             every,
             x,
             every,
             median,
-            (x.ndim,),
+            axes,
             places_of(x),
             every,
             name=f"{label}-distances-{tokenize(x.name, median.name)}",
@@ -280,7 +281,7 @@ class LaneDeviationQuestion(LaneQuestion):
             dtype=question.dtype,
             meta=meta_from_array(x._meta, dtype=question.dtype),
         )
-        return self._scaled(ask(distances, question.distances, False), median, label)
+        return distances
 
     def _scaled(self, found: DaskArray, median: DaskArray, label: str) -> DaskArray:
         """Divide the medians of the distances, lazily."""

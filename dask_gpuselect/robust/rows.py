@@ -109,7 +109,7 @@ def tallies(
     about: dict[str, Any] = {"design": design, "thetas": thetas, "ends": ends, "most": most}
     own = [None] * len(rows.sizes)
     about |= {"with_sums": with_sums, "stays": rows.stays}
-    return rows.run(_tallies, _merge_tallies, own, **about)
+    return rows.run(_tallies, partial(_fit_by_fit, RowTally.merge), own, **about)
 
 
 def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[RowTally]:
@@ -118,15 +118,16 @@ def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[Ro
     return found if stays else [replace(each, rows=to_host(each.rows)) for each in found]
 
 
-def _merge_tallies(parts: list[list[RowTally]]) -> list[RowTally]:
-    """Merge the tallies of several chunks, fit by fit."""
-    return [RowTally.merge(of_one) for of_one in zip(*parts, strict=True)]
+def _fit_by_fit(merge: Merge[T], parts: list[list[T]]) -> list[T]:
+    """Merge the partial results of several chunks, each of which has one for every fit."""
+    return [merge(list(of_one)) for of_one in zip(*parts, strict=True)]
 
 
 def cuts(rows: Rows, design: Design, thetas: FloatArray) -> list[Cuts]:
     """Return the cuts of the absolute residuals of each of some fits."""
     own = [None] * len(rows.sizes)
-    return rows.run(_cuts, _merge_cuts, own, design=design, thetas=thetas)
+    merge = partial(_fit_by_fit, Cuts.merge)
+    return rows.run(_cuts, merge, own, design=design, thetas=thetas)
 
 
 def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> list[Cuts]:
@@ -134,11 +135,6 @@ def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> l
     kernel = backend_for(x).residuals
     sizes = (kernel.absolute_residuals(x, y, design, theta) for theta in thetas)
     return [kernels.cuts(size, np.dtype(np.float64), 1) for size in sizes]
-
-
-def _merge_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
-    """Merge the cuts of several chunks, fit by fit."""
-    return [Cuts.merge(of_one) for of_one in zip(*parts, strict=True)]
 
 
 # --- Rows in memory -------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
-from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
@@ -38,7 +37,7 @@ from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
-from dask_gpuselect.robust.spread import mad
+from dask_gpuselect.robust.spread import mad, mean_dtype
 
 
 @same_kind
@@ -127,9 +126,8 @@ def trimmed_mean(
     >>> float(trimmed_mean(x, 0.2).compute())
     3.0
     """
-    left_out = where, nodata
-    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": False}
-    return _trimmed("trimmed-mean", x, proportiontocut, axis, left_out, **about)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _trimmed("trimmed-mean", x, proportiontocut, axis, **how)
 
 
 @same_kind
@@ -187,20 +185,12 @@ def nantrimmed_mean(
     >>> float(nantrimmed_mean(x, 0.25).compute())
     2.5
     """
-    left_out = where, nodata
-    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": True}
-    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, left_out, **about)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, **how)
 
 
 def _trimmed(
-    name: str,
-    x: Any,
-    proportion: float,
-    axis: Axis,
-    left_out: tuple[Any, Any],
-    *,
-    keepdims: bool,
-    skips_missing: bool,
+    name: str, x: Any, proportion: float, axis: Axis, *, keepdims: bool, **left_out: Any
 ) -> Any:
     """Check the arguments of both functions, and ask."""
     check_known(proportion, "proportiontocut")
@@ -209,14 +199,11 @@ def _trimmed(
         raise TypeError(f"proportiontocut must be a number in [0, 0.5), not a {kind}")
     if not 0 <= proportion < 0.5:
         raise ValueError(f"proportiontocut must be a number in [0, 0.5), not {proportion}")
-    if_none = if_all_left_out(x, *left_out)
-    x = as_accompanied(x, *left_out)
-    source = numpy_dtype(x)
-    if source.kind in "mM":
-        raise TypeError(f"a trimmed mean needs numbers, not {source}")
-    dtype = result_dtype(source, MEDIAN, weak_q=True)
+    if_none = if_all_left_out(x, **left_out)
+    x = as_accompanied(x, **left_out)
+    dtype, skips_missing = mean_dtype(x, "a trimmed mean needs"), name == "nantrimmed-mean"
     mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
-    question = TrimmedMean(CutElements.of(float(proportion), source), mean)
+    question = TrimmedMean(CutElements.of(float(proportion), numpy_dtype(x)), mean)
     return ask(Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims), name)
 
 
