@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -210,29 +210,24 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         return np.asarray(self.order.lane_answer(found), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        found = self._finished(chunks, dtype, shape)
-        if found is not None:
-            return Boxes.finished(found, shape.kept(chunks[0].shape), dtype)
-        return self._by_ends(chunks, dtype, shape)
+        return self._block(Boxes.finished, chunks, dtype, shape)
 
     def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        found = self._finished(chunks, dtype, shape)
-        if found is not None:
-            return BoxesThere.waiting(found, shape.kept(chunks[0].shape), dtype)
-        return self._by_ends(chunks, dtype, shape)
+        return self._block(BoxesThere.waiting, chunks, dtype, shape)
 
-    def _finished(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> LaneBoxes | None:
-        """Return the boxes that a device has finished; None if it has not."""
-        how = {"omits_nan": self.omits_nan}
-        return kernels.box_lanes(chunks, dtype, shape.axes, self.order, self.rule, **how)
-
-    def _by_ends(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        """Return the boxes from quantiles and the elements at the ends of lanes."""
-        rule = self.rule
-        about = (self.order, rule.fences, rule.max_fliers)
-        q, ends = kernels.answers_and_ends(chunks, dtype, shape.axes, *about)
+    def _block(
+        self,
+        table: Callable[[LaneBoxes, tuple[int, ...], np.dtype[Any]], Boxes],
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        """Return the boxes of a block: a table of what a device has finished, if it has."""
+        about, rule = (chunks, dtype, shape.axes, self.order), self.rule
+        boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
+        if boxes is not None:
+            return table(boxes, shape.kept(chunks[0].shape), dtype)
+        q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
         return self.boxes(q, ends, chunks[0].shape, dtype, shape)
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -188,8 +189,8 @@ class Boxplot(Advising, LazyCollection):
     @property
     def labels(self) -> tuple[str | None, ...]:
         """The label of each box."""
-        found = self.computed()
-        return tuple(found._label(i, box) for i, box in enumerate(found._places()))
+        computed = self.computed()
+        return tuple(map(computed._label, range(len(computed))))
 
     def __len__(self) -> int:
         if self._tables is not None:
@@ -202,40 +203,43 @@ class Boxplot(Advising, LazyCollection):
         return int(size)
 
     def __iter__(self) -> Iterator[Box]:
-        found = self.computed()
-        for i, (which, place) in enumerate(found._places()):
-            yield found.tables[which].box(place, found._label(i, (which, place)))
+        computed = self.computed()
+        return (computed[i] for i in range(len(computed)))
 
     def __getitem__(self, which: int | str | tuple[int, ...]) -> Box:
-        found = self.computed()
+        computed = self.computed()
         if isinstance(which, str):
-            if which not in found.labels:
+            if which not in computed.labels:
                 raise KeyError(
                     f"no box has the label {which!r}: boxplot.labels lists the labels, and "
                     "boxplot[0] is the first box"
                 )
-            which = found.labels.index(which)
+            which = computed.labels.index(which)
         elif isinstance(which, tuple):
-            which = int(np.ravel_multi_index(which, found.shape))
-        i = range(len(found))[which]
-        first = 0
-        for number, table in enumerate(found.tables):
-            if i < first + table.size:
-                return table.box(i - first, found._label(i, (number, i - first)))
-            first += table.size
-        raise IndexError(f"box {which} does not exist: there are {len(found)} boxes")
+            which = int(np.ravel_multi_index(which, computed.shape))
+        n = len(computed)
+        if not -n <= which < n:
+            raise IndexError(f"box {which} does not exist: there are {n} boxes")
+        i = which % n
+        table, place = computed._place(i)
+        return computed.tables[table].box(place, computed._label(i))
 
-    def _places(self) -> Iterator[tuple[int, int]]:
-        """Yield the number of the table of each box, and its number in that table."""
-        for number, table in enumerate(self.tables):
-            for i in range(table.size):
-                yield number, i
+    def _place(self, i: int) -> tuple[int, int]:
+        """Return the number of the table of a box, and the number of the box in that table."""
+        table = int(self._ends.searchsorted(i, side="right"))
+        return table, i - int(self._ends[table]) + self.tables[table].size
 
-    def _label(self, i: int, place: tuple[int, int]) -> str | None:
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """The number of the first box behind each table."""
+        return np.cumsum([table.size for table in self.tables])
+
+    def _label(self, i: int) -> str | None:
         """Return the label of a box, or None."""
         if self._given is not None:
             return self._given[i]
-        return self._sources[place[0]].label(place[1], self.tables[place[0]].shape)
+        table, place = self._place(i)
+        return self._sources[table].label(place, self.tables[table].shape)
 
     def _shown(self, i: int, label: str | None) -> str:
         """Return the label of a box, or its index."""
