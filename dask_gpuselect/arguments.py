@@ -151,8 +151,8 @@ def public(
                     return function(*args, **kwargs)
                 sources = _Sources(kind)
                 known: Any = replaced((args, kwargs), kind.is_instance, sources.source)
-                found: T = sources.answered(function(*known[0], **known[1]))
-                return found
+                answer: T = sources.answered(function(*known[0], **known[1]))
+                return answer
 
         return entered
 
@@ -196,9 +196,9 @@ class _Sources:
 
     def source(self, array: Any) -> DaskArray:
         """Return the dask array of an expression, and remember the expression."""
-        found: DaskArray = as_source(array)
-        self.given[found.name] = array
-        return found
+        source: DaskArray = as_source(array)
+        self.given[source.name] = array
+        return source
 
     def answer(self, array: DaskArray) -> Any:
         """Return the expression of an array, or the given expression if it is handed back."""
@@ -311,20 +311,20 @@ def _leaves(value: Any) -> Iterator[Any]:
 
     Values that can neither be lazy nor have a unit are left out.
     """
-    held: Iterable[Any]
+    values: Iterable[Any]
     if is_dask_collection(value):
         yield value
         return
     if isinstance(value, Mapping):
-        held = value.values()
+        values = value.values()
     elif isinstance(value, list | tuple | set | frozenset):
-        held = () if PLAIN.issuperset(map(type, value)) else value
+        values = () if PLAIN.issuperset(map(type, value)) else value
     elif type(value) is np.ndarray:
-        held = value.flat if value.dtype == object else ()
+        values = value.flat if value.dtype == object else ()
     else:
         yield value
         return
-    for each in held:
+    for each in values:
         if type(each) not in PLAIN:
             yield from _leaves(each)
 
@@ -409,11 +409,11 @@ def as_array(a: Any, name: str = "", of: str = "real numbers") -> Any:
     check_not_masked(a, name=name)
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a
-    found = as_numpy(a)  # of NumPy's scalars and subclasses too
-    if not isinstance(a, np.ndarray) and found.ndim == 0 and found.dtype.kind in "OSU":
+    host = as_numpy(a)  # of NumPy's scalars and subclasses too
+    if not isinstance(a, np.ndarray) and host.ndim == 0 and host.dtype.kind in "OSU":
         needed = f"{name} must be" if name else "functions of dask_gpuselect need"
         raise TypeError(f"{needed} an array of {of}, not {type_name(a)}")
-    return found
+    return host
 
 
 def is_masked(a: Any) -> bool:
@@ -521,8 +521,8 @@ def scale_factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> flo
         raise TypeError(f'scale must be "normal" or a number, not a {type(scale).__name__}')
     factor = float(scale)
     with np.errstate(all="ignore"):
-        found = dtype.type(factor)
-    if not (np.isfinite(found) and found > 0):
+        rounded = dtype.type(factor)
+    if not (np.isfinite(rounded) and rounded > 0):
         raise ValueError(f"scale must be positive and finite in {dtype}, not {scale}")
     return factor
 

@@ -205,9 +205,9 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
     def further(self) -> FurtherLoad | None:
         return LaneEndsLoad(self)
 
-    def q_of(self, found: Lanes) -> FloatArray:
+    def q_of(self, lanes: Lanes) -> FloatArray:
         """Return the quantiles `Rule.q`, ``(n_q, n_lanes)``."""
-        return np.asarray(self.order.lane_answer(found), np.float64)
+        return np.asarray(self.order.lane_answer(lanes), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         return self._block(Boxes.finished, chunks, dtype, shape)

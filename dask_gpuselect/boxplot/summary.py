@@ -257,10 +257,10 @@ class Boxplot(Advising, LazyCollection):
         The ends of whiskers of 64-bit integers are exact in `Box`. Here they are float64 if a
         whisker ends at a quartile.
         """
-        found = self.computed()
-        labels = np.empty(len(found), object)
-        labels[:] = found.labels
-        columns = [table.columns() for table in found.tables]
+        computed = self.computed()
+        labels = np.empty(len(computed), object)
+        labels[:] = computed.labels
+        columns = [table.columns() for table in computed.tables]
         if len(columns) > 1:
             columns = [
                 {
@@ -269,7 +269,7 @@ class Boxplot(Advising, LazyCollection):
                 }
             ]
         every = {"label": labels} | columns[0]
-        return {name: column.reshape(found.shape) for name, column in every.items()}
+        return {name: column.reshape(computed.shape) for name, column in every.items()}
 
     def to_dataframe(self) -> Any:
         """Return a pandas DataFrame with a row for each box, and a column for each statistic.
@@ -307,8 +307,8 @@ class Boxplot(Advising, LazyCollection):
         Plotly draws these quartiles as they are. ``quartilemethod`` names the method of Plotly that
         equals ours, if there is one.
         """
-        found = self.computed()
-        boxes = found.boxes
+        computed = self.computed()
+        boxes = computed.boxes
         method = PLOTLY_METHODS.get(self._sources[0].method)
         return ({} if method is None else {"quartilemethod": method}) | {
             "q1": [box.q1 for box in boxes],
@@ -319,7 +319,7 @@ class Boxplot(Advising, LazyCollection):
             "mean": [box.mean for box in boxes],
             "sd": [box.std for box in boxes],
             "notchspan": [box.cihi - box.med for box in boxes],
-            "x": [found._shown(i, box.label) for i, box in enumerate(boxes)],
+            "x": [computed._shown(i, box.label) for i, box in enumerate(boxes)],
         }
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
@@ -343,10 +343,10 @@ class Boxplot(Advising, LazyCollection):
             If matplotlib is not installed.
         """
         ax = axes(ax)
-        found = self.computed()
-        drawn = ax.bxp(found.to_bxp(), **kwargs)
+        computed = self.computed()
+        drawn = ax.bxp(computed.to_bxp(), **kwargs)
         if kwargs.get("showfliers", True):
-            for artist, box in zip(drawn["medians"], found, strict=True):
+            for artist, box in zip(drawn["medians"], computed, strict=True):
                 _tell_left_out(ax, artist, box)
         return ax
 
@@ -419,8 +419,8 @@ def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
     )
     is_upright = len(set(median.get_ydata())) == 1  # the line of the median lies across its box
     middle = float(np.mean(median.get_xdata() if is_upright else median.get_ydata()))
-    for kept, counted, end, away in sides:
-        if counted > kept and not math.isclose(counted, kept):
+    for shown, counted, end, away in sides:
+        if counted > shown and not math.isclose(counted, shown):
             place, offset = (middle, float(end)), (0, away)
             across, along = ("center", "bottom" if away > 0 else "top")
             if not is_upright:

@@ -553,8 +553,8 @@ class ExactDataFrame(Advising):
         frame = self._frame
         if names.is_unique:
             frame, places = frame[list(names[places])], list(range(len(places)))
-        found = [frame._meta.iloc[:, place] for place in places]
-        return frame, [Column.of(own, place) for own, place in zip(found, places, strict=True)]
+        metas = [frame._meta.iloc[:, place] for place in places]
+        return frame, [Column.of(own, place) for own, place in zip(metas, places, strict=True)]
 
 
 def _by_place(frame: Any) -> Any:
@@ -678,7 +678,7 @@ def _names(frame: Any, columns: Sequence[Column]) -> Any:
 
 
 def _as_quantiles(
-    found: list[Any],
+    results: list[Any],
     columns: list[Column],
     counted: list[int],
     names: Any,
@@ -687,8 +687,8 @@ def _as_quantiles(
     name: Hashable,
 ) -> Any:
     """Return found quantiles in the form of pandas' answer."""
-    values = found[: len(columns)]
-    for place, n_missing in zip(counted, found[len(columns) :], strict=True):
+    values = results[: len(columns)]
+    for place, n_missing in zip(counted, results[len(columns) :], strict=True):
         values[place] = None if n_missing else values[place]
     answers = [column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)]
     index = pd.Index(q, dtype=np.float64)
@@ -701,11 +701,11 @@ def _as_quantiles(
 
 
 def _as_description(
-    found: list[Described], columns: list[Column], names: Any, index: list[str]
+    described: list[Described], columns: list[Column], names: Any, index: list[str]
 ) -> Any:
     """Return found descriptions in the form of pandas' answer."""
     answers = []
-    for column, (n, mean, std, values) in zip(columns, found, strict=True):
+    for column, (n, mean, std, values) in zip(columns, described, strict=True):
         rest = [None] * (len(index) - 3) if values is None else values.tolist()
         numbers = pd.array([n, mean, std, *rest], dtype=float_kind(column.kind))
         answers.append(pd.Series(numbers))

@@ -180,17 +180,17 @@ def _answered(
 ) -> Any:
     """Answer the windows of some rows, from the number `start` to before `stop`."""
     index = rows.index[start:stop]
-    found = []
+    by_column = []
     for column in columns:
         given = rows if column.place is None else rows.iloc[:, column.place]
         dtype = column.dtype if column.dtype == np.float32 else np.dtype(np.float64)
         values = given.to_numpy(dtype=dtype, na_value=np.nan)
         answers = getattr(windows.windows(values, rows.index), name)(**asked)
-        found.append(answers[..., start:stop].astype(dtype, copy=False))
+        by_column.append(answers[..., start:stop].astype(dtype, copy=False))
     if columns and columns[0].place is None:
-        (answers,) = found
+        (answers,) = by_column
         if several is None:
             return pd.Series(answers, index, name=rows.name)
         return pd.DataFrame(answers.T, index, pd.Index(several, dtype=np.float64))
-    frame = pd.DataFrame(dict(enumerate(found)), index)
+    frame = pd.DataFrame(dict(enumerate(by_column)), index)
     return frame.set_axis(rows.columns[[column.place for column in columns]], axis=1)

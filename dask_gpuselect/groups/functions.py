@@ -199,7 +199,7 @@ class GroupBy(Advising):
         if not self._grouping.is_lazy:
             names = [str(name) for name in itertools.islice(self.groups, SHOWN)]
             rows["names"] = ", ".join(names) + (", ..." if len(self) > SHOWN else "")
-        cells = (f"<tr><th>{name}</th><td>{escape(told)}</td></tr>" for name, told in rows.items())
+        cells = (f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
         known = getattr(self._array, "_repr_html_", None)  # NumPy's arrays have none
         shown = known() if known else f"<code>{escape(repr(self._array))}</code>"
         return f"<table>{''.join(cells)}</table>{shown}"
@@ -240,9 +240,9 @@ class GroupBy(Advising):
 
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """Return a box for each group, labelled with it: `dask_gpuselect.describe_boxplot`."""
-        found: Boxplot = self._ask(describe_boxplot, **how)
+        boxes: Boxplot = self._ask(describe_boxplot, **how)
         names = as_source(self.groups) if is_lazy_array(self.groups) else self.groups
-        return found.of_groups(names, self._axes[0])
+        return boxes.of_groups(names, self._axes[0])
 
 
 @public("a", "where")

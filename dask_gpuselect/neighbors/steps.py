@@ -59,21 +59,21 @@ class Answer:
         return cls(_indices_of, np.dtype(np.int64), (k,), in_place=True)
 
 
-def _distances_of(found: NearestRows) -> Any:
+def _distances_of(nearest: NearestRows) -> Any:
     """Return the distances of the nearest rows."""
-    return found.distances
+    return nearest.distances
 
 
-def _indices_of(found: NearestRows) -> Any:
+def _indices_of(nearest: NearestRows) -> Any:
     """Return the numbers of the nearest rows."""
-    return found.index
+    return nearest.index
 
 
 def answer_in_kind(
-    function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, found: Nearest, *known: Any
+    function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, nearest: Nearest, *known: Any
 ) -> Any:
     """Compute an answer on the host, and convert it to the kind of the rows' chunks."""
-    return in_kind(np.ascontiguousarray(function(found, *known), dtype), kind)
+    return in_kind(np.ascontiguousarray(function(nearest, *known), dtype), kind)
 
 
 @dataclass(frozen=True)

@@ -143,11 +143,11 @@ class WeightedQuantiles(QuantileFields, Question):
         return share_ranges(cuts, self.q, with_next=self._averages)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        found = self.bracket(cuts)
-        if isinstance(found, WeightedBrackets):
+        proven = self.bracket(cuts)
+        if isinstance(proven, WeightedBrackets):
             assert isinstance(brackets, WeightedBrackets)
-            return narrower_weighted(brackets, found)
-        return narrower(brackets, found)
+            return narrower_weighted(brackets, proven)
+        return narrower(brackets, proven)
 
     def look(self, brackets: Brackets, tally: Tally) -> Any:
         assert isinstance(tally, WeightedTally)
@@ -200,7 +200,7 @@ def quantiles_of(
     """Return the weighted quantiles of elements of `source_dtype`, in `dtype`."""
     if method == "linear":
         return unsigned_zero(window_means(order, q, dtype))
-    found = shares(order, q, with_next=method == "averaged_inverted_cdf")
-    lower, upper = (as_dtype(unsigned_zero(each), source_dtype) for each in found)
+    pair = shares(order, q, with_next=method == "averaged_inverted_cdf")
+    lower, upper = (as_dtype(unsigned_zero(each), source_dtype) for each in pair)
     weight = np.where(lower == upper, 0.0, 0.5)
     return interpolate(lower, upper, weight, METHODS[method], dtype)

@@ -211,8 +211,8 @@ class LaneDeviationQuestion(LaneQuestion):
         shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
         centre = namespace(median).reshape(median, tuple(shape))
         distances = [kernels.deviations(chunk, centre, question.dtype) for chunk in chunks]
-        found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
-        return _finished(found, median, question)
+        deviations = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
+        return _finished(deviations, median, question)
 
     def counted(
         self, counts: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
@@ -224,8 +224,8 @@ class LaneDeviationQuestion(LaneQuestion):
         distances = counts.mapped(
             lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
         )
-        found = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
-        return shape.restore(_finished(found, median, question), block)
+        deviations = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
+        return shape.restore(_finished(deviations, median, question), block)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
         """Return the median of the distances from the medians of lanes, as a dask array.
@@ -283,16 +283,16 @@ class LaneDeviationQuestion(LaneQuestion):
         )
         return distances
 
-    def _scaled(self, found: DaskArray, median: DaskArray, label: str) -> DaskArray:
+    def _scaled(self, unscaled: DaskArray, median: DaskArray, label: str) -> DaskArray:
         """Divide the medians of the distances, lazily."""
         question = self.of_all
         deviations: DaskArray = map_blocks(
             partial(_finished_seen, question=question),
-            found,
+            unscaled,
             median,
-            name=f"{label}-scaled-{tokenize(found.name, median.name, question)}",
+            name=f"{label}-scaled-{tokenize(unscaled.name, median.name, question)}",
             dtype=question.dtype,
-            meta=found._meta,
+            meta=unscaled._meta,
         )
         return deviations
 
@@ -340,16 +340,16 @@ def _distances_of_same(
     return kernels.deviations(chunk, median.value, question.dtype)
 
 
-def _finished_seen(found: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
+def _finished_seen(deviations: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
     """Divide the medians of distances by the scale, with medians that know their chunks."""
-    return _finished(found, median.value, question)
+    return _finished(deviations, median.value, question)
 
 
 @quiet()
-def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
+def _finished(deviations: Any, median: Any, question: DeviationQuestion) -> Any:
     """Divide the medians of distances by the scale; NaN where the median is not finite."""
-    if isinstance(found, np.ma.MaskedArray):
-        return masked(_finished(found.data, np.ma.getdata(median), question), found.mask)
-    xp = namespace(found)
-    nan = xp.full_like(found, float("nan"))
-    return xp.where(xp.isfinite(median), question.scaled(found), nan)
+    if isinstance(deviations, np.ma.MaskedArray):
+        return masked(_finished(deviations.data, np.ma.getdata(median), question), deviations.mask)
+    xp = namespace(deviations)
+    nan = xp.full_like(deviations, float("nan"))
+    return xp.where(xp.isfinite(median), question.scaled(deviations), nan)

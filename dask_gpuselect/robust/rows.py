@@ -114,8 +114,8 @@ def tallies(
 
 def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[RowTally]:
     """Tally the rows of a chunk for each of some fits."""
-    found = backend_for(x).residuals.row_tallies(x, y, **about)
-    return found if stays else [replace(each, rows=to_host(each.rows)) for each in found]
+    tallied = backend_for(x).residuals.row_tallies(x, y, **about)
+    return tallied if stays else [replace(each, rows=to_host(each.rows)) for each in tallied]
 
 
 def _fit_by_fit(merge: Merge[T], parts: list[list[T]]) -> list[T]:
@@ -170,8 +170,8 @@ class PlainRows:
         return table
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
-        found = [function(*piece, **arguments) for piece in self.pieces]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        parts = [function(*piece, **arguments) for piece in self.pieces]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 # --- Rows in chunks -------------------------------------------------------------------------------
@@ -201,16 +201,16 @@ class Own:
             raise ChunksChangedError(
                 f"chunk {self.number} of X has {len(x)} rows, and had {self.size} before. {ADVICE}"
             )
-        found = marks_of([x, y], ordered=True)
+        marks = marks_of([x, y], ordered=True)
         for name, known, now in zip(
-            "Xy", self.marks or found.tolist(), found.tolist(), strict=True
+            "Xy", self.marks or marks.tolist(), marks.tolist(), strict=True
         ):
             if known != now:
                 raise ChunksChangedError(
                     f"chunk {self.number} of {name} had other rows in a later read than in the "
                     f"first. {ADVICE}"
                 )
-        return found
+        return marks
 
 
 class LazyRows:
@@ -308,8 +308,8 @@ def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatA
     parts = each_chunk(_squares, name, [x, y[:, None]], predict=predict)
     how = (np.concatenate, np.concatenate, f"robust-squares-all-{tokenize(name)}")
     with outside():  # the sources are the user's
-        found: FloatArray = reduced(parts, "robust-squares-merge", *how).compute()
-    return found
+        sums: FloatArray = reduced(parts, "robust-squares-merge", *how).compute()
+    return sums
 
 
 def _squares(x: Any, y: Any, *, predict: Callable[[Any], Any]) -> FloatArray:

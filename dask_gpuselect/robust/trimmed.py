@@ -284,9 +284,9 @@ class TrimmedMean(RankQuestion):
         if none is not None:
             return none
         n_cut = int(self.cuts.n_cut(np.array(n)))
-        found = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
-        if found[0] == found[1] or not np.isfinite(found).all():
-            return _end_of(found, self.mean.dtype).reshape(1)
+        ends = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
+        if ends[0] == ends[1] or not np.isfinite(ends).all():
+            return _end_of(ends, self.mean.dtype).reshape(1)
         total = sum_of_ranks(brackets, tally, n_cut, n - n_cut)
         return total, np.array([n - 2 * n_cut])
 
@@ -329,16 +329,16 @@ class LaneTrimmedMean(LaneQuestion):
         return ClippedLoad(self)
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        found = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
+        ends = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
         # In pieces of lanes, so that copies and exact sums of few lanes are there at a time.
         axis = next(axis for axis in range(chunks[0].ndim) if axis not in axes)
-        size, n_lanes = chunks[0].shape[axis], found.shape[1]
+        size, n_lanes = chunks[0].shape[axis], ends.shape[1]
         n_elements = sum(math.prod(chunk.shape) for chunk in chunks)
         n = min(max(n_elements // PIECE, n_lanes // LANES, 1), max(size, 1))
         pieces = []
         for i in range(n):
             some = slice(size * i // n, size * (i + 1) // n)
-            own = found[
+            own = ends[
                 :, n_lanes * some.start // max(size, 1) : n_lanes * some.stop // max(size, 1)
             ]
             parts = [chunk[(slice(None),) * axis + (some,)] for chunk in chunks]
@@ -358,13 +358,13 @@ class LaneTrimmedMean(LaneQuestion):
         chunks: Sequence[Any],
         dtype: np.dtype[Any],
         axes: tuple[int, ...],
-        found: NDArray[Any],
+        ends: NDArray[Any],
     ) -> LaneEnds:
         """Sum the elements of every lane, clipped at its cuts."""
         sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
-        low, high = found.reshape(2, *sizes)
+        low, high = ends.reshape(2, *sizes)
         clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]
-        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(found, dtype), 1)
+        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(ends, dtype), 1)
 
     @quiet()
     def means(self, ends: LaneEnds, found: NDArray[Any]) -> Lanes:
@@ -424,8 +424,8 @@ def _no_bounds(found: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
     return Bounds(nan, nan, selection_dtype(dtype))
 
 
-def _end_of(found: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _end_of(ends: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Compute the mean where both cuts are equal or one is infinite: NaN of two infinities."""
-    low, high = found.astype(dtype)
+    low, high = ends.astype(dtype)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(low == high, low, low + high))

@@ -155,8 +155,8 @@ def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
         f"sorted-quartiles-{token}",
         places=TaskRef((places.name,)),
     )
-    found = f"sorted-search-{token}"
-    beyond = each_chunk(_beyond, found, [ordered, ends], [quartiles], rule=rule)
+    search = f"sorted-search-{token}"
+    beyond = each_chunk(_beyond, search, [ordered, ends], [quartiles], rule=rule)
     box = reduced(
         beyond,
         "sorted-search-merge",
@@ -192,9 +192,9 @@ def _slice(
     part: Callable[[Any, Beyond], Any], name: str, ordered: DaskArray, beyond: DaskArray
 ) -> DaskArray:
     """Return the elements of all chunks that are beyond a fence, as a dask array."""
-    found = each_chunk(part, name, [ordered, beyond])
+    slices = each_chunk(part, name, [ordered, beyond])
     unknown = ((np.nan,) * ordered.npartitions,)
-    return DaskArray(found.dask, name, unknown, meta=ordered._meta)
+    return DaskArray(slices.dask, name, unknown, meta=ordered._meta)
 
 
 # --- Quartiles ------------------------------------------------------------------------------------

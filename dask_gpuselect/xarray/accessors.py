@@ -136,8 +136,8 @@ class _LabelledAccessor(Reductions, Advising):
         for name, value in {"min_periods": min_periods, "center": center, **windows}.items():
             check_known(value, name)
         check_no_offset(windows if dim is None else dim)
-        found = self._obj.rolling(dim, min_periods, center, **windows)
-        return ExactRolling(found, boundary=boundary, where=where, nodata=nodata)
+        rolled = self._obj.rolling(dim, min_periods, center, **windows)
+        return ExactRolling(rolled, boundary=boundary, where=where, nodata=nodata)
 
     def groupby_dayofyear(self, dim: str = "time", *, window: int = 1) -> ExactGroupBy:
         """Group by the day of the year, with the days around it: the base of climatologies.
@@ -275,9 +275,9 @@ class ExactDataArray(_LabelledAccessor):
             For unknown dimensions, and as `dask_gpuselect.describe_boxplot`.
         """
         dims = reduced_dims(dim, self._obj.dims)
-        kept = [name for name in self._obj.dims if name not in dims]
-        if len(kept) == 1 and _is_known(self._obj, kept[0]):
-            how.setdefault("labels", [str(label) for label in self._obj[kept[0]].values])
+        left = [name for name in self._obj.dims if name not in dims]
+        if len(left) == 1 and _is_known(self._obj, left[0]):
+            how.setdefault("labels", [str(label) for label in self._obj[left[0]].values])
         axes = tuple(map(self._obj.dims.index, dims))
         how |= companions_of(self._obj, how)
         return boxplot.describe_boxplot(self._obj.data, axes, **how)
@@ -307,15 +307,15 @@ class ExactDataset(_LabelledAccessor):
         asked, skipna = _skipna(how)
         dims = reduced_dims(dim, tuple(self._obj.dims))
         method = how.get("method", "linear")
-        found = {}
+        variables = {}
         for name, array in self._obj.data_vars.items():
             own = [each for each in dims if each in array.dims]
             if not own:
-                found[name] = array
+                variables[name] = array
             elif is_answered(pair.name, array.dtype, method):
-                found[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
+                variables[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
         attrs = self._obj.attrs if keeps(how.get("keep_attrs")) else None
-        return xr.Dataset(found, attrs=attrs)
+        return xr.Dataset(variables, attrs=attrs)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> dict[Hashable, Plan]:
         """Return the plans for quantiles of each lazy numeric variable.

@@ -110,17 +110,17 @@ def groups_of(grouped: Any) -> LabelledGroups:
     lines = {each.name: each.codes.dims[0] for each in groupers if each.codes.ndim == 1}
     unnamed = [each.name for each in groupers if not isinstance(each.group, xr.DataArray)]
 
-    def named(found: Any) -> Any:
-        found = found.assign_coords(encoded.coords)
+    def named(answer: Any) -> Any:
+        answer = answer.assign_coords(encoded.coords)
         if len(groupers) > 1:
-            found = found.unstack(name).drop_vars(unnamed, errors="ignore")
+            answer = answer.unstack(name).drop_vars(unnamed, errors="ignore")
         full = {
             each.name: each.full_index
             for each in groupers
-            if each.name in found.indexes
-            and (n_there < n or not found.indexes[each.name].equals(each.full_index))
+            if each.name in answer.indexes
+            and (n_there < n or not answer.indexes[each.name].equals(each.full_index))
         }
-        return (found.reindex(full) if full else found).rename(resampled)
+        return (answer.reindex(full) if full else answer).rename(resampled)
 
     return LabelledGroups(
         by=codes,
@@ -255,9 +255,9 @@ class _Asked:
     def of(self, obj: Any, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
         """Return the answer for a DataArray or a Dataset."""
         if isinstance(obj, xr.DataArray):
-            found = groups.named(self.of_array(obj, groups, dims))
-            return groups.ordered(found, groups.expanded(obj).dims)
-        found = {
+            answers = groups.named(self.of_array(obj, groups, dims))
+            return groups.ordered(answers, groups.expanded(obj).dims)
+        answers = {
             name: self.of_variable(array, groups, dims)
             for name, array in obj.data_vars.items()
             if self.takes(array, groups, dims)
@@ -267,7 +267,7 @@ class _Asked:
                 name: each.transpose(
                     groups.name, ..., *({"quantile"} & {*each.dims}), transpose_coords=False
                 )
-                for name, each in found.items()
+                for name, each in answers.items()
             },
             attrs=obj.attrs if self.keeps_attrs else None,
         )
@@ -418,8 +418,8 @@ class ExactGroupBy(Advising):
             )
         dims = self._dims(dim)
         array = self._groups.expanded(self._obj)
-        found: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
-        return found.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
+        boxes: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
+        return boxes.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
     def _of(self, asked: _Asked, dim: Any) -> Any:
         """Ask for a statistic along dimensions."""
@@ -428,7 +428,7 @@ class ExactGroupBy(Advising):
     def _dims(self, dim: Any) -> list[Hashable]:
         """Return the dimensions to reduce, which include those of the groups, or raise."""
         dims = all_dims(dim, self._obj, self._groups)
-        kept = [str(each) for each in self._groups.dims if each not in dims]
-        if kept:
-            raise ValueError(f"dim must include the dimensions of the groups, and lacks {kept}")
+        left_out = [str(each) for each in self._groups.dims if each not in dims]
+        if left_out:
+            raise ValueError(f"dim must include the dimensions of the groups, and lacks {left_out}")
         return dims

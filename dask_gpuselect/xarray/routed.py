@@ -47,8 +47,8 @@ def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(self.obj, xr.Dataset):
 
             def of_variable(array: xr.DataArray) -> xr.DataArray:
-                found: xr.DataArray = quantile(array.weighted(self.weights), q, **asked)
-                return found
+                answer: xr.DataArray = quantile(array.weighted(self.weights), q, **asked)
+                return answer
 
             return self.obj.map(of_variable, keep_attrs=keep_attrs)
         if self.obj.dtype.kind not in "iuf":
@@ -64,10 +64,10 @@ def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
         function = quantiles.nanquantile if skips else quantiles.quantile
         keeps = keeps_attrs_by_default() if keep_attrs is None else keep_attrs
         shares = np.atleast_1d(np.asarray(q, np.float64))
-        found = answered(
+        answer = answered(
             array, function, dim, how | {"weights": weights, "keep_attrs": keeps}, shares
         )
-        return found.squeeze()
+        return answer.squeeze()
 
     return quantile
 
