@@ -123,6 +123,10 @@ class BoxQuestion(Question):
         if more is not None and tally is not None:
             found = self.look_again(found, more, tally)
         assert sums is not None
+        return self.finished(found, sums)
+
+    def finished(self, found: BoxReport, sums: Moments) -> Boxes:
+        """Return the box of what was found."""
         counts = {"n": found.n, "n_low": found.below, "n_high": found.above}
         return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -217,10 +218,10 @@ class Boxplot(Advising, LazyCollection):
             which = computed.labels.index(which)
         elif isinstance(which, tuple):
             which = int(np.ravel_multi_index(which, computed.shape))
-        n = len(computed)
-        if not -n <= which < n:
-            raise IndexError(f"box {which} does not exist: there are {n} boxes")
-        i = which % n
+        i, n = operator.index(which), len(computed)
+        if not -n <= i < n:
+            raise IndexError(f"box {i} does not exist: there are {n} boxes")
+        i %= n
         table, place = computed._place(i)
         return computed.tables[table].box(place, computed._label(i))
 

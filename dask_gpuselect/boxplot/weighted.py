@@ -29,7 +29,6 @@ from dask_gpuselect.maths.weight_boxes import (
 )
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
-    NOT_FINITE,
     PIVOT_BYTES,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
@@ -37,7 +36,7 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.quantiles.weighted import quantiles_of
+from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 
@@ -78,9 +77,7 @@ class WeightedBoxQuestion(BoxQuestion):
         return narrower_weighted_box(brackets, cuts, self.rule)
 
     def look(self, brackets: Brackets, tally: Tally) -> BoxReport | Tally:
-        assert isinstance(tally, WeightedTally)
-        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-            raise ValueError(NOT_FINITE)
+        tally = checked_tally(tally)
         tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
         if tally.n_valid == 0:
             return tally
@@ -88,19 +85,13 @@ class WeightedBoxQuestion(BoxQuestion):
         q = quantiles_of(order, rule.q, rule.method, brackets.ends.dtype, kind)
         return look_weighted(order, rule, q.astype(kind))
 
-    def finish(
-        self,
-        found: BoxReport | Tally,
-        more: Brackets | None,
-        tally: Tally | None,
-        sums: Moments | None,
-    ) -> Boxes:
-        if isinstance(found, Tally):
-            return self.without_elements(found)
+    def look_again(self, found: BoxReport, more: Brackets, tally: Tally) -> BoxReport:
         assert isinstance(found, WeightedFound)
-        if more is not None and isinstance(tally, WeightedTally):
-            found = look_weighted_again(found, more, tally)
-        assert sums is not None
+        assert isinstance(tally, WeightedTally)
+        return look_weighted_again(found, more, tally)
+
+    def finished(self, found: BoxReport, sums: Moments) -> Boxes:
+        assert isinstance(found, WeightedFound)
         assert found.weight_below is not None
         assert found.weight_above is not None
         names = "n", "n_low", "n_high"

@@ -150,9 +150,7 @@ class WeightedQuantiles(QuantileFields, Question):
         return narrower(brackets, proven)
 
     def look(self, brackets: Brackets, tally: Tally) -> Any:
-        assert isinstance(tally, WeightedTally)
-        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-            raise ValueError(NOT_FINITE)
+        tally = checked_tally(tally)
         # The question without weights has the answer for no elements.
         none = self.as_kind(Quantiles).answer_if_none(tally.n_valid, tally.n_missing)
         return self._found(brackets, tally) if none is None else none
@@ -171,9 +169,7 @@ class SlotQuantiles(WeightedQuantiles):
     """Weighted quantiles of one of several slots; the answers are those of lanes."""
 
     def look(self, brackets: Brackets, tally: Tally) -> Lanes:
-        assert isinstance(tally, WeightedTally)
-        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-            raise ValueError(NOT_FINITE)
+        tally = checked_tally(tally)
         dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
         lower = upper = np.zeros(len(self.q), dtype)
         if tally.n_valid:
@@ -188,6 +184,14 @@ class SlotQuantiles(WeightedQuantiles):
     def of_slots(self, answers: Sequence[Lanes]) -> NDArray[Any]:
         answer: NDArray[Any] = self.lanes.finished(join(answers))
         return answer
+
+
+def checked_tally(tally: Tally) -> WeightedTally:
+    """Return a tally of weights, or raise if all weights are 0."""
+    assert isinstance(tally, WeightedTally)
+    if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
+        raise ValueError(NOT_FINITE)
+    return tally
 
 
 def quantiles_of(
