@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from dask.base import tokenize
@@ -26,45 +26,6 @@ from dask_gpuselect.quiet import outside, quiet
 
 T = TypeVar("T")
 Merge = Callable[[list[T]], T]
-
-
-class Rows(Protocol):
-    """Rows of X and y that can be passed over.
-
-    Parameters
-    ----------
-    p : int
-        Number of columns of X.
-    sizes : list of int
-        Number of rows of each chunk.
-    n_passes : int
-        Number of passes so far.
-    stays : bool
-        True if the rows that a pass gathers stay where they are, maybe on a device. Otherwise they
-        are copied to the host.
-    """
-
-    p: int
-    sizes: list[int]
-    n_passes: int
-    stays: bool
-
-    def run(
-        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
-    ) -> T:
-        """Measure all chunks by ``measure(x, y, own, **arguments)``, and merge the results.
-
-        Each chunk has an argument of its own. Results are merged in the order of the chunks.
-        """
-
-    def at_hand(self, table: Any) -> Any:
-        """Move a table of rows to where they are fitted: on a device if the rows are CuPy's."""
-
-    def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
-        """Return the array of ``function(x, y, **arguments)``, a bool for every row.
-
-        It is lazy if the rows are, and its name then begins with `label`.
-        """
 
 
 # --- What is asked in a pass ----------------------------------------------------------------------
@@ -141,7 +102,20 @@ def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> l
 
 
 class PlainRows:
-    """The rows of plain arrays. Several threads share the rows of NumPy arrays."""
+    """The rows of plain arrays. Several threads share the rows of NumPy arrays.
+
+    Attributes
+    ----------
+    p : int
+        Number of columns of X.
+    sizes : list of int
+        Number of rows of each chunk.
+    n_passes : int
+        Number of passes so far.
+    stays : bool
+        True if the rows that a pass gathers stay where they are, maybe on a device. Otherwise they
+        are copied to the host.
+    """
 
     stays = True
 
@@ -157,6 +131,10 @@ class PlainRows:
     def run(
         self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
     ) -> T:
+        """Measure all chunks by ``measure(x, y, own, **arguments)``, and merge the results.
+
+        Each chunk has an argument of its own. Results are merged in the order of the chunks.
+        """
         self.n_passes += 1
 
         def of_piece(piece: tuple[tuple[Any, Any], Any]) -> T:
@@ -167,9 +145,14 @@ class PlainRows:
         return merge(threads.each(of_piece, pieces, len(self.pieces)))
 
     def at_hand(self, table: Any) -> Any:
+        """Move a table of rows to where they are fitted: on a device if the rows are CuPy's."""
         return table
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
+        """Return the array of ``function(x, y, **arguments)``, a bool for every row.
+
+        It is lazy if the rows are, and its name then begins with `label`.
+        """
         parts = [function(*piece, **arguments) for piece in self.pieces]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -214,7 +197,10 @@ class Own:
 
 
 class LazyRows:
-    """The rows of dask arrays in the same chunks, with all columns in each chunk."""
+    """The rows of dask arrays in the same chunks, with all columns in each chunk.
+
+    Attributes and methods are those of `PlainRows`.
+    """
 
     stays = False  # they may come from other processes
 
@@ -268,6 +254,10 @@ class LazyRows:
         """Return what each task knows of its chunk."""
         each = enumerate(zip(self.sizes, self.marks, own, strict=True))
         return [Own(i, *about) for i, about in each]
+
+
+Rows = PlainRows | LazyRows
+"""The rows of X and y that can be passed over."""
 
 
 def _of_chunk(
