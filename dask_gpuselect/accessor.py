@@ -62,7 +62,7 @@ class Exact(Advising):
         return f"<exact order statistics of {self._array!r}>"
 
     def _advice(self, name: str) -> str:
-        return its_own(self._array, name, "x") or super()._advice(name)
+        return its_own(type(self._array), name, "x") or super()._advice(name)
 
     median = _method(quantiles.median)
     nanmedian = _method(quantiles.nanmedian)

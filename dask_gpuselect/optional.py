@@ -149,19 +149,20 @@ class Advising:
             raise AttributeError(message, name=name, obj=self)
 
 
-def its_own(owner: object, name: str, written: str) -> str:
+def its_own(owner: type, name: str, written: str) -> str:
     """Return the advice to use a method of another package's object; "" if it has none.
 
     Parameters
     ----------
-    owner : object
-        The object, or its class.
+    owner : type
+        The class of the object, which has no columns and coordinates as attributes.
     name : str
         Name of the method.
     written : str
         The object as a user writes it.
     """
-    return f"type {written}.{name}(), its own method" if hasattr(owner, name) else ""
+    is_method = callable(getattr(owner, name, None))
+    return f"type {written}.{name}(), its own method" if is_method else ""
 
 
 # --- Objects that are no arrays -------------------------------------------------------------------

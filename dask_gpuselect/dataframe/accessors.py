@@ -83,7 +83,7 @@ class ExactSeries(Advising):
         self._series = series
 
     def _advice(self, name: str) -> str:
-        return its_own(self._series, name, "s") or super()._advice(name)
+        return its_own(type(self._series), name, "s") or super()._advice(name)
 
     @public()
     def quantile(self, q: Q = 0.5, interpolation: str = "linear", method: str | None = None) -> Any:
@@ -305,7 +305,7 @@ class ExactDataFrame(Advising):
         self._frame = frame
 
     def _advice(self, name: str) -> str:
-        return its_own(self._frame, name, "df") or super()._advice(name)
+        return its_own(type(self._frame), name, "df") or super()._advice(name)
 
     @public()
     def quantile(

@@ -79,8 +79,11 @@ class ExactFrameGroupBy(Advising):
         return super().__getattr__(name)  # type: ignore[misc]  # which raises
 
     def _advice(self, name: str) -> str:
-        own = its_own(self._frame.groupby([*self._keys]), name, "df.groupby(keys)")
-        return own or f"the frame has no such column, and {super()._advice(name)}"
+        own = type(self._frame.groupby([*self._keys], observed=True))
+        advice = its_own(own, name, "df.groupby(keys)")
+        none = "the frame has no such column"
+        none = none if self._columns is None else f"{self._columns!r} is selected already"
+        return advice or f"{none}, and {super()._advice(name)}"
 
     def __dir__(self) -> list[str]:
         columns = [] if self._columns is not None else self._frame.columns

@@ -123,7 +123,7 @@ class ExactFrameRolling(Advising):
         return f"<exact statistics of windows of {self._rows.window} of {self._frame!r}>"
 
     def _advice(self, name: str) -> str:
-        own = its_own(self._frame.rolling(1), name, "df.rolling(window)")
+        own = its_own(type(self._frame.rolling(1)), name, "df.rolling(window)")
         return own or super()._advice(name)
 
     median = _statistic(Rolling.median, "median")

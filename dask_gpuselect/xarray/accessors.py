@@ -42,7 +42,7 @@ class _LabelledAccessor(Reductions, Advising):
         return f"<exact order statistics of a {kind} ({of})>"
 
     def _advice(self, name: str) -> str:
-        return its_own(self._obj, name, "a") or super()._advice(name)
+        return its_own(type(self._obj), name, "a") or super()._advice(name)
 
     def groupby(self, group: Any = None, **groupers: Any) -> ExactGroupBy:
         """Divide the elements into groups, as xarray's own `groupby`.

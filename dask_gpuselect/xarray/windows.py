@@ -66,7 +66,7 @@ class ExactRolling(Advising):
         return f"<exact statistics of moving windows of {sizes}>"
 
     def _advice(self, name: str) -> str:
-        return its_own(self._windows, name, "a.rolling(...)") or super()._advice(name)
+        return its_own(type(self._windows), name, "a.rolling(...)") or super()._advice(name)
 
     median = _statistic(Pair(Rolling.median, Rolling.nanmedian), "median")
     mad = _statistic(Pair(Rolling.mad, Rolling.nanmad), "median absolute deviation")

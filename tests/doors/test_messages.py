@@ -200,6 +200,17 @@ MISTAKES: dict[str, Mistake] = {
         AttributeError,
         ("'w': the frame has no such column, and it has agg, count",),
     ),
+    "a column beside a selected one": Mistake(
+        lambda: DF.exact.groupby("s")["v"].v,
+        AttributeError,
+        ("'v' is selected already, and it has agg, count",),
+    ),
+    "a column of the accessor": Mistake(
+        lambda: DF.exact.v, AttributeError, ("'v': it has describe, describe_boxplot",)
+    ),
+    "a coordinate of the accessor": Mistake(
+        lambda: A.exact.time, AttributeError, ("'time': it has describe_boxplot, explain",)
+    ),
     "means of windows of a column": Mistake(
         lambda: DF["v"].exact.rolling(2).mean(),
         AttributeError,
