@@ -33,7 +33,7 @@ class LaneCounts(LaneQuestion):
     def n_answers(self) -> int:
         return 1
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return {"itemsize": 8}
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
@@ -86,9 +86,9 @@ def _counted(
     return np.asarray(sum(counts[1:], counts[0]), np.int64)
 
 
-def _sum(reports: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
+def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
     """Add up the counts of several parts."""
-    return np.asarray(np.sum(reports, axis=0))
+    return np.asarray(np.sum(partials, axis=0))
 
 
 def _found(counts: IntArray, known: Any) -> Lanes:

@@ -149,7 +149,7 @@ class WeightedQuantiles(QuantileFields, Question):
             return narrower_weighted(brackets, proven)
         return narrower(brackets, proven)
 
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         tally = checked_tally(tally)
         # The question without weights has the answer for no elements.
         none = self.as_kind(Quantiles).answer_if_none(tally.n_valid, tally.n_missing)
@@ -168,7 +168,7 @@ class WeightedQuantiles(QuantileFields, Question):
 class SlotQuantiles(WeightedQuantiles):
     """Weighted quantiles of one of several slots; the answers are those of lanes."""
 
-    def look(self, brackets: Brackets, tally: Tally) -> Lanes:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Lanes:
         tally = checked_tally(tally)
         dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
         lower = upper = np.zeros(len(self.q), dtype)
