@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.maths.weight_boxes import WeightedBoxBrackets
-from dask_gpuselect.quantiles.questions import Quantiles
+from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,10 @@ class BoxQuestion(Question):
         if more is not None and tally is not None:
             found = self.resolve_again(found, more, tally)
         assert sums is not None
+        return self.finished(found, sums)
+
+    def finished(self, found: PartialBox, sums: Moments) -> Boxes:
+        """Return the box of what was found."""
         counts = {"n": found.n, "n_low": found.below, "n_high": found.above}
         return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))
 
@@ -185,44 +189,52 @@ class BoxQuestion(Question):
         )
 
 
-class BoxesOfLanes(LaneQuestion):
-    """Base of box plots of every lane: the quantiles `Rule.q`, and the elements at the ends."""
+@dataclass(frozen=True)
+class BoxesOfLanes(QuantileFields, LaneQuestion):
+    """Base of box plots of every lane: the quantiles `Rule.q`, and the elements at the ends.
+
+    Parameters
+    ----------
+    rule, omits_nan
+        As for `BoxQuestion`.
+    """
 
     rule: Rule
     omits_nan: bool
+
+    @classmethod
+    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> Self:
+        is_element = METHODS[rule.method].discrete
+        dtype = source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
+        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     @property
     def further(self) -> FurtherLoad | None:
         return LaneEndsLoad(self)
 
-    def q_of(self, found: Lanes) -> FloatArray:
+    def q_of(self, lanes: Lanes) -> FloatArray:
         """Return the quantiles `Rule.q`, ``(n_q, n_lanes)``."""
-        return np.asarray(self.order.lane_answer(found), np.float64)
+        return np.asarray(self.order.lane_answer(lanes), np.float64)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        found = self._finished(chunks, dtype, shape)
-        if found is not None:
-            return Boxes.finished(found, shape.remaining(chunks[0].shape), dtype)
-        return self._by_ends(chunks, dtype, shape)
+        return self._block(Boxes.finished, chunks, dtype, shape)
 
     def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        found = self._finished(chunks, dtype, shape)
-        if found is not None:
-            return BoxesThere.waiting(found, shape.remaining(chunks[0].shape), dtype)
-        return self._by_ends(chunks, dtype, shape)
+        return self._block(BoxesThere.waiting, chunks, dtype, shape)
 
-    def _finished(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> LaneBoxes | None:
-        """Return the boxes that a device has finished; None if it has not."""
-        how = {"omits_nan": self.omits_nan}
-        return kernels.box_lanes(chunks, dtype, shape.axes, self.order, self.rule, **how)
-
-    def _by_ends(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
-        """Return the boxes from quantiles and the elements at the ends of lanes."""
-        rule = self.rule
-        about = (self.order, rule.fences, rule.max_fliers)
-        q, ends = kernels.answers_and_ends(chunks, dtype, shape.axes, *about)
+    def _block(
+        self,
+        table: Callable[[LaneBoxes, tuple[int, ...], np.dtype[Any]], Boxes],
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Boxes:
+        """Return the boxes of a block: a table of what a device has finished, if it has."""
+        about, rule = (chunks, dtype, shape.axes, self.order), self.rule
+        boxes = kernels.box_lanes(*about, rule, omits_nan=self.omits_nan)
+        if boxes is not None:
+            return table(boxes, shape.remaining(chunks[0].shape), dtype)
+        q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
         return self.boxes(q, ends, chunks[0].shape, dtype, shape)
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
@@ -241,32 +253,12 @@ class BoxesOfLanes(LaneQuestion):
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
-def dtype_of_quantiles(rule: Rule, source_dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of the quantiles `Rule.q` of elements of a dtype."""
-    is_element = METHODS[rule.method].discrete
-    return source_dtype.newbyteorder("=") if is_element else np.dtype(np.float64)
-
-
 @dataclass(frozen=True)
 class LaneBoxQuestion(BoxesOfLanes, Quantiles):
-    """A box plot of every lane, as a question.
-
-    Parameters
-    ----------
-    rule, omits_nan
-        As for `BoxQuestion`.
-    """
-
-    rule: Rule
-    omits_nan: bool
+    """A box plot of every lane, as a question."""
 
     # Measured in the same way as the cost of quantiles.
     pass_time: ClassVar[float] = 1.1
-
-    @classmethod
-    def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> LaneBoxQuestion:
-        dtype = dtype_of_quantiles(rule, source_dtype)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the boxes have their numbers of elements."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion, dtype_of_quantiles
+from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.questions import LaneQuestion
-from dask_gpuselect.maths.boxes import PartialBox, Rule, room_for
+from dask_gpuselect.maths.boxes import PartialBox, room_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -29,7 +29,6 @@ from dask_gpuselect.maths.weight_boxes import (
 )
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
-    NOT_FINITE,
     PIVOT_BYTES,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
@@ -37,7 +36,7 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.quantiles.weighted import quantiles_of
+from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 
@@ -78,9 +77,7 @@ class WeightedBoxQuestion(BoxQuestion):
         return narrower_weighted_box(brackets, cuts, self.rule)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
-        assert isinstance(tally, WeightedTally)
-        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-            raise ValueError(NOT_FINITE)
+        tally = checked_tally(tally)
         tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
         if tally.n_valid == 0:
             return tally
@@ -88,19 +85,13 @@ class WeightedBoxQuestion(BoxQuestion):
         q = quantiles_of(order, rule.q, rule.method, brackets.ends.dtype, kind)
         return resolve_weighted(order, rule, q.astype(kind))
 
-    def finish(
-        self,
-        found: PartialBox | Tally,
-        more: Brackets | None,
-        tally: Tally | None,
-        sums: Moments | None,
-    ) -> Boxes:
-        if isinstance(found, Tally):
-            return self.without_elements(found)
+    def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
         assert isinstance(found, PartialWeightedBox)
-        if more is not None and isinstance(tally, WeightedTally):
-            found = resolve_weighted_again(found, more, tally)
-        assert sums is not None
+        assert isinstance(tally, WeightedTally)
+        return resolve_weighted_again(found, more, tally)
+
+    def finished(self, found: PartialBox, sums: Moments) -> Boxes:
+        assert isinstance(found, PartialWeightedBox)
         assert found.weight_below is not None
         assert found.weight_above is not None
         names = "n", "n_low", "n_high"
@@ -123,23 +114,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
 @dataclass(frozen=True)
 class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
-    """A weighted box plot of every lane, as a question.
-
-    Parameters
-    ----------
-    rule, omits_nan
-        As for `BoxQuestion`.
-    """
-
-    rule: Rule
-    omits_nan: bool
-
-    @classmethod
-    def of(
-        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool
-    ) -> WeightedLaneBoxQuestion:
-        dtype = dtype_of_quantiles(rule, source_dtype)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+    """A weighted box plot of every lane, as a question."""
 
     @property
     def is_for_host(self) -> bool:

@@ -33,6 +33,7 @@ from dask_gpuselect.engine.frames import (
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.columns import (
     HOW_MANY,
     ColumnQuantiles,
@@ -45,7 +46,7 @@ from dask_gpuselect.routing import approximate_instead, replacements
 Q = ArrayLike
 
 
-class ExactSeries:
+class ExactSeries(Advising):
     """Exact order statistics of a dask Series: ``s.exact``.
 
     Parameters
@@ -80,6 +81,9 @@ class ExactSeries:
 
     def __init__(self, series: Any) -> None:
         self._series = series
+
+    def _advice(self, name: str) -> str:
+        return its_own(type(self._series), name, "s") or super()._advice(name)
 
     @public()
     def quantile(self, q: Q = 0.5, interpolation: str = "linear", method: str | None = None) -> Any:
@@ -268,7 +272,7 @@ class ExactSeries:
         return ExactFrameRolling(self._series, [Column.of(self._series._meta)], rows)
 
 
-class ExactDataFrame:
+class ExactDataFrame(Advising):
     """Exact order statistics of the columns of a dask DataFrame: ``df.exact``.
 
     Parameters
@@ -300,6 +304,9 @@ class ExactDataFrame:
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
+
+    def _advice(self, name: str) -> str:
+        return its_own(type(self._frame), name, "df") or super()._advice(name)
 
     @public()
     def quantile(
@@ -547,8 +554,8 @@ class ExactDataFrame:
         frame = self._frame
         if names.is_unique:
             frame, places = frame[list(names[places])], list(range(len(places)))
-        found = [frame._meta.iloc[:, place] for place in places]
-        return frame, [Column.of(own, place) for own, place in zip(found, places, strict=True)]
+        metas = [frame._meta.iloc[:, place] for place in places]
+        return frame, [Column.of(own, place) for own, place in zip(metas, places, strict=True)]
 
 
 def _by_place(frame: Any) -> Any:
@@ -672,7 +679,7 @@ def _names(frame: Any, columns: Sequence[Column]) -> Any:
 
 
 def _as_quantiles(
-    found: list[Any],
+    results: list[Any],
     columns: list[Column],
     counted: list[int],
     names: Any,
@@ -681,8 +688,8 @@ def _as_quantiles(
     name: Hashable,
 ) -> Any:
     """Return found quantiles in the form of pandas' answer."""
-    values = found[: len(columns)]
-    for place, n_missing in zip(counted, found[len(columns) :], strict=True):
+    values = results[: len(columns)]
+    for place, n_missing in zip(counted, results[len(columns) :], strict=True):
         values[place] = None if n_missing else values[place]
     answers = [column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)]
     index = pd.Index(q, dtype=np.float64)
@@ -695,11 +702,11 @@ def _as_quantiles(
 
 
 def _as_description(
-    found: list[Described], columns: list[Column], names: Any, index: list[str]
+    described: list[Described], columns: list[Column], names: Any, index: list[str]
 ) -> Any:
     """Return found descriptions in the form of pandas' answer."""
     answers = []
-    for column, (n, mean, std, values) in zip(columns, found, strict=True):
+    for column, (n, mean, std, values) in zip(columns, described, strict=True):
         rest = [None] * (len(index) - 3) if values is None else values.tolist()
         numbers = pd.array([n, mean, std, *rest], dtype=float_kind(column.kind))
         answers.append(pd.Series(numbers))

@@ -187,7 +187,8 @@ def by_group(asking: Asking) -> Asking:
         slots = about_slots(asking.question, grouping)
         array = accompanied(array, labels=grouping.codes)
         return replace(asking, array=array, grouping=grouping, slots=slots)
-    if not (asking.is_whole and are_stretches(asking.question.lanes, grouping)):
+    lanes = asking.question.lanes
+    if lanes.composes_groups or not (asking.is_whole and are_stretches(lanes, grouping)):
         grouping = grouping.numbered
     axes, codes, is_one_lane = asking.axes, grouping.codes, asking.is_whole
     packed = accompanied(array, labels=codes)

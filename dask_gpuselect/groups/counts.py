@@ -69,7 +69,7 @@ def _counted(
     m: int = 0,
 ) -> IntArray:
     """Count the elements of each lane in all chunks together; on the host, ``(n_lanes,)``."""
-    found = []
+    counts = []
     for chunk in chunks:
         values = values_of(chunk)
         xp = namespace(values)
@@ -82,8 +82,8 @@ def _counted(
             takes = is_valid if takes is None else takes & is_valid
         if takes is None:
             takes = xp.broadcast_to(xp.asarray(True), values.shape)
-        found.append(to_host(xp.sum(as_type(takes, "int64"), axis=axes)).reshape(-1))
-    return np.asarray(sum(found[1:], found[0]), np.int64)
+        counts.append(to_host(xp.sum(as_type(takes, "int64"), axis=axes)).reshape(-1))
+    return np.asarray(sum(counts[1:], counts[0]), np.int64)
 
 
 def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
@@ -91,7 +91,7 @@ def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArra
     return np.asarray(np.sum(partials, axis=0))
 
 
-def _found(partial_result: IntArray, known: Any) -> Lanes:
+def _found(counts: IntArray, known: Any) -> Lanes:
     """Return counts as the result of lanes, without order statistics."""
-    none = np.empty((len(partial_result), 0))
-    return Lanes(none, none, partial_result, np.zeros_like(partial_result))
+    none = np.empty((len(counts), 0))
+    return Lanes(none, none, counts, np.zeros_like(counts))

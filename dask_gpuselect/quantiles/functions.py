@@ -466,7 +466,8 @@ def percentile(
     ----------
     {a}
     q : float or array_like of floats
-        In [0, 100], of any shape. All of them share the reads.
+        In [0, 100], of any shape: 50 is the median, and 0.5 is half a percent, as in NumPy. All of
+        them share the reads.
     {axis}
     {method}
     {keepdims}
@@ -678,12 +679,12 @@ def explain(
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     about, question, axes, _ = _asked(a, q, axis, method, **how)
-    found = plan(Asking(about, question, axes))
-    kept = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
+    planned = plan(Asking(about, question, axes))
+    grid = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
     return replace(
-        found,
+        planned,
         n_chunks=array.npartitions,
-        n_columns=1 if axes is None else math.prod(kept),
+        n_columns=1 if axes is None else math.prod(grid),
         is_in_memory=Source.of(array).is_in_memory,
     )
 

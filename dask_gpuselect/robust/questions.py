@@ -215,8 +215,8 @@ class LaneDeviationQuestion(LaneQuestion):
         shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
         centre = namespace(median).reshape(median, tuple(shape))
         distances = [kernels.deviations(chunk, centre, question.dtype) for chunk in chunks]
-        found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
-        return _finished(found, median, question)
+        deviations = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
+        return _finished(deviations, median, question)
 
     def counted(
         self, counts: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
@@ -228,8 +228,8 @@ class LaneDeviationQuestion(LaneQuestion):
         distances = counts.mapped(
             lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
         )
-        found = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
-        return shape.restore(_finished(found, median, question), block)
+        deviations = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
+        return shape.restore(_finished(deviations, median, question), block)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
         """Return the median of the distances from the medians of lanes, as a dask array.
@@ -239,22 +239,10 @@ class LaneDeviationQuestion(LaneQuestion):
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         kept = replace(shape, keepdims=True)
         median = ask_lanes(x, question.median, f"{label}-median", kept, dtype, seen=True)
-        distances = blockwise(
-            partial(_distances_of_same, question=question, numblocks=x.numblocks, axes=shape.axes),
-            every,
-            x,
-            every,
-            median,
-            every,
-            places_of(x),
-            every,
-            name=f"{label}-distances-{tokenize(x.name, median.name)}",
-            align_arrays=False,
-            dtype=dtype,
-            meta=meta_from_array(x._meta, dtype=dtype),
-        )
-        found = ask_lanes(distances, question.distances, label, kept, dtype)
-        deviations = self._scaled(found, median, label)
+        measure = partial(_distances_of_same, axes=shape.axes)
+        distances = self._distances(measure, x, median, every, label)
+        deviation = ask_lanes(distances, question.distances, label, kept, dtype)
+        deviations = self._scaled(deviation, median, label)
         return deviations if shape.keepdims else deviations.squeeze(shape.axes)
 
     def composed_of_groups(
@@ -267,15 +255,28 @@ class LaneDeviationQuestion(LaneQuestion):
 
         Each of the two medians takes two loads at most.
         """
-        question, every = self.of_all, tuple(range(x.ndim))
+        question, place = self.of_all, (x.ndim,)
         median = computed_once(ask(x, question.median, True))
-        distances = blockwise(
-            partial(_distances_in_groups, question=question, numblocks=x.numblocks),
+        distances = self._distances(_distances_in_groups, x, median, place, label)
+        return self._scaled(ask(distances, question.distances, False), median, label)
+
+    def _distances(
+        self,
+        measure: Callable[..., Any],
+        x: DaskArray,
+        median: DaskArray,
+        axes: tuple[int, ...],
+        label: str,
+    ) -> DaskArray:
+        """Return the distances of elements from medians, whose blocks lie along some axes."""
+        question, every = self.of_all, tuple(range(x.ndim))
+        distances: DaskArray = blockwise(
+            partial(measure, question=question, numblocks=x.numblocks),
             every,
             x,
             every,
             median,
-            (x.ndim,),
+            axes,
             places_of(x),
             every,
             name=f"{label}-distances-{tokenize(x.name, median.name)}",
@@ -284,18 +285,18 @@ class LaneDeviationQuestion(LaneQuestion):
             dtype=question.dtype,
             meta=meta_from_array(x._meta, dtype=question.dtype),
         )
-        return self._scaled(ask(distances, question.distances, False), median, label)
+        return distances
 
-    def _scaled(self, found: DaskArray, median: DaskArray, label: str) -> DaskArray:
+    def _scaled(self, unscaled: DaskArray, median: DaskArray, label: str) -> DaskArray:
         """Divide the medians of the distances, lazily."""
         question = self.of_all
         deviations: DaskArray = map_blocks(
             partial(_finished_seen, question=question),
-            found,
+            unscaled,
             median,
-            name=f"{label}-scaled-{tokenize(found.name, median.name, question)}",
+            name=f"{label}-scaled-{tokenize(unscaled.name, median.name, question)}",
             dtype=question.dtype,
-            meta=found._meta,
+            meta=unscaled._meta,
         )
         return deviations
 
@@ -343,16 +344,16 @@ def _distances_of_same(
     return kernels.deviations(chunk, median.value, question.dtype)
 
 
-def _finished_seen(found: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
+def _finished_seen(deviations: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
     """Divide the medians of distances by the scale, with medians that know their chunks."""
-    return _finished(found, median.value, question)
+    return _finished(deviations, median.value, question)
 
 
 @quiet()
-def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
+def _finished(deviations: Any, median: Any, question: DeviationQuestion) -> Any:
     """Divide the medians of distances by the scale; NaN where the median is not finite."""
-    if isinstance(found, np.ma.MaskedArray):
-        return masked(_finished(found.data, np.ma.getdata(median), question), found.mask)
-    xp = namespace(found)
-    nan = xp.full_like(found, float("nan"))
-    return xp.where(xp.isfinite(median), question.scaled(found), nan)
+    if isinstance(deviations, np.ma.MaskedArray):
+        return masked(_finished(deviations.data, np.ma.getdata(median), question), deviations.mask)
+    xp = namespace(deviations)
+    nan = xp.full_like(deviations, float("nan"))
+    return xp.where(xp.isfinite(median), question.scaled(deviations), nan)

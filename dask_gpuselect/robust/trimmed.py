@@ -28,7 +28,6 @@ from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
-from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
@@ -38,7 +37,7 @@ from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
-from dask_gpuselect.robust.spread import mad
+from dask_gpuselect.robust.spread import mad, mean_dtype
 
 
 @same_kind
@@ -127,9 +126,8 @@ def trimmed_mean(
     >>> float(trimmed_mean(x, 0.2).compute())
     3.0
     """
-    left_out = where, nodata
-    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": False}
-    return _trimmed("trimmed-mean", x, proportiontocut, axis, left_out, **about)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _trimmed("trimmed-mean", x, proportiontocut, axis, **how)
 
 
 @same_kind
@@ -188,20 +186,12 @@ def nantrimmed_mean(
     >>> float(nantrimmed_mean(x, 0.25).compute())
     2.5
     """
-    left_out = where, nodata
-    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": True}
-    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, left_out, **about)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, **how)
 
 
 def _trimmed(
-    name: str,
-    x: Any,
-    proportion: float,
-    axis: Axis,
-    left_out: tuple[Any, Any],
-    *,
-    keepdims: bool,
-    skips_missing: bool,
+    name: str, x: Any, proportion: float, axis: Axis, *, keepdims: bool, **left_out: Any
 ) -> Any:
     """Check the arguments of both functions, and ask."""
     check_known(proportion, "proportiontocut")
@@ -210,14 +200,11 @@ def _trimmed(
         raise TypeError(f"proportiontocut must be a number in [0, 0.5), not a {kind}")
     if not 0 <= proportion < 0.5:
         raise ValueError(f"proportiontocut must be a number in [0, 0.5), not {proportion}")
-    if_none = if_all_left_out(x, *left_out)
-    x = as_accompanied(x, *left_out)
-    source = numpy_dtype(x)
-    if source.kind in "mM":
-        raise TypeError(f"a trimmed mean needs numbers, not {source}")
-    dtype = result_dtype(source, MEDIAN, weak_q=True)
+    if_none = if_all_left_out(x, **left_out)
+    x = as_accompanied(x, **left_out)
+    dtype, skips_missing = mean_dtype(x, "a trimmed mean needs"), name == "nantrimmed-mean"
     mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
-    question = TrimmedMean(CutElements.of(float(proportion), source), mean)
+    question = TrimmedMean(CutElements.of(float(proportion), numpy_dtype(x)), mean)
     return ask(Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims), name)
 
 
@@ -298,9 +285,9 @@ class TrimmedMean(RankQuestion):
         if none is not None:
             return none
         n_cut = int(self.cuts.n_cut(np.array(n)))
-        found = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
-        if found[0] == found[1] or not np.isfinite(found).all():
-            return _end_of(found, self.mean.dtype).reshape(1)
+        ends = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
+        if ends[0] == ends[1] or not np.isfinite(ends).all():
+            return _end_of(ends, self.mean.dtype).reshape(1)
         total = sum_of_ranks(brackets, tally, n_cut, n - n_cut)
         return total, np.array([n - 2 * n_cut])
 
@@ -343,16 +330,16 @@ class LaneTrimmedMean(LaneQuestion):
         return ClippedLoad(self)
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        found = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
+        ends = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
         # In pieces of lanes, so that copies and exact sums of few lanes are there at a time.
         axis = next(axis for axis in range(chunks[0].ndim) if axis not in axes)
-        size, n_lanes = chunks[0].shape[axis], found.shape[1]
+        size, n_lanes = chunks[0].shape[axis], ends.shape[1]
         n_elements = sum(math.prod(chunk.shape) for chunk in chunks)
         n = min(max(n_elements // PIECE, n_lanes // LANES, 1), max(size, 1))
         pieces = []
         for i in range(n):
             some = slice(size * i // n, size * (i + 1) // n)
-            own = found[
+            own = ends[
                 :, n_lanes * some.start // max(size, 1) : n_lanes * some.stop // max(size, 1)
             ]
             parts = [chunk[(slice(None),) * axis + (some,)] for chunk in chunks]
@@ -374,13 +361,13 @@ class LaneTrimmedMean(LaneQuestion):
         chunks: Sequence[Any],
         dtype: np.dtype[Any],
         axes: tuple[int, ...],
-        found: NDArray[Any],
+        ends: NDArray[Any],
     ) -> LaneEnds:
         """Sum the elements of every lane, clipped at its cuts."""
         sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
-        low, high = found.reshape(2, *sizes)
+        low, high = ends.reshape(2, *sizes)
         clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]
-        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(found, dtype), 1)
+        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(ends, dtype), 1)
 
     @quiet()
     def means(self, ends: LaneEnds, found: NDArray[Any]) -> Lanes:
@@ -440,8 +427,8 @@ def _no_bounds(found: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
     return Bounds(nan, nan, selection_dtype(dtype))
 
 
-def _end_of(found: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _end_of(ends: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Compute the mean where both cuts are equal or one is infinite: NaN of two infinities."""
-    low, high = found.astype(dtype)
+    low, high = ends.astype(dtype)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(low == high, low, low + high))

@@ -113,14 +113,14 @@ def _kernels(
 
     del backend
     modules = frozenset[str]().union(*(SUBJECTS[subject] for subject in subjects))
-    found = {}
+    kernels = {}
     for dtype in dtypes:
         for of, some in _compared(dtype):
             chosen = modules if some is None else modules & some
             for kernel, build in compiling.kernels_for(of, chosen):
                 name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__} of {of}"
-                found[name] = build
-    return found
+                kernels[name] = build
+    return kernels
 
 
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection"})

@@ -133,6 +133,89 @@ MISTAKES: dict[str, Mistake] = {
         TypeError,
         ("where must have dtype bool, not float64", "pass where.astype(bool)"),
     ),
+    "a mask as a string": Mistake(
+        lambda: median(X, where="x > 3"),
+        TypeError,
+        ("where must be an array of bool, such as x > 3, not str",),
+    ),
+    "weights as a string": Mistake(
+        lambda: quantile(X, 0.5, weights="w"),
+        TypeError,
+        ("weights must be an array of real numbers, not str",),
+    ),
+    "bins as a string": Mistake(
+        lambda: digitize(X, "quartiles"),
+        TypeError,
+        ("bins must be an array of real numbers, not str",),
+    ),
+    "a masked mask": Mistake(
+        lambda: median(X.compute(), where=np.ma.array([True] * 12)),
+        TypeError,
+        ("where is masked", "fill the masked elements first"),
+    ),
+    "a statistic of all boxes": Mistake(
+        lambda: describe_boxplot(X).q1,  # type: ignore[attr-defined]
+        AttributeError,
+        ("'q1': it is a sequence of boxes", "boxplot[0].q1", 'boxplot.to_dict()["q1"]'),
+    ),
+    "the median of all boxes": Mistake(
+        lambda: describe_boxplot(X).median,  # type: ignore[attr-defined]
+        AttributeError,
+        ("'median': it is a sequence of boxes", "boxplot[0].med"),
+    ),
+    "means of groups": Mistake(
+        lambda: groupby(X, [0, 1] * 6).mean(),  # type: ignore[attr-defined]
+        AttributeError,
+        ("'mean': type trimmed_mean(0.0)",),
+    ),
+    "sums of groups": Mistake(
+        lambda: groupby(X, [0, 1] * 6).sum(),  # type: ignore[attr-defined]
+        AttributeError,
+        ("'sum': it has count, describe_boxplot", "trimmed_mean"),
+    ),
+    "means of the accessor": Mistake(
+        lambda: X.exact.mean(), AttributeError, ("'mean': type x.mean(), its own method",)
+    ),
+    "means of a DataArray": Mistake(
+        lambda: A.exact.mean(), AttributeError, ("'mean': type a.mean(), its own method",)
+    ),
+    "means of groups of a DataArray": Mistake(
+        lambda: A.exact.groupby("time").mean(),
+        AttributeError,
+        ("'mean': type a.groupby(...).mean(), its own method",),
+    ),
+    "means of windows of a DataArray": Mistake(
+        lambda: A.exact.rolling(time=3).mean(),
+        AttributeError,
+        ("'mean': type a.rolling(...).mean(), its own method",),
+    ),
+    "means of a column": Mistake(
+        lambda: DF["v"].exact.mean(), AttributeError, ("'mean': type s.mean(), its own method",)
+    ),
+    "means of columns": Mistake(
+        lambda: DF.exact.mean(), AttributeError, ("'mean': type df.mean(), its own method",)
+    ),
+    "a column that is not there": Mistake(
+        lambda: DF.exact.groupby("s").w,
+        AttributeError,
+        ("'w': the frame has no such column, and it has agg, count",),
+    ),
+    "a column beside a selected one": Mistake(
+        lambda: DF.exact.groupby("s")["v"].v,
+        AttributeError,
+        ("'v' is selected already, and it has agg, count",),
+    ),
+    "a column of the accessor": Mistake(
+        lambda: DF.exact.v, AttributeError, ("'v': it has describe, describe_boxplot",)
+    ),
+    "a coordinate of the accessor": Mistake(
+        lambda: A.exact.time, AttributeError, ("'time': it has describe_boxplot, explain",)
+    ),
+    "means of windows of a column": Mistake(
+        lambda: DF["v"].exact.rolling(2).mean(),
+        AttributeError,
+        ("'mean': type df.rolling(window).mean(), its own method",),
+    ),
     "weights of another shape": Mistake(
         lambda: quantile(X.reshape(3, 4), 0.5, weights=np.ones(4)),
         TypeError,

@@ -108,8 +108,9 @@ def test_shapes_labels_and_columns() -> None:
     assert repr(dask.compute(1, lazy)[1]) == repr(found)
     with pytest.raises(ValueError, match="invalid entry"):
         found[3, 0]
-    with pytest.raises(IndexError):
-        found[12]
+    for beyond in (12, -13):
+        with pytest.raises(IndexError, match=f"box {beyond} does not exist: there are 12 boxes"):
+            found[beyond]
 
 
 def test_several_arrays() -> None:
@@ -119,6 +120,9 @@ def test_several_arrays() -> None:
     assert found.shape == (5,)
     assert_same(found, alone(a) + alone(b))
     assert repr(found["b[1]"]) == repr(found[4])
+    beside_none = describe_boxplot({"none": a[:, :0], "b": b, "nothing": b[:, :0]}, axis=0)
+    assert [box.label for box in beside_none] == ["b[0]", "b[1]"]
+    assert_same(beside_none, alone(b))
     assert found.to_dict()["label"].tolist() == list(found.labels)
     named = describe_boxplot(a, 0, labels=["x", "y", "z"])
     assert [box.label for box in named] == ["x", "y", "z"]
