@@ -188,6 +188,8 @@ class BoxesOfLanes(LaneQuestion):
     rule: Rule
     omits_nan: bool
 
+    takes_runs: ClassVar[bool] = True
+
     @property
     def further(self) -> FurtherLoad | None:
         return LaneEndsLoad(self)

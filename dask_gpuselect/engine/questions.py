@@ -470,6 +470,9 @@ class LaneQuestion(BaseQuestion, ABC):
     by_order: ClassVar[bool] = True
     """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
 
+    takes_runs: ClassVar[bool] = False
+    """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
+
     composes_groups: ClassVar[bool] = False
     """True if `composed_of_groups` answers by other questions about groups of all elements."""
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import (
     all_true,
     checked,
+    in_kind,
     is_kind,
     like,
     namespace,
@@ -49,6 +50,7 @@ from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
+from dask_gpuselect.maths import runs
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.candidates import Candidates
@@ -69,6 +71,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
@@ -392,6 +395,8 @@ def answer_lanes(
 
     Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `lanes`.
     """
+    if isinstance(chunks[0], Runs):
+        return in_kind(runs.answered(chunks[0], question), chunks[0].home)
     backend, chunks = _bound(chunks, dtype)
     return backend.lanes.answer_lanes(chunks, dtype, axes, question)
 
@@ -452,7 +457,7 @@ def box_lanes(
 
     None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
     """
-    if isinstance(chunks[0], Accompanied):
+    if isinstance(chunks[0], Accompanied | Runs):
         return None
     backend, chunks = _bound(chunks, dtype)
     return backend.lanes.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
@@ -472,6 +477,8 @@ def answers_and_ends(
     The answers are float64 on the host. At most `most` elements of each side of a lane are
     collected.
     """
+    if isinstance(chunks[0], Runs):
+        return runs.answers_and_ends(chunks[0], question, bounds_of, most)
     backend, chunks = _bound(chunks, dtype)
     return backend.lanes.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
 
@@ -609,6 +616,16 @@ def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntA
     See `reference.groups.places_in_groups`.
     """
     return backend_for(codes).groups.places_in_groups(codes, n_groups)
+
+
+@one_way
+def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int) -> Runs | None:
+    """Sort the elements of each group of some chunks, whose labels are numbers of groups.
+
+    None where tables of groups are as fast. See `reference.runs`.
+    """
+    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
+    return backend_for(chunks[0]).runs.sorted_runs(chunks, dtype, n_groups)
 
 
 @one_way

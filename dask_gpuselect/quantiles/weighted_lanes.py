@@ -51,6 +51,7 @@ class WeightedLaneQuantiles(LaneQuestion):
     if_none: str | Filled = field(default="empty", kw_only=True)
 
     by_order: ClassVar[bool] = False
+    takes_runs: ClassVar[bool] = True
 
     @property
     def order(self) -> Any:

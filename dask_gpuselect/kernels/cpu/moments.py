@@ -78,16 +78,16 @@ def moments(values: NDArray[Any], near: Any = None) -> Moments:
     else:
         least = 2 if values.dtype.itemsize < 8 else 3
         _compiled(_add_floats, values.dtype)(values, total[0], square[0], others, least)
-    return moments_of(values.size, others, total, square)
+    return moments_of(values.size, others[:, None], total, square)
 
 
-def moments_of(n: int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
-    """Return the moments of n elements from the digits of their sums, tables of one row.
+def moments_of(n: IntArray | int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
+    """Return the moments of lanes of n elements from the digits of their sums, a row for each lane.
 
-    `others` holds the numbers of elements that are inf, -inf and NaN.
+    `others` holds the numbers of elements that are inf, -inf and NaN, in three rows.
     """
     sums = ExactSums.of_table(total, TOTAL_POINT), ExactSums.of_table(square, SQUARE_POINT)
-    return Moments(np.array([n - others.sum()]), others[:1], others[1:2], *sums)
+    return Moments(n - others.sum(axis=0), others[0], others[1], *sums)
 
 
 # --- Floats: blocks -------------------------------------------------------------------------------
