@@ -28,6 +28,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 
@@ -199,6 +200,19 @@ class Question(BaseQuestion, ABC):
 
         Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
+
+    takes_run: ClassVar[bool] = False
+    """True if `of_run` is defined: where a device sorts fast, nothing has to be guessed."""
+
+    wants_squares: ClassVar[bool] = False
+    """True if `look` needs the sum of the squares of all weights."""
+
+    def of_run(self, run: Runs) -> Any:
+        """Return the answer, in the form of that of `finish`, from one run of all elements.
+
+        At least one of them is valid.
+        """
+        raise TypeError(f"{type(self).__name__} does not define `of_run`")
 
     def first_ranks(self, n: int) -> IntArray:
         """Return the ranks that `look` needs first among `n` elements: devices may select them."""

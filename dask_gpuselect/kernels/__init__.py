@@ -23,6 +23,7 @@ from dask_gpuselect.arrays import (
     like,
     namespace,
     numpy_dtype,
+    to_host,
 )
 from dask_gpuselect.kernels.companions import (
     Accompanied,
@@ -55,6 +56,7 @@ from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.labels import Labels
@@ -194,9 +196,21 @@ def _weighted_tally(
     found = with_others(found, chunk, n_missing)
     if not isinstance(brackets, WeightedBrackets):
         return found
-    square = moments(weights, found.weights, numpy_dtype(weights)).square
+    square = _squares(weights)
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
     return replace(found, square=square, products=products)
+
+
+@one_way
+def weight_squares(chunk: Accompanied, dtype: np.dtype[Any]) -> ExactSums:
+    """Sum the squares of the weights of the valid elements of a chunk."""
+    return _squares(_weighed(chunk, dtype)[2])
+
+
+def _squares(weights: Any) -> ExactSums:
+    n = math.prod(weights.shape)
+    near = to_host(weights[:: max(n // 64, 1)])
+    return moments(weights, near, numpy_dtype(weights)).square
 
 
 @one_way

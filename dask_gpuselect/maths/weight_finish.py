@@ -17,7 +17,6 @@ from dask_gpuselect.maths.weights import (
     POINT,
     PRODUCT_UNIT,
     WEIGHT_UNIT,
-    WeightedBrackets,
     WeightedTally,
 )
 
@@ -346,9 +345,8 @@ class Products:
 
     @classmethod
     def of(cls, order: InOrder, ends: Sequence[FirstReached]) -> Self:
-        """Compute the sums between some elements, found at `WeightedBrackets`."""
+        """Compute the sums between some elements; cells that are not gathered may be summed."""
         brackets, tally = order.brackets, order.tally
-        assert isinstance(brackets, WeightedBrackets)
         at = np.array([end.place for end in ends], np.int64)
         places = np.unique(np.concatenate([[0], order.starts, at, at + 1]))
         places = places[places <= len(order.elements)]
@@ -362,12 +360,13 @@ class Products:
         stops = [*order.starts[1:], len(order.elements)]
         known = np.array(candidates, object)
         at_cells = known[places.searchsorted(stops)] - known[places.searchsorted(order.starts)]
-        at_cells += tally.products.integers(PRODUCT_UNIT)
+        if len(tally.products):
+            at_cells += tally.products.integers(PRODUCT_UNIT)
         # An infinite end is the end of a window, and never between two ends.
         values = np.where(np.isfinite(brackets.ends), brackets.ends, 0).tolist()
         at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
         at_ends *= [whole(value) for value in values]
-        is_unknown = (inside(tally) > 0) & ~(brackets.wanted | brackets.summed)
+        is_unknown = (inside(tally) > 0) & ~brackets.asked
         unknown = np.zeros(2 * n_cells, np.int64)
         unknown[1::2] = is_unknown.cumsum()
         unknown[2::2] = unknown[1:-1:2]

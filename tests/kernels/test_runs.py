@@ -1,4 +1,4 @@
-"""Groups of CuPy chunks, whose elements are sorted together: the answers of the host's tables."""
+"""Elements that a device sorts: the answers about groups and about all are those of the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
+from dask_gpuselect import describe_boxplot, kernels
 from dask_gpuselect.boxplot import Box
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import Accompanied
@@ -98,3 +98,29 @@ def test_weights_of_all_magnitudes_are_tabled_on_the_host() -> None:
         weights=weights,
     )
     np.testing.assert_array_equal(CUPY.to_numpy(found), wanted)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "f2"])
+def test_a_weighted_box_of_all_elements(dtype: str, kind: str) -> None:
+    random = np.random.default_rng(5)
+    values, weights, where = elements(dtype, N), WEIGHTS[kind](random), random.random(N) < 0.6
+    for policy in ("omit", "propagate"):
+        found, wanted = (
+            describe_boxplot(
+                asarray(values), weights=asarray(weights), where=asarray(where), nan_policy=policy
+            )
+            for asarray in (CUPY.asarray, np.asarray)
+        )
+        assert_same_boxes(found, wanted)
+
+
+def test_a_weighted_box_of_nothing() -> None:
+    for where, message in ((np.ones(3, bool), "all zero"), (np.zeros(3, bool), None)):
+        each = [CUPY.asarray(each) for each in (np.ones(3), np.zeros(3), where)]
+        if message is None:
+            assert describe_boxplot(each[0], weights=each[1], where=each[2]).boxes[0].n == 0
+            continue
+        with pytest.raises(ValueError, match=message):
+            describe_boxplot(each[0], weights=each[1], where=each[2])

@@ -176,7 +176,8 @@ def _joined(arrays: Sequence[Array]) -> Array:
 
 
 def _codes(chunk: Accompanied) -> Array:
-    assert chunk.labels is not None
+    if chunk.labels is None:
+        return cupy.zeros(chunk.size, np.int32)
     return as_codes(chunk.labels.reshape(-1), chunk.values)
 
 

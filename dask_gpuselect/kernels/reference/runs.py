@@ -20,7 +20,7 @@ def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: i
     Parameters
     ----------
     chunks : sequence of Accompanied
-        Chunks whose labels are numbers of groups, -1 for none.
+        Chunks whose labels are numbers of groups, -1 for none. Without labels, all is one group.
     dtype : dtype
         The dtype of the dask array.
     n_groups : int
