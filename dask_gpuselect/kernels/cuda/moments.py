@@ -16,7 +16,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     Elements,
     as_float64,
     masked,
-    n_kept,
+    n_unmasked,
     on_host,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
@@ -53,7 +53,7 @@ def moments_of_each(parts: Sequence[Elements], near: NDArray[Any]) -> Moments:
         arguments = (*Chunk.of(values), np.int32(top), row, row[N_DIGITS:])
         made = (("PIECES", pieces), *masked(values))
         launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
-    sizes = np.array([n_kept(values) for values in parts], np.int64)
+    sizes = np.array([n_unmasked(values) for values in parts], np.int64)
     return moments_of(sums.get().view(np.int64), sizes)
 
 
