@@ -202,6 +202,8 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
     rule: Rule
     omits_nan: bool
 
+    takes_runs: ClassVar[bool] = True
+
     @classmethod
     def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> Self:
         is_element = METHODS[rule.method].discrete

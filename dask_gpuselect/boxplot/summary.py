@@ -220,7 +220,7 @@ class Boxplot(Advising, LazyCollection):
             which = int(np.ravel_multi_index(which, computed.shape))
         i, n = operator.index(which), len(computed)
         if not -n <= i < n:
-            raise IndexError(f"box {i} does not exist: there are {n} boxes")
+            raise IndexError(f"box {i} does not exist: the number of boxes is {n}")
         i %= n
         table, place = computed._place(i)
         return computed.tables[table].box(place, computed._label(i))

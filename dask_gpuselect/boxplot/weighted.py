@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
+from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.maths.boxes import PartialBox, room_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
@@ -17,6 +18,7 @@ from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.maths.weight_boxes import (
     PartialWeightedBox,
@@ -39,6 +41,8 @@ from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
+OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
+
 
 @dataclass(frozen=True)
 class WeightedBoxQuestion(BoxQuestion):
@@ -46,6 +50,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
     has_guess = False
     weighs: ClassVar[bool] = True
+    takes_run: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
     @property
@@ -54,6 +59,10 @@ class WeightedBoxQuestion(BoxQuestion):
 
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
+
+    def of_run(self, run: Runs) -> Boxes:
+        boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)
+        return boxes.reshape(())
 
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)

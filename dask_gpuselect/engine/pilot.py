@@ -177,6 +177,8 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
+    if question.wants_squares and isinstance(tally, WeightedTally):
+        tally = replace(tally, square=kernels.weight_squares(values, dtype))
     return Guessed(*_narrowed(guess, tally, question))
 
 

@@ -28,6 +28,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 
@@ -202,6 +203,19 @@ class Question(BaseQuestion, ABC):
 
     whole_times: ClassVar[int] = 1
     """Cost of the question among all elements as candidates, over that of ranks."""
+
+    takes_run: ClassVar[bool] = False
+    """True if `of_run` is defined: where a device sorts fast, nothing has to be guessed."""
+
+    wants_squares: ClassVar[bool] = False
+    """True if `resolve` needs the sum of the squares of all weights."""
+
+    def of_run(self, run: Runs) -> Any:
+        """Return the answer, in the form of that of `finish`, from one run of all elements.
+
+        At least one of them is valid.
+        """
+        raise TypeError(f"{type(self).__name__} does not define `of_run`")
 
     def first_ranks(self, n: int) -> IntArray:
         """Return the ranks that `resolve` needs first of `n` elements: devices may select them."""
@@ -487,6 +501,9 @@ class LaneQuestion(BaseQuestion, ABC):
 
     by_order: ClassVar[bool] = True
     """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
+
+    takes_runs: ClassVar[bool] = False
+    """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
 
     composes_groups: ClassVar[bool] = False
     """True if `composed_of_groups` answers by other questions about groups of all elements."""

@@ -21,6 +21,9 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.sizes import pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
 
+# Elements that a device sorts where it cannot guess; scratch: 50 bytes for each.
+MOST_SORTED = 1 << 26
+
 
 def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     """Answer a question about all elements of an array, or of `Several`.
@@ -47,8 +50,13 @@ def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bo
 def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     """Answer a question about all elements of an array, or of `Several`, without counting values.
 
-    This takes a sample and one read if the sample guesses well, and otherwise two or three reads.
+    This takes a sample and one read if the sample guesses well, and otherwise two or three reads. A
+    device sorts what it cannot guess.
     """
+    if question.takes_run and math.prod(values.shape) <= MOST_SORTED:
+        found = _answer_sorted(parts_of(values), dtype, question)
+        if found is not None:
+            return found
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
@@ -65,6 +73,14 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
     more = question.more(brackets, found)
     tally = None if more is None else _tally(parts, dtype, cuts, more)
     return question.finish(found, more, tally, sums)
+
+
+def _answer_sorted(parts: Sequence[Any], dtype: np.dtype[Any], question: Question) -> Any | None:
+    """Answer a question by sorting all elements on their device; None elsewhere."""
+    if not kernels.is_on_device(parts[0]):
+        return None
+    run = kernels.sorted_runs(parts, dtype, 1)
+    return None if run is None or not run.n_valid[0] else question.of_run(run)
 
 
 def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import (
     all_true,
     checked,
+    in_kind,
     is_kind,
     like,
     namespace,
     numpy_dtype,
+    to_host,
 )
 from dask_gpuselect.kernels.companions import (
     Accompanied,
@@ -49,9 +51,11 @@ from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
 from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
+from dask_gpuselect.maths import runs
 from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
@@ -64,9 +68,10 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     RanksOfLanes,
 )
-from dask_gpuselect.maths.lane_ends import LaneEnds
+from dask_gpuselect.maths.lane_ends import BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
@@ -243,9 +248,21 @@ def _weighted_tally(
     tally = with_others(tally, chunk, n_missing)
     if not isinstance(brackets, WeightedBrackets):
         return tally
-    square = moments(weights, tally.weights, numpy_dtype(weights)).square
+    square = _squares(weights)
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
     return replace(tally, square=square, products=products)
+
+
+@one_way
+def weight_squares(chunk: Accompanied, dtype: np.dtype[Any]) -> ExactSums:
+    """Sum the squares of the weights of the valid elements of a chunk."""
+    return _squares(_weighed(chunk, dtype)[2])
+
+
+def _squares(weights: Any) -> ExactSums:
+    n = math.prod(weights.shape)
+    near = to_host(weights[:: max(n // 64, 1)])
+    return moments(weights, near, numpy_dtype(weights)).square
 
 
 @one_way
@@ -440,11 +457,18 @@ def whole(array: Any, dtype: np.dtype[Any], ranks: Callable[[int], Any]) -> tupl
 # --- Lanes ----------------------------------------------------------------------------------------
 
 
-answer_lanes = _kernel("answer_lanes", lambda own: own.lanes.answer_lanes, _all_checked)
-"""Answer a question for every lane along some axes of all chunks together.
+@one_way
+def answer_lanes(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
+) -> Any:
+    """Answer a question for every lane along some axes of all chunks together.
 
-Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `reference.lanes.answer_lanes`.
-"""
+    Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `reference.lanes.answer_lanes`.
+    """
+    if isinstance(chunks[0], Runs):
+        return in_kind(runs.answered(chunks[0], question), chunks[0].home)
+    backend, chunks = _all_checked(chunks, dtype)
+    return backend.lanes.answer_lanes(chunks, dtype, axes, question)
 
 
 @one_way
@@ -503,15 +527,31 @@ def box_lanes(
 
     None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
     """
+    if isinstance(chunks[0], Runs):
+        return None
     backend, chunks = _all_checked(chunks, dtype)
     return backend.lanes.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
 
 
-answers_and_ends = _kernel("answers_and_ends", lambda own: own.lanes.answers_and_ends, _all_checked)
-"""Answer a question for every lane, and collect the elements beyond bounds from the answers.
+@one_way
+def answers_and_ends(
+    chunks: Sequence[Any],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    bounds_of: BoundsOf,
+    most: int,
+) -> tuple[NDArray[np.float64], LaneEnds]:
+    """Answer a question for every lane, and collect the elements beyond bounds from the answers.
 
-The answers are float64 on the host. At most `most` elements of each side of a lane are collected.
-"""
+    The answers are float64 on the host. At most `most` elements of each side of a lane are
+    collected.
+    """
+    if isinstance(chunks[0], Runs):
+        return runs.answers_and_ends(chunks[0], question, bounds_of, most)
+    backend, chunks = _all_checked(chunks, dtype)
+    return backend.lanes.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
+
 
 lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", lambda own: own.lanes.lane_ends)
 """Collect the elements beyond the bounds of every lane, at most `most` of each side, of chunks of
@@ -622,6 +662,16 @@ window_lanes: Callable[..., Lanes | None] = _of_parts(
 
 None where it is as fast to take one window after the other. See `reference.groups.window_lanes`.
 """
+
+
+@one_way
+def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int) -> Runs | None:
+    """Sort the elements of each group of some chunks, whose labels are numbers of groups.
+
+    None where tables of groups are as fast. See `reference.runs`.
+    """
+    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
+    return backend_for(chunks[0]).runs.sorted_runs(chunks, dtype, n_groups)
 
 
 @one_way

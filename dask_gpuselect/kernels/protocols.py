@@ -38,6 +38,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.rulers import Ruler
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -254,6 +255,14 @@ class Groups(Protocol):
     ) -> Lanes | None: ...
 
 
+class RunKernels(Protocol):
+    """The elements of each group of some chunks, sorted together; see `reference.runs`."""
+
+    def sorted_runs(
+        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int
+    ) -> Runs | None: ...
+
+
 class LabelKernels(Protocol):
     """Labels of elements: the distinct ones, on the host, and codes of elements among these.
 
@@ -403,6 +412,7 @@ class Backend:
     lanes: LaneKernels
     lane_passes: LanePasses
     groups: Groups
+    runs: RunKernels
     labels: LabelKernels
     residuals: Residuals
     distances: Distances

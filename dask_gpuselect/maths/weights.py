@@ -209,7 +209,7 @@ class WeightedTally(Tally):
     n_idle : int
         Number of elements of weight 0 that are not left out.
     square : ExactSums, shape (1,)
-        Sum of the squares of the weights; 0 at brackets that are not `WeightedBrackets`.
+        Sum of the squares of the weights; 0 if nothing asked for it.
     products : ExactSums, shape (E + 1,)
         Sums of element times weight in the cells that are `WeightedBrackets.summed`; empty at other
         brackets.

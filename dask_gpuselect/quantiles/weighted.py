@@ -26,6 +26,7 @@ from dask_gpuselect.maths.weight_brackets import (
 )
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
+    Window,
     reached_and_passed,
     shares,
     window_means,
@@ -34,6 +35,7 @@ from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_insid
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
+    PRODUCT_UNIT,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
     WeightedBrackets,
@@ -107,22 +109,25 @@ class WeightedQuantiles(QuantileFields, Question):
         return self.method == "averaged_inverted_cdf"
 
     @property
-    def has_guess(self) -> bool:
-        """Whether a sample can guess brackets.
-
-        It cannot for "linear": the width of its windows is known only after a read.
-        """
-        return self.method != "linear"
+    def wants_squares(self) -> bool:  # type: ignore[override]
+        return self.method == "linear"
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
-        return guess_share_brackets(ordered, self.q, self.q)
+        first = last = self.q
+        if self.method == "linear":
+            first, last = ordered.windows(self.q, rate)
+        return guess_share_brackets(ordered, first, last)
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
         assert isinstance(tally, WeightedTally)
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
         (weight,) = tally.weight.integers(WEIGHT_UNIT)
-        needs = [reached_and_passed(each, weight) for each in self.q]
+        if self.method == "linear":
+            square = tally.square.integers(PRODUCT_UNIT).item()
+            needs = [Window.of(each, weight, square).needs for each in self.q]
+        else:
+            needs = [reached_and_passed(each, weight) for each in self.q]
         first, last = shares_inside(brackets, tally, needs)
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 

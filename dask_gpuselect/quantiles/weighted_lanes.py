@@ -30,6 +30,7 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
     """
 
     by_order: ClassVar[bool] = False
+    takes_runs: ClassVar[bool] = True
 
     @property
     def is_for_host(self) -> bool:

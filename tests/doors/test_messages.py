@@ -333,7 +333,7 @@ MISTAKES: dict[str, Mistake] = {
         ("all elements of each variable", "ds[name].exact.describe_boxplot(dim)"),
     ),
     "a function as a mask": Mistake(
-        lambda: median(X, where=len), TypeError, ("numbers, bools or dates", "not builtin")
+        lambda: median(X, where=len), TypeError, ("where must be an array of bool", "not builtin")
     ),
     "a rank that no element has": Mistake(
         lambda: order_statistic(X, 12), IndexError, ("k=12 is out of range", "12 elements")

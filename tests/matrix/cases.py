@@ -474,7 +474,8 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
         patch.object(plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
-        patch.object(slots, "WORTH", parts.slot),
+        patch.dict(slots.LEAST, table=parts.slot, tables=parts.slot >> 4),
+        patch.dict(slots.LEAST_IN_ALL, table=0),
         patch.object(windows, "SLAB", parts.slab),
     ):
         warnings.simplefilter("ignore")

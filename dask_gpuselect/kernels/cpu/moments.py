@@ -79,7 +79,7 @@ def moments(values: NDArray[Any], near: Any = None) -> Moments:
     total, square = np.zeros((1, TOTAL_DIGITS), np.int64), np.zeros((1, SQUARE_DIGITS), np.int64)
     others = np.zeros(3, np.int64)
     _add_floats(values, total[0], square[0], others, _least_pieces(values.dtype))
-    return moments_of(values.size, others, total, square)
+    return moments_of(values.size, others[:, None], total, square)
 
 
 def _least_pieces(dtype: np.dtype[Any]) -> int:
@@ -87,13 +87,13 @@ def _least_pieces(dtype: np.dtype[Any]) -> int:
     return 2 if dtype.itemsize < 8 else 3
 
 
-def moments_of(n: int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
-    """Return the moments of n elements from the digits of their sums, tables of one row.
+def moments_of(n: IntArray | int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
+    """Return the moments of lanes of n elements from the digits of their sums, a row for each lane.
 
-    `others` holds the numbers of elements that are inf, -inf and NaN.
+    `others` holds the numbers of elements that are inf, -inf and NaN, in three rows.
     """
     sums = ExactSums.of_table(total, TOTAL_POINT), ExactSums.of_table(square, SQUARE_POINT)
-    return Moments(np.array([n - others.sum()]), others[:1], others[1:2], *sums)
+    return Moments(n - others.sum(axis=0), others[0], others[1], *sums)
 
 
 # --- Floats: blocks -------------------------------------------------------------------------------

@@ -97,11 +97,17 @@ class Keys(NamedTuple):
         if self.numbers is None:
             self.keys.sort()
             return self
+        return self.taken(self.order())
+
+    def order(self) -> Array:
+        """Return the places of the keys by number, then by value."""
         order = self.keys.argsort()
-        numbers = self.numbers[order]
-        again = numbers.argsort()  # CuPy's argsort is stable
-        numbers, order = numbers[again], order[again]
-        return Keys(self.keys[order], numbers)
+        if self.numbers is None:
+            return order
+        return order[self.numbers[order].argsort()]  # CuPy's argsort is stable
+
+    def taken(self, order: Array) -> Keys:
+        return Keys(self.keys[order], None if self.numbers is None else self.numbers[order])
 
     def stops(self, n: int) -> IntArray:
         """Count the sorted elements whose number is below 1, 2, ..., n."""
@@ -289,6 +295,13 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
     Missing elements come behind, also by group. Also returns the number of valid and of missing
     elements of each group.
     """
+    keys = keys_of(parts, n_groups, rate).ordered()
+    counts = np.diff(keys.stops(2 * n_groups), prepend=0)
+    return keys, counts[:n_groups], counts[n_groups:]
+
+
+def keys_of(parts: Parts, n_groups: int, rate: float = 1) -> Keys:
+    """Make the keys of the elements of some parts, or of a sample; see `_in_groups`."""
     dtype = _dtype(parts)
     sizes = [int(np.ceil(values.size * rate)) for values, _ in parts]
     keys, stop = Keys.room(sum(sizes), dtype), 0
@@ -298,9 +311,7 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
             sides = np.int64(values.size), np.int64(size), np.int32(n_groups)
             arguments = (values, codes, *sides, *keys.between(start, stop).pointers)
             launch(dtype, "groups_keys", GROUPS_THREADS, arguments)
-    keys = keys.ordered()
-    counts = np.diff(keys.stops(2 * n_groups), prepend=0)
-    return keys, counts[:n_groups], counts[n_groups:]
+    return keys
 
 
 class BracketCounts(NamedTuple):

@@ -144,7 +144,7 @@ def summed_tally(
     `found` holds a sheet on which kernels wrote, and the sums behind it.
     """
     size = layout.dtype.itemsize
-    sums = moments_of(found[size:].view(np.int64), n)
+    sums = moments_of(found[None, size:].view(np.int64), n)
     sheet = found[:size].view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
     if tally is None:
