@@ -315,8 +315,8 @@ MISTAKES = (
     Mistake(
         "networks leave the last window of a row as it is",
         "kernels/cpu/window_networks.py",
-        "for j in range(RUN):\n                    a_key",
-        "for j in range(min(RUN, stop - 1)):\n                    a_key",
+        "stop = min(room, length - start)",
+        "stop = min(room, length - start - 1)",
     ),
     Mistake(
         "a window that moves keeps what it leaves",

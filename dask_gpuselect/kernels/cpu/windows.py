@@ -27,7 +27,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
 
-SLAB = 1 << 16  # windows that are answered together: their elements stay in the cache
+SLAB = 1 << 20  # bytes of windows' elements that are answered together: they stay in the cache
 
 counts = reference.counts
 
@@ -37,7 +37,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
-    most = max(SLAB, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
+    most = max(SLAB // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
 
 
