@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels import compiling
-from dask_gpuselect.kernels.cpu import window_networks
+from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.backends import Backend
 from tests.sources import Source
@@ -143,6 +143,57 @@ def test_every_kernel_is_exact(way: str, dtype: str, windows: dict[int, int]) ->
     result = "f8" if x.dtype.kind != "f" else dtype
     by_definition(unfolded(x, windows, center=True, boundary="reflect"), about, result)
     by_definition(unfolded(x, windows), rolling(x, windows), result)
+
+
+@pytest.mark.parametrize("size", [(5, 5), (9, 12), (30, 8), (4, 6, 7)])
+@pytest.mark.parametrize("dtype", ["u1", "i1"])
+@pytest.mark.parametrize("stripe", [512, 20])
+def test_windows_of_bytes_are_sums_of_columns(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, ...], dtype: str, stripe: int
+) -> None:
+    """All bytes, stripes that end within rows, masks, and ranks beside each other."""
+    monkeypatch.setattr(compiling, "LARGE", 0)
+    monkeypatch.setattr(window_networks, "MOST", 0)
+    monkeypatch.setattr(window_columns, "STRIPE", stripe)
+    shape = (12, 20, 30) if len(size) == 3 else (33, 70)
+    x = RANDOM.integers(0, 256, shape).astype("u1").view(dtype)
+    n = int(np.prod(size))
+    for rank in (0, n // 9, n - 1):
+        expected = ndimage.rank_filter(x, rank, size, mode="mirror")
+        np.testing.assert_array_equal(rank_filter(x, rank, size, mode="mirror"), expected)
+    keeps, windows = RANDOM.random(shape) < 0.3, dict(enumerate(size))
+    every = unfolded(np.where(keeps, x, np.nan), windows)
+    found = rolling(x, windows, where=keeps).nanquantile([0.1, 0.5, 0.77])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(found, np.nanquantile(every, [0.1, 0.5, 0.77], -1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from([(1, 9), (9, 1), (3, 3), (4, 5), (2, 3, 2)]))
+def test_networks_find_every_rank(data: Any, size: tuple[int, ...]) -> None:
+    """Of zeros and ones, which suffices; footprints of any form, and sets of ranks."""
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    marks = random.random(size) < data.draw(st.sampled_from([1.0, 0.6]))
+    marks[(0,) * marks.ndim] = True
+    n = int(marks.sum())
+    wanted = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
+    made = window_networks.network(size, tuple(marks.ravel().tolist()), tuple(sorted(wanted)))
+    height = int(np.prod(size[:-1]))
+    x = random.random((height, 4000)) < random.random((1, 4000)).round(1)
+    rows = [*x, *(np.empty(0, bool) for _ in range(made.n_rows - height))]
+    for first, moved, second, also_moved, low, high in made.table:
+        pair = rows[first][moved:], rows[second][also_moved:]
+        a, b = (each[: min(map(len, pair))] for each in pair)
+        for place, result in ((low, a & b), (high, a | b)):
+            if place >= 0:
+                rows[place] = result
+    n_windows = 4000 - size[-1] + 1
+    flat = marks.reshape(height, -1)
+    every = np.sort([x[row, i : i + n_windows] for row, i in np.argwhere(flat)], axis=0)
+    for rank in wanted:
+        row, moved = made.places[rank]
+        np.testing.assert_array_equal(rows[row][moved:][:n_windows], every[rank])
 
 
 @pytest.mark.parametrize("windows", [{0: 7}, {0: 3, 1: 9}, {0: 6, 1: 6}])

@@ -319,6 +319,12 @@ MISTAKES = (
         "stop = min(room, length - start - 1)",
     ),
     Mistake(
+        "histograms of columns keep an element that leaves them",
+        "kernels/cpu/window_columns.py",
+        "n_valid[x] += by",
+        "n_valid[x] += max(by, 0)",
+    ),
+    Mistake(
         "a window that moves keeps what it leaves",
         "kernels/cpu/window_blocks.py",
         "for i in range(leaving.size):\n                    rank",

@@ -108,8 +108,27 @@ def elements(
     The two arrays are one if both elements always are. For distances they hold their words.
     `is_whole` says that all elements take part.
     """
+    axes, given, marks, own = laid_out(keys, keeps, frame)
+    walk = Walk.of(given.shape, own)
+    lower, upper, _ = ranks_by_count(order, own.n)
+    has_upper = differ(lower, upper, is_whole=is_whole)
     shape = frame.shape(keys.shape)
-    # Axes along which windows have size 1 come first, as one batch; the longest side comes last.
+    found = [np.empty(len(lower) * math.prod(shape), keys.dtype) for _ in range(1 + has_upper)]
+    kernel = _compiled(_walk, keys.dtype)
+    about = (int(has_missing), *walk, lower, upper, int(has_upper), int(order.deviates))
+    kernel(given.reshape(-1), marks, *about, found[0], found[-1])
+    laid = [restored(each, axes, tuple(shape[axis] for axis in axes), len(lower)) for each in found]
+    return laid[0], laid[-1]
+
+
+def laid_out(
+    keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame
+) -> tuple[tuple[int, ...], NDArray[Any], NDArray[np.uint8], Frame]:
+    """Move the axes along which windows have size 1 to the front, and the longest side to the end.
+
+    Return the order of the axes, the keys with axes of size 1 as one batch, their marks, and the
+    frame of the other axes.
+    """
     axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
     moved = frame.moved(axes)
     n_batch = min(
@@ -117,28 +136,20 @@ def elements(
         keys.ndim - 1,
     )
     given = np.ascontiguousarray(keys.transpose(axes))
-    batch, rest = given.shape[:n_batch], given.shape[n_batch:]
-    own = Frame(moved.size[n_batch:], moved.step[n_batch:], frame.footprint and moved.footprint)
-    walk = Walk.of((math.prod(batch), *rest), own)
     marks = np.empty(0, np.uint8)
     if keeps is not None:
         marks = np.ascontiguousarray(keeps.transpose(axes)).reshape(-1).view(np.uint8)
-    lower, upper, _ = ranks_by_count(order, own.n)
-    has_upper = differ(lower, upper, is_whole=is_whole)
-    n = math.prod(shape)
-    found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
-    kernel = _compiled(_walk, keys.dtype)
-    about = (int(has_missing), *walk, lower, upper, int(has_upper), int(order.deviates))
-    kernel(given.reshape(-1), marks, *about, found[0], found[-1])
-    back = tuple(np.argsort(axes).tolist())
-    moved_shape = tuple(shape[axis] for axis in axes)
-    laid = [
-        each.reshape(len(lower), *moved_shape)
-        .transpose(0, *(axis + 1 for axis in back))
-        .reshape(len(lower), n)
-        for each in found
-    ]
-    return laid[0], laid[-1]
+    own = Frame(moved.size[n_batch:], moved.step[n_batch:], frame.footprint and moved.footprint)
+    batch, rest = given.shape[:n_batch], given.shape[n_batch:]
+    return axes, given.reshape(math.prod(batch), *rest), marks, own
+
+
+def restored(
+    found: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...], n_answers: int
+) -> NDArray[Any]:
+    """Move the axes of answers of this shape back, and return ``(n_answers, n_windows)``."""
+    back = (0, *(axis + 1 for axis in np.argsort(axes).tolist()))
+    return found.reshape(n_answers, *shape).transpose(back).reshape(n_answers, -1)
 
 
 def _walk(

@@ -21,7 +21,8 @@ from dask_gpuselect.kernels.compiling import Types, by_types, compiles, types
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
 
-MOST = 64  # elements of a window
+MOST = 121  # elements of a window
+MOST_WORK = 1800  # bytes that are written for a window, twice as many for several sides
 FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 ROW = 4096  # bytes of elements that are compared together
@@ -29,11 +30,6 @@ ROUND = 128  # bytes that the compiler's loops take in one turn
 
 Node = tuple[int, int]
 """A row of elements, by its number, and how many places to the right it is read."""
-
-
-def takes(keys: NDArray[Any], frame: Frame) -> bool:
-    """Return whether networks are the way for these windows."""
-    return 1 <= frame.n <= MOST and frame.step[-1] == 1 and frame.shape(keys.shape)[-1] >= LEAST_RUN
 
 
 # --- Networks -------------------------------------------------------------------------------------
@@ -56,6 +52,24 @@ class Network(NamedTuple):
     table: IntArray
     n_rows: int
     places: IntArray
+
+    @classmethod
+    def fitting(
+        cls, keys: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
+    ) -> Network | None:
+        """Return the network for windows of some keys; None if other kernels are faster."""
+        is_short = frame.shape(keys.shape)[-1] < LEAST_RUN
+        if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short or order.deviates:
+            return None
+        lower, upper, _ = ranks_by_count(order, frame.n)
+        least = frame.n
+        if n_valid is not None:  # rounded, so that few networks are made
+            least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
+        wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
+        found = network(frame.size, frame.footprint, tuple(wanted))
+        work = int((found.table[:, 4:] >= 0).sum()) * keys.itemsize
+        n_sides = sum(n > 1 for n in frame.size)
+        return found if work <= MOST_WORK * (1 + (n_sides > 1)) else None
 
 
 @lru_cache(maxsize=64)
@@ -195,7 +209,11 @@ def _half(parts: Sequence[Any]) -> int:
 
 
 def elements(
-    keys: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
+    made: Network,
+    keys: NDArray[Any],
+    frame: Frame,
+    order: WindowOrder,
+    n_valid: IntArray | None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
@@ -203,6 +221,8 @@ def elements(
 
     Parameters
     ----------
+    made : Network
+        That of `fitting`.
     keys : ndarray
         Keys of the elements; masked and missing ones have the last key.
     frame : Frame
@@ -215,20 +235,15 @@ def elements(
     shape = frame.shape(keys.shape)
     lower, upper, _ = ranks_by_count(order, frame.n)
     has_upper = differ(lower, upper, is_whole=n_valid is None)
-    least = frame.n
-    if n_valid is not None:  # few numbers, so that few networks are made
-        least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
-    wanted = tuple(np.unique([lower[:, least:], upper[:, least:]]).tolist())
     strides = strides_of(keys.shape)
     n = math.prod(shape)
     found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
     held = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
     rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
-    table, n_rows, places = network(frame.size, frame.footprint, wanted)
-    about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1, held, table, n_rows)
+    about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1, held)
     kernel = _compiled(_compare_windows, keys.dtype)
-    how = (places, lower, upper, int(has_upper))
-    kernel(keys.reshape(-1), *about, *how, found[0], found[-1])
+    how = (lower, upper, int(has_upper))
+    kernel(keys.reshape(-1), *about, *made, *how, found[0], found[-1])
     laid = [each.reshape(len(lower), n) for each in found]
     return laid[0], laid[-1]
 
@@ -240,8 +255,23 @@ def _per_byte(keys: Any, n_bytes: Any) -> Any:
     return lambda keys, n_bytes: n_bytes // size
 
 
+@by_types
+def _ordered(keys: Any) -> Any:
+    """View keys in the dtype in which they are compared: vectors of uint64 have no minimum."""
+    if keys.dtype == types.uint64:
+        return lambda keys: keys.view(np.int64)
+    return lambda keys: keys
+
+
+@by_types
+def _flip(keys: Any) -> Any:
+    """Return what turns keys into those that are compared, and back, by exclusive or."""
+    flip = np.int64(-(1 << 63)) if keys.dtype == types.int64 else keys.dtype(0)
+    return lambda keys: flip
+
+
 def _compare_windows(
-    keys: Any,
+    given: Any,
     shape: Any,
     strides: Any,
     row_places: Any,
@@ -253,8 +283,8 @@ def _compare_windows(
     lower: Any,
     upper: Any,
     has_upper: Any,
-    out_lower: Any,
-    out_upper: Any,
+    found_lower: Any,
+    found_upper: Any,
 ) -> None:
     """Run a network over windows in runs along the last axis, and take the elements of two ranks.
 
@@ -262,6 +292,8 @@ def _compare_windows(
     not read, so that the compiler's check of this, once in a loop, is always true.
     """
     d = shape.size
+    keys, out_lower, out_upper = _ordered(given), _ordered(found_lower), _ordered(found_upper)
+    flip = _flip(keys)
     room, turn = _per_byte(keys, ROW), _per_byte(keys, ROUND)
     width = room + 2 * reach + turn
     rows = np.zeros(n_rows * width, keys.dtype)
@@ -271,7 +303,12 @@ def _compare_windows(
         steps[i, 1] = table[i, 2] * width + table[i, 3]
         steps[i, 2] = max(table[i, 4] * width, -1)
         steps[i, 3] = max(table[i, 5] * width, -1)
-    answers = places[:, 0] * width + places[:, 1]
+    from_lower, from_upper = np.empty_like(lower), np.empty_like(lower)  # places, by the count
+    for question in range(lower.shape[0]):
+        for n in range(lower.shape[1]):
+            low_at, high_at = places[lower[question, n]], places[upper[question, n]]
+            from_lower[question, n] = low_at[0] * width + low_at[1]
+            from_upper[question, n] = high_at[0] * width + high_at[1]
     length = shape[d - 1]
     total = length
     for a in range(d - 1):
@@ -288,7 +325,7 @@ def _compare_windows(
                 begin = first + row_places[i] + start
                 source, own = keys[begin : begin + stop + reach], rows[i * width :]
                 for j in range(source.size):
-                    own[j] = source[j]
+                    own[j] = source[j] ^ flip
             for i in range(steps.shape[0]):
                 one, two = rows[steps[i, 0] :], rows[steps[i, 1] :]
                 low, high = rows[steps[i, 2] :], rows[steps[i, 3] :]
@@ -306,24 +343,21 @@ def _compare_windows(
             to = row * length + start
             for question in range(lower.shape[0]):
                 place = question * total + to
+                lows, highs = out_lower[place : place + stop], out_upper[place : place + stop]
                 if held.size > 0:
+                    counts = held[to : to + stop]
                     for j in range(stop):
-                        count = held[to + j]
-                        rank = lower[question, count]
-                        out_lower[place + j] = rows[answers[rank] + j]
+                        lows[j] = rows[from_lower[question, counts[j]] + j] ^ flip
                         if has_upper:
-                            rank = upper[question, count]
-                            out_upper[place + j] = rows[answers[rank] + j]
+                            highs[j] = rows[from_upper[question, counts[j]] + j] ^ flip
                     continue
-                rank = lower[question, lower.shape[1] - 1]
-                own, to_own = rows[answers[rank] :], out_lower[place : place + stop]
-                for j in range(to_own.size):
-                    to_own[j] = own[j]
+                own = rows[from_lower[question, lower.shape[1] - 1] :]
+                for j in range(stop):
+                    lows[j] = own[j] ^ flip
                 if has_upper:
-                    rank = upper[question, lower.shape[1] - 1]
-                    own, to_own = rows[answers[rank] :], out_upper[place : place + stop]
-                    for j in range(to_own.size):
-                        to_own[j] = own[j]
+                    own = rows[from_upper[question, lower.shape[1] - 1] :]
+                    for j in range(stop):
+                        highs[j] = own[j] ^ flip
 
 
 @compiles

@@ -1,7 +1,8 @@
-"""Moving windows of NumPy chunks, slab by slab, by the kernels of three modules.
+"""Moving windows of NumPy chunks, slab by slab, by the kernels of four modules.
 
-`window_networks` takes windows of few elements, `window_blocks` others, and `window_rows` windows
-of rows whose sizes differ. They find elements by their keys.
+`window_networks` takes windows of few elements, `window_columns` larger ones of bytes along several
+axes, `window_blocks` others, and `window_rows` windows of rows whose sizes differ. They find
+elements by their keys.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dask_gpuselect.kernels.compiling import (
     types,
     until_compiled,
 )
-from dask_gpuselect.kernels.cpu import window_blocks, window_networks, window_rows
+from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
 from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import selection_dtype
@@ -50,9 +51,14 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     counted = _counts(keys, keeps, frame, has_missing=has_missing)
     n_valid = counted[0]
     is_whole = 0 in n_valid.strides
-    if window_networks.takes(keys, frame) and not order.deviates:
-        given = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
-        found = window_networks.elements(given, frame, order, None if is_whole else n_valid)
+    about = (keys, frame, order, None if is_whole else n_valid)
+    network = window_networks.Network.fitting(*about)
+    if network is not None:
+        if keeps is not None:
+            about = (np.where(keeps, keys, ~keys.dtype.type(0)), *about[1:])
+        found = window_networks.elements(network, *about)
+    elif window_columns.takes(keys, frame):
+        found = window_columns.elements(keys, keeps, frame, order)
     else:
         found = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
     return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
