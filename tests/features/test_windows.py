@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dask_gpuselect import robust
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
@@ -265,13 +266,32 @@ def test_windows_are_those_of_pandas(
     for window in (2, 5, 6):
         theirs = series.rolling(window, min_periods=least, **how)
         least_own = window if least is None else least
-        if closed == "neither" and least_own > window - 1:
-            continue
         ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
         np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
         expected = theirs.quantile(0.3, interpolation="higher")
         np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
         np.testing.assert_array_equal(ours.nanmin(), theirs.min())
+
+
+@pytest.mark.parametrize("closed", ["left", "both", "neither"])
+def test_min_periods_is_the_window_by_default(closed: str) -> None:
+    """In pandas, too, where a window that is open at both ends then has too few elements."""
+    x = some((20,), "i2")
+    theirs = pd.Series(x).rolling(5, closed=closed).median()
+    for boundary in (None, "reflect"):
+        found = rolling(x, 5, closed=closed, boundary=boundary).median()
+        np.testing.assert_array_equal(found[5:], theirs[5:])
+        assert found.dtype == "f8"
+    np.testing.assert_array_equal(rolling(x, 5, closed=closed).median(), theirs)
+
+
+def test_spreads_are_rounded_once(backend: Backend) -> None:
+    """Interquartile ranges of float32 are those of `robust.iqr`, to the last bit."""
+    x = RANDOM.random((9, 40), dtype="f4")
+    found = rolling(backend.asarray(x), 7, 1, center=True).iqr(scale="normal")
+    every = sliding_window_view(x, 7, axis=1)
+    expected = robust.iqr(every, axis=-1, scale="normal")
+    np.testing.assert_array_equal(backend.to_numpy(found)[:, 3:-3], expected)
 
 
 def test_windows_are_those_of_xarray() -> None:

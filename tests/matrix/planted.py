@@ -267,8 +267,8 @@ MISTAKES = (
     Mistake(
         "windows need one element less than min_periods",
         "windows/questions.py",
-        "is_few = n_valid < max(self.least, 1)",
-        "is_few = n_valid < max(self.least - 1, 1)",
+        "is_few = counts < max(self.least, 1)",
+        "is_few = counts < max(self.least - 1, 1)",
     ),
     Mistake(
         "the mask of a chunk around is ignored",
