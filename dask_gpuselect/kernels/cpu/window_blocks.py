@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
 from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits
-from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
 LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
 DIGITS = 3  # digits by which elements are sorted at first
@@ -102,23 +102,22 @@ def elements(
     order: WindowOrder,
     *,
     is_whole: bool,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
-    The two arrays are one if both elements always are. For distances they hold their words.
+    There is one array if both elements always are one. For distances they hold their words.
     `is_whole` says that all elements take part.
     """
     axes, given, marks, own = laid_out(keys, keeps, frame)
     walk = Walk.of(given.shape, own)
-    lower, upper, _ = ranks_by_count(order, own.n)
-    has_upper = differ(lower, upper, is_whole=is_whole)
+    ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
     shape = frame.shape(keys.shape)
-    found = [np.empty(len(lower) * math.prod(shape), keys.dtype) for _ in range(1 + has_upper)]
+    found = ranks.room(math.prod(shape), keys.dtype)
     kernel = _compiled(_walk, keys.dtype)
-    about = (int(has_missing), *walk, lower, upper, int(has_upper), int(order.deviates))
-    kernel(given.reshape(-1), marks, *about, found[0], found[-1])
-    laid = [restored(each, axes, tuple(shape[axis] for axis in axes), len(lower)) for each in found]
-    return laid[0], laid[-1]
+    about = (int(has_missing), *walk, *ranks, int(order.deviates))
+    flat = [each.reshape(-1) for each in found]
+    kernel(given.reshape(-1), marks, *about, flat[0], flat[-1])
+    return [restored(each, axes, shape) for each in found]
 
 
 def laid_out(
@@ -144,12 +143,14 @@ def laid_out(
     return axes, given.reshape(math.prod(batch), *rest), marks, own
 
 
-def restored(
-    found: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...], n_answers: int
-) -> NDArray[Any]:
-    """Move the axes of answers of this shape back, and return ``(n_answers, n_windows)``."""
+def restored(found: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return answers, ``(n_answers, n_windows)``, for axes that have been moved as if they had not.
+
+    `shape` is that of the answers before.
+    """
     back = (0, *(axis + 1 for axis in np.argsort(axes).tolist()))
-    return found.reshape(n_answers, *shape).transpose(back).reshape(n_answers, -1)
+    moved = (shape[axis] for axis in axes)
+    return found.reshape(-1, *moved).transpose(back).reshape(found.shape)
 
 
 def _walk(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
 from dask_gpuselect.kernels.cpu.window_blocks import laid_out, restored
-from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
 STRIPE = 512  # windows in a row whose columns are counted together: 300 KB
 MOST = (1 << 16) - 1  # elements of a window
@@ -41,23 +41,20 @@ def takes(keys: NDArray[Any], frame: Frame) -> bool:
 
 def elements(
     keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame, order: WindowOrder
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer; see `window_blocks.elements`."""
     axes, given, marks, own = laid_out(keys, keeps, frame)
     strides = strides_of(given.shape)
     answers = (given.shape[0], *own.shape(given.shape[1:]))
     starts = np.array(list(np.ndindex(*answers[:-2])), np.int64) @ strides[:-2]
     inner = np.array(list(np.ndindex(*own.size[:-2])), np.int64) @ strides[1:-2]
-    lower, upper, _ = ranks_by_count(order, own.n)
-    has_upper = differ(lower, upper, is_whole=keeps is None)
-    found = [np.empty(len(lower) * math.prod(answers), keys.dtype) for _ in range(1 + has_upper)]
+    ranks = WindowRanks.of(order, own.n, is_whole=keeps is None)
+    found = ranks.room(math.prod(answers), keys.dtype)
     about = (starts, inner, *answers[-2:], *own.size[-2:])
-    _compiled(_count_columns, keys.dtype)(
-        given.reshape(-1), marks, *about, lower, upper, int(has_upper), found[0], found[-1]
-    )
-    shape = frame.moved(axes).shape(tuple(keys.shape[axis] for axis in axes))
-    laid = [restored(each, axes, shape, len(lower)) for each in found]
-    return laid[0], laid[-1]
+    kernel = _compiled(_count_columns, keys.dtype)
+    flat = [each.reshape(-1) for each in found]
+    kernel(given.reshape(-1), marks, *about, *ranks, flat[0], flat[-1])
+    return [restored(each, axes, frame.shape(keys.shape)) for each in found]
 
 
 def _count_columns(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, by_types, compiles, types
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
 
 MOST = 121  # elements of a window
 MOST_WORK = 1800  # bytes that are written for a window, twice as many for several sides
@@ -214,10 +214,10 @@ def elements(
     frame: Frame,
     order: WindowOrder,
     n_valid: IntArray | None,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
-    The two arrays are one if both elements always are.
+    There is one array if both elements always are one.
 
     Parameters
     ----------
@@ -233,19 +233,16 @@ def elements(
         Number of valid elements of each window; all of them by default.
     """
     shape = frame.shape(keys.shape)
-    lower, upper, _ = ranks_by_count(order, frame.n)
-    has_upper = differ(lower, upper, is_whole=n_valid is None)
+    ranks = WindowRanks.of(order, frame.n, is_whole=n_valid is None)
+    found = ranks.room(math.prod(shape), keys.dtype)
     strides = strides_of(keys.shape)
-    n = math.prod(shape)
-    found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
     held = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
     rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
     about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1, held)
     kernel = _compiled(_compare_windows, keys.dtype)
-    how = (lower, upper, int(has_upper))
-    kernel(keys.reshape(-1), *about, *made, *how, found[0], found[-1])
-    laid = [each.reshape(len(lower), n) for each in found]
-    return laid[0], laid[-1]
+    flat = [each.reshape(-1) for each in found]
+    kernel(keys.reshape(-1), *about, *made, *ranks, flat[0], flat[-1])
+    return found
 
 
 @by_types

@@ -28,7 +28,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
 
-SLAB = 1 << 20  # bytes of windows' elements that are answered together: they stay in the cache
+SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 
 counts = reference.counts
 
@@ -38,7 +38,9 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
-    most = max(SLAB // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
+    # A mask is often of the ends alone: then few slabs have one.
+    n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
+    most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
 
 
@@ -79,7 +81,7 @@ def answer_rows(
 
 
 def _finished(
-    found: tuple[NDArray[Any], NDArray[Any]],
+    found: list[NDArray[Any]],
     counted: tuple[NDArray[Any], NDArray[Any]],
     dtype: np.dtype[Any],
     order: WindowOrder,
@@ -92,11 +94,11 @@ def _finished(
         *_, weights = ranks_by_count(order, n)
         n_valid, n_missing = (_known(each) for each in counted)
         kernel = _compiled(_to_answers, found[0].dtype)
-        kernel(*found, n_valid, n_missing, weights, *about)
+        kernel(found[0], found[-1], n_valid, n_missing, weights, *about)
         return order.finished(found[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(found[0], dtype).T
-    if found[1] is not found[0]:
+    if len(found) > 1:
         upper = of(found[1], dtype).T
     return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
 
