@@ -115,7 +115,8 @@ def rolling(
     ``numpy.lib.stride_tricks.sliding_window_view`` would do. For NumPy chunks, blocks of elements
     are sorted once, and a window is a set of bits among their ranks (Suomela 2014, for images). So
     the time hardly depends on the size of the window; only the time of `mad` is proportional to it.
-    Windows of few elements are sorted by sorting networks. If chunks are much smaller than the
+    Windows of few elements are sorted by networks, and larger ones of bytes are sums of histograms
+    of columns (Perreault and Hébert 2007). If chunks are much smaller than the
     window along an axis, each task needs many chunks: rechunk to a few times the window.
 
     Answers have the chunks of `x`, and the dtype that `quantile` gives. The discrete methods of
@@ -126,6 +127,8 @@ def rolling(
     References
     ----------
     J. Suomela, "Median filtering is equivalent to sorting", 2014, arXiv:1406.1717.
+    S. Perreault and P. Hébert, "Median filtering in constant time", IEEE Transactions on Image
+    Processing 16, 2389, 2007.
 
     Examples
     --------
