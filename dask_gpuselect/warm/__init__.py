@@ -17,6 +17,9 @@ __all__ = ["SUBJECTS", "warm"]
 
 _ELEMENTS = ("cells", "draws", "fingerprints", "moments", "rulers", "selection", "spans")
 _LANES = ("lane_ends", "lane_passes", "long_lanes", "narrow", "window_lanes")
+_WINDOWS = frozenset(
+    {"windows", "window_blocks", "window_columns", "window_networks", "window_rows"}
+)
 
 SUBJECTS: Mapping[str, frozenset[str]] = {
     "quantiles": frozenset({*_ELEMENTS, "groups"}),
@@ -28,7 +31,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "strategies": frozenset({"measures", *_ELEMENTS}),
     "regression": frozenset({"residuals", *_ELEMENTS}),
     "neighbors": frozenset({"distances"}),
-    "windows": frozenset({"windows", "window_blocks", "window_networks", "window_rows"}),
+    "windows": _WINDOWS,
 }
 """For each subject, the modules of `kernels.cpu` that have its kernels."""
 
@@ -125,7 +128,6 @@ def _kernels(
 
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
 _SORTING = frozenset({"ordering"})
-_WINDOWS = frozenset({"windows", "window_blocks", "window_networks", "window_rows"})
 _OF_DEVIATIONS = frozenset(
     {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
 )

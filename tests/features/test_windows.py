@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dask_gpuselect import robust
+from dask_gpuselect.engine.halos import Halo, of_array
 from dask_gpuselect.kernels import compiling
-from dask_gpuselect.kernels.cpu import window_networks
+from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.backends import Backend
 from tests.sources import Source
@@ -145,6 +147,57 @@ def test_every_kernel_is_exact(way: str, dtype: str, windows: dict[int, int]) ->
     by_definition(unfolded(x, windows), rolling(x, windows), result)
 
 
+@pytest.mark.parametrize("size", [(5, 5), (9, 12), (30, 8), (4, 6, 7)])
+@pytest.mark.parametrize("dtype", ["u1", "i1"])
+@pytest.mark.parametrize("stripe", [512, 20])
+def test_windows_of_bytes_are_sums_of_columns(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, ...], dtype: str, stripe: int
+) -> None:
+    """All bytes, stripes that end within rows, masks, and ranks beside each other."""
+    monkeypatch.setattr(compiling, "LARGE", 0)
+    monkeypatch.setattr(window_networks, "MOST", 0)
+    monkeypatch.setattr(window_columns, "STRIPE", stripe)
+    shape = (12, 20, 30) if len(size) == 3 else (33, 70)
+    x = RANDOM.integers(0, 256, shape).astype("u1").view(dtype)
+    n = int(np.prod(size))
+    for rank in (0, n // 9, n - 1):
+        expected = ndimage.rank_filter(x, rank, size, mode="mirror")
+        np.testing.assert_array_equal(rank_filter(x, rank, size, mode="mirror"), expected)
+    keeps, windows = RANDOM.random(shape) < 0.3, dict(enumerate(size))
+    every = unfolded(np.where(keeps, x, np.nan), windows)
+    found = rolling(x, windows, where=keeps).nanquantile([0.1, 0.5, 0.77])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(found, np.nanquantile(every, [0.1, 0.5, 0.77], -1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from([(1, 9), (9, 1), (3, 3), (4, 5), (2, 3, 2)]))
+def test_networks_find_every_rank(data: Any, size: tuple[int, ...]) -> None:
+    """Of zeros and ones, which suffices; footprints of any form, and sets of ranks."""
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    marks = random.random(size) < data.draw(st.sampled_from([1.0, 0.6]))
+    marks[(0,) * marks.ndim] = True
+    n = int(marks.sum())
+    wanted = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
+    made = window_networks.network(size, tuple(marks.ravel().tolist()), tuple(sorted(wanted)))
+    height = int(np.prod(size[:-1]))
+    x = random.random((height, 4000)) < random.random((1, 4000)).round(1)
+    rows = [*x, *(np.empty(0, bool) for _ in range(made.n_rows - height))]
+    for first, moved, second, also_moved, low, high in made.table:
+        pair = rows[first][moved:], rows[second][also_moved:]
+        a, b = (each[: min(map(len, pair))] for each in pair)
+        for place, result in ((low, a & b), (high, a | b)):
+            if place >= 0:
+                rows[place] = result
+    n_windows = 4000 - size[-1] + 1
+    flat = marks.reshape(height, -1)
+    every = np.sort([x[row, i : i + n_windows] for row, i in np.argwhere(flat)], axis=0)
+    for rank in wanted:
+        row, moved = made.places[rank]
+        np.testing.assert_array_equal(rows[row][moved:][:n_windows], every[rank])
+
+
 @pytest.mark.parametrize("windows", [{0: 7}, {0: 3, 1: 9}, {0: 6, 1: 6}])
 def test_masks_leave_out_elements(way: str, windows: dict[int, int]) -> None:
     x, keeps = some((40, 30), nan=0), RANDOM.random((40, 30)) < 0.7
@@ -214,13 +267,32 @@ def test_windows_are_those_of_pandas(
     for window in (2, 5, 6):
         theirs = series.rolling(window, min_periods=least, **how)
         least_own = window if least is None else least
-        if closed == "neither" and least_own > window - 1:
-            continue
         ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
         np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
         expected = theirs.quantile(0.3, interpolation="higher")
         np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
         np.testing.assert_array_equal(ours.nanmin(), theirs.min())
+
+
+@pytest.mark.parametrize("closed", ["left", "both", "neither"])
+def test_min_periods_is_the_window_by_default(closed: str) -> None:
+    """In pandas, too, where a window that is open at both ends then has too few elements."""
+    x = some((20,), "i2")
+    theirs = pd.Series(x).rolling(5, closed=closed).median()
+    for boundary in (None, "reflect"):
+        found = rolling(x, 5, closed=closed, boundary=boundary).median()
+        np.testing.assert_array_equal(found[5:], theirs[5:])
+        assert found.dtype == "f8"
+    np.testing.assert_array_equal(rolling(x, 5, closed=closed).median(), theirs)
+
+
+def test_spreads_are_rounded_once(backend: Backend) -> None:
+    """Interquartile ranges of float32 are those of `robust.iqr`, to the last bit."""
+    x = RANDOM.random((9, 40), dtype="f4")
+    found = rolling(backend.asarray(x), 7, 1, center=True).iqr(scale="normal")
+    every = sliding_window_view(x, 7, axis=1)
+    expected = robust.iqr(every, axis=-1, scale="normal")
+    np.testing.assert_array_equal(backend.to_numpy(found)[:, 3:-3], expected)
 
 
 def test_windows_are_those_of_xarray() -> None:
@@ -308,6 +380,30 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
     found = dask.compute(x - wide, filtered, spread)
     assert set(source.loads.values()) == {1}
     np.testing.assert_array_equal(found[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 6), st.integers(-3, 14), st.integers(0, 14), st.integers(1, 4),
+            st.sampled_from(["reflect", "mirror", "nearest", "wrap"]),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)  # fmt: skip
+def test_arrays_in_memory_are_padded_by_what_stands_beyond(about: list[Any]) -> None:
+    """Windows may reach further than the array is long, or lie beyond their own element."""
+    x = np.arange(np.prod([n for n, *_ in about])).reshape([n for n, *_ in about])
+    reaches = [Halo(first, size - first, step, mode) for _, first, size, step, mode in about]
+    places = [
+        reach.standing(
+            np.arange(-reach.before, (n - 1) // reach.step * reach.step + reach.after + 1), n
+        )
+        for reach, n in zip(reaches, x.shape, strict=True)
+    ]
+    np.testing.assert_array_equal(of_array(x, reaches), x[np.ix_(*places)])
 
 
 def test_windows_are_lazy_and_their_names_deterministic() -> None:

@@ -282,6 +282,7 @@ FOCI: Mapping[str, Mapping[str, str]] = {
     | {"missing": "nothing"},
     "windows over small chunks": {"slots": "first axis", "shape": "tens", "cuts": "odd"}
     | {"home": "tasks", "mask": "most"},
+    "windows of bytes": {"dtype": "u1", "kernels": "compiled", "slots": "all", "shape": "map"},
     "compiled windows": {"dtype": "f8", "kernels": "compiled", "shape": "map", "data": FEW},
     "missing that weighs nothing": {"slots": "all", "measure": "0 of what is missing"}
     | {"dtype": "f8", "data": FEW, "missing": "nothing"},

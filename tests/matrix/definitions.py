@@ -280,7 +280,7 @@ def rolling(
 ) -> Array:
     """Define a statistic of every moving window, by what it is of one slot."""
     dtype = about.values.dtype
-    along, n, lacks = [], 1, about.takes_part is not None
+    along, n, most, lacks = [], 1, 1, about.takes_part is not None
     omits = statistic.startswith("nan")
     for axis, length in enumerate(about.values.shape):
         if axis not in about.axes:
@@ -291,11 +291,13 @@ def rolling(
         before = size - 1 - after + (closed in ("left", "both"))
         after -= closed in ("left", "neither")
         along.append(_reached(length, before, after, step, boundary))
-        n *= before + after + 1
+        n *= size
+        most *= before + after + 1
         is_short = boundary is None and (before, after) != (0, 0)
         wants_more = not omits if min_periods is None else min_periods > 1
         lacks |= is_short and (min(before, after) < 0 or wants_more)
     least = min_periods if min_periods is not None else 1 if omits else n
+    lacks |= least > most
     plain = statistic.removeprefix("nan")
     definition, function = {
         "mad": (mad, statistic), "iqr": (iqr, statistic), "count": (count, "count"),

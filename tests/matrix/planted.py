@@ -267,8 +267,8 @@ MISTAKES = (
     Mistake(
         "windows need one element less than min_periods",
         "windows/questions.py",
-        "is_few = n_valid < max(self.least, 1)",
-        "is_few = n_valid < max(self.least - 1, 1)",
+        "is_few = counts < max(self.least, 1)",
+        "is_few = counts < max(self.least - 1, 1)",
     ),
     Mistake(
         "the mask of a chunk around is ignored",
@@ -315,8 +315,14 @@ MISTAKES = (
     Mistake(
         "networks leave the last window of a row as it is",
         "kernels/cpu/window_networks.py",
-        "for j in range(RUN):\n                    a_key",
-        "for j in range(min(RUN, stop - 1)):\n                    a_key",
+        "stop = min(room, length - start)",
+        "stop = min(room, length - start - 1)",
+    ),
+    Mistake(
+        "histograms of columns keep an element that leaves them",
+        "kernels/cpu/window_columns.py",
+        "n_valid[x] += by",
+        "n_valid[x] += max(by, 0)",
     ),
     Mistake(
         "a window that moves keeps what it leaves",
