@@ -28,16 +28,11 @@ from tests.backends import CUPY, NUMPY, Backend, kind_of
 from tests.data import hashed, normal, uniform
 from tests.sources import Source, changing
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 # Irregular, with empty chunks at both ends and within, and one of one element.
 UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    """Thousands of small tasks; threads and clusters have tests of their own."""
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 # --- What goes where ------------------------------------------------------------------------------
