@@ -15,6 +15,7 @@ import dask.array
 import pytest
 from hypothesis import settings
 
+from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.kernels import compiling
 from tests import backends, emulated
 from tests.backends import CUPY, NUMPY, Backend
@@ -105,6 +106,20 @@ def nothing_kept() -> Iterator[None]:
     for what they keep."""
     with dask.config.set({"dask_gpuselect.keep-limit": 0}):
         yield
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each array that is written to wait on disk."""
+    sizes: list[int] = []
+    write = SpillFile.write
+
+    def noted(file: SpillFile, array: Any) -> Any:
+        sizes.append(array.nbytes)
+        return write(file, array)
+
+    monkeypatch.setattr(SpillFile, "write", noted)
+    return sizes
 
 
 # --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect.engine import keeping, spill
+from dask_gpuselect.engine import keeping
 from dask_gpuselect.groups import groupby
 from tests.matrix.cases import Counted
 from tests.sources import Source
@@ -164,12 +164,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
     assert "twice, because parts are many; " in told()
 
 
-def test_it_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    write = spill.SpillFile.write
-    monkeypatch.setattr(
-        spill.SpillFile, "write", lambda file, column: written.append(1) or write(file, column)
-    )
+def test_it_may_wait_on_disk(written: list[int]) -> None:
     data, _, labels = data_and_labels()
     with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": True}):
         found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")

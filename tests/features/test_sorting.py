@@ -238,17 +238,7 @@ def test_no_task_of_a_group_holds_more_than_a_few_chunks(data: NDArray[Any]) -> 
 
 
 @pytest.mark.usefixtures("grouped")
-def test_what_goes_through_groups_is_written_twice(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    written: list[int] = []
-    write = SpillFile.write
-
-    def noted(self: SpillFile, array: NDArray[Any]) -> Any:
-        written.append(array.nbytes)
-        return write(self, array)
-
-    monkeypatch.setattr(SpillFile, "write", noted)
+def test_what_goes_through_groups_is_written_twice(written: list[int], tmp_path: Path) -> None:
     x = da.from_array(normal(900), chunks=30)
     sort(x, spill=tmp_path).compute()
     assert sum(written) == 2 * x.nbytes
@@ -331,15 +321,7 @@ def test_pieces_wait_in_one_file_that_is_gone_afterwards(tmp_path: Path) -> None
     assert not [name for name in open_files() if str(tmp_path) in name]
 
 
-def test_when_pieces_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[int] = []
-    write = SpillFile.write
-
-    def noted(self: SpillFile, array: NDArray[Any]) -> Any:
-        written.append(array.nbytes)
-        return write(self, array)
-
-    monkeypatch.setattr(SpillFile, "write", noted)
+def test_when_pieces_wait_on_disk(written: list[int]) -> None:
     values = uniform(1000)
     held = da.from_array(values, chunks=100)
     lazy = held.map_blocks(np.copy)

@@ -74,6 +74,15 @@ def test_means_are_rounded_once() -> None:
 # --- NaN, infinity, nothing -----------------------------------------------------------------------
 
 
+def test_infinities() -> None:
+    inf = np.inf
+    rows = np.array([[-inf, 1, 2, 3, inf], [-inf, -inf, 2, 3, 4], [-inf, -inf, 1, inf, inf]])
+    wanted = [2.0, -inf, np.nan]
+    for a in (rows, da.from_array(rows, chunks=(2, 2)).map_blocks(np.copy)):
+        np.testing.assert_array_equal(trimmed_mean(a, 0.2, 1), wanted)
+        np.testing.assert_array_equal([trimmed_mean(a[i], 0.2) for i in range(3)], wanted)
+
+
 @pytest.mark.parametrize("is_lazy", [False, True])
 def test_nothing(is_lazy: bool) -> None:
     def ask(function: Any, a: NDArray[Any], **how: Any) -> Any:

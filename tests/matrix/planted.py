@@ -356,12 +356,6 @@ MISTAKES = (
         "between = ~brackets.wanted",
         "between = brackets.wanted & ~brackets.wanted",
     ),
-    Mistake(
-        "a trimmed mean of infinities of both signs is one of them",
-        "robust/trimmed.py",
-        "np.where(low == high, low, low + high)",
-        "np.where(low == high, low, high)",
-    ),
 )
 
 
@@ -399,7 +393,7 @@ def planted(mistake: Mistake, copy: Path) -> bool:
             for sentinel in connection.wait(running):
                 process = running.pop(sentinel)  # type: ignore[call-overload]
                 process.join()
-                if process.exitcode == CAUGHT:
+                if process.exitcode == CAUGHT or process.exitcode < 0:  # or it has crashed
                     return True
                 if process.exitcode:
                     raise SystemExit(f"the campaign itself fails with {mistake.name!r}")
