@@ -211,6 +211,14 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
     np.testing.assert_array_equal(found[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
 
 
+@pytest.mark.parametrize("boundary", [None, "wrap"])
+def test_empty_chunks_between_others(boundary: str | None) -> None:
+    x = some((9,))
+    lazy = da.from_array(x, chunks=((3, 0, 4, 0, 2),))
+    found, expected = (rolling(a, 6, boundary=boundary).nanmedian() for a in (lazy, x))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_windows_are_lazy_and_their_names_deterministic() -> None:
     def asked(x: da.Array) -> list[da.Array]:
         return [
