@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,16 +25,12 @@ from tests.backends import CUPY, NUMPY, Backend
 from tests.features.test_quantiles import untouchable
 from tests.oracle import FUNCTIONS, METHODS, MIXED, takes_q
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 QUANTILES = tuple(filter(takes_q, FUNCTIONS))
 
 every_function = pytest.mark.parametrize("function", FUNCTIONS)
 functions_of_q = pytest.mark.parametrize("function", QUANTILES)
-
-
-@pytest.fixture(autouse=True)
-def _in_this_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def call(function: str, a: Any, *arguments: Any, **options: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from dask_gpuselect import describe_boxplot, enable, median, nanmedian, sort
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.optional import INSTEAD
 
-pytestmark = pytest.mark.any_dask
+pytestmark = [pytest.mark.any_dask, pytest.mark.usefixtures("in_this_thread")]
 
 VALUES = np.arange(24.0).reshape(4, 6)
 X = xr.DataArray(
@@ -35,12 +35,6 @@ X = xr.DataArray(
 ).chunk(time=2)
 DF = dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]}), npartitions=2)
 PANDAS = pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]})
-
-
-@pytest.fixture(autouse=True)
-def _in_this_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 class Case(NamedTuple):

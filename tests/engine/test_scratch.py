@@ -161,17 +161,6 @@ def test_masked_chunks_of_which_the_first_have_no_mask() -> None:
     np.testing.assert_array_equal(found, np.median(days[: N // 2], axis=0))
 
 
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of each array that is written."""
-    found: list[int] = []
-    write = SpillFile.write
-    monkeypatch.setattr(
-        SpillFile, "write", lambda file, array: found.append(array.nbytes) or write(file, array)
-    )
-    return found
-
-
 OF_TIME = np.arange(N)[:, None, None] + 1.0
 
 

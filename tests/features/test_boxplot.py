@@ -25,7 +25,7 @@ from dask_gpuselect import (
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import largest_to, smallest_from
-from tests.data import FLOATS, INTEGERS, MISSING, make, normal
+from tests.data import FLOATS, INTEGERS, MISSING, cluster_at_the_fence, make, normal
 from tests.sources import Source
 
 KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
@@ -89,12 +89,6 @@ class Shaped(Source):
 
     def values(self, index: Any) -> NDArray[Any]:
         return np.asarray(self.of(super().values(index)))
-
-
-def cluster_at_the_fence(u: NDArray[Any]) -> NDArray[Any]:
-    """The third quartile lies just behind a gap, so that until it is known the fence may lie
-    anywhere among the many elements further up."""
-    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
 
 
 SHAPES = {

@@ -22,16 +22,11 @@ from tests.backends import Backend
 from tests.data import MISSING, hashed, normal, uniform
 from tests.sources import Source
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 # Irregular, with an empty chunk at either end, at two places within, and one of one element.
 UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    """Thousands of small tasks; the schedulers have tests of their own."""
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def check_sorted(found: da.Array, values: NDArray[Any], backend: Backend) -> None:
