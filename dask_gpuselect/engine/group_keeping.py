@@ -28,10 +28,10 @@ from dask_gpuselect.engine.keeping import room_for
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import find_brackets
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
-from dask_gpuselect.maths.kept import group_tally_by
+from dask_gpuselect.maths.kept import cell_tally_by
 from dask_gpuselect.maths.labels import Labels, codes_among
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
+from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.sizes import pivot_share
 
 # Number of parts of a group that are seen before the first guess, if there are enough parts. A part
@@ -51,26 +51,26 @@ class KeptGroups(Arrays):
     ----------
     names : Labels or None
         Labels of the groups in the part; None if they are known before.
-    brackets : GroupBrackets
+    brackets : Brackets
         Brackets that were guessed.
-    tally : GroupTally
+    tally : CellTally
         Tally of the part at these brackets; without candidates if they are on disk.
     held : Hold or Aside
         Where the candidates are.
     """
 
     names: Labels | None
-    brackets: GroupBrackets
-    tally: GroupTally
+    brackets: Brackets
+    tally: CellTally
     held: Held
 
-    def tally_at(self, proven: Named) -> GroupTally | None:
+    def tally_at(self, proven: Named) -> CellTally | None:
         """Return the tally at the proven brackets; None if the cache does not cover them."""
         tally = whole_tally(self.tally, self.held)
-        among: IntArray = np.arange(self.brackets.n_groups)
+        among: IntArray = np.arange(self.brackets.n_slots)
         if self.names is not None:
             among = codes_among(self.names, proven.names).astype(np.int64)
-        return group_tally_by(self.brackets, tally, proven.value, among)
+        return cell_tally_by(self.brackets, tally, proven.value.brackets, among)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +105,13 @@ def cuts_and_kept(
     n_groups = np.count_nonzero(runs.sizes)
     if n_groups > MOST_KEPT_GROUPS or runs.n_valid.sum() < n_groups * LEAST_OF_GROUP:
         return cuts, OnBoards(None)
-    keep = partial(_bracket_of_group, ranks=question.of_group.order.lane_ranks)
+    keep = partial(_bracket_of_group, ranks=question.ranks)
     first = max(min(FIRST, n_parts // FIRST), 2)
     how = keep, n_parts, pivot_share(question.of_group.n_answers), first, False
     boards: list[Any] = []
     guessed: dict[int, Brackets] = {}
     expected = 0.0
-    for group, own in runs.each(np.unique(runs.groups[runs.sizes > 0])):
+    for group, own in runs.each(np.unique(runs.slots[runs.sizes > 0])):
         boards.append(board(f"{board_name}-{group if names is None else names[group]}", *how))
         guess = boards[-1].put(number, own)
         if guess.brackets is not None:
@@ -119,8 +119,9 @@ def cuts_and_kept(
             expected += guess.share * int(own.n_valid[0])
     if len(guessed) < len(boards) or not boards:
         return cuts, OnBoards(None, boards)
-    nothing = GroupBrackets.of_nothing(question.n_groups_of(names), runs.pivots.dtype)
-    brackets = nothing.with_each(guessed)
+    n_slots = question.n_groups_of(names)
+    nothing = Brackets(runs.pivots[:0], np.zeros(1, np.bool_))
+    brackets = Brackets.of_each([guessed.get(slot, nothing) for slot in range(n_slots)])
     tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
     if len(tally.candidates) > room_for(expected):
         return cuts, OnBoards(None, boards)
@@ -133,9 +134,9 @@ def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
     """Return the brackets at which a group with these cuts is cached."""
     n = np.maximum(cuts.n_valid.sum(keepdims=True), 1)
     lower, upper = (np.asarray(each, np.int64).ravel() for each in ranks(n))
-    return find_brackets(cuts, lower, upper, use_distances=False)
+    return find_brackets(cuts, lower, upper)
 
 
-def tally_by_kept(on_boards: OnBoards, proven: Named) -> GroupTally | None:
+def tally_by_kept(on_boards: OnBoards, proven: Named) -> CellTally | None:
     """Return the tally of a part from its cache; None if the part has to be read."""
     return None if on_boards.kept is None else on_boards.kept.tally_at(proven)

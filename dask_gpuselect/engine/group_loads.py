@@ -33,7 +33,6 @@ from dask_gpuselect.engine.keeping import limits
 from dask_gpuselect.engine.plans import LanePlan
 from dask_gpuselect.engine.questions import Block, FurtherLoad
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.group_cuts import GroupBrackets
 from dask_gpuselect.maths.lane_cuts import join
 
 
@@ -89,7 +88,7 @@ def in_two_loads(
         tallies_of_roots = columns.divide(tallies, n_roots)
     else:
         tallies_of_roots, brackets = few_candidates(
-            columns, tallies, brackets, narrowing, f"{label}-{token}"
+            columns, tallies, brackets, narrowing, question.ranks, f"{label}-{token}"
         )
     found = [
         columns.settle(question.found, f"{label}-elements-{i}-{token}", each, own)
@@ -128,7 +127,7 @@ def load_further(
 def _all_brackets(parts: Sequence[Named]) -> Named:
     if len(parts) == 1:
         return parts[0]
-    return Named(None, GroupBrackets.merge([part.value for part in parts]))
+    return Named(None, join([part.value for part in parts]))
 
 
 def _all_found(parts: Sequence[Named]) -> Named:

@@ -38,13 +38,8 @@ from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.maths.cuts import Arrays, IntArray
-from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
-    GroupCuts,
-    GroupTally,
-    find_group_brackets,
-)
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, bracket_slots
 from dask_gpuselect.maths.sizes import pivot_share
 
 ITSELF = codes_of_names(None)
@@ -284,7 +279,7 @@ class GroupedColumns:
     questions: tuple[LaneQuestion, ...]
     dtypes: tuple[np.dtype[Any], ...]
 
-    def cuts(self, rows: KeyedRows) -> tuple[GroupCuts, ...]:
+    def cuts(self, rows: KeyedRows) -> tuple[Cuts, ...]:
         """Compute the cuts of each column."""
         codes, n_groups = rows.keyed.codes, len(rows.keyed.names)
         return tuple(
@@ -300,10 +295,10 @@ class GroupedColumns:
         codes = [each.astype(np.int32) for each in places]
         brackets = []
         for i, question in enumerate(self.questions):
-            cuts: list[GroupCuts] = [report.value[i] for report in reports]
-            cuts = [replace(c, groups=p[c.groups]) for c, p in zip(cuts, codes, strict=True)]
+            cuts: list[Cuts] = [report.value[i] for report in reports]
+            cuts = [replace(c, slots=p[c.slots]) for c, p in zip(cuts, codes, strict=True)]
             ranks = question.order.lane_ranks
-            brackets.append(find_group_brackets(cuts, len(found.names), ranks))
+            brackets.append(bracket_slots(cuts, len(found.names), ranks))
         return replace(found, value=tuple(brackets))
 
     def tally(
@@ -322,7 +317,7 @@ class GroupedColumns:
 
     def _tally_at_once(
         self, rows: KeyedRows, known: Sequence[Class]
-    ) -> list[tuple[GroupTally, ...]]:
+    ) -> list[tuple[CellTally, ...]]:
         """Compute the tallies of all classes by one pass over each column."""
         rows, _, ends = rows.in_order_of_class(len(known))
         names = rows.keyed.names
@@ -336,26 +331,27 @@ class GroupedColumns:
         codes = places[rows.keyed.codes]
         columns = []
         for i, own in enumerate(self.dtypes):
-            brackets = GroupBrackets.merge([each.value[i] for each in known])
+            brackets = Brackets.merge([each.value[i].brackets for each in known])
             tally = kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, brackets)
             columns.append(tally.among(brackets, edges))
         return list(zip(*columns, strict=True))
 
-    def _tally(self, rows: KeyedRows, known: Class) -> tuple[GroupTally, ...]:
+    def _tally(self, rows: KeyedRows, known: Class) -> tuple[CellTally, ...]:
         codes = numbered(rows.keyed, known.names)
-        brackets: tuple[GroupBrackets, ...] = known.value
+        about: tuple[Bracketed, ...] = known.value
         return tuple(
-            kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, of_column)
-            for i, (own, of_column) in enumerate(zip(self.dtypes, brackets, strict=True))
+            kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, of_column.brackets)
+            for i, (own, of_column) in enumerate(zip(self.dtypes, about, strict=True))
         )
 
     def answered(
-        self, reports: Sequence[tuple[GroupTally, ...]], known: Class, block: Block
+        self, reports: Sequence[tuple[CellTally, ...]], known: Class, block: Block
     ) -> Class:
         """Return the groups of a class with answers ``(n_answers, n_groups)`` for each column."""
         answers = []
         for i, question in enumerate(self.questions):
-            found = kernels.found_in_groups([report[i] for report in reports], known.value[i])
+            tallies, ranks = [report[i] for report in reports], question.order.lane_ranks
+            found = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
             answers.append(question.finished(found))
         return replace(known, value=tuple(answers))
 
@@ -396,7 +392,7 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
     """
     columns, n = _columns(x), classes_of(x)
     token = tokenize(x.name, question, n)
-    cuts = partial(_of_each_class, measure=question.cuts, among=GroupCuts.among)
+    cuts = partial(_of_each_class, measure=question.cuts, among=Cuts.among)
     reports = columns.report(cuts, f"{label}-cuts", 1, None, n=n)
     brackets = _settled(columns, question.bracketed, f"{label}-bracket", token, reports, [None] * n)
     known = columns.gather(tuple, f"{label}-bracket-{token}", brackets)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,12 +46,12 @@ from dask_gpuselect.engine.keeping import (
     reports_of,
     second_loads,
 )
-from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
+from dask_gpuselect.engine.marks import InGrid, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.plans import ElementPlan, is_held, plan_together
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven, gathered, who_sums
+from dask_gpuselect.engine.reports import Gathered, Looked, Proven, gathered, who_sums
 from dask_gpuselect.engine.source import (
     DaskArray,
     List,
@@ -66,7 +66,6 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
-from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
 
 CUTS_MERGE = "quantile-cuts-merge"
@@ -146,20 +145,6 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     plus a sample. With two loads, one task holds 40 bytes for each pivot and one element for each
     candidate: about sqrt(elements) of both for each chunk and quantile, unless the plan narrows
     them.
-
-    Parameters
-    ----------
-    asked : sequence of ArrayQuestion
-        Questions of one kind.
-    label : str
-        For the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
-
-    Notes
-    -----
-    Each chunk is loaded twice, or once if all values of all arrays can be counted (see `counting`);
-    data in memory is used in place, and read once but for a sample. Of two loads, memory at the
-    root is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both for each
-    chunk and quantile, unless the plan narrows them.
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
@@ -468,38 +453,16 @@ def _gather(
     return merge([found])
 
 
-@dataclass(frozen=True)
-class Looked:
-    """The result of the second load.
-
-    Parameters
-    ----------
-    found : object
-        What `Question.look` returns.
-    sums : Moments or None
-        Exact sums, if the question wants them.
-    more : Brackets or None
-        Brackets of a third load, if one is needed.
-    marks : ndarray of uint64
-        Fingerprints of the chunks that were seen.
-    """
-
-    found: Any
-    sums: Moments | None
-    more: Brackets | None = None
-    marks: Marks = field(default_factory=lambda: NO_MARKS)
-
-
 def _look(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: pilot.Settled | None,
+    settled: Looked | None,
     question: Question,
     kind: Any,
     order: ChunkOrder | None,
 ) -> Looked:
     if settled is not None:
-        return Looked(settled.found, settled.sums)
+        return settled
     whole = Gathered.whole(parts, kind)
     assert proven is not None
     assert whole.tally is not None
@@ -538,7 +501,7 @@ def _after_second(
 def _finish_second(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: pilot.Settled | None,
+    settled: Looked | None,
     question: Question,
     order: ChunkOrder | None,
     form: Form,

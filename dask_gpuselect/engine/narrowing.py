@@ -313,7 +313,7 @@ def narrowed_candidates(
         few = graphs.each_chunk(
             _cuts_of_candidates, f"{label}-candidates-few-{token}", [load], [bracket], most=most
         )
-        merge = partial(_merged_coarsely, most=most)
+        merge = partial(merged_coarsely, most=most)
         narrower = graphs.reduced(
             few,
             f"{label}-candidates-few-merge",
@@ -333,10 +333,6 @@ def narrowed_candidates(
 def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:
     assert found.tally is not None
     return cuts_of_tally(proven.brackets, found.tally, most)
-
-
-def _merged_coarsely(parts: list[Cuts], most: int) -> Cuts:
-    return merged_coarsely(parts, most)
 
 
 def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:

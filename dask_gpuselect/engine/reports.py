@@ -136,6 +136,28 @@ class Gathered(Arrays):
         return cls(tally, sums, joined(report.marks for report in reports))
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What the second load of all chunks has found, or a guess instead of it.
+
+    Parameters
+    ----------
+    found : object
+        What `Question.look` returns.
+    sums : Moments or None
+        Exact sums, if the question wants them.
+    more : Brackets or None
+        Brackets of a third load, if one is needed.
+    marks : ndarray of uint64
+        Fingerprints of the chunks that were seen.
+    """
+
+    found: Any
+    sums: Moments | None
+    more: Brackets | None = None
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
+
+
 def who_sums(question: Question) -> Question | None:
     """Return the question if it wants sums, else None: what the task of a chunk needs to know.
 
