@@ -163,7 +163,7 @@ def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
 def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
     """The same of the median of so many groups."""
     sizes, limit = np.full(n_chunks, size), settings.n_bytes("root-limit")
-    found = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit, n_groups)
+    found = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit)
     return found.gathered, found.work, found.waiting
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,12 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll
-from dask_gpuselect.engine.group_values import Named, codes_of_names
+from dask_gpuselect.engine.group_values import Named, codes_of_names, numbered_together
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Cuts
-from dask_gpuselect.maths.labels import Labels, codes_among, union
+from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
@@ -41,7 +41,9 @@ class GroupedElements(GroupsOfAll):
     It may have a further load.
     """
 
-    takes_two_loads: ClassVar[bool] = True
+    @property
+    def two_loads(self) -> GroupedElements:
+        return self
 
     @property
     def ranks(self) -> RanksOfLanes:
@@ -125,12 +127,19 @@ class GroupedElements(GroupsOfAll):
         return Named(names, found) if edges is None else found.among(edges)
 
     def bracketed(
-        self, reports: Sequence[Any], known: None, block: Block, *, n_groups: int | None
+        self,
+        partials: Sequence[Any],
+        known: None,
+        block: Block,
+        *,
+        edges: tuple[int, ...] | None,
+        number: int,
     ) -> Named:
-        """Find the brackets of all groups, or of the `n_groups` that belong to one task."""
-        if n_groups is not None:
-            return Named(None, bracket_slots(reports, n_groups, self.ranks))
-        names, cuts = renumbered(reports)
+        """Find the brackets of all groups, or of those that belong to the task of that number."""
+        if edges is not None:
+            n_groups = edges[number + 1] - edges[number]
+            return Named(None, bracket_slots(partials, n_groups, self.ranks))
+        names, cuts = renumbered(partials)
         return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.ranks))
 
     def tally(
@@ -163,16 +172,15 @@ class GroupedElements(GroupsOfAll):
         return replace(self, grouping=replace(self.grouping, n_groups=self.n_groups_of(names)))
 
 
-def renumbered(reports: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:
+def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:
     """Return the labels in several partial results, and their cuts with group numbers among these.
 
     If the groups were known before, there are no labels, and the cuts stay as they are.
     """
-    cuts = [report.value for report in reports]
-    if reports[0].names is None:
+    names, places = numbered_together(partials)
+    cuts = [part.value for part in partials]
+    if names is None:
         return None, cuts
-    names = union([report.names for report in reports])
-    places = [codes_among(report.names, names) for report in reports]
     return names, [replace(c, slots=p[c.slots]) for c, p in zip(cuts, places, strict=True)]
 
 
@@ -204,13 +212,13 @@ class GroupedElementsLoad(FurtherLoadOfAll):
 
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Named,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        return self._about(known).finish(reports, known.value, block, dtype, shape)
+        return self._about(known).finish(partials, known.value, block, dtype, shape)
 
     def _about(self, known: Named) -> FurtherLoadOfAll:
         """Return the further load about groups that are now known."""

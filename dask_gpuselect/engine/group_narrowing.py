@@ -30,65 +30,55 @@ from dask_gpuselect.maths.cuts import Cuts
 from dask_gpuselect.maths.kept import cell_tally_by
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally
-from dask_gpuselect.maths.sizes import COARSE_EVERY, GroupNarrowing
+from dask_gpuselect.maths.sizes import COARSE_EVERY, Narrowing
 
 
-def few_cuts(columns: Columns, cuts: Tasks, narrowing: GroupNarrowing, n_roots: int) -> list[Tasks]:
+def few_cuts(columns: Columns, cuts: Tasks, narrowing: Narrowing, n_roots: int) -> Tasks:
     """Merge the cuts of all parts until they are few, for each aggregating task."""
     if n_roots == 1:
-        return [columns.merge(partial(_merged_cuts, most=narrowing.coarse), cuts, COARSE_EVERY)]
+        return columns.merge(partial(_merged_cuts, most=narrowing.coarse), cuts, COARSE_EVERY)
     merge = partial(merged_coarsely, most=narrowing.coarse)
     lots = columns.lots(partial(_each_root, merge=merge), cuts, narrowing.lots, COARSE_EVERY)
-    return [columns.merge(merge, each, COARSE_EVERY) for each in columns.divide(lots, n_roots)]
+    return columns.merge(merge, columns.divide(lots, n_roots), COARSE_EVERY)
 
 
 def few_candidates(
     columns: Columns,
     tallies: Tasks,
-    brackets: Sequence[Tasks],
-    narrowing: GroupNarrowing,
+    brackets: Tasks,
+    narrowing: Narrowing,
+    n_roots: int,
     ranks: RanksOfLanes,
     label: str,
-) -> tuple[list[Tasks], list[Tasks]]:
+) -> tuple[Tasks, Tasks]:
     """Narrow the tallies of lots of parts and their brackets, where the candidates are.
 
-    Return one of each for every aggregating task.
+    Return both for every aggregating task.
     """
-    n_roots = len(brackets)
     merge = CellTally.merge if n_roots == 1 else partial(_each_root, merge=CellTally.merge)
-    lots = columns.lots(merge, tallies, narrowing.waits, COARSE_EVERY)
-    found: list[Tasks] = []
-    narrowed: list[Tasks] = []
-    for load, known in zip(columns.divide(lots, n_roots), brackets, strict=True):
-        for _ in range(narrowing.rounds):
-            token = tokenize(label, load.name, known.name, narrowing)
-            few = columns.each(
-                partial(_few_of, most=narrowing.coarse),
-                f"quantile-groups-few-{token}",
-                load,
-                [known],
-            )
-            how = partial(merged_coarsely, most=narrowing.coarse)
-            few = columns.merge(how, few, COARSE_EVERY)
-            narrow = partial(_narrower, ranks=ranks)
-            narrower = columns.settle(narrow, f"quantile-groups-narrower-{token}", few, known)
-            load = columns.each(
-                _narrower_tally, f"quantile-groups-left-{token}", load, [known, narrower]
-            )
-            known = narrower
-        found.append(load)
-        narrowed.append(known)
-    return found, narrowed
+    lots = columns.lots(merge, tallies, narrowing.groups, COARSE_EVERY)
+    load = columns.divide(lots, n_roots)
+    for _ in range(narrowing.rounds):
+        token = tokenize(label, load.name, brackets.name, narrowing)
+        name = f"quantile-groups-few-{token}"
+        few = columns.each(partial(_few_of, most=narrowing.coarse), name, load, [brackets])
+        few = columns.merge(partial(merged_coarsely, most=narrowing.coarse), few, COARSE_EVERY)
+        name = f"quantile-groups-narrower-{token}"
+        narrower = columns.settle(partial(_narrower, ranks=ranks), name, few, brackets)
+        name = f"quantile-groups-left-{token}"
+        load = columns.each(_narrower_tally, name, load, [brackets, narrower])
+        brackets = narrower
+    return load, brackets
 
 
-def _merged_cuts(reports: Sequence[Named], *, most: int) -> Named:
-    names, cuts = renumbered(reports)
+def _merged_cuts(partials: Sequence[Named], *, most: int) -> Named:
+    names, cuts = renumbered(partials)
     return Named(names, merged_coarsely(cuts, most))
 
 
-def _each_root(reports: Sequence[Sequence[Any]], *, merge: Callable[..., Any]) -> list[Any]:
+def _each_root(partials: Sequence[Sequence[Any]], *, merge: Callable[..., Any]) -> list[Any]:
     """Merge the items of some lists that belong to the same aggregating task."""
-    return [merge(list(items)) for items in zip(*reports, strict=True)]
+    return [merge(list(items)) for items in zip(*partials, strict=True)]
 
 
 def _few_of(tally: CellTally, known: Named, *, most: int) -> Cuts:

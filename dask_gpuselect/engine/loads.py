@@ -42,8 +42,8 @@ from dask_gpuselect.engine.keeping import (
     Keeping,
     MergeGathered,
     cuts_of,
+    first_partials,
     grouped,
-    reports_of,
     second_loads,
 )
 from dask_gpuselect.engine.marks import InGrid, check_same, marks_of
@@ -165,18 +165,18 @@ def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
     # The question is one task of its own: as a literal it would be copied to every task.
     asked = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
     name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
-    reports = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
+    partials = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
     name = f"{label}-{tokenize(name)}"
     merge = question.merge
-    return graphs.reduced(reports, f"{label}-merge", merge, _answer_once, name, question=question)
+    return graphs.reduced(partials, f"{label}-merge", merge, _answer_once, name, question=question)
 
 
 def _measure(chunk: Any, question: OneLoadQuestion, *, dtype: np.dtype[Any]) -> Any:
     return question.measure(chunk, dtype)
 
 
-def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
-    return question.answer(question.merge(reports))
+def _answer_once(partials: list[Any], question: OneLoadQuestion) -> Any:
+    return question.answer(question.merge(partials))
 
 
 @dataclass(frozen=True)
@@ -310,11 +310,11 @@ def _kept(
     merge: MergeGathered,
 ) -> Loaded:
     """Make the loads of `_loaded`, with a first load that caches what the second would ask for."""
-    reports = []
+    partials = []
     for each, narrowing in zip(asked, narrowings, strict=True):
         how = (keeping, each.x, each.question, share_of(each, narrowing), among)
-        reports.append(reports_of(*how, is_marked=is_marked))
-    groups = grouped(keeping, reports)
+        partials.append(first_partials(*how, is_marked=is_marked))
+    groups = grouped(keeping, partials)
     reads = keeping.reads if len(asked) == 1 else None
     begun = [
         FirstLoad(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
