@@ -148,10 +148,10 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
-    held = [each for each in distinct if is_held(each.x, each.question)]
-    for each in held:
-        answers[each.identity] = _ask_held(each, label)
-    distinct = [each for each in distinct if each not in held]
+    resident = [each for each in distinct if is_held(each.x, each.question)]
+    for each in resident:
+        answers[each.identity] = _ask_resident(each, label)
+    distinct = [each for each in distinct if each not in resident]
     for places in aligned([each.x for each in distinct]):
         group = [distinct[place] for place in places]
         for each, answer in zip(group, _ask_group(group, label), strict=True):
@@ -225,12 +225,12 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
 
 
-def _ask_held(asked: ArrayQuestion, label: str) -> DaskArray:
+def _ask_resident(asked: ArrayQuestion, label: str) -> DaskArray:
     """Answer a question about chunks in the memory of one device, in one task."""
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
-    told = {"dtype": x.dtype, "question": question, "form": form}
-    return form.lazy(graphs.in_one_place(x, answer_held, name, form.key_index, **told))
+    arguments = {"dtype": x.dtype, "question": question, "form": form}
+    return form.lazy(graphs.in_one_place(x, answer_held, name, form.key_index, **arguments))
 
 
 def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -272,7 +272,7 @@ def _loaded(
     arrays, keeping = [each.x for each in asked], plans[0].keeping
     if keeping is not None:
         narrowings = [plan.narrowing for plan in plans]
-        return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
+        return _cached(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
     begun = [_begin(*each, label, among) for each in zip(asked, plans, strict=True)]
     brackets = all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None
@@ -299,7 +299,7 @@ def narrow(
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
 
 
-def _kept(
+def _cached(
     asked: Sequence[ArrayQuestion],
     narrowings: Sequence[Narrowing | None],
     keeping: Keeping,
@@ -375,8 +375,8 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
         question = each.asked.question
         name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
         turns = None if each.order is None else each.order.turns()
-        told = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
-        finishes.append(graphs.Finish(_find_brackets, name, told))
+        arguments = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
+        finishes.append(graphs.Finish(_find_brackets, name, arguments))
     cuts = [each.cuts for each in begun]
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
@@ -492,8 +492,8 @@ def _after_second(
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form = each.asked.form
         name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
-        told = _arguments_of_last(each, bracket) | {"form": form}
-        finishes.append(graphs.Finish(_finish_second, name, told, form.key_index))
+        arguments = _arguments_of_last(each, bracket) | {"form": form}
+        finishes.append(graphs.Finish(_finish_second, name, arguments, form.key_index))
     answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
     return [each.asked.form.lazy(answer) for each, answer in zip(begun, answers, strict=True)]
 

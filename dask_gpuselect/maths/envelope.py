@@ -152,16 +152,16 @@ def thinned(cuts: CutsOf, step: int) -> CutsOf:
     return _only(cuts, place % step == 0)
 
 
-def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
+def _only(cuts: CutsOf, is_taken: NDArray[np.bool_]) -> CutsOf:
     """Take some of the pivots, with distances where the pivot before is taken too."""
-    n_kept = np.append(np.int64(0), np.cumsum(is_kept, dtype=np.int64))
+    n_taken = np.append(np.int64(0), np.cumsum(is_taken, dtype=np.int64))
     stops = np.cumsum(cuts.sizes)
-    sizes = n_kept[stops] - n_kept[stops - cuts.sizes]
-    found = cuts.at_pivots(is_kept, sizes)
+    sizes = n_taken[stops] - n_taken[stops - cuts.sizes]
+    found = cuts.at_pivots(is_taken, sizes)
     if found.distance is None:
         return found
-    follows = np.append(np.False_, is_kept[:-1])
-    return replace(found, distance=np.where(follows[is_kept], found.distance, np.nan))
+    follows = np.append(np.False_, is_taken[:-1])
+    return replace(found, distance=np.where(follows[is_taken], found.distance, np.nan))
 
 
 def guess_brackets(
