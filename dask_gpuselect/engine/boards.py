@@ -207,10 +207,10 @@ class Hold:
         return cls(n) if room.take(n, limit) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _held, (self._n,)
+        return _reserved, (self._n,)
 
 
-def _held(n: int) -> Hold:
+def _reserved(n: int) -> Hold:
     """Reserve the bytes of an object that came from another process, even beyond the limit."""
     room.take(n, np.inf)
     return Hold(n)
@@ -245,10 +245,10 @@ class Aside:
 
 def _brought(*columns: NDArray[Any]) -> Aside:
     """Make an `Aside` of columns that were on disk in another process and are in memory here."""
-    return Aside(columns, _held(sum(column.nbytes for column in columns)))
+    return Aside(columns, _reserved(sum(column.nbytes for column in columns)))
 
 
-Held = Hold | Aside
+Location = Hold | Aside
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class Cacheable(Protocol):
     """Protocol of a tally, of any type, that can be cached."""
 
     @property
-    def held_bytes(self) -> int: ...
+    def candidate_bytes(self) -> int: ...
 
     def columns(self) -> list[NDArray[Any]]: ...
 
@@ -309,7 +309,7 @@ class Cached(Arrays):
 
     brackets: Brackets
     tally: Any
-    held: Held
+    location: Location
     sums: Moments | None = None
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
@@ -319,7 +319,7 @@ class Cached(Arrays):
 
         Candidates that do not fit into memory are written to disk.
         """
-        if hold := Hold.of(tally.held_bytes, limits.of_process()):
+        if hold := Hold.of(tally.candidate_bytes, limits.of_process()):
             return cls(brackets, tally, hold)
         if limits.spill is None:
             return None
@@ -336,6 +336,6 @@ class Cached(Arrays):
 
     def whole(self) -> Any:
         """Return the tally with its candidates."""
-        if isinstance(self.held, Hold):
+        if isinstance(self.location, Hold):
             return self.tally
-        return self.tally.with_columns(self.held.read())
+        return self.tally.with_columns(self.location.read())

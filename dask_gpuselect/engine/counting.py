@@ -18,8 +18,8 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, private_copy
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets
@@ -86,7 +86,7 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
 def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
     brackets = question.brackets_by(counts)
-    found = question.look(brackets, counts.tally(brackets))
+    found = question.resolve(brackets, counts.tally(brackets))
     more = question.more(brackets, found)
     tally = None if more is None else counts.tally(more)
     sums = None

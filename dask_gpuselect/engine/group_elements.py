@@ -31,7 +31,7 @@ from dask_gpuselect.maths.ragged import CellTally, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
 # With more groups nothing is cached: each group has a board, and 64 boards take 20 ms a part.
-MOST_KEPT_GROUPS = 64
+MOST_CACHED_GROUPS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class GroupedElements(GroupsOfAll):
 
     @property
     def keeps(self) -> bool:
-        return self.grouping.is_lazy or self.grouping.number <= MOST_KEPT_GROUPS
+        return self.grouping.is_lazy or self.grouping.number <= MOST_CACHED_GROUPS
 
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
         """Return the bytes that the brackets of all groups need in one task, for these parts.

@@ -21,13 +21,13 @@ import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine.boards import Cached, Limits, board
-from dask_gpuselect.engine.group_elements import MOST_KEPT_GROUPS, GroupedElements
+from dask_gpuselect.engine.group_elements import MOST_CACHED_GROUPS, GroupedElements
 from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.keeping import FirstPartial, room_for
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import find_brackets
-from dask_gpuselect.maths.kept import cell_tally_by
 from dask_gpuselect.maths.labels import codes_among
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally
@@ -58,7 +58,7 @@ def first_of_groups(
     found = question.cuts(chunks, dtype, axes, known, edges=None)
     names, cuts = found.names, found.value
     n_groups = np.count_nonzero(cuts.sizes)
-    if n_groups > MOST_KEPT_GROUPS or cuts.n_valid.sum() < n_groups * LEAST_OF_GROUP:
+    if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * LEAST_OF_GROUP:
         return FirstPartial(found, None, None)
     keep = partial(_bracket_of_group, ranks=question.ranks)
     first = max(min(FIRST, n_parts // FIRST), 2)

@@ -51,7 +51,7 @@ def in_two_loads(
     token = tokenize(x.name, question, plan, shape)
     name = f"{label}-{token}"
     first = None
-    if plan.kept_bytes:
+    if plan.cached_bytes:
         first = columns.measured(
             partial(first_of_groups, question=question),
             "group-reports",

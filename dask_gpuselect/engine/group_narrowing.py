@@ -25,9 +25,9 @@ from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import renumbered
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.questions import Block
+from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
 from dask_gpuselect.maths.cuts import Cuts
-from dask_gpuselect.maths.kept import cell_tally_by
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.sizes import COARSE_EVERY, Narrowing

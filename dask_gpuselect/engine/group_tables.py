@@ -48,7 +48,7 @@ ITSELF = codes_of_names(None)
 # column of eight bytes each, and one row a group.
 REPORTED = 2
 # Most partial results that are passed on: each class of each chunk takes a task for each load.
-MOST_REPORTS = 1 << 14
+MOST_PARTIALS = 1 << 14
 MOST_ROOTS = 64
 # From this number of rows for each group on, one pass over a chunk serves all classes.
 ROWS_OF_EACH = 64
@@ -382,7 +382,7 @@ def classes_of(x: DaskArray) -> int:
     """
     reported = REPORTED * settings.chunk_bytes() * int(x.npartitions)
     wanted = -(-reported // max(settings.n_bytes("root-limit"), 1))
-    return max(min(wanted, MOST_ROOTS, MOST_REPORTS // int(x.npartitions)), 1)
+    return max(min(wanted, MOST_ROOTS, MOST_PARTIALS // int(x.npartitions)), 1)
 
 
 def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:

@@ -74,7 +74,7 @@ class CountedGroups(GroupedLanes):
     def lanes_counted(self) -> float:
         return self.grouping.at_most
 
-    def value_report(
+    def count_values(
         self,
         chunks: Sequence[Accompanied],
         dtype: np.dtype[Any],
@@ -85,7 +85,7 @@ class CountedGroups(GroupedLanes):
         n_groups = self.n_groups_of(names)
         return Named(names, group_value_counts(chunks, dtype, codes_of, n_groups))
 
-    def merge_value_reports(self, partials: Sequence[Named]) -> Named:
+    def merge_value_counts(self, partials: Sequence[Named]) -> Named:
         names, places = numbered_together(partials)
         values = [part.value for part in partials]
         if names is not None:

@@ -40,15 +40,15 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
 from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
-from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
-from dask_gpuselect.engine.reports import (
+from dask_gpuselect.engine.partials import (
     Gathered,
     Proven,
     gathered,
     sums_of,
     who_sums,
 )
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
     Key,
@@ -60,9 +60,9 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.maths.cached import covers, tally_by
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge_any
-from dask_gpuselect.maths.kept import covers, tally_by
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")

@@ -277,8 +277,8 @@ def _by_counts(
     columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
     about = f"value-counts-{question.lanes_counted:.0f}"
-    partials = columns.measured(question.value_report, about, 1, None)
-    partials = columns.merge(question.merge_value_reports, partials, TALLIES_EVERY)
+    partials = columns.measured(question.count_values, about, 1, None)
+    partials = columns.merge(question.merge_value_counts, partials, TALLIES_EVERY)
     counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
     found = columns.settle(counted, name, partials, None, shape.answer_place, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
@@ -294,7 +294,7 @@ def _counted(
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    found = question.counted(question.merge_value_reports(partials), block, dtype, shape)
+    found = question.counted(question.merge_value_counts(partials), block, dtype, shape)
     return block_in_kind(found, kind)
 
 
@@ -420,11 +420,11 @@ def _answered(
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    report = steps.merge_tallies(tallies)
-    answers = steps.answers(report, brackets)
+    partial_result = steps.merge_tallies(tallies)
+    answers = steps.answers(partial_result, brackets)
     if answers is not None:
         return in_kind(shape.restore(answers, block), kind)
-    found = steps.found(report, brackets)
+    found = steps.found(partial_result, brackets)
     return in_kind(question.restored(found, block, shape), kind)
 
 

@@ -37,7 +37,6 @@ from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
 )
-from dask_gpuselect.engine.held import answer_held
 from dask_gpuselect.engine.keeping import (
     Keeping,
     MergeGathered,
@@ -48,10 +47,11 @@ from dask_gpuselect.engine.keeping import (
 )
 from dask_gpuselect.engine.marks import InGrid, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
-from dask_gpuselect.engine.plans import ElementPlan, is_held, plan_together
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
+from dask_gpuselect.engine.plans import ElementPlan, is_resident, plan_together
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Looked, Proven, gathered, who_sums
+from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
     List,
@@ -148,7 +148,7 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
-    resident = [each for each in distinct if is_held(each.x, each.question)]
+    resident = [each for each in distinct if is_resident(each.x, each.question)]
     for each in resident:
         answers[each.identity] = _ask_resident(each, label)
     distinct = [each for each in distinct if each not in resident]
@@ -230,7 +230,7 @@ def _ask_resident(asked: ArrayQuestion, label: str) -> DaskArray:
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
     arguments = {"dtype": x.dtype, "question": question, "form": form}
-    return form.lazy(graphs.in_one_place(x, answer_held, name, form.key_index, **arguments))
+    return form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **arguments))
 
 
 def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -247,7 +247,7 @@ def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     narrow(begun, brackets, loads, label)
     if is_last:
         return _after_second(begun, brackets, loads, label)
-    looked = _all_looked_at(begun, brackets, loads, label)
+    looked = _all_resolved(begun, brackets, loads, label)
     return [_after_third(each, found, label) for each, found in zip(begun, looked, strict=True)]
 
 
@@ -456,19 +456,19 @@ def _gather(
 def _look(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: Looked | None,
+    settled: Resolved | None,
     question: Question,
     kind: Any,
     order: ChunkOrder | None,
-) -> Looked:
+) -> Resolved:
     if settled is not None:
         return settled
     whole = Gathered.whole(parts, kind)
     assert proven is not None
     assert whole.tally is not None
-    found = question.look(proven.brackets, whole.tally)
+    found = question.resolve(proven.brackets, whole.tally)
     marks = whole.marks if order is None or not len(whole.marks) else whole.marks[order.turns()]
-    return Looked(found, whole.sums, question.more(proven.brackets, found), marks)
+    return Resolved(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
 def _arguments_of_last(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
@@ -501,7 +501,7 @@ def _after_second(
 def _finish_second(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: Looked | None,
+    settled: Resolved | None,
     question: Question,
     order: ChunkOrder | None,
     form: Form,
@@ -513,7 +513,7 @@ def _finish_second(
 # --- A third load -------------------------------------------------------------------------------
 
 
-def _all_looked_at(
+def _all_resolved(
     begun: Sequence[FirstLoad],
     brackets: Sequence[DaskArray],
     loads: Sequence[DaskArray],
@@ -556,14 +556,14 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
     return form.lazy(answer)
 
 
-def _wants_third(looked: Looked) -> bool:
+def _wants_third(looked: Resolved) -> bool:
     return looked.more is not None
 
 
 def _gather_if_needed(
     read: Callable[[], Any],
     place: tuple[int, ...],
-    looked: Looked,
+    looked: Resolved,
     dtype: np.dtype[Any],
 ) -> Gathered:
     del place
@@ -576,7 +576,7 @@ def _gather_if_needed(
 
 def _finish_third(
     parts: list[Gathered],
-    looked: Looked,
+    looked: Resolved,
     question: Question,
     numblocks: tuple[int, ...],
     form: Form,

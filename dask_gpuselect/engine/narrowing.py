@@ -51,14 +51,14 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.partials import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.source import DaskArray, TaskRef
+from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge, merge_any
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
-from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.slots import every, over_slots
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of, who_sums
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Looked, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -96,10 +96,12 @@ def _gather(
     return Gathered(tally, sums_of(chunk, guess, dtype, summing))
 
 
-def _settle(parts: list[Gathered], guess: Brackets, question: Question, kind: Any) -> Looked | None:
+def _settle(
+    parts: list[Gathered], guess: Brackets, question: Question, kind: Any
+) -> Resolved | None:
     whole = Gathered.whole(parts, kind)
     found = settled(guess, whole.tally, question)
-    return None if found is None else Looked(found, whole.sums)
+    return None if found is None else Resolved(found, whole.sums)
 
 
 def settled(
@@ -115,14 +117,14 @@ def settled(
     if tally is None:
         return None
     try:
-        found = question.look(guess, tally)
+        found = question.resolve(guess, tally)
         more = question.more(guess, found)
         if more is None:
             return found
-        if gather is None or not question.looks_again:
+        if gather is None or not question.resolves_again:
             return None
         last = gather(more)
-        return None if last is None else question.look_again(found, more, last)
+        return None if last is None else question.resolve_again(found, more, last)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 

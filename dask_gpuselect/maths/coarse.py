@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.cached import in_order, places_among, weights_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, totals
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
 from dask_gpuselect.maths.finish import Places, counts_at
-from dask_gpuselect.maths.kept import in_order, places_among, weights_at
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import Bracketed, CellTally
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP

@@ -151,7 +151,7 @@ class CellTally(Joined):
         return replace(self, candidates=candidates, of_cells=of_cells)
 
     @property
-    def held_bytes(self) -> int:
+    def candidate_bytes(self) -> int:
         """Size of the candidates in bytes."""
         return int(self.candidates.nbytes) + int(self.of_cells.nbytes)
 

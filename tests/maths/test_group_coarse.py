@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths import coarse
+from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
 from dask_gpuselect.maths.cuts import Cuts
-from dask_gpuselect.maths.kept import cell_tally_by
 from dask_gpuselect.maths.ragged import (
     Bracketed,
     CellTally,

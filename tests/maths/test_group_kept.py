@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
+from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.cuts import Brackets
-from dask_gpuselect.maths.kept import cell_tally_by
 from dask_gpuselect.maths.ragged import CellTally
 
 VALUES = st.integers(-4, 4)

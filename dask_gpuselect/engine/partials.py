@@ -137,13 +137,13 @@ class Gathered(Arrays):
 
 
 @dataclass(frozen=True)
-class Looked:
+class Resolved:
     """What the second load of all chunks has found, or a guess instead of it.
 
     Parameters
     ----------
     found : object
-        What `Question.look` returns.
+        What `Question.resolve` returns.
     sums : Moments or None
         Exact sums, if the question wants them.
     more : Brackets or None
