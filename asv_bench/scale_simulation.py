@@ -41,7 +41,7 @@ from distributed import Client, LocalCluster
 from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _look
-from dask_gpuselect.engine.narrowing import _cached_of_each, _ranges_of_each, _some_of_each
+from dask_gpuselect.engine.narrowing import _around_each, _ranges_of_each, _some_of_each
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -206,7 +206,7 @@ def _narrowed(
         ranges, found = measured(_ranges_of_each, path, [question])
         rows.append(found.row(f"look {look + 1} at some of the pivots", f"{n_some:,} pivots"))
         groups = made() if kept is None else iter(kept)
-        kept = [_cached_of_each([group], ranges)[0] for group in groups]
+        kept = [_around_each([group], ranges)[0] for group in groups]
     assert kept is not None
     return kept
 

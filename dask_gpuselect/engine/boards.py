@@ -15,9 +15,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import forks
 from dask_gpuselect.engine.graphs import worker_memory
-from dask_gpuselect.engine.marks import Marks
+from dask_gpuselect.engine.marks import NO_MARKS, Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, merge
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.rulers import Ruler
@@ -271,36 +271,7 @@ class Limits:
         return min(self.n_bytes, worker_memory() / WORKER_SHARE)
 
 
-@dataclass(frozen=True, eq=False)
-class CachedPart(Arrays):
-    """Cached tally of a chunk at guessed brackets, from the first load.
-
-    Parameters
-    ----------
-    brackets : Brackets
-        Brackets that were guessed.
-    tally : Tally
-        Tally of the chunk at these brackets; without candidates if they are on disk.
-    held : Hold or Aside
-        Where the candidates are: `Hold` if in the tally, `Aside` if apart from it.
-    sums : Moments or None
-        Exact sums, if the question wants them.
-    marks : ndarray of uint64
-        Fingerprints of the chunk, for a question that may have one load more.
-    """
-
-    brackets: Brackets
-    tally: Tally
-    location: Location
-    sums: Moments | None
-    marks: Marks
-
-    def whole(self) -> Tally:
-        """Return the tally with its candidates."""
-        return whole_tally(self.tally, self.location)
-
-
-class Keepable(Protocol):
+class Cacheable(Protocol):
     """Protocol of a tally, of any type, that can be cached."""
 
     @property
@@ -311,9 +282,6 @@ class Keepable(Protocol):
     def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self: ...
 
 
-T = TypeVar("T", bound=Keepable)
-
-
 @cache
 def _log_unwritable(directory: str, error: str) -> None:
     """Log once for each directory that nothing can be written there."""
@@ -321,27 +289,53 @@ def _log_unwritable(directory: str, error: str) -> None:
     logger.warning(told, directory, error)
 
 
-def whole_tally(tally: T, location: Location) -> T:
-    """Return a cached tally with its candidates, which may be on disk."""
-    return tally if isinstance(location, Hold) else tally.with_columns(location.read())
+@dataclass(frozen=True, eq=False)
+class Cached(Arrays):
+    """Cached tally of a chunk at guessed brackets, from the first load.
 
-
-def cached_tally(tally: T, limits: Limits) -> tuple[T, Location] | None:
-    """Cache a tally: return it with the place of its candidates, or None if there is no room.
-
-    Candidates that do not fit into memory are written to disk.
+    Parameters
+    ----------
+    brackets : Brackets
+        Brackets that were guessed.
+    tally : Tally or CellTally
+        Tally of the chunk at these brackets; without candidates if they are on disk.
+    held : Hold or Aside
+        Where the candidates are: `Hold` if in the tally, `Aside` if apart from it.
+    sums : Moments or None
+        Exact sums, if the question wants them.
+    marks : ndarray of uint64
+        Fingerprints of the chunk, for a question that may have one load more.
     """
-    if hold := Hold.of(tally.candidate_bytes, limits.of_process()):
-        return tally, hold
-    if limits.spill is None:
-        return None
-    columns = tally.columns()
-    directory = directory_of(limits.spill)
-    try:
-        file = spill_file("kept", directory)
-        location = Aside(tuple(file.write(column) for column in columns))
-    except OSError as error:
-        # The answer does not depend on the cache: a chunk that is not cached is loaded again.
-        _log_unwritable(directory, error.strerror or str(error))
-        return None
-    return tally.with_columns([column[:0] for column in columns]), location
+
+    brackets: Brackets
+    tally: Any
+    location: Location
+    sums: Moments | None = None
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
+
+    @classmethod
+    def of(cls, brackets: Brackets, tally: Cacheable, limits: Limits) -> Self | None:
+        """Cache a tally; return None if there is no room.
+
+        Candidates that do not fit into memory are written to disk.
+        """
+        if hold := Hold.of(tally.candidate_bytes, limits.of_process()):
+            return cls(brackets, tally, hold)
+        if limits.spill is None:
+            return None
+        columns = tally.columns()
+        directory = directory_of(limits.spill)
+        try:
+            file = spill_file("kept", directory)
+            aside = Aside(tuple(file.write(column) for column in columns))
+        except OSError as error:
+            # The answer does not depend on the cache: a chunk that is not cached is loaded again.
+            _log_unwritable(directory, error.strerror or str(error))
+            return None
+        return cls(brackets, tally.with_columns([column[:0] for column in columns]), aside)
+
+    def whole(self) -> Any:
+        """Return the tally with its candidates."""
+        if isinstance(self.location, Hold):
+            return self.tally
+        return self.tally.with_columns(self.location.read())

@@ -59,13 +59,13 @@ def ask_counts(
     among : str or None
         Token of all arrays together; None if there is one array.
     """
-    partials, finishes = [], []
+    counts, finishes = [], []
     for x, question, form in zip(arrays, questions, forms, strict=True):
-        partials.append(_counts_of(x, among))
-        name = f"{label}-{tokenize(partials[-1].name, question, form.shape)}"
+        counts.append(_counts_of(x, among))
+        name = f"{label}-{tokenize(counts[-1].name, question, form.shape)}"
         told = {"question": question, "form": form}
         finishes.append(graphs.Finish(_answer, name, told, form.key_index))
-    answers = graphs.reduced_together(partials, "value-counts-merge", ValueCounts.merge, finishes)
+    answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
     return [form.lazy(answer) for form, answer in zip(forms, answers, strict=True)]
 
 
@@ -83,19 +83,19 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
     return form.made(answer_by_values(ValueCounts.merge(parts), question))
 
 
-def answer_by_values(partial_result: ValueCounts, question: Question) -> Any:
+def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
-    brackets = question.brackets_by(partial_result)
-    found = question.resolve(brackets, partial_result.tally(brackets))
+    brackets = question.brackets_by(counts)
+    found = question.resolve(brackets, counts.tally(brackets))
     more = question.more(brackets, found)
-    tally = None if more is None else partial_result.tally(more)
+    tally = None if more is None else counts.tally(more)
     sums = None
     if question.wants_sums:
         cells = question.summed(brackets)
-        some = partial_result
+        some = counts
         if cells is not None:
-            some = partial_result.among(
-                partial_result.values[kernels.in_cells(partial_result.values, brackets.ends, cells)]
+            some = counts.among(
+                counts.values[kernels.in_cells(counts.values, brackets.ends, cells)]
             )
         sums = some.moments()
     return question.finish(found, more, tally, sums)

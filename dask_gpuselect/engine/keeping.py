@@ -2,7 +2,7 @@
 
 ::
 
-    source ──copy──> reports ──> groups ──cuts──> merge ──> bracket
+    source ──copy──> results ──> groups ──cuts──> merge ──> bracket
                                    │ │                        │
                                    │ └─guesses─> merge ─> decided
                                    │                          │
@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
-from dask_gpuselect.engine.boards import CachedPart, Limits, board, cached_tally
+from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
 from dask_gpuselect.engine.partials import (
     Gathered,
@@ -204,20 +204,20 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class FirstPartial(Arrays):
-    """The partial result of the first load about a chunk.
+    """The partial result of the first load about a chunk, or a part of several chunks.
 
     Parameters
     ----------
-    cuts : Cuts
-        Cuts of the chunk.
-    kept : Kept or None
+    cuts : Cuts or Named
+        Cuts of the chunk, with the labels of groups if there are any.
+    cached : Cached or None
         What was cached of the chunk, if anything.
     board : object
-        The board, which lives as long as this object. None in another process.
+        The board or boards, which live as long as this object. None in another process.
     """
 
-    cuts: Cuts
-    cached: CachedPart | None
+    cuts: Any
+    cached: Cached | None
     board: object
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -245,10 +245,10 @@ def first_partials(
     name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
     asked = graphs.held(f"quantile-question-{tokenize(question)}", [question], ())
     arguments |= {"block_ids": True, "board_name": name}
-    return graphs.each_chunk(_report, name, [source], [asked], **arguments)
+    return graphs.each_chunk(_first, name, [source], [asked], **arguments)
 
 
-def _report(
+def _first(
     chunk: Any,
     question: Question,
     place: ChunkPlace,
@@ -277,11 +277,14 @@ def _report(
         guess = own.guess_for(cuts)
         if guess.brackets is not None:
             tally = kernels.tally(chunk, dtype, guess.brackets, room_for(guess.share * n))
-    if tally is None or guess.brackets is None or (held := cached_tally(tally, limits)) is None:
+    cached = None
+    if tally is not None and guess.brackets is not None:
+        cached = Cached.of(guess.brackets, tally, limits)
+    if cached is None:
         return FirstPartial(cuts, None, own)
-    sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
+    sums = sums_of(chunk, cached.brackets, dtype, who_sums(question))
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
-    return FirstPartial(cuts, CachedPart(guess.brackets, *held, sums, marks), own)
+    return FirstPartial(cuts, replace(cached, sums=sums, marks=marks), own)
 
 
 def room_for(expected: float) -> int:
@@ -289,7 +292,7 @@ def room_for(expected: float) -> int:
     return int(ROOM * expected) + LEAST_ROOM
 
 
-# --- Groups of reports --------------------------------------------------------------------------
+# --- Groups of partial results ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,14 +300,14 @@ class Group(Arrays):
     """Partial results of a group of chunks, for each array, in the order of loading."""
 
     cuts: list[Cuts]
-    cached: list[list[CachedPart | None]]
+    cached: list[list[Cached | None]]
     boards: list[Any]
 
     @classmethod
     def of(cls, columns: list[list[FirstPartial]]) -> Group:
-        cuts = [merge_any([partial_result.cuts for partial_result in column]) for column in columns]
-        cached = [[partial_result.cached for partial_result in column] for column in columns]
-        boards = [partial_result.board for column in columns for partial_result in column]
+        cuts = [merge_any([part.cuts for part in column]) for column in columns]
+        cached = [[part.cached for part in column] for column in columns]
+        boards = [part.board for column in columns for part in column]
         return cls([each for each in cuts if each is not None], cached, boards)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -498,18 +501,18 @@ def _answer(
     known = dict(zip(shared, values, strict=True))
     found = []
     for i, (each, cached) in enumerate(zip(proven, group.cached, strict=True)):
-        by_cached = partial(_by_cached, each, known=known, measure=measures[i], weighs=weigh[i])
+        by_cache = partial(_by_cache, each, known=known, measure=measures[i], weighs=weigh[i])
         parts = [
-            by_cached(own, second, place) if isinstance(second := loads[i], Unread) else second
+            by_cache(own, second, place) if isinstance(second := loads[i], Unread) else second
             for own, loads, place in zip(cached, seconds, places, strict=True)
         ]
         found.append(merge(parts))
     return found[0] if is_alone else found
 
 
-def _by_cached(
+def _by_cache(
     proven: Proven,
-    cached: CachedPart | None,
+    cached: Cached | None,
     unread: Unread,
     place: ChunkPlace,
     *,

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,9 +45,9 @@ from dask_gpuselect.engine.keeping import (
     grouped,
     second_loads,
 )
-from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
+from dask_gpuselect.engine.marks import InGrid, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
-from dask_gpuselect.engine.partials import Gathered, Proven, gathered, who_sums
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
 from dask_gpuselect.engine.plans import ElementPlan, is_resident, plan_together
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
@@ -66,7 +66,6 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
-from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
 
 CUTS_MERGE = "quantile-cuts-merge"
@@ -146,27 +145,13 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     plus a sample. With two loads, one task holds 40 bytes for each pivot and one element for each
     candidate: about sqrt(elements) of both for each chunk and quantile, unless the plan narrows
     them.
-
-    Parameters
-    ----------
-    asked : sequence of ArrayQuestion
-        Questions of one kind.
-    label : str
-        For the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
-
-    Notes
-    -----
-    Each chunk is loaded twice, or once if all values of all arrays can be counted (see `counting`);
-    data in memory is used in place, and read once but for a sample. Of two loads, memory at the
-    root is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both for each
-    chunk and quantile, unless the plan narrows them.
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
-    held = [each for each in distinct if is_resident(each.x, each.question)]
-    for each in held:
+    resident = [each for each in distinct if is_resident(each.x, each.question)]
+    for each in resident:
         answers[each.identity] = _ask_resident(each, label)
-    distinct = [each for each in distinct if each not in held]
+    distinct = [each for each in distinct if each not in resident]
     for places in aligned([each.x for each in distinct]):
         group = [distinct[place] for place in places]
         for each, answer in zip(group, _ask_group(group, label), strict=True):
@@ -244,8 +229,8 @@ def _ask_resident(asked: ArrayQuestion, label: str) -> DaskArray:
     """Answer a question about chunks in the memory of one device, in one task."""
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
-    told = {"dtype": x.dtype, "question": question, "form": form}
-    return form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **told))
+    arguments = {"dtype": x.dtype, "question": question, "form": form}
+    return form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **arguments))
 
 
 def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -390,8 +375,8 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
         question = each.asked.question
         name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
         turns = None if each.order is None else each.order.turns()
-        told = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
-        finishes.append(graphs.Finish(_find_brackets, name, told))
+        arguments = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
+        finishes.append(graphs.Finish(_find_brackets, name, arguments))
     cuts = [each.cuts for each in begun]
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
@@ -468,38 +453,16 @@ def _gather(
     return merge([found])
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """The result of the second load.
-
-    Parameters
-    ----------
-    found : object
-        What `Question.resolve` returns.
-    sums : Moments or None
-        Exact sums, if the question wants them.
-    more : Brackets or None
-        Brackets of a third load, if one is needed.
-    marks : ndarray of uint64
-        Fingerprints of the chunks that were seen.
-    """
-
-    found: Any
-    sums: Moments | None
-    more: Brackets | None = None
-    marks: Marks = field(default_factory=lambda: NO_MARKS)
-
-
 def _look(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: pilot.Settled | None,
+    settled: Resolved | None,
     question: Question,
     kind: Any,
     order: ChunkOrder | None,
 ) -> Resolved:
     if settled is not None:
-        return Resolved(settled.found, settled.sums)
+        return settled
     whole = Gathered.whole(parts, kind)
     assert proven is not None
     assert whole.tally is not None
@@ -529,8 +492,8 @@ def _after_second(
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form = each.asked.form
         name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
-        told = _arguments_of_last(each, bracket) | {"form": form}
-        finishes.append(graphs.Finish(_finish_second, name, told, form.key_index))
+        arguments = _arguments_of_last(each, bracket) | {"form": form}
+        finishes.append(graphs.Finish(_finish_second, name, arguments, form.key_index))
     answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
     return [each.asked.form.lazy(answer) for each, answer in zip(begun, answers, strict=True)]
 
@@ -538,7 +501,7 @@ def _after_second(
 def _finish_second(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: pilot.Settled | None,
+    settled: Resolved | None,
     question: Question,
     order: ChunkOrder | None,
     form: Form,

@@ -115,25 +115,47 @@ class Gathered(Arrays):
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
     @classmethod
-    def merge(cls, partials: Sequence[Gathered]) -> Gathered:
+    def merge(cls, parts: Sequence[Gathered]) -> Gathered:
         """Merge the partial results of several chunks."""
-        return cls.of(partials, merge_all([partial_result.tally for partial_result in partials]))
+        return cls.of(parts, merge_all([part.tally for part in parts]))
 
     @classmethod
-    def whole(cls, partials: Sequence[Gathered], kind: Any) -> Gathered:
+    def whole(cls, parts: Sequence[Gathered], kind: Any) -> Gathered:
         """Merge the partial results of all chunks, with candidates where they are selected fastest.
 
         `kind` is an array of the kind of the answer.
         """
-        tallies = [partial_result.tally for partial_result in partials]
+        tallies = [part.tally for part in parts]
         found = [tally for tally in tallies if tally is not None]
-        return cls.of(partials, kernels.merged(found, kind) if len(found) == len(tallies) else None)
+        return cls.of(parts, kernels.merged(found, kind) if len(found) == len(tallies) else None)
 
     @classmethod
-    def of(cls, partials: Sequence[Gathered], tally: Tally | None) -> Gathered:
+    def of(cls, parts: Sequence[Gathered], tally: Tally | None) -> Gathered:
         """Merge the partial results of several chunks whose merged tally is known."""
-        sums = merge_any([partial_result.sums for partial_result in partials])
-        return cls(tally, sums, joined(partial_result.marks for partial_result in partials))
+        sums = merge_any([part.sums for part in parts])
+        return cls(tally, sums, joined(part.marks for part in parts))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What the second load of all chunks has found, or a guess instead of it.
+
+    Parameters
+    ----------
+    found : object
+        What `Question.resolve` returns.
+    sums : Moments or None
+        Exact sums, if the question wants them.
+    more : Brackets or None
+        Brackets of a third load, if one is needed.
+    marks : ndarray of uint64
+        Fingerprints of the chunks that were seen.
+    """
+
+    found: Any
+    sums: Moments | None
+    more: Brackets | None = None
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
 
 
 def who_sums(question: Question) -> Question | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.partials import Gathered, sums_of, who_sums
+from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of, who_sums
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
@@ -50,14 +50,6 @@ def is_worth(size: float, n_chunks: int, question: Question) -> bool:
     """
     is_guessed = question.has_guess and question.guesses_chunks and question.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
-
-
-@dataclass(frozen=True)
-class Settled:
-    """The result of a guess, and the sums that the question wants."""
-
-    found: Any
-    sums: Moments | None
 
 
 def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
@@ -106,10 +98,10 @@ def _gather(
 
 def _settle(
     parts: list[Gathered], guess: Brackets, question: Question, kind: Any
-) -> Settled | None:
+) -> Resolved | None:
     whole = Gathered.whole(parts, kind)
     found = settled(guess, whole.tally, question)
-    return None if found is None else Settled(found, whole.sums)
+    return None if found is None else Resolved(found, whole.sums)
 
 
 def settled(

@@ -56,7 +56,7 @@ from dask_gpuselect.engine.keeping import (
     why_groups_twice,
     why_twice,
 )
-from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.questions import LaneQuestion, Question, TwoLoads
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.scratch import (
     Carried,
@@ -79,7 +79,6 @@ from dask_gpuselect.maths.sizes import (
     PIVOT_WORK,
     TALLIES_EVERY,
     TWO_COUNTS,
-    GroupNarrowing,
     Narrowing,
     Passes,
     fit_one_place,
@@ -412,7 +411,7 @@ class LanePlan(Plan):
     n_roots : int
         Number of tasks among which the aggregation of groups is divided; 0 if the question is not
         about groups of all elements.
-    narrowing : GroupNarrowing or None
+    narrowing : Narrowing or None
         How partial results about groups are merged on their way; None if they are not.
     shares : int
         Number of tasks among which the lanes of a column are divided, which share one load.
@@ -428,7 +427,7 @@ class LanePlan(Plan):
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
     n_roots: int = field(default=0, repr=False)
-    narrowing: GroupNarrowing | None = field(default=None, repr=False)
+    narrowing: Narrowing | None = field(default=None, repr=False)
     shares: int = field(default=1, repr=False)
     advice: str = field(default="", repr=False, compare=False)
     scratch: Scratch | None = field(default=None, repr=False)
@@ -535,8 +534,9 @@ def plan_lanes(
         counted = _plan_counts_of_groups(lanes)
         if counted is not None:
             return counted
-    if question.takes_two_loads and n_chunks > 1:
-        return _plan_groups(lanes)
+    two_loads = question.two_loads
+    if two_loads is not None and n_chunks > 1:
+        return _plan_groups(lanes, two_loads)
     if n_chunks == 1:
         return LanePlan("lanes", 1, known_bytes(lanes.column_bytes), 0)
     parts = [(i, i + 1) for i in range(n_chunks)]
@@ -693,7 +693,7 @@ def _clause(advice: str) -> str:
     return advice and f"; {advice}"
 
 
-def _plan_groups(lanes: _Lanes) -> LanePlan:
+def _plan_groups(lanes: _Lanes, two_loads: TwoLoads) -> LanePlan:
     """Plan a question about groups of all elements: one load if one task can hold all, else two."""
     x, question, chunks, itemsize = lanes.x, lanes.question, lanes.chunks, lanes.itemsize
     total, limit = sum(chunks), one_lane_limit(x)
@@ -706,26 +706,21 @@ def _plan_groups(lanes: _Lanes) -> LanePlan:
         parts = list(_parts(chunks, limit // itemsize))
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
     itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
-    gathered = work = question.root_bytes_of(sizes, itemsize)
+    gathered = work = two_loads.root_bytes_of(sizes, itemsize)
     n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
-    narrowing: GroupNarrowing | None
+    narrowing: Narrowing | None
     in_tree = plan_group_narrowing(
-        np.array(sizes),
-        question.most_roots,
-        max(question.n_brackets, 1),
-        itemsize,
-        limit,
-        question.most_roots,
+        np.array(sizes), two_loads.most_roots, max(question.n_brackets, 1), itemsize, limit
     )
-    if in_tree.n_roots < n_roots:
+    if in_tree.stretches < n_roots:
         narrowing = in_tree
-        n_roots, waiting = narrowing.n_roots, narrowing.waiting
+        n_roots, waiting = narrowing.stretches, narrowing.waiting
         gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
     else:
-        narrowing, n_roots = None, min(n_roots, question.most_roots)
+        narrowing, n_roots = None, min(n_roots, two_loads.most_roots)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
-    why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
+    why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=two_loads.keeps)
     return LanePlan(
         "groups",
         loads,

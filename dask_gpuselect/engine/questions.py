@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -418,6 +418,21 @@ class Tails:
         )
 
 
+class TwoLoads(Protocol):
+    """Protocol of a question that two loads of its own answer, as far as plans depend on it."""
+
+    @property
+    def keeps(self) -> bool:
+        """True if the first load may cache what the second would need."""
+
+    @property
+    def most_roots(self) -> int:
+        """Most tasks among which the aggregation can be divided."""
+
+    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
+        """Return the bytes that one task would gather, from parts of these sizes."""
+
+
 class LaneQuestion(BaseQuestion, ABC):
     """A question about every lane along some axes.
 
@@ -474,22 +489,10 @@ class LaneQuestion(BaseQuestion, ABC):
         """Return a block of the answer from the counts of values of a block of that shape."""
         return self.restored(partial_result.found(self.order.lane_ranks), block, shape)
 
-    takes_two_loads: ClassVar[bool] = False
-    """True if two loads of its own answer the question, where there is a single lane."""
-
     @property
-    def keeps(self) -> bool:
-        """True if the first of its own two loads may cache what the second would need."""
-        return False
-
-    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
-        """Return the bytes that its own two loads gather in one task, from parts of these sizes."""
-        raise NotImplementedError
-
-    @property
-    def most_roots(self) -> int:
-        """Most tasks among which the aggregation of its own two loads can be divided."""
-        return 1
+    def two_loads(self) -> TwoLoads | None:
+        """The two loads of its own that answer the question, where there is a single lane."""
+        return None
 
     @property
     def is_for_host(self) -> bool:

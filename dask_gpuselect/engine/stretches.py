@@ -33,7 +33,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.sizes import IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.stretches import (
-    between,
     cuts_of_counts,
     cuts_of_stretches,
     joined,
@@ -153,7 +152,7 @@ def _few_of_all(group: list[Column], *, most: int) -> Cuts:
 def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> list[Cuts]:
     cuts = _cuts_of(group)
     return [
-        merged_coarsely([between(some, own) for some in cuts], most, IN_GROUP_EVERY)
+        merged_coarsely([own.hull.around(some) for some in cuts], most, IN_GROUP_EVERY)
         for own in ranges
     ]
 

@@ -49,14 +49,12 @@ from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.kernels.slots import each_slot
 from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
-from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
 from dask_gpuselect.maths import runs
 from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
@@ -70,6 +68,7 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.lane_ends import BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
@@ -612,14 +611,14 @@ def group_cuts(
     codes_of: CodesOf,
     n_groups: int,
     share: int,
-) -> GroupCuts:
+) -> Cuts:
     """Measure the cuts of every group in some chunks together."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
     measured = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
     return (
         measured
         if n_nat is None
-        else GroupCuts.merge([measured, GroupCuts.of_missing(n_nat, measured.pivots.dtype)])
+        else Cuts.merge([measured, Cuts.of_missing(n_nat, measured.pivots.dtype)])
     )
 
 
@@ -628,10 +627,10 @@ def group_tally(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
     codes_of: CodesOf,
-    brackets: GroupBrackets,
-) -> GroupTally:
+    brackets: Brackets,
+) -> CellTally:
     """Tally some chunks at the brackets of all groups, with candidates."""
-    parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_groups)
+    parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_slots)
     return backend_for(chunks[0]).groups.tally(parts, brackets)
 
 
@@ -675,10 +674,14 @@ def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: i
 
 
 @one_way
-def elements_of_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
+def order_statistics_of_groups(
+    tallies: Sequence[CellTally], about: Bracketed, ranks: RanksOfLanes
+) -> Lanes:
     """Find the wanted elements of all groups from their tallies, one lane per group."""
+    brackets = about.brackets
     sort = backend_for(brackets.ends).groups.sorted_in_groups
-    return group_cuts_.elements_of_groups(tallies, brackets, sort)
+    tally = CellTally.merge(tallies).in_one_order(len(brackets.wanted), sort)
+    return order_statistics_of_slots(about, tally, ranks)
 
 
 def _in_groups(

@@ -22,7 +22,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Rank
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
@@ -37,6 +36,7 @@ from dask_gpuselect.maths.lane_cuts import (
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
+from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
@@ -226,13 +226,9 @@ class Groups(Protocol):
     See `reference.groups`.
     """
 
-    def cuts(
-        self, parts: Sequence[tuple[Values, Values]], n_groups: int, share: int
-    ) -> GroupCuts: ...
+    def cuts(self, parts: Sequence[tuple[Values, Values]], n_groups: int, share: int) -> Cuts: ...
 
-    def tally(
-        self, parts: Sequence[tuple[Values, Values]], brackets: GroupBrackets
-    ) -> GroupTally: ...
+    def tally(self, parts: Sequence[tuple[Values, Values]], brackets: Brackets) -> CellTally: ...
 
     def elements(
         self, parts: Sequence[tuple[Values, Values]], n_groups: int, ranks: RanksOfLanes

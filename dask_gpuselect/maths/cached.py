@@ -1,8 +1,8 @@
 """Tallies at new brackets, from the cached tallies of the first load.
 
 If the first load cached a chunk's tally at guessed brackets, its tally at the proven ones may
-follow from that, without a second load. Each group in a part of the data is treated as a chunk of
-an array of its own.
+follow from that, without a second load. Each slot in a part of the data is treated as a chunk of an
+array of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
+from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
@@ -62,28 +62,27 @@ def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     return replace(found, below=below, upto=upto)
 
 
-def group_tally_by(
-    cached: GroupBrackets, tally: GroupTally, wanted: GroupBrackets, among: IntArray
-) -> GroupTally | None:
+def cell_tally_by(
+    cached: Brackets, tally: CellTally, wanted: Brackets, among: IntArray
+) -> CellTally | None:
     """Compute the tally of a part at other brackets; None if the cached ones do not cover them.
 
     Parameters
     ----------
-    kept, tally
+    cached, tally
         Cached brackets, and the tally at them.
-    wanted : GroupBrackets
-    among : ndarray of int, shape (kept.n_groups,)
-        Number of each cached group among the wanted groups.
+    wanted : Brackets
+    among : ndarray of int, shape (cached.n_slots,)
+        Number of each cached slot among the wanted slots.
     """
-    of_group = wanted.each()
-    found = {}
-    for group, old, some in tally.each(cached):
-        number = int(among[group])
-        new, _ = of_group(number)
-        if not covers(old, new):
+    of_slot, found = wanted.by_slot(), {}
+    for slot, old, some in tally.each(cached):
+        number = int(among[slot])
+        own = of_slot(number)
+        if not covers(old, own):
             return None
-        found[number] = tally_by(old, some, new)
-    return GroupTally.of_each(wanted, found)
+        found[number] = tally_by(old, some, own)
+    return CellTally.of_each(wanted, found)
 
 
 def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:

@@ -56,7 +56,7 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     held = inside * brackets.wanted
     before = held.cumsum() - held  # candidates before each cell
     answers = np.empty(ranks.shape, tally.candidates.dtype)
-    answers[is_end] = brackets.ends[segment[is_end] // 2]
+    answers[is_end] = brackets.ends[brackets.end_behind(segment[is_end] // 2)]
     within = segment[~is_end]
     places = ranks[~is_end] - borders[within] + before[within // 2]
     answers[~is_end] = tally.candidates.elements_at(places)

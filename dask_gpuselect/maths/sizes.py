@@ -109,7 +109,10 @@ class Narrowing:
     rounds : int
         Number of times that candidates are narrowed where they wait, before they come.
     stretches : int
-        Number of trees among which the ranges are divided.
+        Number of trees among which the ranges, or groups, are divided.
+    lots : int
+        Largest number of lots in which the cuts of groups come together, if there are several
+        trees.
     """
 
     share: int
@@ -122,6 +125,7 @@ class Narrowing:
     coarse: int = 0
     rounds: int = 0
     stretches: int = 1
+    lots: int = 0
 
 
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
@@ -254,43 +258,13 @@ LEAST_OF_GROUP = 16
 ENOUGH_OF_GROUP = 1024
 
 
-@dataclass(frozen=True)
-class GroupNarrowing:
-    """Plan that merges the cuts of groups, and their candidates, in trees.
-
-    Parameters
-    ----------
-    n_roots : int
-        Number of trees, each of some of the groups.
-    coarse : int
-        Number of pivots of all its groups that a merge hands on.
-    lots, waits : int
-        Largest number of lots in which the cuts of all parts come together, if there are several
-        roots, and in which their candidates wait.
-    rounds : int
-        Number of times that candidates are narrowed where they wait.
-    gathered, work, waiting : int
-        As in `Narrowing`.
-    """
-
-    n_roots: int
-    coarse: int
-    lots: int
-    waits: int
-    rounds: int
-    gathered: int
-    work: int
-    waiting: int
-
-
 def plan_group_narrowing(
     sizes: NDArray[np.int64],
     n_groups: int,
     n_brackets: int,
     itemsize: int,
     limit: int,
-    most_roots: int,
-) -> GroupNarrowing:
+) -> Narrowing:
     """Plan how to narrow the cuts of groups of about as many elements each.
 
     Parameters
@@ -298,23 +272,22 @@ def plan_group_narrowing(
     sizes : ndarray of int64
         Number of elements of each part.
     n_groups : int
-        Number of groups; 1 if that is not known.
+        Number of groups, and so of trees at most; 1 if that is not known.
     n_brackets : int
         Number of brackets of each group.
     itemsize : int
         Bytes of an element.
     limit : int
         Largest number of bytes in one task.
-    most_roots : int
-        Largest number of trees.
 
     Returns
     -------
-    GroupNarrowing
+    Narrowing
+        With a tree for some of the groups in place of a stretch.
     """
     limit = max(limit, 1)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
-    n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), most_roots)
+    n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), n_groups)
     merges = merge_levels(len(sizes), COARSE_EVERY)
     n, of_each = int(sizes.sum()), max(coarse * n_roots // n_groups, LEAST_OF_GROUP)
     pivots = max(math.isqrt(int(sizes.mean()) * pivot_share(n_brackets) // n_groups), 1)
@@ -336,7 +309,9 @@ def plan_group_narrowing(
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
     waiting = waiting if rounds else 0
-    return GroupNarrowing(n_roots, coarse, lots, waits, rounds, gathered, work, waiting)
+    share, looks, room = pivot_share(n_brackets), 0, 0
+    how = gathered, work, waiting, coarse, rounds, n_roots, lots
+    return Narrowing(share, looks, room, waits, *how)
 
 
 # A sample of so many elements brackets a rank to within one part in about 110 of all elements. It

@@ -139,22 +139,16 @@ class CoarseWeightedCuts(WeightedCuts):
     ----------
     below, upto, weight_below, weight_upto
         Upper bounds of the sums that `WeightedCuts` has.
-    least, least_weight : ndarray of int64, shape (P,)
-        Lower bounds of the number and the weight of the set's valid elements that are <= the
-        pivot.
+    least_weight : ndarray of int64, shape (P,)
+        Lower bound of the weight of the set's valid elements that are <= the pivot.
     weight_at_most : ndarray of int64, shape (B,)
         Upper bound of the weight of all valid elements of each set; `weight` is the lower bound.
     """
 
-    least: IntArray
     least_weight: IntArray
     weight_at_most: IntArray
 
     OF_CHUNKS: ClassVar[frozenset[str]] = WeightedCuts.OF_CHUNKS | {"weight_at_most"}
-
-    @property
-    def least_upto(self) -> IntArray:
-        return self.least
 
     @property
     def least_weight_upto(self) -> IntArray:

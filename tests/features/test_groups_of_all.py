@@ -146,9 +146,9 @@ def test_what_gathers_is_what_explain_says() -> None:
 
     from dask_gpuselect.engine import group_elements
 
-    find = group_elements.find_group_brackets
+    find = group_elements.bracket_slots
     with dask.config.set(PLANS["parts"]), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_elements, "find_group_brackets", noted)
+        patch.setattr(group_elements, "bracket_slots", noted)
         grouped = groupby(da.from_array(a, chunks=3000), by)
         grouped.median().compute(scheduler="sync")
         assert 0 < sum(sizes) <= grouped.explain().gathered_bytes

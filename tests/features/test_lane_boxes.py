@@ -101,9 +101,7 @@ def test_shapes_labels_and_columns() -> None:
     with pytest.raises(ValueError, match="invalid entry"):
         found[3, 0]
     for beyond in (12, -13):
-        with pytest.raises(
-            IndexError, match=f"box {beyond} does not exist: the number of boxes is 12"
-        ):
+        with pytest.raises(IndexError, match=f"box {beyond} does not exist: .* is 12"):
             found[beyond]
 
 

@@ -20,7 +20,7 @@ from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.partition import SortedChunks
-from dask_gpuselect.maths.stretches import between, cuts_of_counts, joined, tallies_of_stretches
+from dask_gpuselect.maths.stretches import cuts_of_counts, joined, tallies_of_stretches
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
@@ -126,7 +126,7 @@ def test_stretches_hold_their_ranks(
     ranks = np.array_split(np.unique(drawn), n)
     cuts = Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
     found = [
-        find_brackets(between(cuts, Ranges.of_ranks(cuts, own, own)), own, own) for own in ranks
+        find_brackets(Ranges.of_ranks(cuts, own, own).hull.around(cuts), own, own) for own in ranks
     ]
     together = joined(found)
     tallies = []

@@ -89,8 +89,8 @@ MISTAKES = (
     Mistake(
         "the cuts of the last chunk are lost",
         "maths/cuts.py",
-        "columns = ([getattr(part, name) for part in parts] for name in cls.column_names())",
-        "columns = ([getattr(part, name) for part in parts[:-1]] for name in cls.column_names())",
+        "columns = {name: [getattr(part, name) for part in parts] for name in names}",
+        "columns = {name: [getattr(part, name) for part in parts[:-1]] for name in names}",
     ),
     Mistake(
         "NaT durations are counted",

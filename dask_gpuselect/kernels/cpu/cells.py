@@ -84,6 +84,7 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
     merged = Cuts.merge(parts)
     # The pivot at the end of a heavy cell now follows the last of the cell's own pivots, and there
     # is no element between the two.
+    assert merged.distance is not None
     merged.distance[heavy[heavy < len(sampled.pivots)]] = 0.0
     order = np.argsort(merged.pivots)
     n_missing = int(sampled.n_missing[0])

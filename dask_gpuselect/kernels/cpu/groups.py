@@ -18,9 +18,9 @@ from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_miss
 from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference.groups import elements_of_sorted, lane_counts
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally, pivot_counts
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.ragged import CellTally, pivot_counts
 
 __all__ = [
     "cuts",
@@ -48,7 +48,7 @@ FEW_ENDS = 16  # ends of a group up to which elements are compared with all of t
 
 
 @until_compiled(reference.cuts)
-def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
+def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     """Measure the cuts of every group; see `reference.groups.cuts`."""
     ordered, n_valid, n_missing = in_groups(parts, n_groups)
     groups = np.flatnonzero(n_valid + n_missing)
@@ -58,13 +58,13 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
     sizes = np.empty(len(groups), np.int64)
     n_pivots = _cut(ordered, n, counts, sizes, places)
     at, below, upto = places[:, :n_pivots]
-    return GroupCuts.of_runs(groups, sizes, n, n_missing[groups], ordered[at], below, upto)
+    return Cuts.of_runs(groups, sizes, n, n_missing[groups], ordered[at], below, upto)
 
 
 @until_compiled(reference.tally)
-def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
+def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Tally every group at its brackets; see `reference.groups.tally`."""
-    ordered, stops, _ = _dealt(parts, brackets.n_groups)
+    ordered, stops, _ = _dealt(parts, brackets.n_slots)
     at = ordered, stops, brackets.ends, brackets.first_end
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
     _count_at_ends(at, counts)
@@ -72,7 +72,7 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
     candidates, of_cells = np.empty(n + 1, ordered.dtype), np.empty(n, np.int32)
     wanted = brackets.wanted & (counts[:, 0] > 0)
     _gather(at, wanted, candidates, of_cells)
-    return GroupTally.of_counts(counts, candidates[:n], of_cells)
+    return CellTally.of_counts(counts, candidates[:n], of_cells)
 
 
 @until_compiled(reference.elements)
