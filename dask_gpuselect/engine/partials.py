@@ -138,7 +138,7 @@ class Gathered(Arrays):
 
 @dataclass(frozen=True)
 class Resolved:
-    """What the second load of all chunks has found, or a guess instead of it.
+    """Answers of the second load of all chunks, or of a guess instead of it.
 
     Parameters
     ----------

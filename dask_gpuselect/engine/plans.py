@@ -121,7 +121,7 @@ class Plan:
     gathered_bytes : int
         Bytes of the partial results that one task aggregates: an estimate for all elements, and a
         maximum along an axis. -1 if unknown.
-    kept_bytes : int
+    cached_bytes : int
         Bytes that the first reads in a process may cache, so that a chunk need not be read again.
     root_bytes : int
         Estimated peak memory of the task that aggregates; 0 if unknown.

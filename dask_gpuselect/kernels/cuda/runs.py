@@ -18,7 +18,7 @@ from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.moments import moments_of_each
 from dask_gpuselect.kernels.cuda.source import GROUPS_THREADS
-from dask_gpuselect.kernels.cuda.weighing import Part, moments_of
+from dask_gpuselect.kernels.cuda.weighing import Summed, moments_of
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
@@ -60,9 +60,9 @@ class SortedRuns(Runs):
         return from_keys(self.keys.keys, self.dtype)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Summed]:
         pairs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
-        return [Part(*pair) for pair in pairs]
+        return [Summed(*pair) for pair in pairs]
 
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         wanted = to_keys(values)
@@ -122,7 +122,7 @@ class SortedRuns(Runs):
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         pairs = zip(starts.tolist(), stops.tolist(), strict=True)
-        return moments_of(self.values, self.weights, [Part(*pair) for pair in pairs]).total
+        return moments_of(self.values, self.weights, [Summed(*pair) for pair in pairs]).total
 
 
 @advised

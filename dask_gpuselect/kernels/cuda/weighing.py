@@ -419,7 +419,7 @@ def products(
     if len(cells) > 1:
         size = int(counts[::2][summed].sum())
         values, weights = _taken_there(values, weights, ends, summed, size)
-    each = [Part(0, values.size, (ends[cell - 1], ends[cell])) for cell in cells]
+    each = [Summed(0, values.size, (ends[cell - 1], ends[cell])) for cell in cells]
     place = np.zeros(len(summed), np.int64)
     place[cells] = 1 + np.arange(len(cells))
     return ExactSums.joined([ExactSums.zeros((1,)), moments_of(values, weights, each).total])[place]
@@ -433,7 +433,7 @@ def moments(values: Array, weights: Array) -> Moments:
     """
     if values.size <= FEW:
         return reference.moments(values, weights)
-    return moments_of(values, weights, [Part(0, values.size)])
+    return moments_of(values, weights, [Summed(0, values.size)])
 
 
 _largest = cupy.ReductionKernel(
@@ -449,7 +449,7 @@ DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
 POINTS_OF = TOTAL_POINT, SQUARE_POINT, CUBE_POINT
 
 
-class Part(NamedTuple):
+class Summed(NamedTuple):
     """Some elements of an array: a slice, or those of it that lie between two values."""
 
     start: int
@@ -457,7 +457,7 @@ class Part(NamedTuple):
     between: tuple[Any, Any] | None = None
 
 
-def moments_of(values: Array, weights: Array, parts: Sequence[Part]) -> Moments:
+def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moments:
     """Sum the weights of each part, and their products with the elements and their squares.
 
     All sums are exact. Of the elements between two values, only the products are summed.
