@@ -149,12 +149,12 @@ def test_few_long_lanes_are_answered_one_after_the_other(
     monkeypatch.setattr(kernels, "ALONE", 1)
     alone: list[bool] = []
 
-    def noted(*args: Any, few: Any = kernels._answers_of_few) -> Any:
+    def noted(*args: Any, few: Any = kernels.answers_of_few) -> Any:
         found = few(*args)
         alone.append(found is not None)
         return found
 
-    monkeypatch.setattr(kernels, "_answers_of_few", noted)
+    monkeypatch.setattr(kernels, "answers_of_few", noted)
     a = (normal(210_000) * 40 + 100).clip(0, 255).astype(dtype).reshape(3, -1)
     q = [0.1, 0.5, 0.93]
     for method in ("linear", "lower"):
