@@ -72,8 +72,8 @@ from dask_gpuselect.engine.narrowing import (
     _expected_of_each,
     _proven,
 )
+from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import HostCandidates

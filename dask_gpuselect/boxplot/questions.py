@@ -17,17 +17,17 @@ from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
     BoxGuess,
-    BoxReport,
+    PartialBox,
     Rule,
     box_guess,
     bracket_fences,
     bracket_from_cuts,
     bracket_from_sample,
     first_ranks,
-    look,
-    look_again,
     narrower_box,
     ranges_of_box,
+    resolve,
+    resolve_again,
     rungs_of,
 )
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
@@ -39,7 +39,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.maths.seen import most_kept
+from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.maths.weight_boxes import WeightedBoxBrackets
 from dask_gpuselect.quantiles.questions import Quantiles
 
@@ -64,7 +64,7 @@ class BoxQuestion(Question):
 
     wants_sums: ClassVar[bool] = True
     third: ClassVar[str] = "fences"
-    looks_again: ClassVar[bool] = True
+    resolves_again: ClassVar[bool] = True
 
     @property
     def lanes(self) -> LaneQuestion:
@@ -81,7 +81,7 @@ class BoxQuestion(Question):
 
     def keep(self, cuts: Cuts) -> Brackets:
         # The quartiles are uncertain before the second load, and the fences more so.
-        return bracket_from_cuts(cuts, self.rule, most_kept(cuts))
+        return bracket_from_cuts(cuts, self.rule, most_cached(cuts))
 
     @property
     def n_ranges(self) -> int:
@@ -97,23 +97,23 @@ class BoxQuestion(Question):
     def first_ranks(self, n: int) -> IntArray:
         return first_ranks(self.rule, n)
 
-    def look(self, brackets: Brackets, tally: Tally) -> BoxReport | Tally:
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
         if tally.n_valid == 0:
             return tally
-        return look(brackets, tally, self.rule)
+        return resolve(brackets, tally, self.rule)
 
-    def more(self, brackets: Brackets, found: BoxReport | Tally) -> Brackets | None:
+    def more(self, brackets: Brackets, found: PartialBox | Tally) -> Brackets | None:
         if isinstance(found, Tally):
             return None
         assert isinstance(brackets, BoxBrackets | WeightedBoxBrackets)
         return bracket_fences(brackets.spared, found)
 
-    def look_again(self, found: BoxReport, more: Brackets, tally: Tally) -> BoxReport:
-        return look_again(found, more, tally)
+    def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
+        return resolve_again(found, more, tally)
 
     def finish(
         self,
-        found: BoxReport | Tally,
+        found: PartialBox | Tally,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,
@@ -121,14 +121,14 @@ class BoxQuestion(Question):
         if isinstance(found, Tally):
             return self.without_elements(found)
         if more is not None and tally is not None:
-            found = self.look_again(found, more, tally)
+            found = self.resolve_again(found, more, tally)
         assert sums is not None
         counts = {"n": found.n, "n_low": found.below, "n_high": found.above}
         return self.box_of(found, sums, counts, found.fliers(self.rule.max_fliers))
 
     def box_of(
         self,
-        found: BoxReport,
+        found: PartialBox,
         sums: Moments,
         counts: dict[str, Any],
         fliers: Sequence[NDArray[Any]],
@@ -199,13 +199,13 @@ class BoxesOfLanes(LaneQuestion):
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         found = self._finished(chunks, dtype, shape)
         if found is not None:
-            return Boxes.finished(found, shape.kept(chunks[0].shape), dtype)
+            return Boxes.finished(found, shape.remaining(chunks[0].shape), dtype)
         return self._by_ends(chunks, dtype, shape)
 
     def block_now(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Boxes:
         found = self._finished(chunks, dtype, shape)
         if found is not None:
-            return BoxesThere.waiting(found, shape.kept(chunks[0].shape), dtype)
+            return BoxesThere.waiting(found, shape.remaining(chunks[0].shape), dtype)
         return self._by_ends(chunks, dtype, shape)
 
     def _finished(
@@ -234,7 +234,7 @@ class BoxesOfLanes(LaneQuestion):
         shape: AnswerAxes,
     ) -> Boxes:
         """Return the boxes of a block of the data with the shape `block`."""
-        boxes = Boxes.of_lanes(q, ends, shape.kept(block), self.rule).in_dtype(dtype)
+        boxes = Boxes.of_lanes(q, ends, shape.remaining(block), self.rule).in_dtype(dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
@@ -258,7 +258,7 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
     omits_nan: bool
 
     # Measured in the same way as the cost of quantiles.
-    look_cost: ClassVar[float] = 1.1
+    pass_time: ClassVar[float] = 1.1
 
     @classmethod
     def of(cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool) -> LaneBoxQuestion:
@@ -319,17 +319,17 @@ class LaneEndsLoad(FurtherLoad):
         about = bounds_of(rule, known.q.T, dtype), rule.max_fliers
         return kernels.lane_ends(chunks, dtype, axes, *about)
 
-    def merge(self, reports: Sequence[Any]) -> LaneEnds:
-        return LaneEnds.merge(reports, self.question.rule.max_fliers)
+    def merge(self, partials: Sequence[Any]) -> LaneEnds:
+        return LaneEnds.merge(partials, self.question.rule.max_fliers)
 
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Any,
         block: tuple[int, ...],
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Boxes:
-        ends = self.merge(reports)
+        ends = self.merge(partials)
         check_lanes_unchanged([ends], known)
         return self.question.boxes(known.q.T, ends, block, dtype, shape)

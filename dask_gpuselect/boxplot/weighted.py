@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion, dtype_of_quantiles
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.questions import LaneQuestion
-from dask_gpuselect.maths.boxes import BoxReport, Rule, room_for
+from dask_gpuselect.maths.boxes import PartialBox, Rule, room_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.seen import most_kept
+from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.maths.weight_boxes import (
+    PartialWeightedBox,
     WeightedBoxBrackets,
-    WeightedFound,
     bracket_from_weights,
-    look_weighted,
-    look_weighted_again,
     narrower_weighted_box,
     ranges_of_weighted_box,
+    resolve_weighted,
+    resolve_weighted_again,
 )
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
@@ -62,7 +62,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
     def keep(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)
-        return bracket_from_weights(cuts, self.rule, most_kept(cuts))
+        return bracket_from_weights(cuts, self.rule, most_cached(cuts))
 
     @property
     def n_ranges(self) -> int:
@@ -77,7 +77,7 @@ class WeightedBoxQuestion(BoxQuestion):
         assert isinstance(cuts, WeightedCuts)
         return narrower_weighted_box(brackets, cuts, self.rule)
 
-    def look(self, brackets: Brackets, tally: Tally) -> BoxReport | Tally:
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
         assert isinstance(tally, WeightedTally)
         if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
             raise ValueError(NOT_FINITE)
@@ -86,20 +86,20 @@ class WeightedBoxQuestion(BoxQuestion):
             return tally
         order, rule, kind = InOrder.of(brackets, tally), self.rule, np.dtype(np.float64)
         q = quantiles_of(order, rule.q, rule.method, brackets.ends.dtype, kind)
-        return look_weighted(order, rule, q.astype(kind))
+        return resolve_weighted(order, rule, q.astype(kind))
 
     def finish(
         self,
-        found: BoxReport | Tally,
+        found: PartialBox | Tally,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,
     ) -> Boxes:
         if isinstance(found, Tally):
             return self.without_elements(found)
-        assert isinstance(found, WeightedFound)
+        assert isinstance(found, PartialWeightedBox)
         if more is not None and isinstance(tally, WeightedTally):
-            found = look_weighted_again(found, more, tally)
+            found = resolve_weighted_again(found, more, tally)
         assert sums is not None
         assert found.weight_below is not None
         assert found.weight_above is not None

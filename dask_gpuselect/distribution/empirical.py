@@ -176,7 +176,7 @@ class EvenRanks(RankQuestion):
         ranks = even_ranks(n, self.k)
         return ranks, ranks
 
-    def look(self, brackets: Brackets, tally: Tally) -> EmpiricalDistribution:
+    def resolve(self, brackets: Brackets, tally: Tally) -> EmpiricalDistribution:
         counts = count_at_ranks(brackets, tally, even_ranks(tally.n_valid, self.k))
         return _distribution(counts, self.source_dtype)
 
@@ -212,11 +212,11 @@ class CountsAt(OneLoadQuestion):
         return PointTally.of_chunk(chunk, self.values, dtype)
 
     @staticmethod
-    def merge(reports: Sequence[PointTally]) -> PointTally:
-        return PointTally.merge(reports)
+    def merge(partials: Sequence[PointTally]) -> PointTally:
+        return PointTally.merge(partials)
 
-    def answer(self, report: PointTally) -> EmpiricalDistribution:
-        return _distribution(report.counts(self.values), self.source_dtype)
+    def answer(self, partial_result: PointTally) -> EmpiricalDistribution:
+        return _distribution(partial_result.counts(self.values), self.source_dtype)
 
     def lazily(self, answer: DaskArray) -> LazyDistribution:
         return LazyDistribution.of(answer)

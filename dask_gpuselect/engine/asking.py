@@ -23,7 +23,6 @@ from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_batches import GroupsOfAll
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
-from dask_gpuselect.engine.held import answer_in_memory
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
 from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes, with_labels
@@ -32,6 +31,7 @@ from dask_gpuselect.engine.questions import (
     LaneQuestion,
     OneLoadQuestion,
 )
+from dask_gpuselect.engine.resident import answer_in_memory
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily

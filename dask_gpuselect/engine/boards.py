@@ -207,10 +207,10 @@ class Hold:
         return cls(n) if room.take(n, limit) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _held, (self._n,)
+        return _reserved, (self._n,)
 
 
-def _held(n: int) -> Hold:
+def _reserved(n: int) -> Hold:
     """Reserve the bytes of an object that came from another process, even beyond the limit."""
     room.take(n, np.inf)
     return Hold(n)
@@ -245,10 +245,10 @@ class Aside:
 
 def _brought(*columns: NDArray[Any]) -> Aside:
     """Make an `Aside` of columns that were on disk in another process and are in memory here."""
-    return Aside(columns, _held(sum(column.nbytes for column in columns)))
+    return Aside(columns, _reserved(sum(column.nbytes for column in columns)))
 
 
-Held = Hold | Aside
+Location = Hold | Aside
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Limits:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept(Arrays):
+class CachedPart(Arrays):
     """Cached tally of a chunk at guessed brackets, from the first load.
 
     Parameters
@@ -291,20 +291,20 @@ class Kept(Arrays):
 
     brackets: Brackets
     tally: Tally
-    held: Held
+    location: Location
     sums: Moments | None
     marks: Marks
 
     def whole(self) -> Tally:
         """Return the tally with its candidates."""
-        return whole_tally(self.tally, self.held)
+        return whole_tally(self.tally, self.location)
 
 
 class Keepable(Protocol):
     """Protocol of a tally, of any type, that can be cached."""
 
     @property
-    def held_bytes(self) -> int: ...
+    def candidate_bytes(self) -> int: ...
 
     def columns(self) -> list[NDArray[Any]]: ...
 
@@ -321,17 +321,17 @@ def _log_unwritable(directory: str, error: str) -> None:
     logger.warning(told, directory, error)
 
 
-def whole_tally(tally: T, held: Held) -> T:
+def whole_tally(tally: T, location: Location) -> T:
     """Return a cached tally with its candidates, which may be on disk."""
-    return tally if isinstance(held, Hold) else tally.with_columns(held.read())
+    return tally if isinstance(location, Hold) else tally.with_columns(location.read())
 
 
-def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
+def cached_tally(tally: T, limits: Limits) -> tuple[T, Location] | None:
     """Cache a tally: return it with the place of its candidates, or None if there is no room.
 
     Candidates that do not fit into memory are written to disk.
     """
-    if hold := Hold.of(tally.held_bytes, limits.of_process()):
+    if hold := Hold.of(tally.candidate_bytes, limits.of_process()):
         return tally, hold
     if limits.spill is None:
         return None
@@ -339,9 +339,9 @@ def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
     directory = directory_of(limits.spill)
     try:
         file = spill_file("kept", directory)
-        held = Aside(tuple(file.write(column) for column in columns))
+        location = Aside(tuple(file.write(column) for column in columns))
     except OSError as error:
         # The answer does not depend on the cache: a chunk that is not cached is loaded again.
         _log_unwritable(directory, error.strerror or str(error))
         return None
-    return tally.with_columns([column[:0] for column in columns]), held
+    return tally.with_columns([column[:0] for column in columns]), location

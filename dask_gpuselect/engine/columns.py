@@ -98,7 +98,7 @@ class Columns:
         along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
         self.places = list(itertools.product(*along))
 
-    def report(
+    def measured(
         self,
         measure: Callable[..., Any],
         name: str,
@@ -133,7 +133,7 @@ class Columns:
         self._add(name, tasks, source.name, above)
         return Tasks(name, keys)
 
-    def report_unless(
+    def measured_unless(
         self,
         known_by: Callable[[Any, Any], Any],
         measure: Callable[..., Any],
@@ -172,69 +172,69 @@ class Columns:
         self.graph = extended(graph, name, tasks, above, annotations)
         return Tasks(name, keys)
 
-    def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
+    def merge(self, function: Callable[..., Any], partials: Tasks, every: int) -> Tasks:
         """Merge the partial results of each column to at most `every`, by ``function(reports)``."""
         function = partial(_merge_values, function)
-        name = f"quantile-lane-merge-{tokenize(reports.name, function, every)}"
+        name = f"quantile-lane-merge-{tokenize(partials.name, function, every)}"
         tasks: dict[Key, Task] = {}
         keys = {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             keys[place], merges = merge_tree(parts, every, function, name, *place)
             tasks |= merges
         if not tasks:
-            return reports
-        self._add(name, tasks, reports.name)
+            return partials
+        self._add(name, tasks, partials.name)
         return Tasks(name, keys)
 
-    def lots(self, function: Callable[..., Any], reports: Tasks, most: int, every: int) -> Tasks:
+    def lots(self, function: Callable[..., Any], partials: Tasks, most: int, every: int) -> Tasks:
         """Apply ``function(reports)`` to lots of neighbouring partial results of each column.
 
         A lot has at least `every` of them, and more if there would be more than `most` lots.
         """
         function = partial(_merge_values, function)
-        name = f"quantile-lots-{tokenize(reports.name, function, most, every)}"
+        name = f"quantile-lots-{tokenize(partials.name, function, most, every)}"
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             size = size_of_lots(len(parts), most, every)
             starts = range(0, len(parts), size)
             keys[place] = [(name, *place, i) for i in range(len(starts))]
             for key, start in zip(keys[place], starts, strict=True):
                 some = List(*map(TaskRef, parts[start : start + size]))
                 tasks[key] = Task(key, quietly(function), some)
-        self._add(name, tasks, reports.name)
+        self._add(name, tasks, partials.name)
         return Tasks(name, keys)
 
     def each(
-        self, function: Callable[..., Any], name: str, reports: Tasks, known: Sequence[Tasks]
+        self, function: Callable[..., Any], name: str, partials: Tasks, known: Sequence[Tasks]
     ) -> Tasks:
         """Apply ``function(report, *known)`` to each partial result and the facts of its column."""
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             told = List(*(TaskRef(each.keys[place][0]) for each in known))
             keys[place] = [(name, *key[1:]) for key in parts]
             for key, part in zip(keys[place], parts, strict=True):
-                tasks[key] = Task(key, quietly(_of_report), function, TaskRef(part), told)
-        self._add(name, tasks, reports.name, *(each.name for each in known))
+                tasks[key] = Task(key, quietly(_of_partial), function, TaskRef(part), told)
+        self._add(name, tasks, partials.name, *(each.name for each in known))
         return Tasks(name, keys)
 
-    def divide(self, reports: Tasks, n: int) -> list[Tasks]:
+    def divide(self, partials: Tasks, n: int) -> list[Tasks]:
         """Split partial results that are lists of `n` items; return them unchanged if `n` is 1."""
         if n == 1:
-            return [reports]
+            return [partials]
         found = []
         for i in range(n):
-            name = f"{reports.name}-{i}"
+            name = f"{partials.name}-{i}"
             keys = {
-                place: [(name, *key[1:]) for key in parts] for place, parts in reports.keys.items()
+                place: [(name, *key[1:]) for key in parts] for place, parts in partials.keys.items()
             }
             tasks = {
                 (name, *key[1:]): Task((name, *key[1:]), _item, TaskRef(key), i)
-                for parts in reports.keys.values()
+                for parts in partials.keys.values()
                 for key in parts
             }
-            self._add(name, tasks, reports.name)
+            self._add(name, tasks, partials.name)
             found.append(Tasks(name, keys))
         return found
 
@@ -264,7 +264,7 @@ class Columns:
         self,
         function: Callable[..., Any],
         name: str,
-        reports: Tasks,
+        partials: Tasks,
         brackets: Tasks | None,
         to_index: Callable[[Place], tuple[int, ...]] = tuple,
         *,
@@ -278,7 +278,7 @@ class Columns:
         other elements than the load of the brackets.
         """
         tasks, keys = {}, {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
             key = (name, *to_index(place))
@@ -287,7 +287,7 @@ class Columns:
             told = (function, given, known, block, named, seen)
             tasks[key] = Task(key, Step("reduce", quietly(_settled)), *told)
             keys[place] = [key]
-        self._add(name, tasks, reports.name, brackets.name if brackets else None)
+        self._add(name, tasks, partials.name, brackets.name if brackets else None)
         return Tasks(name, keys)
 
     def lazy(self, made: Tasks, chunks: Any, meta: Any) -> DaskArray:
@@ -348,8 +348,8 @@ def _measure_seen(
 ) -> KnownChunks:
     """Compute a partial result about some chunks, with possibly unfinished fingerprints."""
     brackets = None if known is None else known.value
-    report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
-    return KnownChunks(report, begun_marks(chunks, ordered=ordered))
+    partial_result = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
+    return KnownChunks(partial_result, begun_marks(chunks, ordered=ordered))
 
 
 def _known_or_read(
@@ -372,14 +372,16 @@ def _merge_values(function: Callable[..., Any], parts: list[KnownChunks]) -> Kno
     return KnownChunks.merge(function, parts)
 
 
-def _of_report(
-    function: Callable[..., Any], report: KnownChunks, known: list[KnownChunks]
+def _of_partial(
+    function: Callable[..., Any], partial_result: KnownChunks, known: list[KnownChunks]
 ) -> KnownChunks:
-    return KnownChunks(function(report.value, *(each.value for each in known)), report.marks)
+    return KnownChunks(
+        function(partial_result.value, *(each.value for each in known)), partial_result.marks
+    )
 
 
-def _item(report: KnownChunks, i: int) -> KnownChunks:
-    return KnownChunks(report.value[i], report.marks)
+def _item(partial_result: KnownChunks, i: int) -> KnownChunks:
+    return KnownChunks(partial_result.value[i], partial_result.marks)
 
 
 def _gathered(function: Callable[..., Any], parts: list[KnownChunks], seen: bool) -> Any:

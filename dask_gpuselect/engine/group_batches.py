@@ -264,16 +264,16 @@ class FurtherLoadOfAll(FurtherLoad):
         measure = self.of_group.measure
         return self.question.measured_in_batches(measure, chunks, dtype, axes, known)
 
-    def merge(self, reports: Sequence[Any]) -> Any:
-        return self.of_group.merge(reports)
+    def merge(self, partials: Sequence[Any]) -> Any:
+        return self.of_group.merge(partials)
 
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Any,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
         every = rows(self.question.grouping.number)
-        return self.of_group.finish(reports, known, every, dtype, shape.of_rows)
+        return self.of_group.finish(partials, known, every, dtype, shape.of_rows)

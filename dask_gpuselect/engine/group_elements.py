@@ -34,7 +34,7 @@ from dask_gpuselect.maths.labels import Labels, codes_among, union
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
 # With more groups nothing is cached: each group has a board, and 64 boards take 20 ms a part.
-MOST_KEPT_GROUPS = 64
+MOST_CACHED_GROUPS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class GroupedElements(GroupsOfAll):
 
     @property
     def keeps(self) -> bool:
-        return self.grouping.is_lazy or self.grouping.number <= MOST_KEPT_GROUPS
+        return self.grouping.is_lazy or self.grouping.number <= MOST_CACHED_GROUPS
 
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
         """Return the bytes that the brackets of all groups need in one task, for these parts.
@@ -124,13 +124,13 @@ class GroupedElements(GroupsOfAll):
         return Named(names, found) if edges is None else found.among(edges)
 
     def bracketed(
-        self, reports: Sequence[Any], known: None, block: Block, *, n_groups: int | None
+        self, partials: Sequence[Any], known: None, block: Block, *, n_groups: int | None
     ) -> Named:
         """Find the brackets of all groups, or of the `n_groups` that belong to one task."""
         ranks = self.of_group.order.lane_ranks
         if n_groups is not None:
-            return Named(None, find_group_brackets(reports, n_groups, ranks))
-        names, cuts = renumbered(reports)
+            return Named(None, find_group_brackets(partials, n_groups, ranks))
+        names, cuts = renumbered(partials)
         return Named(names, find_group_brackets(cuts, self.n_groups_of(names), ranks))
 
     def tally(
@@ -146,9 +146,9 @@ class GroupedElements(GroupsOfAll):
         found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), known.value)
         return found if edges is None else found.among(known.value, edges)
 
-    def found(self, reports: Sequence[GroupTally], known: Named, block: Block) -> Named:
+    def found(self, partials: Sequence[GroupTally], known: Named, block: Block) -> Named:
         """Select the order statistics of the groups that belong to one task."""
-        return Named(known.names, kernels.found_in_groups(reports, known.value))
+        return Named(known.names, kernels.elements_of_groups(partials, known.value))
 
     def _block_by_group(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
@@ -161,16 +161,16 @@ class GroupedElements(GroupsOfAll):
         return replace(self, grouping=replace(self.grouping, n_groups=self.n_groups_of(names)))
 
 
-def renumbered(reports: Sequence[Named]) -> tuple[Labels | None, list[GroupCuts]]:
+def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[GroupCuts]]:
     """Return the labels in several partial results, and their cuts with group numbers among these.
 
     If the groups were known before, there are no labels, and the cuts stay as they are.
     """
-    cuts = [report.value for report in reports]
-    if reports[0].names is None:
+    cuts = [partial_result.value for partial_result in partials]
+    if partials[0].names is None:
         return None, cuts
-    names = union([report.names for report in reports])
-    places = [codes_among(report.names, names) for report in reports]
+    names = union([partial_result.names for partial_result in partials])
+    places = [codes_among(partial_result.names, names) for partial_result in partials]
     return names, [replace(c, groups=p[c.groups]) for c, p in zip(cuts, places, strict=True)]
 
 
@@ -202,13 +202,13 @@ class GroupedElementsLoad(FurtherLoadOfAll):
 
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Named,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        return self._about(known).finish(reports, known.value, block, dtype, shape)
+        return self._about(known).finish(partials, known.value, block, dtype, shape)
 
     def _about(self, known: Named) -> FurtherLoadOfAll:
         """Return the further load about groups that are now known."""

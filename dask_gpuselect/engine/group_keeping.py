@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine.boards import Held, Limits, board, held_tally, whole_tally
-from dask_gpuselect.engine.group_elements import MOST_KEPT_GROUPS, GroupedElements
+from dask_gpuselect.engine.boards import Limits, Location, board, cached_tally, whole_tally
+from dask_gpuselect.engine.group_elements import MOST_CACHED_GROUPS, GroupedElements
 from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.keeping import room_for
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.cached import group_tally_by
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
-from dask_gpuselect.maths.kept import group_tally_by
 from dask_gpuselect.maths.labels import Labels, codes_among
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.sizes import pivot_share
@@ -44,7 +44,7 @@ LEAST_OF_GROUP = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
-class KeptGroups(Arrays):
+class CachedGroups(Arrays):
     """Cached tally of a part of the data, at guessed brackets of its groups.
 
     Parameters
@@ -62,11 +62,11 @@ class KeptGroups(Arrays):
     names: Labels | None
     brackets: GroupBrackets
     tally: GroupTally
-    held: Held
+    location: Location
 
     def tally_at(self, proven: Named) -> GroupTally | None:
         """Return the tally at the proven brackets; None if the cache does not cover them."""
-        tally = whole_tally(self.tally, self.held)
+        tally = whole_tally(self.tally, self.location)
         among: IntArray = np.arange(self.brackets.n_groups)
         if self.names is not None:
             among = codes_among(self.names, proven.names).astype(np.int64)
@@ -80,14 +80,14 @@ class OnBoards(Arrays):
     The boards live as long as this object, and are dropped when it goes to another process.
     """
 
-    kept: KeptGroups | None
+    cached: CachedGroups | None
     boards: list[Any] = field(default_factory=list)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OnBoards, (self.kept,)
+        return OnBoards, (self.cached,)
 
 
-def cuts_and_kept(
+def cuts_and_cached(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
     axes: tuple[int, ...],
@@ -103,7 +103,7 @@ def cuts_and_kept(
     cuts = question.cuts(chunks, dtype, axes, known, edges=None)
     names, runs = cuts.names, cuts.value
     n_groups = np.count_nonzero(runs.sizes)
-    if n_groups > MOST_KEPT_GROUPS or runs.n_valid.sum() < n_groups * LEAST_OF_GROUP:
+    if n_groups > MOST_CACHED_GROUPS or runs.n_valid.sum() < n_groups * LEAST_OF_GROUP:
         return cuts, OnBoards(None)
     keep = partial(_bracket_of_group, ranks=question.of_group.order.lane_ranks)
     first = max(min(FIRST, n_parts // FIRST), 2)
@@ -124,9 +124,9 @@ def cuts_and_kept(
     tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
     if len(tally.candidates) > room_for(expected):
         return cuts, OnBoards(None, boards)
-    held = held_tally(tally, limits)
-    kept = None if held is None else KeptGroups(names, brackets, *held)
-    return cuts, OnBoards(kept, boards)
+    location = cached_tally(tally, limits)
+    cached = None if location is None else CachedGroups(names, brackets, *location)
+    return cuts, OnBoards(cached, boards)
 
 
 def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
@@ -136,6 +136,6 @@ def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
     return find_brackets(cuts, lower, upper, use_distances=False)
 
 
-def tally_by_kept(on_boards: OnBoards, proven: Named) -> GroupTally | None:
+def tally_by_cached(on_boards: OnBoards, proven: Named) -> GroupTally | None:
     """Return the tally of a part from its cache; None if the part has to be read."""
-    return None if on_boards.kept is None else on_boards.kept.tally_at(proven)
+    return None if on_boards.cached is None else on_boards.cached.tally_at(proven)

@@ -26,7 +26,7 @@ from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import GroupedElements
-from dask_gpuselect.engine.group_keeping import cuts_and_kept, tally_by_kept
+from dask_gpuselect.engine.group_keeping import cuts_and_cached, tally_by_cached
 from dask_gpuselect.engine.group_narrowing import few_candidates, few_cuts
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.keeping import limits
@@ -52,10 +52,10 @@ def in_two_loads(
     edges = question.edges(plan.n_roots)
     token = tokenize(x.name, question, plan, shape)
     name = f"{label}-{token}"
-    kept = None
-    if plan.kept_bytes:
-        reports = columns.report(
-            partial(cuts_and_kept, question=question),
+    cached = None
+    if plan.cached_bytes:
+        partials = columns.measured(
+            partial(cuts_and_cached, question=question),
             "group-reports",
             1,
             None,
@@ -64,27 +64,29 @@ def in_two_loads(
             board_name=f"group-reports-{token}",
             n_parts=len(plan.parts),
         )
-        cuts, kept = columns.divide(reports, 2)
+        cuts, cached = columns.divide(partials, 2)
     else:
-        cuts = columns.report(question.cuts, "group-cuts", 1, None, edges=edges)
+        cuts = columns.measured(question.cuts, "group-cuts", 1, None, edges=edges)
     sizes = [None] if edges is None else [b - a for a, b in itertools.pairwise(edges)]
     narrowing, n_roots = plan.narrowing, len(sizes)
     if narrowing is None:
-        reports_of_roots = columns.divide(cuts, n_roots)
+        partials_of_roots = columns.divide(cuts, n_roots)
     else:
-        reports_of_roots = few_cuts(columns, cuts, narrowing, n_roots)
+        partials_of_roots = few_cuts(columns, cuts, narrowing, n_roots)
     brackets = [
         columns.settle(
             partial(question.bracketed, n_groups=n), f"{label}-bracket-{i}-{token}", each, None
         )
-        for i, (each, n) in enumerate(zip(reports_of_roots, sizes, strict=True))
+        for i, (each, n) in enumerate(zip(partials_of_roots, sizes, strict=True))
     ]
     every = columns.gather(_all_brackets, f"{label}-bracket-{token}", brackets)
     measure = partial(question.tally, edges=edges)
-    if kept is not None:
-        tallies = columns.report_unless(tally_by_kept, measure, f"{label}-candidates", kept, every)
+    if cached is not None:
+        tallies = columns.measured_unless(
+            tally_by_cached, measure, f"{label}-candidates", cached, every
+        )
     else:
-        tallies = columns.report(question.tally, f"{label}-candidates", 2, every, edges=edges)
+        tallies = columns.measured(question.tally, f"{label}-candidates", 2, every, edges=edges)
     if narrowing is None:
         tallies_of_roots = columns.divide(tallies, n_roots)
     else:
@@ -118,11 +120,11 @@ def load_further(
     seen: bool,
 ) -> Tasks:
     """Make a further load of every column, numbered `load`, and answer from it by a layer."""
-    reports = columns.report(further.measure, f"{label}-{further.name}", load, known)
-    reports = columns.merge(further.merge, reports, further.merge_every)
+    partials = columns.measured(further.measure, f"{label}-{further.name}", load, known)
+    partials = columns.merge(further.merge, partials, further.merge_every)
     about = {"dtype": columns.x.dtype, "shape": shape, "kind": kind}
     finish = partial(_finished_further, further=further, **about)
-    return columns.settle(finish, name, reports, known, shape.answer_place, seen=seen)
+    return columns.settle(finish, name, partials, known, shape.answer_place, seen=seen)
 
 
 def _all_brackets(parts: Sequence[Named]) -> Named:
@@ -142,10 +144,10 @@ def _answered(
 
 
 def _finished_further(
-    reports: list[Any], known: Any, block: Block, *, further: FurtherLoad, kind: Any, **about: Any
+    partials: list[Any], known: Any, block: Block, *, further: FurtherLoad, kind: Any, **about: Any
 ) -> Any:
     """Compute a block of the answer from the partial results of a further load, in kind."""
-    return block_in_kind(further.finish(reports, known, block, **about), kind)
+    return block_in_kind(further.finish(partials, known, block, **about), kind)
 
 
 def _known(parts: Sequence[Named], *, further: FurtherLoad) -> Any:

@@ -25,13 +25,13 @@ from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import renumbered
 from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.questions import Block
+from dask_gpuselect.maths.cached import group_tally_by
 from dask_gpuselect.maths.coarse import (
     cuts_of_group_tally,
     merged_groups_coarsely,
     narrower_groups,
 )
 from dask_gpuselect.maths.group_cuts import GroupCuts, GroupTally
-from dask_gpuselect.maths.kept import group_tally_by
 from dask_gpuselect.maths.sizes import COARSE_EVERY, GroupNarrowing
 
 
@@ -81,23 +81,23 @@ def few_candidates(
     return found, narrowed
 
 
-def _merged_cuts(reports: Sequence[Named], *, most: int) -> Named:
-    names, cuts = renumbered(reports)
+def _merged_cuts(partials: Sequence[Named], *, most: int) -> Named:
+    names, cuts = renumbered(partials)
     return Named(names, merged_groups_coarsely(cuts, most))
 
 
-def _each_root(reports: Sequence[Sequence[Any]], *, merge: Callable[..., Any]) -> list[Any]:
+def _each_root(partials: Sequence[Sequence[Any]], *, merge: Callable[..., Any]) -> list[Any]:
     """Merge the items of some lists that belong to the same aggregating task."""
-    return [merge(list(items)) for items in zip(*reports, strict=True)]
+    return [merge(list(items)) for items in zip(*partials, strict=True)]
 
 
 def _few_of(tally: GroupTally, known: Named, *, most: int) -> GroupCuts:
     return cuts_of_group_tally(known.value, tally, most)
 
 
-def _narrower(reports: Sequence[GroupCuts], known: Named, block: Block) -> Named:
+def _narrower(partials: Sequence[GroupCuts], known: Named, block: Block) -> Named:
     del block
-    return Named(known.names, narrower_groups(known.value, GroupCuts.merge(reports)))
+    return Named(known.names, narrower_groups(known.value, GroupCuts.merge(partials)))
 
 
 def _narrower_tally(tally: GroupTally, known: Named, narrower: Named) -> GroupTally:

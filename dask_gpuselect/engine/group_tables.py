@@ -53,7 +53,7 @@ ITSELF = codes_of_names(None)
 # column of eight bytes each, and one row a group.
 REPORTED = 2
 # Most partial results that are passed on: each class of each chunk takes a task for each load.
-MOST_REPORTS = 1 << 14
+MOST_PARTIALS = 1 << 14
 MOST_ROOTS = 64
 # From this number of rows for each group on, one pass over a chunk serves all classes.
 ROWS_OF_EACH = 64
@@ -248,7 +248,7 @@ class Class(Named):
         return super().__sizeof__() + self.first.nbytes
 
     @classmethod
-    def of(cls, reports: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
+    def of(cls, partials: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
         """Collect the groups in the partial results of chunks.
 
         Also return, for each chunk, the positions of its groups among all of them.
@@ -258,14 +258,16 @@ class Class(Named):
         integers.
         """
         # A chunk without groups must not influence the dtype of all names.
-        given = [report.names for report in reports if report.n_names] or [reports[0].names]
+        given = [partial_result.names for partial_result in partials if partial_result.n_names] or [
+            partials[0].names
+        ]
         names: Any = type(given[0]).union(given)
-        places = [names.places(report.names) for report in reports]
+        places = [names.places(partial_result.names) for partial_result in partials]
         if any((each < 0).any() for each in places):
             raise TypeError(f"a key has different dtypes in different partitions: {ADVICE}")
         first = np.zeros(len(names), np.int64)
-        for chunk in reversed(range(len(reports))):
-            first[places[chunk]] = (chunk << 32) + reports[chunk].at.astype(np.int64)
+        for chunk in reversed(range(len(partials))):
+            first[places[chunk]] = (chunk << 32) + partials[chunk].at.astype(np.int64)
         return cls(names, (), first), places
 
 
@@ -294,13 +296,13 @@ class GroupedColumns:
             for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True))
         )
 
-    def bracketed(self, reports: Sequence[OfClass], known: None, block: Block) -> Class:
+    def bracketed(self, partials: Sequence[OfClass], known: None, block: Block) -> Class:
         """Collect all groups of a class, and find their brackets in each column."""
-        found, places = Class.of(reports)
+        found, places = Class.of(partials)
         codes = [each.astype(np.int32) for each in places]
         brackets = []
         for i, question in enumerate(self.questions):
-            cuts: list[GroupCuts] = [report.value[i] for report in reports]
+            cuts: list[GroupCuts] = [partial_result.value[i] for partial_result in partials]
             cuts = [replace(c, groups=p[c.groups]) for c, p in zip(cuts, codes, strict=True)]
             ranks = question.order.lane_ranks
             brackets.append(find_group_brackets(cuts, len(found.names), ranks))
@@ -350,12 +352,14 @@ class GroupedColumns:
         )
 
     def answered(
-        self, reports: Sequence[tuple[GroupTally, ...]], known: Class, block: Block
+        self, partials: Sequence[tuple[GroupTally, ...]], known: Class, block: Block
     ) -> Class:
         """Return the groups of a class with answers ``(n_answers, n_groups)`` for each column."""
         answers = []
         for i, question in enumerate(self.questions):
-            found = kernels.found_in_groups([report[i] for report in reports], known.value[i])
+            found = kernels.elements_of_groups(
+                [partial_result[i] for partial_result in partials], known.value[i]
+            )
             answers.append(question.finished(found))
         return replace(known, value=tuple(answers))
 
@@ -370,12 +374,12 @@ def numbered(keyed: Keyed, names: Names) -> NDArray[np.int32]:
     return places[keyed.codes]
 
 
-def apart(reports: list[Any]) -> Any:
+def apart(partials: list[Any]) -> Any:
     """Return partial results of several classes as `Columns.divide` expects them.
 
     A single one is returned without a list.
     """
-    return reports if len(reports) > 1 else reports[0]
+    return partials if len(partials) > 1 else partials[0]
 
 
 def classes_of(x: DaskArray) -> int:
@@ -386,7 +390,7 @@ def classes_of(x: DaskArray) -> int:
     """
     reported = REPORTED * settings.chunk_bytes() * int(x.npartitions)
     wanted = -(-reported // max(settings.n_bytes("root-limit"), 1))
-    return max(min(wanted, MOST_ROOTS, MOST_REPORTS // int(x.npartitions)), 1)
+    return max(min(wanted, MOST_ROOTS, MOST_PARTIALS // int(x.npartitions)), 1)
 
 
 def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
@@ -397,10 +401,12 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
     columns, n = _columns(x), classes_of(x)
     token = tokenize(x.name, question, n)
     cuts = partial(_of_each_class, measure=question.cuts, among=GroupCuts.among)
-    reports = columns.report(cuts, f"{label}-cuts", 1, None, n=n)
-    brackets = _settled(columns, question.bracketed, f"{label}-bracket", token, reports, [None] * n)
+    partials = columns.measured(cuts, f"{label}-cuts", 1, None, n=n)
+    brackets = _settled(
+        columns, question.bracketed, f"{label}-bracket", token, partials, [None] * n
+    )
     known = columns.gather(tuple, f"{label}-bracket-{token}", brackets)
-    tallies = columns.report(question.tally, f"{label}-candidates", 2, known)
+    tallies = columns.measured(question.tally, f"{label}-candidates", 2, known)
     found = _settled(columns, question.answered, f"{label}-groups", token, tallies, brackets)
     made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
@@ -414,8 +420,8 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
     columns, n = _columns(x), classes_of(x)
     token = tokenize(x.name, n)
     counts = partial(_of_each_class, measure=_counted, among=_counts_among)
-    reports = columns.report(counts, f"{label}-counts", 1, None, n=n)
-    found = _settled(columns, _all_counted, f"{label}-groups", token, reports, [None] * n)
+    partials = columns.measured(counts, f"{label}-counts", 1, None, n=n)
+    found = _settled(columns, _all_counted, f"{label}-groups", token, partials, [None] * n)
     made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
@@ -430,11 +436,11 @@ def _settled(
     function: Callable[..., Class],
     label: str,
     token: str,
-    reports: Tasks,
+    partials: Tasks,
     known: Sequence[Tasks | None],
 ) -> list[Tasks]:
     """Aggregate the partial results of each class in one task, given what is known of the class."""
-    pairs = zip(columns.divide(reports, len(known)), known, strict=True)
+    pairs = zip(columns.divide(partials, len(known)), known, strict=True)
     return [
         columns.settle(function, f"{label}-{i}-{token}", each, own)
         for i, (each, own) in enumerate(pairs)
@@ -491,10 +497,10 @@ def _counted(rows: KeyedRows) -> tuple[IntArray, ...]:
     return tuple(np.bincount(each, minlength=n_groups).astype(np.int64) for each in takes)
 
 
-def _all_counted(reports: Sequence[OfClass], known: None, block: Block) -> Class:
-    found, places = Class.of(reports)
-    totals = [np.zeros(len(found.names), np.int64) for _ in reports[0].value]
-    for report, at in zip(reports, places, strict=True):
-        for total, counts in zip(totals, report.value, strict=True):
+def _all_counted(partials: Sequence[OfClass], known: None, block: Block) -> Class:
+    found, places = Class.of(partials)
+    totals = [np.zeros(len(found.names), np.int64) for _ in partials[0].value]
+    for partial_result, at in zip(partials, places, strict=True):
+        for total, counts in zip(totals, partial_result.value, strict=True):
             total[at] += counts
     return replace(found, value=tuple(totals))

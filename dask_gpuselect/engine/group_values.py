@@ -74,7 +74,7 @@ class CountedGroups(GroupedLanes):
     def lanes_counted(self) -> float:
         return self.grouping.at_most
 
-    def value_report(
+    def count_values(
         self,
         chunks: Sequence[Accompanied],
         dtype: np.dtype[Any],
@@ -85,18 +85,20 @@ class CountedGroups(GroupedLanes):
         n_groups = self.n_groups_of(names)
         return Named(names, group_value_counts(chunks, dtype, codes_of, n_groups))
 
-    def merge_value_reports(self, reports: Sequence[Named]) -> Named:
-        merge, values = LaneValueCounts.merge, [report.value for report in reports]
+    def merge_value_counts(self, partials: Sequence[Named]) -> Named:
+        merge, values = LaneValueCounts.merge, [partial_result.value for partial_result in partials]
         if not self.grouping.is_lazy:
             return Named(None, merge(values))
-        names = union([report.names for report in reports])
-        places = [codes_among(report.names, names) for report in reports]
+        names = union([partial_result.names for partial_result in partials])
+        places = [codes_among(partial_result.names, names) for partial_result in partials]
         each = zip(values, places, strict=True)
         return Named(names, merge([value.spread(at, len(names)) for value, at in each]))
 
-    def counted(self, report: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        every = rows(self.n_groups_of(report.names))
-        return self.of_group.counted(report.value, every, dtype, shape.of_rows)
+    def counted(
+        self, partial_result: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> Any:
+        every = rows(self.n_groups_of(partial_result.names))
+        return self.of_group.counted(partial_result.value, every, dtype, shape.of_rows)
 
 
 def codes_of_names(names: Labels | None) -> CodesOf:

@@ -38,17 +38,17 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
-from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
+from dask_gpuselect.engine.boards import CachedPart, Limits, board, cached_tally
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
-from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
-from dask_gpuselect.engine.reports import (
+from dask_gpuselect.engine.partials import (
     Gathered,
     Proven,
     gathered,
     sums_of,
     who_sums,
 )
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
     Key,
@@ -60,9 +60,9 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.maths.cached import covers, tally_by
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge_any
-from dask_gpuselect.maths.kept import covers, tally_by
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -203,7 +203,7 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class FirstReport(Arrays):
+class FirstPartial(Arrays):
     """The partial result of the first load about a chunk.
 
     Parameters
@@ -217,14 +217,14 @@ class FirstReport(Arrays):
     """
 
     cuts: Cuts
-    kept: Kept | None
+    cached: CachedPart | None
     board: object
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FirstReport, (self.cuts, self.kept, None)
+        return FirstPartial, (self.cuts, self.cached, None)
 
 
-def reports_of(
+def first_partials(
     keeping: Keeping,
     x: DaskArray,
     question: Question,
@@ -259,7 +259,7 @@ def _report(
     limits: Limits,
     is_marked: bool,
     board_name: str,
-) -> FirstReport:
+) -> FirstPartial:
     own = board(board_name, question.keep, math.prod(grid), share)
     n = values_of(chunk).size
     guess = own.guess
@@ -277,11 +277,11 @@ def _report(
         guess = own.guess_for(cuts)
         if guess.brackets is not None:
             tally = kernels.tally(chunk, dtype, guess.brackets, room_for(guess.share * n))
-    if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
-        return FirstReport(cuts, None, own)
+    if tally is None or guess.brackets is None or (held := cached_tally(tally, limits)) is None:
+        return FirstPartial(cuts, None, own)
     sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
-    return FirstReport(cuts, Kept(guess.brackets, *held, sums, marks), own)
+    return FirstPartial(cuts, CachedPart(guess.brackets, *held, sums, marks), own)
 
 
 def room_for(expected: float) -> int:
@@ -297,32 +297,32 @@ class Group(Arrays):
     """Partial results of a group of chunks, for each array, in the order of loading."""
 
     cuts: list[Cuts]
-    kept: list[list[Kept | None]]
+    cached: list[list[CachedPart | None]]
     boards: list[Any]
 
     @classmethod
-    def of(cls, columns: list[list[FirstReport]]) -> Group:
-        cuts = [merge_any([report.cuts for report in column]) for column in columns]
-        kept = [[report.kept for report in column] for column in columns]
-        boards = [report.board for column in columns for report in column]
-        return cls([each for each in cuts if each is not None], kept, boards)
+    def of(cls, columns: list[list[FirstPartial]]) -> Group:
+        cuts = [merge_any([partial_result.cuts for partial_result in column]) for column in columns]
+        cached = [[partial_result.cached for partial_result in column] for column in columns]
+        boards = [partial_result.board for column in columns for partial_result in column]
+        return cls([each for each in cuts if each is not None], cached, boards)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Group, (self.cuts, self.kept, [])
+        return Group, (self.cuts, self.cached, [])
 
 
 Guesses = list[tuple[Brackets | None, int]]
 """Guessed brackets of consecutive chunks, run-length encoded as (brackets, number of chunks)."""
 
 
-def grouped(keeping: Keeping, reports: Sequence[DaskArray]) -> DaskArray:
+def grouped(keeping: Keeping, partials: Sequence[DaskArray]) -> DaskArray:
     """Collect the partial results of all arrays in groups of chunks."""
-    name = f"quantile-groups-{tokenize([each.name for each in reports], keeping.size)}"
+    name = f"quantile-groups-{tokenize([each.name for each in partials], keeping.size)}"
     tasks = {}
     for i, places in enumerate(keeping.places):
-        columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in reports]
+        columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in partials]
         tasks[name, i] = Task((name, i), quietly(Group.of), List(*columns))
-    graph = extended(merged(*reports), name, tasks, {each.name for each in reports})
+    graph = extended(merged(*partials), name, tasks, {each.name for each in partials})
     return graphs.objects(graph, name, (len(tasks),))
 
 
@@ -397,10 +397,10 @@ def second_loads(
 def _guesses_of(group: Group) -> list[list[Guesses]]:
     """Return, for each array, the guessed brackets of the chunks in a group."""
     found = []
-    for column in group.kept:
+    for column in group.cached:
         runs: Guesses = []
-        for kept in column:
-            brackets = None if kept is None else kept.brackets
+        for cached in column:
+            brackets = None if cached is None else cached.brackets
             if runs and runs[-1][0] is brackets:
                 runs[-1] = brackets, runs[-1][1] + 1
             else:
@@ -497,19 +497,19 @@ def _answer(
 ) -> Any:
     known = dict(zip(shared, values, strict=True))
     found = []
-    for i, (each, kept) in enumerate(zip(proven, group.kept, strict=True)):
-        by_kept = partial(_by_kept, each, known=known, measure=measures[i], weighs=weigh[i])
+    for i, (each, cached) in enumerate(zip(proven, group.cached, strict=True)):
+        by_cached = partial(_by_cached, each, known=known, measure=measures[i], weighs=weigh[i])
         parts = [
-            by_kept(own, second, place) if isinstance(second := loads[i], Unread) else second
-            for own, loads, place in zip(kept, seconds, places, strict=True)
+            by_cached(own, second, place) if isinstance(second := loads[i], Unread) else second
+            for own, loads, place in zip(cached, seconds, places, strict=True)
         ]
         found.append(merge(parts))
     return found[0] if is_alone else found
 
 
-def _by_kept(
+def _by_cached(
     proven: Proven,
-    kept: Kept | None,
+    cached: CachedPart | None,
     unread: Unread,
     place: ChunkPlace,
     *,
@@ -523,7 +523,7 @@ def _by_kept(
     results again, and these may have cached something else, or nothing. Then the chunk is read
     here.
     """
-    if kept is None or not covers(kept.brackets, proven.brackets, weighs=weighs):
+    if cached is None or not covers(cached.brackets, proven.brackets, weighs=weighs):
         return measure(unread.read(known), proven, place)
-    tally = tally_by(kept.brackets, kept.whole(), proven.brackets)
-    return Gathered(proven.checked(tally, place), kept.sums, kept.marks)
+    tally = tally_by(cached.brackets, cached.whole(), proven.brackets)
+    return Gathered(proven.checked(tally, place), cached.sums, cached.marks)

@@ -51,14 +51,14 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.partials import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.source import DaskArray, TaskRef
+from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge, merge_any
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
-from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.slots import every, over_slots
 
@@ -98,7 +98,7 @@ def narrowed(
         how: dict[str, Any] = {"questions": list(questions)}
         ranges = graphs.reduced(some, f"{LABEL}-merge", merge_each, _ranges_of_each, name, **how)
         name = f"{LABEL}-kept-{tokenize(groups.name, ranges.name)}"
-        groups = graphs.each_chunk(_kept_of_each, name, [groups], [ranges])
+        groups = graphs.each_chunk(_cached_of_each, name, [groups], [ranges])
     return groups
 
 
@@ -146,7 +146,7 @@ def _ranges_of_each(
     ]
 
 
-def _kept_of_each(group: list[Column], ranges: list[Ranges | None]) -> list[Column]:
+def _cached_of_each(group: list[Column], ranges: list[Ranges | None]) -> list[Column]:
     return [
         _merged([cuts if cuts is None or of is None else _around(of, cuts) for cuts in column])
         for column, of in zip(group, ranges, strict=True)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.held import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.loads import ArrayQuestion, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.resident import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.source import DaskArray
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.partials import Gathered, sums_of, who_sums
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -125,14 +125,14 @@ def settled(
     if tally is None:
         return None
     try:
-        found = question.look(guess, tally)
+        found = question.resolve(guess, tally)
         more = question.more(guess, found)
         if more is None:
             return found
-        if gather is None or not question.looks_again:
+        if gather is None or not question.resolves_again:
             return None
         last = gather(more)
-        return None if last is None else question.look_again(found, more, last)
+        return None if last is None else question.resolve_again(found, more, last)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 

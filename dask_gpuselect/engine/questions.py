@@ -49,7 +49,7 @@ class BaseQuestion:
 class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
-    Subclasses implement `bracket`, `guess` and `look`. All else is optional. A subclass that
+    Subclasses implement `bracket`, `guess` and `resolve`. All else is optional. A subclass that
     overrides `n_ranges` also needs `ranges`; one whose `has_guess` is False needs no `guess`.
     """
 
@@ -68,8 +68,8 @@ class Question(BaseQuestion, ABC):
     third: ClassVar[str | None] = None
     """Name of the third load, used in the names of its layers. None if there is never one."""
 
-    looks_again: ClassVar[bool] = False
-    """True if `look_again` resolves the third load, with proof by its counts alone.
+    resolves_again: ClassVar[bool] = False
+    """True if `resolve_again` resolves the third load, with proof by its counts alone.
 
     The proof then holds however the earlier brackets were found.
     """
@@ -112,9 +112,9 @@ class Question(BaseQuestion, ABC):
         """True if a tally at the brackets of `keep` has all that the second load needs."""
         return self.sums_all or not self.wants_sums
 
-    def brackets_by(self, report: Any) -> Brackets:
+    def brackets_by(self, partial_result: Any) -> Brackets:
         """Return the brackets at which counts of every value are resolved."""
-        return self.bracket(report.cuts())
+        return self.bracket(partial_result.cuts())
 
     def keep(self, cuts: Cuts) -> Brackets:
         """Return the brackets at which the first load may cache, from cuts of some chunks.
@@ -194,14 +194,14 @@ class Question(BaseQuestion, ABC):
         return None
 
     @abstractmethod
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         """Resolve the question from the tally at the brackets, as far as it can.
 
         Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
 
     def first_ranks(self, n: int) -> IntArray:
-        """Return the ranks that `look` needs first among `n` elements: devices may select them."""
+        """Return the ranks that `resolve` needs first of `n` elements: devices may select them."""
         return np.empty(0, np.int64)
 
     @property
@@ -220,14 +220,14 @@ class Question(BaseQuestion, ABC):
         """Return the brackets for a third load, or None if `found` is enough."""
         return None
 
-    def look_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
-        """Resolve the question from the tally of a third load, in the form that `look` returns."""
+    def resolve_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
+        """Resolve the question from the tally of a third load, in the form of `resolve`."""
         raise NotImplementedError
 
     def finish(
         self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Any:
-        """Return the answer, from the results of `look`, the third load and the sums.
+        """Return the answer, from the results of `resolve`, the third load and the sums.
 
         It is a one-dimensional array on the host, of the promised dtype; or any object.
         """
@@ -288,7 +288,7 @@ class ElementQuestion(RankQuestion):
     ) -> NDArray[Any]:
         """Return the answer, given a function from ranks to elements."""
 
-    def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+    def resolve(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         found = partial(order_statistics, brackets, tally)
         return self.answer_by(tally.n_valid, tally.n_missing, found)
 
@@ -302,15 +302,15 @@ class OneLoadQuestion(BaseQuestion, ABC):
 
     @staticmethod
     @abstractmethod
-    def merge(reports: Sequence[Any]) -> Any:
+    def merge(partials: Sequence[Any]) -> Any:
         """Merge the partial results of several chunks."""
 
     @abstractmethod
-    def answer(self, report: Any) -> Any:
+    def answer(self, partial_result: Any) -> Any:
         """Return the answer, any object, from the partial result of all chunks."""
 
 
-def no_answers(report: Any, brackets: Any) -> None:
+def no_answers(partial_result: Any, brackets: Any) -> None:
     """Return None: the partial results do not answer without `PassSteps.found`."""
 
 
@@ -399,16 +399,16 @@ class LaneQuestion(BaseQuestion, ABC):
     Subclasses implement `order`. All else is optional.
     """
 
-    look_cost: ClassVar[float] = 0.75
+    pass_time: ClassVar[float] = 0.75
     """Time that a load of passes spends on elements, over the time that a whole column takes.
 
     Measured for quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make.
     """
 
     @property
-    def looks(self) -> float:
-        """`look_cost`, plus the cost of whatever else a load of passes does."""
-        return self.look_cost
+    def pass_times(self) -> float:
+        """`pass_time`, plus the cost of whatever else a load of passes does."""
+        return self.pass_time
 
     @property
     @abstractmethod
@@ -433,19 +433,21 @@ class LaneQuestion(BaseQuestion, ABC):
         """Number of tables of counts for each lane: one for each of its groups. inf if unknown."""
         return 1
 
-    def value_report(
+    def count_values(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
     ) -> Any:
         """Count every value in some chunks of a column."""
         return values.lane_value_counts(chunks, dtype, axes)
 
-    def merge_value_reports(self, reports: Sequence[Any]) -> Any:
+    def merge_value_counts(self, partials: Sequence[Any]) -> Any:
         """Merge the counts of values of several parts of a column."""
-        return LaneValueCounts.merge(reports)
+        return LaneValueCounts.merge(partials)
 
-    def counted(self, report: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+    def counted(
+        self, partial_result: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> Any:
         """Return a block of the answer from the counts of values of a block of that shape."""
-        return self.restored(report.found(self.order.lane_ranks), block, shape)
+        return self.restored(partial_result.found(self.order.lane_ranks), block, shape)
 
     takes_two_loads: ClassVar[bool] = False
     """True if two loads of its own answer the question, where there is a single lane."""
@@ -522,11 +524,11 @@ class LaneQuestion(BaseQuestion, ABC):
         """Return the elements in each of `lanes_of_each` lanes, if the original lane has `n`."""
         return n
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         """Return the bytes of partial results of passes, as arguments of `sizes.plan_passes`."""
-        return {"itemsize": selection_dtype(self.held_dtype(dtype)).itemsize}
+        return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype in which a task holds elements of the given dtype."""
         return dtype
 
@@ -606,13 +608,13 @@ class FurtherLoad(ABC):
         """Compute the partial result of some chunks of a column."""
 
     @abstractmethod
-    def merge(self, reports: Sequence[Any]) -> Any:
+    def merge(self, partials: Sequence[Any]) -> Any:
         """Merge the partial results of several parts of a column."""
 
     @abstractmethod
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Any,
         block: Block,
         dtype: np.dtype[Any],

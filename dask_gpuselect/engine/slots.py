@@ -107,8 +107,8 @@ class OfSlots(Question):
     def summed(self, brackets: Brackets) -> NDArray[np.bool_] | None:
         return self.of_each.summed(brackets)
 
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
-        return over_slots(self.of_each.look)(brackets, tally)
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
+        return over_slots(self.of_each.resolve)(brackets, tally)
 
     def more(self, brackets: Brackets, found: Any) -> Any:
         found = over_slots(self._more)(brackets, found)

@@ -24,8 +24,8 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.coarse import merged_coarsely, narrower
@@ -87,7 +87,7 @@ def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
     return graphs.grouped(load, size, _all_in_order, name)
 
 
-def found_in_stretches(
+def answers_of_stretches(
     waits: DaskArray,
     together: DaskArray,
     question: Question,
@@ -132,7 +132,7 @@ def found_in_stretches(
     left = graphs.each_chunk(_left, f"{LABEL}-left-{token}", [waits], [together, each])
     told = _arguments_of_each(parts, each)
     name = f"{LABEL}-found-{token}"
-    return graphs.reduced_items(left, MERGE, Tally.merge, _looked, name, told, join)
+    return graphs.reduced_items(left, MERGE, Tally.merge, _resolved, name, told, join)
 
 
 def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
@@ -215,5 +215,5 @@ def _left(chunks: list[Gathered], together: Brackets, each: list[Brackets]) -> l
     return tallies_of_stretches(together, _tallies(chunks), each)
 
 
-def _looked(parts: list[Tally], question: Question, each: list[Brackets], i: int) -> Any:
-    return question.look(each[i], Tally.merge(parts))
+def _resolved(parts: list[Tally], question: Question, each: list[Brackets], i: int) -> Any:
+    return question.resolve(each[i], Tally.merge(parts))

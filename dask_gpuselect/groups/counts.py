@@ -33,7 +33,7 @@ class LaneCounts(LaneQuestion):
     def n_answers(self) -> int:
         return 1
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return {"itemsize": 8}
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
@@ -86,12 +86,12 @@ def _counted(
     return np.asarray(sum(found[1:], found[0]), np.int64)
 
 
-def _sum(reports: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
+def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
     """Add up the counts of several parts."""
-    return np.asarray(np.sum(reports, axis=0))
+    return np.asarray(np.sum(partials, axis=0))
 
 
-def _found(report: IntArray, known: Any) -> Lanes:
+def _found(partial_result: IntArray, known: Any) -> Lanes:
     """Return counts as the result of lanes, without order statistics."""
-    none = np.empty((len(report), 0))
-    return Lanes(none, none, report, np.zeros_like(report))
+    none = np.empty((len(partial_result), 0))
+    return Lanes(none, none, partial_result, np.zeros_like(partial_result))

@@ -341,11 +341,11 @@ class DistinctLabels(OneLoadQuestion):
         return kernels.distinct_labels(chunk)
 
     @staticmethod
-    def merge(reports: Sequence[Labels]) -> Labels:
-        return union(reports)
+    def merge(partials: Sequence[Labels]) -> Labels:
+        return union(partials)
 
-    def answer(self, report: Labels) -> Labels:
-        return report
+    def answer(self, partial_result: Labels) -> Labels:
+        return partial_result
 
     def lazily(self, answer: DaskArray) -> DaskArray:
         found: DaskArray = map_blocks(

@@ -88,7 +88,7 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
         return Several(parts), sum(n_nat)
     chunk = checked_chunk(chunk, dtype)
     selection = backend_for(chunk).selection
-    takes = selection.kept if isinstance(chunk, Accompanied) else selection.elements_of
+    takes = selection.unmasked if isinstance(chunk, Accompanied) else selection.elements_of
     return takes(chunk, dtype)
 
 
@@ -231,12 +231,14 @@ def moments(
     sums = backend_for(values).moments
     parts = parts_of(values)
     if cells is not None:
-        parts = tuple(_kept_in_cells(part, near, cells, sums) for part in parts)
+        parts = tuple(_elements_in_cells(part, near, cells, sums) for part in parts)
     found = [sums.moments(part, near) for part in parts]
     return found[0] if len(found) == 1 else Moments.merge(found)
 
 
-def _kept_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: AddsUp) -> Any:
+def _elements_in_cells(
+    part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: AddsUp
+) -> Any:
     """Take the elements in some open cells; see `reference.moments.in_cells`."""
     is_some = kernel.in_cells(values_of(part), ends, cells)
     if not isinstance(part, Accompanied):
@@ -629,10 +631,10 @@ def window_lanes(
 
 
 @one_way
-def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
+def elements_of_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
     """Find the wanted elements of all groups from their tallies, one lane per group."""
     sort = backend_for(brackets.ends).groups.sorted_in_groups
-    return group_cuts_.found_in_groups(tallies, brackets, sort)
+    return group_cuts_.elements_of_groups(tallies, brackets, sort)
 
 
 def _in_groups(

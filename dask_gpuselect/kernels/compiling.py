@@ -58,7 +58,7 @@ __all__ = [
     "numba",
     "one_way",
     "ready",
-    "told_together",
+    "logged_together",
     "types",
     "until_compiled",
 ]
@@ -219,7 +219,7 @@ _untold: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
 
 
 @contextmanager
-def told_together() -> Iterator[list[_Made]]:
+def logged_together() -> Iterator[list[_Made]]:
     """Log all kernels that are compiled inside this context in one line, at its end."""
     made: list[_Made] = []
     token = _untold.set(made)
@@ -365,7 +365,7 @@ def one_way(function: AnyKernel) -> AnyKernel:
         way = _Way(_ways.is_by_kernels(about))
         token = _way.set(way)
         try:
-            with told_together():
+            with logged_together():
                 found = function(*arguments, **others)
         finally:
             _way.reset(token)

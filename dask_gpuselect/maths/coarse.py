@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.cached import in_order, places_among, weights_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
 from dask_gpuselect.maths.finish import Places, counts_at
@@ -36,7 +37,6 @@ from dask_gpuselect.maths.group_cuts import (
     packed,
     totals,
 )
-from dask_gpuselect.maths.kept import in_order, places_among, weights_at
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope

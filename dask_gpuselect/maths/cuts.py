@@ -376,7 +376,7 @@ class Tally(Arrays):
         return replace(self, candidates=HostCandidates(columns[0]))
 
     @property
-    def held_bytes(self) -> int:
+    def candidate_bytes(self) -> int:
         """Size of the candidates in bytes, wherever they are."""
         return len(self.candidates) * self.candidates.dtype.itemsize
 

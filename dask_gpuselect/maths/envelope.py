@@ -160,7 +160,7 @@ def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
 
 
 def guess_brackets(
-    look: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
+    take: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
 ) -> tuple[Brackets, float]:
     """Bracket the wanted order statistics with near certainty, by a random sample.
 
@@ -181,13 +181,13 @@ def guess_brackets(
         Share of all elements that are candidates, about and at most.
     """
     if len(first) == 0:
-        return Brackets(look(first), np.zeros(1, np.bool_)), 0.0
+        return Brackets(take(first), np.zeros(1, np.bool_)), 0.0
     lo, hi = pilot_bracket(first, last, size)
-    return brackets_at(look, size, lo, hi), min(float((hi - lo).sum() / size), 1.0)
+    return brackets_at(take, size, lo, hi), min(float((hi - lo).sum() / size), 1.0)
 
 
 def brackets_at(
-    look: Callable[[IntArray], NDArray[Any]], size: int, lo: IntArray, hi: IntArray
+    take: Callable[[IntArray], NDArray[Any]], size: int, lo: IntArray, hi: IntArray
 ) -> Brackets:
     """Make the brackets (lo, hi] from positions in a sorted sample; see `guess_brackets`.
 
@@ -198,7 +198,7 @@ def brackets_at(
     # positions that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
     places = np.clip(positions, 0, size - 1)
-    values, found = np.unique(look(places.ravel()), return_inverse=True)
+    values, found = np.unique(take(places.ravel()), return_inverse=True)
     at = found.reshape(positions.shape)
     is_tied = (at[:, 1:] == at[:, :-1]) & (places[:, 1:] > places[:, :-1])
     heavy = at[:, 1:][is_tied]

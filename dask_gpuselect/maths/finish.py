@@ -48,7 +48,7 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     segment = _segments(borders, ranks)
     is_end = segment % 2 == 1
     is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
-    if not (is_gathered and is_held(brackets, tally, ranks).all()):
+    if not (is_gathered and are_gathered(brackets, tally, ranks).all()):
         raise ChunksChangedError(
             "the data have changed since the first read: wanted ranks are outside their brackets. "
             f"{ADVICE}"
@@ -123,7 +123,7 @@ def sums_at(
     return below, upto
 
 
-def is_held(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
+def are_gathered(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
     """Return whether the elements of these ranks are ends, or lie in wanted cells."""
     segment = _segments(_borders(tally), ranks)
     return np.asarray((segment % 2 == 1) | brackets.wanted[segment // 2])

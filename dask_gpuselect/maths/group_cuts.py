@@ -326,7 +326,7 @@ class GroupTally(Joined):
         return replace(self, candidates=candidates, of_cells=of_cells)
 
     @property
-    def held_bytes(self) -> int:
+    def candidate_bytes(self) -> int:
         """Size of the candidates in bytes."""
         return int(self.candidates.nbytes) + int(self.of_cells.nbytes)
 
@@ -447,7 +447,7 @@ def _composite(
     return high | place.astype(np.uint64), lambda low: distinct[low.astype(np.int64)]
 
 
-def found_in_groups(
+def elements_of_groups(
     parts: Sequence[GroupTally], brackets: GroupBrackets, by: SortedInGroups
 ) -> Lanes:
     """Find the wanted order statistics of every group, one lane for each group.

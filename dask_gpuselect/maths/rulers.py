@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.cached import places_among
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
-from dask_gpuselect.maths.kept import places_among
 from dask_gpuselect.maths.keys import from_keys, to_keys, unused_key
 
 # Largest number of elements of a cell, in units of a cell between pivots. The cuts of a chunk have

@@ -488,8 +488,8 @@ def pass_cost(sizes: Sequence[int], n_lanes: int, itemsize: int, passes: Passes)
     """
     n, longest, width = sum(sizes), max(sizes), passes.widths[0]
     sorting = 0.5 * itemsize * math.log2(max(longest / 128, 1))
-    reports = 4 * (len(sizes) * width + CANDIDATE * 2 * n / width)
-    return sorting + reports / n + 5e5 * len(sizes) / (n * n_lanes)
+    partials = 4 * (len(sizes) * width + CANDIDATE * 2 * n / width)
+    return sorting + partials / n + 5e5 * len(sizes) / (n * n_lanes)
 
 
 def _slack_of_parts(sizes: Sequence[int], width: int) -> int:
@@ -529,7 +529,7 @@ def tally_room(
     room = most_inside(n, width, span)
     tally = n_questions * room * itemsize + (2 * n_questions + 1) * TWO_COUNTS
     cuts = n_parts * (width * itemsize + 2 * TWO_COUNTS)
-    return room if waiting_reports(n_parts, TALLIES_EVERY) * tally <= cuts else None
+    return room if waiting_partials(n_parts, TALLIES_EVERY) * tally <= cuts else None
 
 
 def _pass_widths(
@@ -579,7 +579,7 @@ def merge_levels(n_parts: int, every: int) -> int:
     return levels
 
 
-def waiting_reports(n_parts: int, every: int) -> int:
+def waiting_partials(n_parts: int, every: int) -> int:
     """Bound how many partial results wait to be merged, if parts are taken in their order.
 
     From each level all but one of those that are merged together wait, and the last.
@@ -592,5 +592,5 @@ def plan_merging(n_parts: int, most: int) -> int | None:
 
     The more are merged at a time, the less often each one is merged. None if that is impossible.
     """
-    some = (every for every in range(n_parts, 1, -1) if waiting_reports(n_parts, every) <= most)
+    some = (every for every in range(n_parts, 1, -1) if waiting_partials(n_parts, every) <= most)
     return next(some, None)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cells_of, cuts_of_tally
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
-from dask_gpuselect.maths.kept import tally_by
 
 
 def between(cuts: Cuts, ranges: Ranges) -> Cuts:

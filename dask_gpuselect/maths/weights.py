@@ -276,7 +276,7 @@ class WeightedTally(Tally):
         return replace(self, candidates=HostCandidates(elements), weights=weights)
 
     @property
-    def held_bytes(self) -> int:
+    def candidate_bytes(self) -> int:
         elements = len(self.candidates) * self.candidates.dtype.itemsize
         return elements + int(self.weights.nbytes)
 

@@ -614,7 +614,7 @@ def explain(
           all elements in two reads; else 0.
         - ``waiting_bytes``: bytes of partial results that wait on all workers together because one
           task cannot gather them all.
-        - ``kept_bytes``: bytes that a process may cache from the first reads, so that a chunk need
+        - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
           not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.

@@ -184,7 +184,7 @@ class WeightedQuantiles(Question):
             return narrower_weighted(brackets, found)
         return narrower(brackets, found)
 
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         assert isinstance(tally, WeightedTally)
         if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
             raise ValueError(NOT_FINITE)
@@ -207,7 +207,7 @@ class WeightedQuantiles(Question):
 class SlotQuantiles(WeightedQuantiles):
     """Weighted quantiles of one of several slots; the answers are those of lanes."""
 
-    def look(self, brackets: Brackets, tally: Tally) -> Lanes:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Lanes:
         assert isinstance(tally, WeightedTally)
         if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
             raise ValueError(NOT_FINITE)

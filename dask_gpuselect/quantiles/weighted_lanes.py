@@ -101,7 +101,7 @@ class WeightedLaneQuantiles(LaneQuestion):
     def n_brackets(self) -> int:
         return self.wanted.n_brackets
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         itemsize = selection_dtype(dtype).itemsize
         # A pivot by count and one by weight, each with four bounds; four sums of about 128 bits,
         # and the candidates between them.

@@ -30,7 +30,7 @@ from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.seen import most_kept
+from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
@@ -54,7 +54,7 @@ class QuietMedian(Quantiles):
 
 
 @dataclass(frozen=True)
-class MedianFound:
+class ResolvedMedian:
     """The median, and the deviation before it is divided; both arrays of one element.
 
     The deviation is None if it takes one more load.
@@ -83,7 +83,7 @@ class DeviationQuestion(Question):
     scale: float
 
     third: ClassVar[str] = "distances"
-    looks_again: ClassVar[bool] = True
+    resolves_again: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -125,9 +125,9 @@ class DeviationQuestion(Question):
 
     def keep(self, cuts: Cuts) -> DeviationBrackets:
         # The median is uncertain before the second load, and the shells more so.
-        return bracket_from_cuts(cuts, self.dtype, most_kept(cuts))
+        return bracket_from_cuts(cuts, self.dtype, most_cached(cuts))
 
-    def look(self, brackets: Brackets, tally: Tally) -> MedianFound:
+    def resolve(self, brackets: Brackets, tally: Tally) -> ResolvedMedian:
         assert isinstance(brackets, DeviationBrackets)
 
         def found(wanted: IntArray) -> NDArray[Any]:
@@ -135,28 +135,32 @@ class DeviationQuestion(Question):
 
         median = self.median.answer_by(tally.n_valid, tally.n_missing, found)
         if not np.isfinite(np.ma.filled(median, np.nan)).all():
-            return MedianFound(median, median * np.nan)  # which is masked if the median is
+            return ResolvedMedian(median, median * np.nan)  # which is masked if the median is
         if brackets.spared is not None:
-            return MedianFound(median, None)
-        return MedianFound(median, self._deviation(median, brackets, tally))
+            return ResolvedMedian(median, None)
+        return ResolvedMedian(median, self._deviation(median, brackets, tally))
 
-    def more(self, brackets: Brackets, found: MedianFound) -> DeviationBrackets | None:
+    def more(self, brackets: Brackets, found: ResolvedMedian) -> DeviationBrackets | None:
         if found.deviation is not None:
             return None
         assert isinstance(brackets, DeviationBrackets)
         assert brackets.spared is not None
         return bracket_known(brackets.spared, found.median[0])
 
-    def look_again(self, found: MedianFound, more: Brackets, tally: Tally) -> MedianFound:
+    def resolve_again(self, found: ResolvedMedian, more: Brackets, tally: Tally) -> ResolvedMedian:
         assert isinstance(more, DeviationBrackets)
-        return MedianFound(found.median, self._deviation(found.median, more, tally))
+        return ResolvedMedian(found.median, self._deviation(found.median, more, tally))
 
     def finish(
-        self, found: MedianFound, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self,
+        found: ResolvedMedian,
+        more: Brackets | None,
+        tally: Tally | None,
+        sums: Moments | None,
     ) -> NDArray[Any]:
         del sums
         if more is not None and tally is not None:
-            found = self.look_again(found, more, tally)
+            found = self.resolve_again(found, more, tally)
         answer: NDArray[Any] = self.scaled(found.deviation)
         return answer
 
@@ -197,7 +201,7 @@ class LaneDeviationQuestion(LaneQuestion):
     def order(self) -> Quantiles:
         return self.of_all.median
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return self.of_all.dtype  # the distances': bytes become float64
 
     def loads_in_passes(self, loads: int) -> int:

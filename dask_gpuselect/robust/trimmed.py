@@ -291,7 +291,7 @@ class TrimmedMean(RankQuestion):
         between[[0, -1]] = False
         return between
 
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         n = tally.n_valid
         none = self.mean.answer_if_none(n, tally.n_missing)
         if none is not None:
@@ -359,10 +359,12 @@ class LaneTrimmedMean(LaneQuestion):
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
     def counted(
-        self, report: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
+        self, partial_result: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
-        found = self.cuts.lane_answer(report.found(self.cuts.lane_ranks))
-        clipped = report.mapped(lambda values, lanes: kernels.clipped(values, *found[:, lanes]))
+        found = self.cuts.lane_answer(partial_result.found(self.cuts.lane_ranks))
+        clipped = partial_result.mapped(
+            lambda values, lanes: kernels.clipped(values, *found[:, lanes])
+        )
         ends = clipped.ends(_no_bounds(found, dtype), 1)
         return shape.restore(self.mean.lane_answer(self.means(ends, found)), block)
 
@@ -413,18 +415,18 @@ class ClippedLoad(FurtherLoad):
         found = self.question.cuts.lane_answer(known)
         return self.question.clipped_ends(chunks, dtype, axes, found)
 
-    def merge(self, reports: Sequence[LaneEnds]) -> LaneEnds:
-        return LaneEnds.merge(reports, 1)
+    def merge(self, partials: Sequence[LaneEnds]) -> LaneEnds:
+        return LaneEnds.merge(partials, 1)
 
     def finish(
         self,
-        reports: Sequence[LaneEnds],
+        partials: Sequence[LaneEnds],
         known: Lanes,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        ends = self.merge(reports)
+        ends = self.merge(partials)
         check_lanes_unchanged([ends], known)
         found = self.question.cuts.lane_answer(known)
         means = self.question.means(ends, found)

@@ -38,7 +38,7 @@ from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
-from dask_gpuselect.engine.reports import Gathered
+from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.source import (
     Alias,
     DaskArray,
@@ -49,7 +49,7 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.engine.stretches import found_in_stretches
+from dask_gpuselect.engine.stretches import answers_of_stretches
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder
@@ -186,7 +186,7 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
             meta=x._meta,
         )
     else:
-        splitters = found_in_stretches(
+        splitters = answers_of_stretches(
             found.tallies, found.brackets, question, found.narrowing, Splitters.merge
         )
     places = _places_of(plan, x.npartitions)
@@ -282,7 +282,7 @@ def _find_splitters(
     """Select the splitters among all candidates."""
     whole = Gathered.whole([*itertools.chain(*parts)], meta)
     assert whole.tally is not None
-    return question.look(brackets, whole.tally)
+    return question.resolve(brackets, whole.tally)
 
 
 def _edges(

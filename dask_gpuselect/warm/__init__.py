@@ -87,7 +87,7 @@ def warm(
             "of them"
         )
     wanted = _kernels([_dtype(each) for each in dtypes], chosen)
-    with compiling.told_together():
+    with compiling.logged_together():
         for done, (name, build) in enumerate(wanted.items(), 1):
             build()
             if progress is not None:

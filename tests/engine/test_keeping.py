@@ -145,7 +145,7 @@ def test_a_ruler_that_was_made_for_other_data(
 def test_explain_says_what_is_kept_or_why_not() -> None:
     x = source().lazy(N)
     plan = explain(x)
-    assert (plan.loads, plan.kept_bytes) == (2, 1 << 30)
+    assert (plan.loads, plan.cached_bytes) == (2, 1 << 30)
     assert str(plan).startswith("bracket: reads each chunk once or twice; ")
     assert str(plan).endswith("; caches at most 1.00 GiB per process")
     reasons = {
@@ -155,7 +155,7 @@ def test_explain_says_what_is_kept_or_why_not() -> None:
     }
     for why, each in reasons.items():
         assert f"twice, because {why}; " in str(explain(each, np.linspace(0, 1, 2000)))
-        assert explain(each).kept_bytes == 0
+        assert explain(each).cached_bytes == 0
     with dask.config.set({"dask_gpuselect.keep-limit": 0}):
         assert "twice, because keep-limit is 0; " in str(explain(x))
     with dask.annotate(priority=3):
@@ -173,9 +173,9 @@ def test_what_waits_on_disk_may_go_to_another_process(tmp_path: Path) -> None:
     spilled = boards.Limits(1, str(tmp_path))
     brackets = Brackets(np.array([0.0, 9.0]), np.array([False, True, False]))
     tally = kernels.tally(np.arange(12.0), np.dtype("f8"), brackets, 100)
-    found = boards.held_tally(tally, spilled)
+    found = boards.cached_tally(tally, spilled)
     assert found is not None
-    kept = boards.Kept(brackets, *found, None, np.empty(0, "u8"))
+    kept = boards.CachedPart(brackets, *found, None, np.empty(0, "u8"))
     assert boards.room.taken == 0
     sent = pickle.loads(pickle.dumps(kept))
     again = pickle.loads(pickle.dumps(sent))
@@ -349,13 +349,13 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
     known = dict(zip(seconds, dask.get(tasks, seconds), strict=True))
     assert sum(isinstance(each, Unread) for found in known.values() for each in found) > 10
 
-    def too_little(brackets: Brackets, *what: Any) -> boards.Kept:
-        return boards.Kept(replace(brackets, wanted=np.zeros_like(brackets.wanted)), *what)
+    def too_little(brackets: Brackets, *what: Any) -> boards.CachedPart:
+        return boards.CachedPart(replace(brackets, wanted=np.zeros_like(brackets.wanted)), *what)
 
     if again == "nothing":
-        monkeypatch.setattr(keeping, "held_tally", lambda *_: None)
+        monkeypatch.setattr(keeping, "cached_tally", lambda *_: None)
     else:
-        monkeypatch.setattr(keeping, "Kept", too_little)
+        monkeypatch.setattr(keeping, "CachedPart", too_little)
     tasks |= {key: DataNode(key, value) for key, value in known.items()}
     finished = []
     for each in parts:
@@ -373,9 +373,9 @@ def test_chunks_that_are_made_on_a_device_are_not_kept() -> None:
     a = normal(64_000)
     staged = to_gpu(Source((64_000,)).lazy(4000))
     made = CUPY.lazy(a, 4000)
-    assert explain(staged, [0.25, 0.75]).kept_bytes > 0
-    assert explain(staged + 1, [0.25, 0.75]).kept_bytes > 0
+    assert explain(staged, [0.25, 0.75]).cached_bytes > 0
+    assert explain(staged + 1, [0.25, 0.75]).cached_bytes > 0
     plan = explain(made, [0.25, 0.75])
-    assert plan.kept_bytes == 0
+    assert plan.cached_bytes == 0
     assert "made on a device" in plan.why
     np.testing.assert_array_equal(CUPY.to_numpy(quantile(made, 0.3).compute()), np.quantile(a, 0.3))

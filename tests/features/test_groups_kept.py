@@ -165,7 +165,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
 
     assert told().startswith("groups: reads each chunk once or twice; ")
     assert told().endswith("; caches at most 1.00 GiB per process")
-    assert groupby(x, labels).explain().kept_bytes == 1 << 30
+    assert groupby(x, labels).explain().cached_bytes == 1 << 30
     assert "twice, because groups are many; " in told(groups=range(65))
     assert "twice, because chunks share work; " in told(labels.rechunk(N + 1))
     with two_loads():

@@ -72,7 +72,7 @@ def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[int]] = {"candidates": [], "edges": []}
-    look, deal = stretches._looked, graph._make_deal
+    look, deal = stretches._resolved, graph._make_deal
 
     def looking(parts: Any, *args: Any, **told: Any) -> Any:
         seen["candidates"].append(sum(len(part.candidates) for part in parts))
@@ -82,7 +82,7 @@ def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPa
         seen["edges"].append(sum(part.left.size for part in parts))
         return deal(parts, *args, **told)
 
-    monkeypatch.setattr(stretches, "_looked", looking)
+    monkeypatch.setattr(stretches, "_resolved", looking)
     monkeypatch.setattr(graph, "_make_deal", dealing)
     monkeypatch.setattr(exchange, "PAIRS", 10)
     a = normal(3000)

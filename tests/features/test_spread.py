@@ -59,7 +59,7 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
     brackets = question.bracket(cuts)
     told = tally(brackets)
     most = len(told.candidates)
-    found = question.look(brackets, told)
+    found = question.resolve(brackets, told)
     more = question.more(brackets, found)
     if more is not None:
         told = tally(more)
@@ -233,7 +233,7 @@ def test_shells_that_do_not_hold_are_told() -> None:
     told = reference.tally(b, brackets, b.size)
     assert told is not None
     with pytest.raises(ChunksChangedError, match="middle distances"):
-        question.look(brackets, told)
+        question.resolve(brackets, told)
 
 
 def test_elements_that_are_not_gathered_must_be_further() -> None:

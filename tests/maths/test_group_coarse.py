@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths import coarse
+from dask_gpuselect.maths.cached import group_tally_by
 from dask_gpuselect.maths.coarse import cuts_of_group_tally, merged_groups_coarsely, narrower_groups
 from dask_gpuselect.maths.group_cuts import (
     GroupBrackets,
     GroupCuts,
     GroupTally,
+    elements_of_groups,
     find_group_brackets,
-    found_in_groups,
     runs_as_chunks,
 )
-from dask_gpuselect.maths.kept import group_tally_by
 from tests.data import normal
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
@@ -58,7 +58,7 @@ def asked(
     for _ in range(rounds):
         brackets, lots = narrowed(brackets, lots, every, most)
         held.append(candidates(lots))
-    return found_in_groups(lots, brackets, in_groups), held
+    return elements_of_groups(lots, brackets, in_groups), held
 
 
 def narrowed(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
+from dask_gpuselect.maths.cached import group_tally_by
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally, totals
-from dask_gpuselect.maths.kept import group_tally_by
 
 VALUES = st.integers(-4, 4)
 N_GROUPS = 3

@@ -50,8 +50,8 @@ MISTAKES = (
     ),
     Mistake(
         "ties that the first load has counted are not candidates",
-        "maths/kept.py",
-        "return np.concatenate([elements, np.repeat(kept.ends, times)]) if times.any() else",
+        "maths/cached.py",
+        "return np.concatenate([elements, np.repeat(cached.ends, times)]) if times.any() else",
         "return elements if times.any() else",
     ),
     Mistake(

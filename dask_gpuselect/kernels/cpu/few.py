@@ -58,7 +58,7 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[
         return answers
     is_any_missing = False
     start = 0
-    for found in _found_in_tiles(parts, question.lane_ranks):
+    for found in _elements_in_tiles(parts, question.lane_ranks):
         stop = start + len(found.n_valid)
         answers[:, start:stop] = question.lane_values(found)
         if not found.is_complete:
@@ -87,12 +87,12 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     return join(
         [
             replace(found, lower=found.lower.copy(), upper=found.upper.copy())
-            for found in _found_in_tiles(parts, ranks)
+            for found in _elements_in_tiles(parts, ranks)
         ]
     )
 
 
-def _found_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
+def _elements_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
     """Find the elements of some ranks, tile by tile in C order.
 
     Each result may use the memory of the one before.

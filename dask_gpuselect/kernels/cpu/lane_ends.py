@@ -59,7 +59,7 @@ def ends_of_sorted(
     ends = np.empty((4, len(rows)), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
     given = n_valid, bounds.low, bounds.high, most
-    _compiled(_look_at_sorted, rows.dtype)(rows, *given, counts, ends)
+    _compiled(_ends_of_sorted_rows, rows.dtype)(rows, *given, counts, ends)
     is_short = lanes.weights is not None or rows.shape[1] <= SHORT
     sums_of = _rounded_sums if are_whole and is_short else _exact_sums
     measures, moments = sums_of(lanes, counts[:4])
@@ -99,7 +99,7 @@ def _places(kept: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
     return lane, np.arange(len(lane)) + np.repeat(start - (np.cumsum(kept) - kept), kept)
 
 
-def _look_at_sorted(
+def _ends_of_sorted_rows(
     rows: Any, valid: Any, low: Any, high: Any, most: int, counts: Any, ends: Any
 ) -> None:
     """Count the elements beyond the bounds of every row, and find its extremes.
@@ -375,7 +375,7 @@ def _compiled(values: types.Array, values_out: types.Array) -> Types:
     counts = types.Array(types.int64, 2, "A", readonly=True)
     table_of_reals, flags = types.Array(types.float64, 2, "C"), types.Array(types.boolean, 1, "C")
     return {
-        _look_at_sorted: (rows, places, reals, reals, types.int64, numbers, table),
+        _ends_of_sorted_rows: (rows, places, reals, reals, types.int64, numbers, table),
         _add_rows: (rows, weights, places, places, places, *sums),
         _summarize: (rows, weights, places, counts, types.boolean, table_of_reals, flags),
     }

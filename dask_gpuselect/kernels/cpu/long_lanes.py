@@ -18,7 +18,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 
 SAMPLED = 64  # elements of a sample of a lane; half as many for a short one
 FEW_LEFT = 48  # elements up to which insertion sort finishes
-MOST_LOOKED_AT = 3  # reads of a lane at most: mostly 1.1 to 1.5, and 2.2 in 140,000 lanes
+MOST_EXAMINED = 3  # reads of a lane at most: mostly 1.1 to 1.5, and 2.2 in 140,000 lanes
 SEED = secrets.randbits(62)  # seed of the places of samples; no answer depends on it
 
 
@@ -108,7 +108,7 @@ def _select_pair(
     while left.size > FEW_LEFT:
         n = left.size
         looked_at += n
-        if looked_at > MOST_LOOKED_AT * x.size:
+        if looked_at > MOST_EXAMINED * x.size:
             return x[0], x[0], -1
         n_sampled = SAMPLED // 2 if n < 2000 else SAMPLED
         salt = np.int64(hashed(np.uint64(seed + n)) >> np.uint64(2))

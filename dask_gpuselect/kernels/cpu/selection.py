@@ -20,7 +20,7 @@ from dask_gpuselect.maths.value_counts import ValueCounts
 __all__ = [
     "cuts",
     "elements_of",
-    "kept",
+    "unmasked",
     "merged",
     "tally",
     "tally_by_ruler",
@@ -59,8 +59,8 @@ def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.require(values, selection_dtype(dtype), ["C", "A"])
 
 
-def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """Return the unmasked elements of a chunk; see `reference.selection.kept`."""
+def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    """Return the unmasked elements of a chunk; see `reference.selection.unmasked`."""
     if chunk.keeps is None:
         return elements_of(chunk.values, dtype)
     if not (chunk.values.flags.c_contiguous and chunk.keeps.flags.c_contiguous):
@@ -88,7 +88,7 @@ def _compact_into(found: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.b
 
 def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value; see `reference.selection.value_counts`."""
-    words, _ = words_of(chunk, dtype, kept, elements_of)
+    words, _ = words_of(chunk, dtype, unmasked, elements_of)
     return ValueCounts.of_words(*_occurring(words, 1 << 8 * dtype.itemsize), dtype)
 
 

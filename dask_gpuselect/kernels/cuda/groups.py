@@ -194,8 +194,8 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
         return found
     keys, n_valid, n_missing = _in_groups(parts, n_groups)
     places = places_of_ranks(n_valid, ranks)
-    look = partial(keys.elements_at, dtype=_dtype(parts))
-    return elements_of_places(places, look, n_valid, n_missing)
+    read = partial(keys.elements_at, dtype=_dtype(parts))
+    return elements_of_places(places, read, n_valid, n_missing)
 
 
 @advised
@@ -257,9 +257,9 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     if not (n_answers and is_few and is_worth and size + expected <= n // 2):
         return None
     sample, n_valid, _ = _in_groups(parts, n_groups, size / n)
-    look = partial(sample.elements_at, dtype=dtype)
-    guessed = guess_group_brackets(n_valid, ranks, look)
-    del sample, look
+    read = partial(sample.elements_at, dtype=dtype)
+    guessed = guess_group_brackets(n_valid, ranks, read)
+    del sample, read
     found = _tallied(parts, guessed, min(int(SLACK * expected), n) + 1)
     if found.candidates is None:
         return None

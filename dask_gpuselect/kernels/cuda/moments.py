@@ -15,7 +15,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     Elements,
     as_float64,
     masked,
-    n_kept,
+    n_unmasked,
     on_host,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
@@ -46,7 +46,7 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
     arguments = (*Chunk.of(values), np.int32(top), found, found[N_DIGITS:])
     made = (("PIECES", pieces), *masked(values))
     launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
-    return moments_of(found.get().view(np.int64), n_kept(values))
+    return moments_of(found.get().view(np.int64), n_unmasked(values))
 
 
 def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:

@@ -230,7 +230,7 @@ def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
     return reference.lane_ends(parts, bounds, most, as_float64, moments_of_rows)
 
 
-answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, look=lane_ends)
+answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, ends_of=lane_ends)
 
 
 def _start(

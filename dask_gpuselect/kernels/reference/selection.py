@@ -48,7 +48,7 @@ def elements_of(chunk: Array, dtype: np.dtype[Any]) -> tuple[Array, int]:
     return (flat if numpy_dtype(chunk) == wanted else as_type(flat, wanted.name)), 0
 
 
-def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, int]:
+def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, int]:
     """Return the unmasked elements of a chunk, as `elements_of` does."""
     values = chunk.values
     return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)
@@ -91,7 +91,7 @@ def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
     ValueCounts
         On the host.
     """
-    elements = kept if isinstance(chunk, Accompanied) else elements_of
+    elements = unmasked if isinstance(chunk, Accompanied) else elements_of
     ordered, n_missing = _sort_valid(elements(chunk, dtype)[0])
     found = namespace(ordered).unique_counts(ordered)
     order = np.argsort(values := to_host(found.values))

@@ -13,8 +13,8 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
+from dask_gpuselect.engine.partials import Proven, sums_of, who_sums
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
@@ -61,7 +61,7 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
     cuts: Cuts = merge([kernels.cuts(part, dtype, question.share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, who_sums(question))
-    found = question.look(brackets, _tally(parts, dtype, cuts, brackets))
+    found = question.resolve(brackets, _tally(parts, dtype, cuts, brackets))
     more = question.more(brackets, found)
     tally = None if more is None else _tally(parts, dtype, cuts, more)
     return question.finish(found, more, tally, sums)
@@ -74,7 +74,9 @@ def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Bra
     return found[0] if len(found) == 1 else kernels.merged(found, parts[0])
 
 
-def answer_held(chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form) -> Any:
+def answer_resident(
+    chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form
+) -> Any:
     """Answer a question about all elements of chunks that are in the memory of one device."""
     chunks = [chunk for chunk in chunks if math.prod(chunk.shape)] or chunks[:1]
     return form.made(answer_in_memory(kernels.together(chunks), dtype, question))

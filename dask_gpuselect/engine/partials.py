@@ -115,25 +115,25 @@ class Gathered(Arrays):
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
     @classmethod
-    def merge(cls, reports: Sequence[Gathered]) -> Gathered:
+    def merge(cls, partials: Sequence[Gathered]) -> Gathered:
         """Merge the partial results of several chunks."""
-        return cls.of(reports, merge_all([report.tally for report in reports]))
+        return cls.of(partials, merge_all([partial_result.tally for partial_result in partials]))
 
     @classmethod
-    def whole(cls, reports: Sequence[Gathered], kind: Any) -> Gathered:
+    def whole(cls, partials: Sequence[Gathered], kind: Any) -> Gathered:
         """Merge the partial results of all chunks, with candidates where they are selected fastest.
 
         `kind` is an array of the kind of the answer.
         """
-        tallies = [report.tally for report in reports]
+        tallies = [partial_result.tally for partial_result in partials]
         found = [tally for tally in tallies if tally is not None]
-        return cls.of(reports, kernels.merged(found, kind) if len(found) == len(tallies) else None)
+        return cls.of(partials, kernels.merged(found, kind) if len(found) == len(tallies) else None)
 
     @classmethod
-    def of(cls, reports: Sequence[Gathered], tally: Tally | None) -> Gathered:
+    def of(cls, partials: Sequence[Gathered], tally: Tally | None) -> Gathered:
         """Merge the partial results of several chunks whose merged tally is known."""
-        sums = merge_any([report.sums for report in reports])
-        return cls(tally, sums, joined(report.marks for report in reports))
+        sums = merge_any([partial_result.sums for partial_result in partials])
+        return cls(tally, sums, joined(partial_result.marks for partial_result in partials))
 
 
 def who_sums(question: Question) -> Question | None:
