@@ -6,12 +6,15 @@ sorted once, and the result serves every window that contains the atom.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from dask_gpuselect.maths.cuts import IntArray
+
+EMPTY = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,12 @@ class Atoms:
         stops = np.append(np.int64(0), np.cumsum(np.diff(self.starts)[self.members]))
         return np.diff(stops[self.first_member])
 
+    def windows(self) -> Iterator[IntArray]:
+        """Yield the places of the elements of each window, atom by atom."""
+        each = np.split(self.places, self.starts[1:-1])
+        for first, last in pairwise(self.first_member):
+            yield np.concatenate([EMPTY, *(each[atom] for atom in self.members[first:last])])
+
     @classmethod
     def of(cls, windows: Sequence[IntArray], n: int) -> Atoms | None:
         """Find the atoms of windows of distinct places below `n`; None if the check below fails.
@@ -63,6 +72,6 @@ class Atoms:
         atom_of[some] = np.repeat(np.arange(len(begins)), np.diff(starts))
         members = [np.unique(atom_of[window]) for window in windows]
         first_member = np.append(0, np.cumsum([len(each) for each in members], dtype=np.int64))
-        found = cls(some, starts, np.concatenate([np.empty(0, np.int64), *members]), first_member)
+        found = cls(some, starts, np.concatenate([EMPTY, *members]), first_member)
         is_right = np.array_equal(found.sizes, [len(window) for window in windows])
         return found if is_right else None

@@ -622,7 +622,7 @@ def explain(
           not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
-        - ``disk_bytes``: for plans along an axis, the most bytes on disk at any time.
+        - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.
         - ``advice``: for plans along an axis that read chunks several times, the limit or the
           chunks with which one read is enough. The printed line ends with it.
 

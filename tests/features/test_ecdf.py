@@ -563,7 +563,7 @@ def test_plot() -> None:
         (ValueError, "f8", [[1.0]], "one-dimensional"),
         (TypeError, "f8", ["a"], "real"),
         (TypeError, "f8", [1j], "real"),
-        (TypeError, "f8", da.ones(3), "known when"),
+        (TypeError, "f8", da.ones(3), "known at the call"),
         (ValueError, "f4", [1e300], "float32"),
         (ValueError, "f2", [7e4], "float16"),
         (ValueError, "i4", [0.5], "points must fit int32, the dtype of x, and 0.5 does not"),

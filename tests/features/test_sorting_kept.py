@@ -50,7 +50,7 @@ def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
 def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
     values, chunk = DATA[name](80_000), 2000
     data = Counted(values, chunk)
-    x = data.lazy
+    x = data.lazy()
     how = {"chunks": 10_001}
     if not knows_sizes:
         x, how = x.copy(), {}

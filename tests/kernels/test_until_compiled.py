@@ -21,7 +21,7 @@ import dask_gpuselect as gs
 from dask_gpuselect import kernels
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
-from dask_gpuselect.kernels.cpu import spans
+from dask_gpuselect.kernels.cpu import spans, window_lanes
 from dask_gpuselect.maths.cuts import Brackets
 from tests.engine.test_processes import run
 
@@ -64,6 +64,7 @@ def labels_of(values: Any) -> Any:
 
 
 Q = [0.0, 0.1, 0.5, 0.9]
+DAYS = {i: np.flatnonzero((np.arange(300) - i) % 60 < 5) for i in range(60)}
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "quantile": lambda x: gs.nanquantile(lazily(x), Q),
     "many": lambda x: gs.nanquantile(lazily(x), np.linspace(0, 1, 60)),
@@ -76,6 +77,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "boxes of lanes": lambda x: gs.describe_boxplot(lazily(x), axis=0, nan_policy="omit").to_dict(),
     "weights": lambda x: gs.nanquantile(lazily(x), Q, weights=weights_of(x), method="inverted_cdf"),
     "groups": lambda x: groupby(lazily(x), labels_of(x)).nanquantile(Q),
+    "windows": lambda x: groupby(x, DAYS, 0).nanquantile(Q),
     "sort": lambda x: gs.sort(lazily(x).ravel()),
     "argsort": lambda x: gs.argsort(lazily(x).ravel()),
 }
@@ -162,6 +164,14 @@ def test_kernels_answer_about_large_arrays_and_after_a_time(
             function(np.zeros(n, dtype))
         function([(np.zeros(600), np.zeros(400, "i4"))])  # chunks and their codes
     assert told == expected
+
+
+def test_windows_of_small_tiles_get_a_kernel_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy sorts one window after the other until then, and its time counts."""
+    with new_process(monkeypatch, np.inf, 1e-3):
+        found = [groupby(data("f8")[:, :2], DAYS, 0).nanquantile(Q) for _ in range(2)]
+        assert any(kernel is window_lanes._look for kernel, *_ in compiling._kernels)
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

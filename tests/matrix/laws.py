@@ -144,10 +144,13 @@ def loads(case: Case, lazy: Lazy) -> None:
 
 
 def plan_of(case: Case, lazy: Lazy) -> dask_gpuselect.Plan:
-    """The plan for as many quantiles that `explain` tells."""
+    """The plan that `explain` tells, for as many quantiles, or for the edges of bins."""
     how = {name: lazy.beside[name] for name in ("weights", "where") if name in lazy.beside}
     how |= {} if case.nodata is None else {"nodata": case.nodata}
     q = np.full(np.shape(case.asked.get("q", 0.5)), 0.5)
+    if case.question.definition is definitions.bins:
+        n_bins = case.asked["n_bins"]
+        q = np.arange(n_bins + 1) / n_bins
     with surroundings(case):
         if case.slots.groups:
             return grouped(case, lazy.values, lazy.beside).explain(q, **how)

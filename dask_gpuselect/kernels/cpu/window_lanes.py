@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
-from dask_gpuselect.kernels.cpu.lanes import tiles
+from dask_gpuselect.kernels.cpu.lanes import lanes, tiles
 from dask_gpuselect.kernels.cpu.scalars import first_from, is_missing
 from dask_gpuselect.maths.atoms import Atoms
-from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, join
 
 # Average numbers of atoms of a window and of elements of an atom. With more, sorting each window by
 # vectors is as fast.
@@ -36,25 +36,32 @@ def is_faster(atoms: Atoms, dtype: np.dtype[Any]) -> bool:
     return is_small and 1 < members <= MOST_MEMBERS and dtype.kind in "fiu"
 
 
-def _none(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> None:
-    """Return None: the caller then takes lane after lane, see `reference.groups.window_lanes`."""
-
-
-@until_compiled(_none)
 def window_lanes(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
     """Find the elements of some ranks in every window; see `reference.groups.window_lanes`.
 
     Scratch: a tile of lanes, and a copy.
     """
-    if not is_faster(atoms, parts[0].dtype):
-        return None
+    is_asked = len(ranks(np.ones(1, np.int64))[0]) > 0
+    return _merged(parts, atoms, ranks) if is_asked and is_faster(atoms, parts[0].dtype) else None
+
+
+def _one_by_one(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes:
+    """Sort one window after the other, by NumPy.
+
+    The time that takes decides when `_merged` is worth its compilation, so it is not the caller who
+    does this.
+    """
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts, -1)
+    return join([lanes([whole[..., window]], ranks) for window in atoms.windows()])
+
+
+@until_compiled(_one_by_one)
+def _merged(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) -> Lanes:
     sizes = atoms.sizes
     tables = [
         np.ascontiguousarray(each.T)
         for each in ranks(np.maximum(np.arange(int(sizes.max(initial=0)) + 1), 1))
     ]
-    if not tables[0].shape[1]:
-        return None
     n_lanes, dtype = math.prod(parts[0].shape[:-1]), parts[0].dtype
     shape = (len(sizes), n_lanes, tables[0].shape[1])
     lower, upper = np.zeros((2, *shape), dtype)
