@@ -72,15 +72,15 @@ from dask_gpuselect.engine.narrowing import (
     _expected_of_each,
     _proven,
 )
+from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.coarse import merged_coarsely, merged_groups_coarsely
+from dask_gpuselect.maths.coarse import merged_coarsely
 from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.maths.group_cuts import GroupCuts, find_group_brackets
 from dask_gpuselect.maths.partition import SortedChunks
+from dask_gpuselect.maths.ragged import bracket_slots
 from dask_gpuselect.maths.sizes import (
     COARSE_EVERY,
     PIVOT_BYTES,
@@ -163,7 +163,7 @@ def of_plan(x: da.Array, question: Question) -> tuple[int, int, int]:
 def of_groups(n_chunks: int, size: int, n_groups: int) -> tuple[int, int, int]:
     """The same of the median of so many groups."""
     sizes, limit = np.full(n_chunks, size), settings.n_bytes("root-limit")
-    found = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit, n_groups)
+    found = plan_group_narrowing(sizes, n_groups, 1, F8.itemsize, limit)
     return found.gathered, found.work, found.waiting
 
 
@@ -328,7 +328,7 @@ def _tree_of_weights(model: Model) -> Tree:
 
 
 def _weighing(cuts: Cuts) -> WeightedCuts:
-    columns = {name: getattr(cuts, name) for name in Cuts.column_names()}
+    columns = cuts.by_name()
     units = 3 << UNIT - 1
     return WeightedCuts(
         **columns,
@@ -346,18 +346,17 @@ GROUPS = 3
 def _tree_of_groups(model: Model) -> Tree:
     """Each chunk has as many elements of each group, and the formula is of one of them."""
     reports = [_of_groups(model.cuts(i)) for i in range(model.n_chunks)]
-    found, most, peak = _tree(model, reports, merged_groups_coarsely, float(GROUPS))
-    brackets = find_group_brackets([found], GROUPS, _median)
-    (own,) = brackets.among([0, 1])
+    found, most, peak = _tree(model, reports, merged_coarsely, float(GROUPS))
+    own = bracket_slots([found], GROUPS, _median).brackets.by_slot()(0)
     share = _in_wanted(model, own.ends, own.wanted)
     return share, most, peak, PIVOT_WORK * COARSE_EVERY * MOST
 
 
-def _of_groups(cuts: Cuts) -> GroupCuts:
+def _of_groups(cuts: Cuts) -> Cuts:
     runs = np.arange(GROUPS)
     every = (np.tile(each, GROUPS) for each in (cuts.sizes, cuts.n_valid, cuts.n_missing))
     at_pivots = (np.tile(each, GROUPS) for each in (cuts.pivots, cuts.below, cuts.upto))
-    return GroupCuts.of_runs(runs, *every, *at_pivots)
+    return Cuts.of_runs(runs, *every, *at_pivots)
 
 
 def _median(n: Any) -> tuple[Any, Any]:

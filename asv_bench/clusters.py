@@ -10,6 +10,7 @@ from typing import Any
 import dask
 import dask.array as da
 from compare import WrongAnswerError
+from dask.core import flatten
 from distributed import Client, LocalCluster
 
 LOG = "distributed.admin.low-level-log-length"
@@ -80,7 +81,7 @@ def sent(client: Client, x: da.Array, call: Callable[[], Any]) -> tuple[Sent, An
         raise WrongAnswerError("the workers' logs do not hold all that they have sent")
     entries = [entry for log, _ in logs.values() for entry in log]
     keys = [key for entry in entries for key in entry["keys"]]
-    chunks = set(x.__dask_keys__())
+    chunks = set(flatten(x.__dask_keys__()))
     # "compressed" is all that was written, compressed or not. The scheduler, which asks for the
     # client, gives no name.
     between, to_client = (

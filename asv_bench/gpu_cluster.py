@@ -3,16 +3,20 @@
     python asv_bench/gpu_cluster.py                     137 GB and 34 GB of float32 on two GPUs
     python asv_bench/gpu_cluster.py --only small --profile
     python asv_bench/gpu_cluster.py --cpu               64 MB on two processes of the CPU
+    python asv_bench/gpu_cluster.py --data made axis --only small
+                                    chunks that tasks make, and a median along an axis
 
-The chunks are made on the workers and stay there. All contestants run in every repetition, in
-alternating order, and a ratio is taken within a repetition; what is printed is the median over the
-repetitions. A time is all that a user waits: building the graph, optimising, sending and computing
-it. Answers are checked by counting: the program ends with 1 if one is wrong.
+The chunks are made on the workers and stay there; those of `--data made` are made for every read.
+All contestants run in every repetition, in alternating order, and a ratio is taken within a
+repetition; what is printed is the median over the repetitions. A time is all that a user waits:
+building the graph, optimising, sending and computing it. Answers are checked by counting: the
+program ends with 1 if one is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 import sys
@@ -48,6 +52,12 @@ CPU_SIZES = {"small": 1 << 24}
 
 SUM = "`x.sum()`"
 
+DATA = {
+    "held": "in the memory of the workers",
+    "made": "that tasks make",
+    "axis": "in the memory of the workers, of three dimensions",
+}
+
 Contestants = Mapping[str, Callable[[], da.Array]]
 
 
@@ -62,13 +72,33 @@ def make(module: str, size: int, block_id: tuple[int]) -> Any:
     return xp.random.default_rng([2011, *block_id]).standard_normal(size, dtype=xp.float32)
 
 
-def normal(client: Client, module: str, size: int, n_chunks: int) -> da.Array:
-    """The data, on the workers."""
+def normal(module: str, size: int, n_chunks: int) -> da.Array:
+    """The data, made chunk by chunk when it is needed."""
     import importlib
 
     chunk = size // n_chunks
     meta = importlib.import_module(module).empty(0, "f4")
-    lazy = da.map_blocks(make, module, chunk, chunks=((chunk,) * n_chunks,), dtype="f4", meta=meta)
+    return da.map_blocks(make, module, chunk, chunks=((chunk,) * n_chunks,), dtype="f4", meta=meta)
+
+
+def make_maps(module: str, shape: tuple[int, ...], block_id: tuple[int, ...]) -> Any:
+    """Make a chunk of maps of normal numbers."""
+    return make(module, math.prod(shape), block_id).reshape(shape)  # type: ignore[arg-type]
+
+
+def maps(module: str, size: int) -> da.Array:
+    """A stack of maps, as (1460, 1000, 1000) in chunks of (146, 500, 1000) or smaller."""
+    import importlib
+
+    side = min(math.isqrt(size // 1460) // 2 * 2, 1000)
+    chunk = 146, side // 2, side
+    chunks = ((chunk[0],) * 10, (chunk[1],) * 2, (side,))
+    meta = importlib.import_module(module).empty((0, 0, 0), "f4")
+    return da.map_blocks(make_maps, module, chunk, chunks=chunks, dtype="f4", meta=meta)
+
+
+def persisted(client: Client, lazy: da.Array) -> da.Array:
+    """The data, in the memory of the workers."""
     x = client.persist(lazy)
     wait(x)
     for future in client.futures_of(x):
@@ -89,6 +119,20 @@ def nothing(chunk: Any) -> Any:
     return chunk[:1].copy()
 
 
+def along_axis(x: da.Array) -> Contestants:
+    """Questions along the first axis, by name, each building a graph."""
+    return {
+        SUM: lambda: x.sum(axis=0),
+        "`median(x, axis=0)`": lambda: quantile(x, 0.5, axis=0),
+        "`quantile(x, q, axis=0)`": lambda: quantile(x, QUARTILES, axis=0),
+    }
+
+
+def without_keeping(x: da.Array) -> da.Array:
+    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+        return quantile(x, QUARTILES)
+
+
 def contestants(x: da.Array, peers: Sequence[str]) -> Contestants:
     """By name, each building a graph."""
     found: dict[str, Callable[[], da.Array]] = {
@@ -97,6 +141,8 @@ def contestants(x: da.Array, peers: Sequence[str]) -> Contestants:
         "`quantile(x, q)`": lambda: quantile(x, QUARTILES),
         "`median(x)`": lambda: quantile(x, 0.5),
     }
+    if "keep-limit" in peers:
+        found["`quantile(x, q)` with `keep-limit` 0"] = lambda: without_keeping(x)
     if "da.percentile" in peers:
         percents = [100 * q for q in QUARTILES]
         found["`da.percentile(x, 100 * q)`, approximate"] = lambda: da.percentile(x, percents)
@@ -231,6 +277,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--only", nargs="+", choices=SIZES, help="sizes: large (137 GB), small (34 GB)")
     add("--elements", type=int, help="of float32, in place of those sizes")
     add("--chunks", type=int, default=32, help="32")
+    add("--data", nargs="+", choices=DATA, default=["held"], help="held")
     add("--repeat", type=int, default=5, help="repetitions; 5")
     add("--no-peers", action="store_true", help="without da.percentile, which is slow")
     add("--profile", action="store_true", help="also when tasks ran, and how long")
@@ -244,10 +291,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def measure(client: Client, size: int, arguments: argparse.Namespace) -> None:
+def measure(client: Client, size: int, data: str, arguments: argparse.Namespace) -> None:
     module = "numpy" if arguments.cpu else "cupy"
     begin = time.perf_counter()
-    x = normal(client, module, size, arguments.chunks)
+    lazy = maps(module, size) if data == "axis" else normal(module, size, arguments.chunks)
+    x = lazy if data == "made" else persisted(client, lazy)
     held = sorted(map(len, client.has_what().values()))
     print(
         f"{x.nbytes / 1e9:.3g} GB made in {time.perf_counter() - begin:.1f} s; chunks: {held}",
@@ -255,20 +303,22 @@ def measure(client: Client, size: int, arguments: argparse.Namespace) -> None:
         flush=True,
     )
     print(
-        f"#### {x.nbytes / 1e9:.3g} GB of float32 in {x.npartitions} chunks on "
+        f"#### {x.nbytes / 1e9:.3g} GB of float32 in {x.npartitions} chunks {DATA[data]}, on "
         f"{arguments.gpus} {'processes' if arguments.cpu else 'GPUs'}, "
         f"threads a worker: {1 if arguments.cpu else arguments.threads}\n"
     )
     peers = [] if arguments.no_peers or size == SIZES["large"] else ["da.percentile"]
-    if peers and not arguments.cpu:
+    peers = {"held": peers, "made": ["keep-limit"], "axis": []}[data]
+    if "da.percentile" in peers and not arguments.cpu:
         know_cupy()
         client.run(know_cupy)
-    calls = contestants(x, peers)
+    calls = along_axis(x) if data == "axis" else contestants(x, peers)
     runners = {name: lambda call=call: call().compute() for name, call in calls.items()}
     for name, run in take_turns(runners, 1, "warm-up").items():  # compiles, and learns durations
         print(f"{name}: first call {1e3 * run[0].seconds:.0f} ms", file=sys.stderr, flush=True)
     runs = take_turns(runners, arguments.repeat, "cluster")
-    check(x, runs["`quantile(x, q)`"][-1].result)
+    if data != "axis":
+        check(x, runs["`quantile(x, q)`"][-1].result)
     say(show(client, x, calls, runs))
     if arguments.profile:
         for name, call in calls.items():
@@ -283,8 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with cluster, Client(cluster) as client:
         say(machine())
         try:
-            for size in chosen.sizes:
-                measure(client, size, chosen)
+            for data, size in itertools.product(chosen.data, chosen.sizes):
+                measure(client, size, data, chosen)
         except WrongAnswerError as error:
             print(f"gpu_cluster: {error}", file=sys.stderr)
             return 1

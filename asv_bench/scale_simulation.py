@@ -41,8 +41,8 @@ from distributed import Client, LocalCluster
 from dask_gpuselect import explain, median
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.loads import _find_brackets, _look
-from dask_gpuselect.engine.narrowing import _kept_of_each, _ranges_of_each, _some_of_each
-from dask_gpuselect.engine.reports import Gathered, Proven
+from dask_gpuselect.engine.narrowing import _around_each, _ranges_of_each, _some_of_each
+from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.settings import DEFAULTS
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
@@ -206,7 +206,7 @@ def _narrowed(
         ranges, found = measured(_ranges_of_each, path, [question])
         rows.append(found.row(f"look {look + 1} at some of the pivots", f"{n_some:,} pivots"))
         groups = made() if kept is None else iter(kept)
-        kept = [_kept_of_each([group], ranges)[0] for group in groups]
+        kept = [_around_each([group], ranges)[0] for group in groups]
     assert kept is not None
     return kept
 
@@ -244,11 +244,11 @@ def _simulate_look(
             counts = (below, upto) if part == 0 else (below * 0, upto * 0)
             candidates = HostCandidates(np.concatenate(drawn))
             pickle.dump(Gathered(Tally(*counts, candidates, n if part == 0 else 0, 0)), file)
-    _, found = measured(_looked, path, proven, question)
+    _, found = measured(_resolved, path, proven, question)
     return sum(sizes), found
 
 
-def _looked(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any:
+def _resolved(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any:
     looked = _look(parts, proven, None, question, np.empty(0))
     form = Form((len(question.q),), F8, np.empty(0))
     return form.made(question.finish(looked.found, None, None, None))

@@ -10,8 +10,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.engine.expressions import homes
 from dask_gpuselect.groups import functions as groups
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
+from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.sorting import binning
 from dask_gpuselect.sorting import functions as sorting
 
@@ -25,20 +27,12 @@ def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
     def method(self: Exact, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return function(self._array, *args, **kwargs)
 
-    signature = inspect.signature(function)
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = [own, *list(signature.parameters.values())[1:]]
-    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    method.__name__ = function.__name__
-    method.__qualname__ = f"Exact.{function.__name__}"
-    method.__doc__ = (
-        f"Call `dask_gpuselect.{function.__name__}` with this array as first argument.\n\n"
-        f"{inspect.getdoc(function)}"
-    )
+    as_method(method, function, "Exact", "Call `{name}` with this array as first argument.")
+    method.__doc__ = f"{method.__doc__}\n\n{inspect.getdoc(function)}"
     return method
 
 
-class Exact:
+class Exact(Advising):
     """Exact order statistics of a dask array: ``x.exact``.
 
     Every dask array has this attribute once `dask_gpuselect` is imported. Dask's own functions of
@@ -66,6 +60,9 @@ class Exact:
 
     def __repr__(self) -> str:
         return f"<exact order statistics of {self._array!r}>"
+
+    def _advice(self, name: str) -> str:
+        return its_own(type(self._array), name, "x") or super()._advice(name)
 
     median = _method(quantiles.median)
     nanmedian = _method(quantiles.nanmedian)

@@ -73,6 +73,10 @@ ELSEWHERE = {
     "interpolation": "NumPy and this package call it method",
     "out": "assign the answer; store a lazy one with answer.to_zarr(path)",
     "overwrite_input": "leave it out; the data are never overwritten",
+    "axis": "median, quantile, describe_boxplot, mad, iqr, trimmed_mean and groupby take one",
+    "kind": "leave it out; argsort and sort_by keep the order of equal elements",
+    "nan_policy": "the nan-variants leave out NaN: nanmad, naniqr, nantrimmed_mean",
+    "rng": "type q=(0.25, 0.75), fractions instead of percent",
 }
 """Hints for an argument that a function does not take: which other functions take it."""
 # Types of values that contain nothing. A list may have millions of them, and is not searched.
@@ -151,8 +155,8 @@ def public(
                     return function(*args, **kwargs)
                 sources = _Sources(kind)
                 known: Any = replaced((args, kwargs), kind.is_instance, sources.source)
-                found: T = sources.answered(function(*known[0], **known[1]))
-                return found
+                answer: T = sources.answered(function(*known[0], **known[1]))
+                return answer
 
         return entered
 
@@ -196,9 +200,9 @@ class _Sources:
 
     def source(self, array: Any) -> DaskArray:
         """Return the dask array of an expression, and remember the expression."""
-        found: DaskArray = as_source(array)
-        self.given[found.name] = array
-        return found
+        source: DaskArray = as_source(array)
+        self.given[source.name] = array
+        return source
 
     def answer(self, array: DaskArray) -> Any:
         """Return the expression of an array, or the given expression if it is handed back."""
@@ -311,20 +315,20 @@ def _leaves(value: Any) -> Iterator[Any]:
 
     Values that can neither be lazy nor have a unit are left out.
     """
-    held: Iterable[Any]
+    values: Iterable[Any]
     if is_dask_collection(value):
         yield value
         return
     if isinstance(value, Mapping):
-        held = value.values()
+        values = value.values()
     elif isinstance(value, list | tuple | set | frozenset):
-        held = () if PLAIN.issuperset(map(type, value)) else value
+        values = () if PLAIN.issuperset(map(type, value)) else value
     elif type(value) is np.ndarray:
-        held = value.flat if value.dtype == object else ()
+        values = value.flat if value.dtype == object else ()
     else:
         yield value
         return
-    for each in held:
+    for each in values:
         if type(each) not in PLAIN:
             yield from _leaves(each)
 
@@ -350,9 +354,9 @@ def check_known(value: Any, name: str, instead: str = FIRST) -> None:
             raise TypeError(f"{name} is masked: pass its unmasked values, {name}.compressed()")
         if is_dask_collection(leaf):
             raise TypeError(
-                f"{name} must be known when the graph is built: {instead.format(name=name)}"
+                f"{name} must be known at the call, and is lazy: {instead.format(name=name)}"
                 if leaf is value
-                else f"{name} must be known when the graph is built, and contains lazy values: "
+                else f"{name} must be known at the call, and contains lazy values: "
                 f"compute them first, {name}, = dask.compute({name})"
             )
 
@@ -394,24 +398,28 @@ def _inside(value: Any) -> Any:
 
 def check_parameters(estimator: Any) -> None:
     """Raise for parameters of an estimator that are lazy or masked, or have a unit."""
-    if hasattr(estimator, "get_params"):
+    if hasattr(type(estimator), "get_params"):
         for name, value in estimator.get_params(deep=False).items():
             check_known(value, name)
 
 
-def as_array(a: Any) -> Any:
-    """Return data as a dask array, a NumPy array, or another array of the array API."""
+def as_array(a: Any, name: str = "", of: str = "real numbers") -> Any:
+    """Return data as a dask array, a NumPy array, or another array of the array API.
+
+    `name` is that of the argument, for errors, and `of` says what its elements must be.
+    """
     if isinstance(a, DaskArray):
         return entered(a)
-    check_not_masked(a)
+    check_not_masked(a, name=name)
     if is_array(a) and not isinstance(a, np.ndarray | np.generic):
         return a
-    found = as_numpy(a)  # of NumPy's scalars and subclasses too
-    if not isinstance(a, np.ndarray) and found.ndim == 0 and found.dtype.kind in "OSU":
-        raise TypeError(
-            f"functions of dask_gpuselect need an array of real numbers, not {type_name(a)}"
-        )
-    return found
+    host = as_numpy(a)  # of NumPy's scalars and subclasses too
+    if not isinstance(a, np.ndarray) and host.ndim == 0 and host.dtype.kind in "OSU":
+        needed = f"{name} must be an array of {of}"
+        if not name:
+            needed = "expected an array of real numbers, bools or dates"
+        raise TypeError(f"{needed}, not {type_name(a)}")
+    return host
 
 
 def is_masked(a: Any) -> bool:
@@ -457,13 +465,13 @@ def as_accompanied(
         a = as_lazy(a)  # so that answers are known to be masked before they are computed
     array = _without_masked(a) if is_masked(a) else as_array(a)
     if where is not None:
-        where = _companion(where)
+        where = _companion(where, "where", "bool, such as x > 3")
         if numpy_dtype(where).kind != "b":
             raise TypeError(
                 f"where must have dtype bool, not {numpy_dtype(where)}: pass where.astype(bool)"
             )
     if weights is not None:
-        weights = _laid_out(_companion(weights), array, axis)
+        weights = _laid_out(_companion(weights, "weights"), array, axis)
     if nodata is not None:
         nodata = held_in(nodata, numpy_dtype(array), "nodata", "the data")
     return accompanied(array, where, weights, nodata)
@@ -476,9 +484,9 @@ def _without_masked(a: Any) -> Any:
     return Accompanied(as_numpy(np.ma.getdata(a)), ~np.ma.getmaskarray(a))
 
 
-def _companion(array: Any) -> Any:
+def _companion(array: Any, name: str, of: str = "real numbers") -> Any:
     """Return a mask or weights as an array."""
-    return array if isinstance(array, DaskArray) else as_array(array)
+    return array if isinstance(array, DaskArray) else as_array(array, name, of)
 
 
 def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
@@ -519,34 +527,48 @@ def scale_factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> flo
         raise TypeError(f'scale must be "normal" or a number, not a {type(scale).__name__}')
     factor = float(scale)
     with np.errstate(all="ignore"):
-        found = dtype.type(factor)
-    if not (np.isfinite(found) and found > 0):
+        rounded = dtype.type(factor)
+    if not (np.isfinite(rounded) and rounded > 0):
         raise ValueError(f"scale must be positive and finite in {dtype}, not {scale}")
     return factor
 
 
 def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:
     """Convert values to a one-dimensional array of a dtype, or raise if it cannot hold them."""
-    values = np.atleast_1d(np.asarray(given))
+    native = dtype.newbyteorder("=")
+    values = np.atleast_1d(np.asarray(as_integers(given, native)))
     if values.ndim > 1:
         raise ValueError(f"{name} must be a scalar or one-dimensional, not of shape {values.shape}")
-    native = dtype.newbyteorder("=")
     if values.size == 0:
         return np.empty(0, native)
-    expected = f"{name} must be a value of dtype {native}, the dtype of {owner}"
+    expected = f"{name} must fit {native}, the dtype of {owner}"
     if values.dtype.kind == "O" and all(isinstance(value, int) for value in values):
-        raise ValueError(f"{expected}, not {values[0]}")  # an integer of more than 64 bits
+        raise ValueError(f"{expected}, and {values[0]} does not")  # it has more than 64 bits
     dates = {each.kind for each in (values.dtype, native)} & set("mM")
     if (dates and values.dtype.kind != native.kind) or values.dtype.kind not in "biufmM":
         raise TypeError(f"{name} must have the dtype of {owner}, {native}, not {values.dtype}")
     with np.errstate(all="ignore"):
-        found = values.astype(native)
-    is_exact = (found == values) | (found != found)
+        converted = values.astype(native)
+    is_exact = (converted == values) | (converted != converted)
     if native.kind == "f":  # a number that is rounded, as NumPy does where it compares
-        is_exact |= np.isfinite(found) & np.isfinite(values)
+        is_exact |= np.isfinite(converted) & np.isfinite(values)
+    elif native.kind in "iu":  # float64 has no largest integer of 64 bits, but the one behind it
+        is_exact &= values < int(np.iinfo(native).max) + 1
     if not is_exact.all():
-        raise ValueError(f"{expected}, not {values[~is_exact][0]}")
-    return found
+        raise ValueError(f"{expected}, and {values[~is_exact][0]} does not")
+    return converted
+
+
+def as_integers(given: Any, dtype: np.dtype[Any]) -> Any:
+    """Convert a list of integers that a dtype can hold to that dtype; return others unchanged.
+
+    NumPy would convert some integers beyond int64 to float64, and round them.
+    """
+    if dtype.kind in "iu" and isinstance(given, list | tuple):
+        limits = np.iinfo(dtype)
+        if all(isinstance(n, int | np.integer) and limits.min <= n <= limits.max for n in given):
+            return np.array(given, dtype)
+    return given
 
 
 def check_real(array: Any, name: str, most_bits: int = 0) -> None:

@@ -105,10 +105,10 @@ def _fill_value(dtype: np.dtype[Any]) -> Any:
     """Return NumPy's default fill value, or the largest value of the dtype if that is less."""
     if dtype.kind in "mM":
         return np.array("NaT", dtype)[()]
-    found = np.ma.default_fill_value(dtype)
+    default = np.ma.default_fill_value(dtype)
     if dtype.kind == "f":
-        return min(found, float(np.finfo(dtype).max))
-    return min(found, np.iinfo(dtype).max) if dtype.kind in "iu" else found
+        return min(default, float(np.finfo(dtype).max))
+    return min(default, np.iinfo(dtype).max) if dtype.kind in "iu" else default
 
 
 def like(host: NDArray[Any], array: Array) -> Array:
@@ -138,8 +138,8 @@ def n_true(mask: Array) -> int:
         return int(namespace(mask).count_nonzero(mask))
     xp, flat = namespace(mask), mask.reshape(-1)
     whole = flat.size // COLUMNS * COLUMNS
-    found = xp.count_nonzero(flat[:whole].reshape(-1, COLUMNS), axis=0).sum()
-    return int(found + flat[whole:].astype("i8").sum())
+    counted = xp.count_nonzero(flat[:whole].reshape(-1, COLUMNS), axis=0).sum()
+    return int(counted + flat[whole:].astype("i8").sum())
 
 
 def any_true(mask: Array) -> bool:
@@ -210,11 +210,12 @@ def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     )
 
 
-def check_not_masked(array: Any, advice: str = FILL_ELEMENTS) -> None:
+def check_not_masked(array: Any, advice: str = FILL_ELEMENTS, name: str = "") -> None:
     """Raise for a masked array, whose mask NumPy's functions ignore, and for one with a unit."""
-    check_no_unit(array)
+    check_no_unit(array, name or "an array")
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"masked arrays are not supported: {advice}")
+        subject = f"{name} is masked, and " if name else ""
+        raise TypeError(f"{subject}masked arrays are not supported: {advice}")
 
 
 def check_no_unit(array: Any, name: str = "an array") -> None:
@@ -277,31 +278,29 @@ def checked(
     """Return a chunk as an array, or raise if its type or dtype is not as its array says."""
     if isinstance(chunk, np.generic | int | float | complex):
         chunk = np.asarray(chunk)
-    check_no_unit(chunk, called)
-    if isinstance(chunk, np.ma.MaskedArray):
-        raise TypeError(f"{called} is masked, and masked arrays are not supported: {advice}")
+    check_not_masked(chunk, advice, called)
     if not isinstance(chunk, np.ndarray) and not is_array(chunk):
         raise TypeError(
             f"{called} is of type {type_name(chunk)}, which is not supported: {no_array(chunk)}"
         )
-    found = numpy_dtype(chunk)
-    if not (found == dtype or _are_strings(found, dtype) or np.can_cast(found, dtype, "safe")):
-        raise _another_dtype(called, found, dtype)
+    given = numpy_dtype(chunk)
+    if not (given == dtype or _are_strings(given, dtype) or np.can_cast(given, dtype, "safe")):
+        raise _another_dtype(called, given, dtype)
     return chunk
 
 
-def _are_strings(found: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+def _are_strings(given: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether both dtypes are strings of the same kind.
 
     Their lengths may differ: arrays seldom say how long the longest string is.
     """
-    return found.kind == dtype.kind and dtype.kind in "SU"
+    return given.kind == dtype.kind and dtype.kind in "SU"
 
 
-def _another_dtype(called: str, found: np.dtype[Any], dtype: np.dtype[Any]) -> TypeError:
+def _another_dtype(called: str, given: np.dtype[Any], dtype: np.dtype[Any]) -> TypeError:
     """Return the error for a chunk of another dtype than its array says."""
     return TypeError(
-        f"{called} has dtype {found}, but its array says {dtype}: give the array the right dtype"
+        f"{called} has dtype {given}, but its array says {dtype}: give the array the right dtype"
     )
 
 
@@ -314,8 +313,8 @@ def as_declared(chunk: Any, dtype: np.dtype[Any], called: str) -> Any:
     """
     if isinstance(chunk, np.ndarray):
         chunk = np.asarray(chunk)
-    found = numpy_dtype(chunk)
-    if found == dtype or _are_strings(found, dtype):
+    given = numpy_dtype(chunk)
+    if given == dtype or _are_strings(given, dtype):
         return chunk
     if not isinstance(chunk, np.ndarray):
         converted = as_type(chunk, dtype.name)
@@ -323,10 +322,10 @@ def as_declared(chunk: Any, dtype: np.dtype[Any], called: str) -> Any:
         try:
             converted = chunk.astype(dtype)
         except OverflowError:  # of dates, since NumPy 2.5
-            raise _another_dtype(called, found, dtype) from None
-    may_differ = dtype.kind in "mM" or (dtype.kind == "f" and found.kind in "iu")
-    if may_differ and not _is_same(chunk, converted, found):
-        raise _another_dtype(called, found, dtype)
+            raise _another_dtype(called, given, dtype) from None
+    may_differ = dtype.kind in "mM" or (dtype.kind == "f" and given.kind in "iu")
+    if may_differ and not _is_same(chunk, converted, given):
+        raise _another_dtype(called, given, dtype)
     return converted
 
 

@@ -29,14 +29,14 @@ def check_device() -> None:
     """Raise a RuntimeError that says what to do if this process has no usable CUDA device."""
     runtime = import_cupy().cuda.runtime
     try:
-        found = int(runtime.getDeviceCount())
+        n_devices = int(runtime.getDeviceCount())
     except runtime.CUDARuntimeError as error:
         if error.status == INSUFFICIENT_DRIVER:
             raise RuntimeError(_driver_problem(runtime)) from error
         if error.status != NO_DEVICE:
             raise
-        found = 0
-    if not found:
+        n_devices = 0
+    if not n_devices:
         raise RuntimeError(
             "no CUDA device is visible: run on a machine with a GPU (nvidia-smi lists them), and "
             "check that CUDA_VISIBLE_DEVICES does not hide it"

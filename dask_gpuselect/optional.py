@@ -1,6 +1,7 @@
 """Packages that only some functions need: errors that say what to install.
 
-Objects of other packages that are not arrays: errors that say what to type instead.
+Objects of other packages that are not arrays, and attributes that objects do not have: errors that
+say what to type instead.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import importlib.abc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 NAMES = {"pandas": "pandas", "pyarrow": "PyArrow", "scipy": "SciPy", "sklearn": "scikit-learn"}
 # The arguments of `pip install`. They work even if this package was not installed from an index.
@@ -128,11 +129,47 @@ def axes(ax: Any) -> Any:
     return pyplot.subplots()[1] if ax is None else ax
 
 
+# --- Attributes that are not there ----------------------------------------------------------------
+
+
+class Advising:
+    """Base of classes whose errors for a missing attribute say what to type instead."""
+
+    def _advice(self, name: str) -> str:
+        """Return what to type instead of an attribute: by default, the names that there are."""
+        names = [each for each in dir(type(self)) if not each.startswith("_")]
+        return f"it has {', '.join(names)}"
+
+    if not TYPE_CHECKING:  # type checkers know the attributes, and would take any other name then
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and (advice := self._advice(name)):
+                message += f": {advice}"
+            raise AttributeError(message, name=name, obj=self)
+
+
+def its_own(owner: type, name: str, written: str) -> str:
+    """Return the advice to use a method of another package's object; "" if it has none.
+
+    Parameters
+    ----------
+    owner : type
+        The class of the object, which has no columns and coordinates as attributes.
+    name : str
+        Name of the method.
+    written : str
+        The object as a user writes it.
+    """
+    is_method = callable(getattr(owner, name, None))
+    return f"type {written}.{name}(), its own method" if is_method else ""
+
+
 # --- Objects that are no arrays -------------------------------------------------------------------
 
 _OF_XARRAY = "after import dask_gpuselect.xarray"
 _ITS_OWN = "type {name}.median(), its own method, which is exact"
-_DELAYED = "da.from_delayed({name}, shape, dtype) is an array"
+_DELAYED = "pass da.from_delayed({name}, shape, dtype)"
 
 # Advice by package and by a part of the type's name; the first part that is in the name counts. `x`
 # is the object that the given one was made from, and `{name}` the parameter.

@@ -115,7 +115,7 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
     Warn where this package has no exact ones, as of strings.
     """
     if beyond == ["q that is lazy"] and a.ndim == 1:
-        lazy = "q must be known when the graph is built: compute it first, q.compute()"
+        lazy = "q must be known at the call, and is lazy: compute it first, q.compute()"
         raise approximate_instead(TypeError(lazy), DASKS_PERCENTILE)
     if beyond:
         return

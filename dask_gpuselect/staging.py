@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import tokenize
@@ -214,58 +214,14 @@ def _settings() -> Settings:
 # --- Staging ------------------------------------------------------------------------------------
 
 
-class Event(Protocol):
-    """Something that happens on the device. An event that was never recorded has happened."""
+class Buffer(NamedTuple):
+    """Pinned memory, and the event that its content has been sent.
 
-    def synchronize(self) -> None:
-        """Wait for the event."""
-
-
-class Link(Protocol):
-    """Operations of a device that staging needs.
-
-    Every method except `drain` is called with the device current. The consumer is the stream that
-    is current where a chunk is copied: the next one to use the chunk.
+    An event that was never recorded has happened.
     """
 
-    def use(self) -> None:
-        """Make the device current in this thread."""
-
-    def pinned(self, size: int) -> NDArray[np.uint8]:
-        """Allocate pinned host memory; raise a RuntimeError or MemoryError if there is none."""
-
-    def event(self) -> Event:
-        """Make a new event."""
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Allocate a device array in C order; raise a MemoryError if there is no room."""
-
-    def consumed(self) -> Event:
-        """Return the event that the consumer has finished all work it was given so far."""
-
-    def send(
-        self, memory: NDArray[np.uint8], target: Any, offset: int, after: Event, sent: Event
-    ) -> None:
-        """Copy pinned memory to `target` from byte `offset` on, after an event; record `sent`.
-
-        The call does not wait.
-        """
-
-    def hand_over(self) -> None:
-        """Let the consumer wait for all that was sent."""
-
-    def copy(self, source: NDArray[Any], target: Any) -> None:
-        """Copy ordinary memory in C order, and wait."""
-
-    def drain(self) -> None:
-        """Wait for all that was sent."""
-
-
-class Buffer(NamedTuple):
-    """Pinned memory, and the event that its content has been sent."""
-
     memory: NDArray[np.uint8]
-    sent: Event
+    sent: Any
 
 
 class Staging:
@@ -273,7 +229,7 @@ class Staging:
 
     Parameters
     ----------
-    link : Link
+    link : CudaLink
         The link to the device.
     settings : Settings
         Without buffers, or if they cannot be allocated, copies are plain.
@@ -286,7 +242,7 @@ class Staging:
         Why there are no buffers, if some were asked for.
     """
 
-    def __init__(self, link: Link, settings: Settings, size: int = BUFFER) -> None:
+    def __init__(self, link: CudaLink, settings: Settings, size: int = BUFFER) -> None:
         self.link = link
         self.settings = settings
         self.size = size
@@ -348,7 +304,7 @@ class Staging:
             wait(futures)
             self.link.hand_over()
 
-    def _send(self, piece: NDArray[Any], target: Any, offset: int, after: Event) -> None:
+    def _send(self, piece: NDArray[Any], target: Any, offset: int, after: Any) -> None:
         """Copy a piece to a buffer, and send the buffer. This runs in one of `threads`."""
         buffer = self.buffers.get()  # the free buffer that was sent first
         try:
@@ -378,7 +334,11 @@ def _pieces(source: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
 
 
 class CudaLink:
-    """The link to the device that is current where this is made. See `Link`."""
+    """Operations that staging needs of the device that is current where this is made.
+
+    Every method except `use` and `drain` is called with the device current. The consumer is the
+    stream that is current where a chunk is copied: the next one to use the chunk.
+    """
 
     def __init__(self) -> None:
         cupy = import_cupy()
@@ -388,16 +348,20 @@ class CudaLink:
         self.stream = self.cuda.Stream(non_blocking=True)
 
     def use(self) -> None:
+        """Make the device current in this thread."""
         self.device.use()
 
     def pinned(self, size: int) -> NDArray[np.uint8]:
+        """Allocate pinned host memory; raise a RuntimeError or MemoryError if there is none."""
         return np.frombuffer(self.cuda.alloc_pinned_memory(size), np.uint8, size)
 
     def event(self) -> Any:
+        """Make a new event."""
         # A blocking event: threads that spin would take the CPUs from those that copy.
         return self.cuda.Event(block=True, disable_timing=True)
 
     def consumed(self) -> Any:
+        """Return the event that the consumer has finished all work it was given so far."""
         event = self.event()
         event.record(self.cuda.get_current_stream())
         return event
@@ -405,12 +369,17 @@ class CudaLink:
     def send(
         self, memory: NDArray[np.uint8], target: Any, offset: int, after: Any, sent: Any
     ) -> None:
+        """Copy pinned memory to `target` from byte `offset` on, after an event; record `sent`.
+
+        The call does not wait.
+        """
         self.stream.wait_event(after)
         place = target.data + offset
         place.copy_from_host_async(memory.ctypes.data, memory.nbytes, self.stream)
         sent.record(self.stream)
 
     def hand_over(self) -> None:
+        """Let the consumer wait for all that was sent."""
         arrived = self.event()
         arrived.record(self.stream)
         consumer = self.cuda.get_current_stream()
@@ -419,10 +388,12 @@ class CudaLink:
             arrived.synchronize()  # other threads have other streams, which would not wait
 
     def copy(self, source: NDArray[Any], target: Any) -> None:
+        """Copy ordinary memory in C order, and wait."""
         # Not cupy.asarray: that asks for as much pinned memory as the chunk has bytes.
         consumer = self.cuda.get_current_stream()
         target.data.copy_from_host_async(source.ctypes.data, source.nbytes, consumer)
         consumer.synchronize()
 
     def drain(self) -> None:
+        """Wait for all that was sent."""
         self.stream.synchronize()

@@ -68,8 +68,8 @@ def _facts() -> Iterator[tuple[str, object]]:
     yield "CPUs", CPU_COUNT
     yield "CUDA devices", _devices()
     for name in PACKAGES:
-        if (found := _version(name)) is not None:
-            yield name, found
+        if (installed := _version(name)) is not None:
+            yield name, installed
     yield from all_values().items()
 
 

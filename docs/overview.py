@@ -37,7 +37,7 @@ def number(cell: str) -> float:
 def figures() -> dict[str, dict[str, float]]:
     """Return the drawn figures: relative times, reads of each chunk, and gigabytes."""
     times = tables("Quartiles of 1e8 float64")
-    loads = tables("One load")
+    loads = tables("One read")
     (peak,) = (row[-1] for name, row in tables("Out of core").items() if name == "quartiles")
     return {
         "times": {

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.kernels.reference import selection as generic
+from dask_gpuselect.maths.cached import covers
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
 from dask_gpuselect.maths.expected import bounds_of
-from dask_gpuselect.maths.kept import covers
 from dask_gpuselect.maths.seen import Seen
 
 CHUNKS = ((40, 12), (55, 8), (60, 18))  # mean and standard deviation of each

@@ -25,7 +25,7 @@ class TrimmedMean(RankQuestion):
 
     cut: float
     wants_sums: ClassVar[bool] = True
-    narrows_candidates = False  # `look` needs all of them, and not only those near the ranks
+    narrows_candidates = False  # `resolve` needs all of them, and not only those near the ranks
 
     def ranks(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ranks of the smallest and the largest element that stay."""
@@ -39,7 +39,7 @@ class TrimmedMean(RankQuestion):
         between[[0, -1]] = False
         return between
 
-    def look(self, brackets: Brackets, tally: Tally) -> tuple[ExactSums, int]:
+    def resolve(self, brackets: Brackets, tally: Tally) -> tuple[ExactSums, int]:
         """Sum the elements that stay in the brackets; count all that stay."""
         n, k = tally.n_valid, int(self.cut * tally.n_valid)
         order_statistics(brackets, tally, self.ranks(n)[0])  # raises if data changed between reads

@@ -162,7 +162,8 @@ def _methods_called(
             found = getattr(make(name), name)(**how)
             return found.median() if name == "groupby" else found
 
-        yield f"{path}.{name}", Call(ask, data, {k: KNOWN.get(k) for k in keys if k not in data})
+        known = {k: SEQUENCES.get(f"{name}.{k}", KNOWN.get(k)) for k in keys if k not in data}
+        yield f"{path}.{name}", Call(ask, data, known)
 
 
 def _groups(name: str) -> Any:

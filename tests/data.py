@@ -107,6 +107,19 @@ INTEGERS: Mapping[str, Callable[[int, str], NDArray[Any]]] = {
 }
 """Integer data: from a number of elements and a dtype."""
 
+
+def two_halves(u: NDArray[Any]) -> NDArray[Any]:
+    """From numbers in [0, 1): half of the elements about 0 and half about 1e6. Until the median is
+    known, half of all elements may be the median deviation."""
+    return np.where(u < 0.5, u, 1e6 + u)
+
+
+def cluster_at_the_fence(u: NDArray[Any]) -> NDArray[Any]:
+    """From numbers in [0, 1): the third quartile lies just behind a gap. Until it is known, the
+    fence may lie anywhere among the many elements further up."""
+    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
+
+
 INTEGER_DTYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
 

@@ -90,14 +90,21 @@ def expected_dtype(function: str, dtype: np.dtype[Any], q: Any, method: str) -> 
     """What NumPy itself gives: in native order, and for a q that is no float float64."""
     if dtype.kind in "mM":  # NumPy has no median of dates
         return dtype.newbyteorder("=")
-    call = getattr(np, function)
-    few = np.zeros(3, dtype.newbyteorder("="))
+    of_q = None if type(q) in (int, float) else getattr(q, "dtype", np.dtype(int))
+    if of_q is not None and of_q.kind != "f":
+        of_q = np.dtype(np.float64)
+    return _numpys_dtype(function, dtype.newbyteorder("="), of_q, method)
+
+
+@cache
+def _numpys_dtype(
+    function: str, dtype: np.dtype[Any], of_q: np.dtype[Any] | None, method: str
+) -> np.dtype[Any]:
+    """Ask NumPy, with a q of a dtype or a number of Python."""
+    call, few = getattr(np, function), np.zeros(3, dtype)
     if not takes_q(function):
         return np.dtype(call(few).dtype)
-    if type(q) in (int, float):
-        q = float(q)
-    elif getattr(q, "dtype", np.dtype(int)).kind != "f":
-        q = np.asarray(q, np.float64)
+    q = 0.5 if of_q is None else np.full(1, 0.5, of_q)
     return np.dtype(call(few, q, method=method).dtype)
 
 

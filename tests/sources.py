@@ -153,3 +153,12 @@ def changing(
     blocks = da.zeros(size * n_chunks, chunks=size)
     unknown = ((np.nan,) * n_chunks,)  # as of boolean indexing
     return blocks.map_blocks(read, dtype=np.float64, meta=np.empty(0), chunks=unknown)
+
+
+def die_once(block: Any, flag: str) -> Any:
+    """End the process that is the first to have a chunk."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return block
+    os._exit(1)

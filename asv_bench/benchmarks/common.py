@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import dask
@@ -230,7 +231,8 @@ def even_cuts(values: Values, n_chunks: int, n_pivots: int) -> Cuts:
 def find(cuts: Cuts, q: Floats, *, use_distances: bool = True) -> Brackets:
     """The brackets of some quantiles."""
     wanted = ranks(int(cuts.n_valid.sum()), q, "linear")
-    return find_brackets(cuts, wanted.lower, wanted.upper, use_distances=use_distances)
+    some = cuts if use_distances else replace(cuts, distance=None, slack=None)
+    return find_brackets(some, wanted.lower, wanted.upper)
 
 
 def count_candidates(ordered: Values, brackets: Brackets) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxplot.tables import Box, Boxes
+from dask_gpuselect.boxplot.tables import BOX_COLUMNS, Box, Boxes
 from dask_gpuselect.engine.collection import LazyCollection, tasks_of
 from dask_gpuselect.engine.source import DaskArray, merged
-from dask_gpuselect.optional import axes, needs
+from dask_gpuselect.optional import Advising, axes, needs
 
 SHOWN = 40  # boxes that are printed; if there are more, the first and last `SHOWN_ENDS`
 SHOWN_ENDS = 5
@@ -61,7 +63,7 @@ class BoxSource:
         return name if name is None or not index else f"{name}[{', '.join(map(str, index))}]"
 
 
-class Boxplot(LazyCollection):
+class Boxplot(Advising, LazyCollection):
     """The boxes of one or several arrays: lazy until computed, then a sequence of `Box`.
 
     `describe_boxplot` makes it. Before ``compute()`` it is a dask collection. Methods that need the
@@ -129,6 +131,15 @@ class Boxplot(LazyCollection):
                 f"labels must have one label for each box: pass {len(self)}, not {len(self._given)}"
             )
 
+    def _advice(self, name: str) -> str:
+        name = {"median": "med"}.get(name, name)
+        if name not in BOX_COLUMNS:
+            return ""
+        return (
+            f"it is a sequence of boxes, type boxplot[0].{name} for the first of them, or "
+            f'boxplot.to_dict()["{name}"] for all'
+        )
+
     # --- As a dask collection ---------------------------------------------------------------------
 
     @staticmethod
@@ -179,8 +190,8 @@ class Boxplot(LazyCollection):
     @property
     def labels(self) -> tuple[str | None, ...]:
         """The label of each box."""
-        found = self.computed()
-        return tuple(found._label(i, box) for i, box in enumerate(found._places()))
+        computed = self.computed()
+        return tuple(map(computed._label, range(len(computed))))
 
     def __len__(self) -> int:
         if self._tables is not None:
@@ -193,40 +204,43 @@ class Boxplot(LazyCollection):
         return int(size)
 
     def __iter__(self) -> Iterator[Box]:
-        found = self.computed()
-        for i, (which, place) in enumerate(found._places()):
-            yield found.tables[which].box(place, found._label(i, (which, place)))
+        computed = self.computed()
+        return (computed[i] for i in range(len(computed)))
 
     def __getitem__(self, which: int | str | tuple[int, ...]) -> Box:
-        found = self.computed()
+        computed = self.computed()
         if isinstance(which, str):
-            if which not in found.labels:
+            if which not in computed.labels:
                 raise KeyError(
                     f"no box has the label {which!r}: boxplot.labels lists the labels, and "
                     "boxplot[0] is the first box"
                 )
-            which = found.labels.index(which)
+            which = computed.labels.index(which)
         elif isinstance(which, tuple):
-            which = int(np.ravel_multi_index(which, found.shape))
-        i = range(len(found))[which]
-        first = 0
-        for number, table in enumerate(found.tables):
-            if i < first + table.size:
-                return table.box(i - first, found._label(i, (number, i - first)))
-            first += table.size
-        raise IndexError(f"box {which} does not exist: there are {len(found)} boxes")
+            which = int(np.ravel_multi_index(which, computed.shape))
+        i, n = operator.index(which), len(computed)
+        if not -n <= i < n:
+            raise IndexError(f"box {i} does not exist: the number of boxes is {n}")
+        i %= n
+        table, place = computed._place(i)
+        return computed.tables[table].box(place, computed._label(i))
 
-    def _places(self) -> Iterator[tuple[int, int]]:
-        """Yield the number of the table of each box, and its number in that table."""
-        for number, table in enumerate(self.tables):
-            for i in range(table.size):
-                yield number, i
+    def _place(self, i: int) -> tuple[int, int]:
+        """Return the number of the table of a box, and the number of the box in that table."""
+        table = int(self._ends.searchsorted(i, side="right"))
+        return table, i - int(self._ends[table]) + self.tables[table].size
 
-    def _label(self, i: int, place: tuple[int, int]) -> str | None:
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """The number of the first box behind each table."""
+        return np.cumsum([table.size for table in self.tables])
+
+    def _label(self, i: int) -> str | None:
         """Return the label of a box, or None."""
         if self._given is not None:
             return self._given[i]
-        return self._sources[place[0]].label(place[1], self.tables[place[0]].shape)
+        table, place = self._place(i)
+        return self._sources[table].label(place, self.tables[table].shape)
 
     def _shown(self, i: int, label: str | None) -> str:
         """Return the label of a box, or its index."""
@@ -244,10 +258,10 @@ class Boxplot(LazyCollection):
         The ends of whiskers of 64-bit integers are exact in `Box`. Here they are float64 if a
         whisker ends at a quartile.
         """
-        found = self.computed()
-        labels = np.empty(len(found), object)
-        labels[:] = found.labels
-        columns = [table.columns() for table in found.tables]
+        computed = self.computed()
+        labels = np.empty(len(computed), object)
+        labels[:] = computed.labels
+        columns = [table.columns() for table in computed.tables]
         if len(columns) > 1:
             columns = [
                 {
@@ -256,7 +270,7 @@ class Boxplot(LazyCollection):
                 }
             ]
         every = {"label": labels} | columns[0]
-        return {name: column.reshape(found.shape) for name, column in every.items()}
+        return {name: column.reshape(computed.shape) for name, column in every.items()}
 
     def to_dataframe(self) -> Any:
         """Return a pandas DataFrame with a row for each box, and a column for each statistic.
@@ -279,7 +293,8 @@ class Boxplot(LazyCollection):
     def to_bxp(self) -> list[dict[str, Any]]:
         """Return the list that `matplotlib.axes.Axes.bxp` draws: a dict for each box.
 
-        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the fliers that were kept.
+        The dicts are those of `matplotlib.cbook.boxplot_stats`, with the most extreme fliers,
+        at most `max_fliers` of each side.
         """
         names = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "fliers", "q1", "med", "q3")
         drawn = []
@@ -292,10 +307,10 @@ class Boxplot(LazyCollection):
         """Return keyword arguments for `plotly.graph_objects.Box`: a list for each statistic.
 
         Plotly draws these quartiles as they are. ``quartilemethod`` names the method of Plotly that
-        equals ours, if there is one.
+        gives these quartiles, if there is one.
         """
-        found = self.computed()
-        boxes = found.boxes
+        computed = self.computed()
+        boxes = computed.boxes
         method = PLOTLY_METHODS.get(self._sources[0].method)
         return ({} if method is None else {"quartilemethod": method}) | {
             "q1": [box.q1 for box in boxes],
@@ -306,7 +321,7 @@ class Boxplot(LazyCollection):
             "mean": [box.mean for box in boxes],
             "sd": [box.std for box in boxes],
             "notchspan": [box.cihi - box.med for box in boxes],
-            "x": [found._shown(i, box.label) for i, box in enumerate(boxes)],
+            "x": [computed._shown(i, box.label) for i, box in enumerate(boxes)],
         }
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Any:
@@ -330,10 +345,10 @@ class Boxplot(LazyCollection):
             If matplotlib is not installed.
         """
         ax = axes(ax)
-        found = self.computed()
-        drawn = ax.bxp(found.to_bxp(), **kwargs)
+        computed = self.computed()
+        drawn = ax.bxp(computed.to_bxp(), **kwargs)
         if kwargs.get("showfliers", True):
-            for artist, box in zip(drawn["medians"], found, strict=True):
+            for artist, box in zip(drawn["medians"], computed, strict=True):
                 _tell_left_out(ax, artist, box)
         return ax
 
@@ -341,7 +356,7 @@ class Boxplot(LazyCollection):
 
     def __repr__(self) -> str:
         if self._tables is None:
-            return f"<Boxplot {self._outline()}, not computed: compute() makes it a sequence>"
+            return f"<Boxplot {self._outline()}, not computed: type boxplot.compute()>"
         rows = self._rows()
         lines = ["  ".join(row) for row in _aligned([row for row in rows if row])]
         if None in rows:
@@ -368,8 +383,10 @@ class Boxplot(LazyCollection):
         if len(self._sources) == 1 and self._sources[0].name is None:
             shape = self._sources[0].shape
             if any(map(math.isnan, shape)):
-                return "of an unknown number"
-            return f"of {' x '.join(str(int(size)) for size in shape) or 1}"
+                return "of an unknown number of boxes"
+            return (
+                f"of {' x '.join(str(int(size)) for size in shape)} boxes" if shape else "of 1 box"
+            )
         parts = []
         for i, source in enumerate(self._sources):
             name = str(i) if source.name is None else source.name
@@ -406,8 +423,8 @@ def _tell_left_out(ax: Any, median: Any, box: Box) -> None:
     )
     is_upright = len(set(median.get_ydata())) == 1  # the line of the median lies across its box
     middle = float(np.mean(median.get_xdata() if is_upright else median.get_ydata()))
-    for kept, counted, end, away in sides:
-        if counted > kept and not math.isclose(counted, kept):
+    for shown, counted, end, away in sides:
+        if counted > shown and not math.isclose(counted, shown):
             place, offset = (middle, float(end)), (0, away)
             across, along = ("center", "bottom" if away > 0 else "top")
             if not is_upright:

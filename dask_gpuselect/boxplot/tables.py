@@ -80,10 +80,10 @@ class Box:
 
         `flier_weights` is included only if the elements have weights.
         """
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        statistics = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.flier_weights is None:
-            del found["flier_weights"]
-        return found
+            del statistics["flier_weights"]
+        return statistics
 
 
 Numbers = IntArray | FloatArray
@@ -103,14 +103,14 @@ def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[An
     The copy is an array of objects if float64 would round integers.
     """
     if column.dtype.kind == "f":
-        found = column.copy()
+        copy = column.copy()
     else:
         some = column[~is_missing]
         is_exact = column.dtype.itemsize < 8 or not some.size
         is_exact = is_exact or bool((some <= EXACT_UP_TO).all() and (some >= -EXACT_UP_TO).all())
-        found = column.astype(np.float64 if is_exact else object)
-    found[is_missing] = np.nan
-    return found
+        copy = column.astype(np.float64 if is_exact else object)
+    copy[is_missing] = np.nan
+    return copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +174,7 @@ class Boxes(Arrays):
                 for fence, nearest in zip(rule.fences(q), inside, strict=True)
             ]
         heavy = [side.weights.rounded() for side in sides if side.weights is not None]
-        kept, fliers = zip(
+        n_fliers, fliers = zip(
             *((s.kept, s.elements) if heavy else s.repeated(rule.max_fliers) for s in sides),
             strict=True,
         )
@@ -192,19 +192,19 @@ class Boxes(Arrays):
             **dict(zip(("low", "high"), map(unsigned_zero, inside), strict=True)),
             "n_low": _numbers(sides[0].measure),
             "n_high": _numbers(sides[1].measure),
-            "kept_low": kept[0],
-            "kept_high": kept[1],
+            "kept_low": n_fliers[0],
+            "kept_high": n_fliers[1],
         }
         return cls(
             **{name: column.reshape(shape) for name, column in columns.items()},
-            fliers=_lane_by_lane(*kept, *fliers),
-            flier_weights=_lane_by_lane(*kept, *heavy) if heavy else None,
+            fliers=_lane_by_lane(*n_fliers, *fliers),
+            flier_weights=_lane_by_lane(*n_fliers, *heavy) if heavy else None,
         )
 
     @classmethod
-    def finished(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
+    def finished(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
         """Make a table of finished boxes of lanes, with every column on the host."""
-        waiting = _Waiting(columns_of(found), shape, dtype)
+        waiting = _Waiting(columns_of(boxes), shape, dtype)
         return cls(**{name: waiting.column(name) for name in waiting.columns})
 
     @classmethod
@@ -279,9 +279,9 @@ class Boxes(Arrays):
             columns[name] = _with_nan(getattr(self, name), is_missing)
         for name in ("n_low", "n_high", "kept_low", "kept_high"):
             columns[name] = np.where(is_missing, 0, getattr(self, name))
-        kept = np.repeat(~is_missing.ravel(), np.ravel(self.kept_low + self.kept_high))
-        weights = None if self.flier_weights is None else self.flier_weights[kept]
-        return replace(self, **columns, fliers=self.fliers[kept], flier_weights=weights)
+        stays = np.repeat(~is_missing.ravel(), np.ravel(self.kept_low + self.kept_high))
+        weights = None if self.flier_weights is None else self.flier_weights[stays]
+        return replace(self, **columns, fliers=self.fliers[stays], flier_weights=weights)
 
     # Cached, because each box of many reads its own value.
     @cached_property
@@ -361,24 +361,29 @@ def _lane_by_lane(
     return both
 
 
-def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
+def columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
     """Return a function for each column that makes it from boxes of lanes, maybe on a device."""
 
     def counted(name: str, most: int | None = None) -> ColumnOf:
         def count() -> NDArray[Any]:
-            counts: NDArray[Any] = to_host(getattr(found, name)).astype(np.int64)
+            counts: NDArray[Any] = to_host(getattr(boxes, name)).astype(np.int64)
             return counts if most is None else np.minimum(counts, most)
 
         return count
 
+    def left_out() -> NDArray[Any]:
+        if boxes.n_left_out is None:
+            return np.zeros(boxes.n_lanes, np.int64)
+        return counted("n_left_out")()
+
     def given(name: str, row: int | None = None) -> ColumnOf:
-        column = getattr(found, name)
+        column = getattr(boxes, name)
         return lambda: np.asarray(to_host(column if row is None else column[row]))
 
     return {
         "n": counted("n_valid"),
-        "n_nan": lambda: found.n - counted("n_valid")(),
-        "n_left_out": lambda: np.zeros(found.n_lanes, np.int64),
+        "n_nan": lambda: boxes.n - counted("n_valid")() - left_out(),
+        "n_left_out": left_out,
         "min": given("least"),
         "q1": given("q", 0),
         "med": given("q", 1),
@@ -390,9 +395,9 @@ def columns_of(found: LaneBoxes) -> dict[str, ColumnOf]:
         "high": given("high"),
         "n_low": counted("n_low"),
         "n_high": counted("n_high"),
-        "kept_low": counted("n_low", found.most_fliers),
-        "kept_high": counted("n_high", found.most_fliers),
-        "fliers": lambda: in_order(*map(to_host, (found.fliers, found.starts, found.counts))),
+        "kept_low": counted("n_low", boxes.most_fliers),
+        "kept_high": counted("n_high", boxes.most_fliers),
+        "fliers": lambda: in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))),
     }
 
 
@@ -400,11 +405,11 @@ class BoxesThere(Boxes):
     """A table of boxes on a device. A column is copied to the host when it is first used."""
 
     @classmethod
-    def waiting(cls, found: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
+    def waiting(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
         """Make the table of boxes of lanes, with their shape and the dtype of the data."""
-        boxes: BoxesThere = object.__new__(cls)
-        boxes.__dict__["_waiting"] = _Waiting(columns_of(found), shape, dtype)
-        return boxes
+        table: BoxesThere = object.__new__(cls)
+        table.__dict__["_waiting"] = _Waiting(columns_of(boxes), shape, dtype)
+        return table
 
     def __getattr__(self, name: str) -> Any:
         waiting = self.__dict__.get("_waiting")

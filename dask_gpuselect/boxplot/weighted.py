@@ -8,28 +8,29 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion, dtype_of_quantiles
+from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
+from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import LaneQuestion
-from dask_gpuselect.maths.boxes import BoxReport, Rule, room_for
+from dask_gpuselect.maths.boxes import PartialBox, room_for
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.seen import most_kept
+from dask_gpuselect.maths.runs import Runs
+from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.maths.weight_boxes import (
+    PartialWeightedBox,
     WeightedBoxBrackets,
-    WeightedFound,
     bracket_from_weights,
-    look_weighted,
-    look_weighted_again,
     narrower_weighted_box,
     ranges_of_weighted_box,
+    resolve_weighted,
+    resolve_weighted_again,
 )
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
-    NOT_FINITE,
     PIVOT_BYTES,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
@@ -37,8 +38,10 @@ from dask_gpuselect.maths.weights import (
     WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
-from dask_gpuselect.quantiles.weighted import quantiles_of
+from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
+
+OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table with a row for each run
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class WeightedBoxQuestion(BoxQuestion):
 
     has_guess = False
     weighs: ClassVar[bool] = True
+    takes_run: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
     @property
@@ -56,13 +60,17 @@ class WeightedBoxQuestion(BoxQuestion):
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
 
+    def of_run(self, run: Runs) -> Boxes:
+        boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)
+        return boxes.reshape(())
+
     def bracket(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)
         return bracket_from_weights(cuts, self.rule, room_for(cuts))
 
     def keep(self, cuts: Cuts) -> Brackets:
         assert isinstance(cuts, WeightedCuts)
-        return bracket_from_weights(cuts, self.rule, most_kept(cuts))
+        return bracket_from_weights(cuts, self.rule, most_cached(cuts))
 
     @property
     def n_ranges(self) -> int:
@@ -77,30 +85,22 @@ class WeightedBoxQuestion(BoxQuestion):
         assert isinstance(cuts, WeightedCuts)
         return narrower_weighted_box(brackets, cuts, self.rule)
 
-    def look(self, brackets: Brackets, tally: Tally) -> BoxReport | Tally:
-        assert isinstance(tally, WeightedTally)
-        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-            raise ValueError(NOT_FINITE)
+    def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
+        tally = checked_tally(tally)
         tally = replace(tally, n_left_out=tally.n_left_out + tally.n_idle)
         if tally.n_valid == 0:
             return tally
         order, rule, kind = InOrder.of(brackets, tally), self.rule, np.dtype(np.float64)
         q = quantiles_of(order, rule.q, rule.method, brackets.ends.dtype, kind)
-        return look_weighted(order, rule, q.astype(kind))
+        return resolve_weighted(order, rule, q.astype(kind))
 
-    def finish(
-        self,
-        found: BoxReport | Tally,
-        more: Brackets | None,
-        tally: Tally | None,
-        sums: Moments | None,
-    ) -> Boxes:
-        if isinstance(found, Tally):
-            return self.without_elements(found)
-        assert isinstance(found, WeightedFound)
-        if more is not None and isinstance(tally, WeightedTally):
-            found = look_weighted_again(found, more, tally)
-        assert sums is not None
+    def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
+        assert isinstance(found, PartialWeightedBox)
+        assert isinstance(tally, WeightedTally)
+        return resolve_weighted_again(found, more, tally)
+
+    def finished(self, found: PartialBox, sums: Moments) -> Boxes:
+        assert isinstance(found, PartialWeightedBox)
         assert found.weight_below is not None
         assert found.weight_above is not None
         names = "n", "n_low", "n_high"
@@ -123,23 +123,11 @@ class WeightedBoxQuestion(BoxQuestion):
 
 @dataclass(frozen=True)
 class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
-    """A weighted box plot of every lane, as a question.
+    """A weighted box plot of every lane, as a question."""
 
-    Parameters
-    ----------
-    rule, omits_nan
-        As for `BoxQuestion`.
-    """
-
-    rule: Rule
-    omits_nan: bool
-
-    @classmethod
-    def of(
-        cls, rule: Rule, source_dtype: np.dtype[Any], *, omits_nan: bool
-    ) -> WeightedLaneBoxQuestion:
-        dtype = dtype_of_quantiles(rule, source_dtype)
-        return cls(rule.q, rule.method, True, source_dtype, dtype, rule, omits_nan)
+    @property
+    def is_for_host(self) -> bool:
+        return True
 
     def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         # No warning: the boxes have their numbers of elements.

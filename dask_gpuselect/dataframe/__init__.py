@@ -13,5 +13,6 @@ with needs("pyarrow", "dask_gpuselect.dataframe"):
 
 from dask_gpuselect.dataframe.accessors import ExactDataFrame, ExactSeries  # noqa: E402
 from dask_gpuselect.dataframe.groups import ExactFrameGroupBy  # noqa: E402
+from dask_gpuselect.dataframe.windows import ExactFrameRolling  # noqa: E402
 
-__all__ = ["ExactDataFrame", "ExactFrameGroupBy", "ExactSeries"]
+__all__ = ["ExactDataFrame", "ExactFrameGroupBy", "ExactFrameRolling", "ExactSeries"]

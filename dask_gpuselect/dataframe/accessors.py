@@ -33,6 +33,7 @@ from dask_gpuselect.engine.frames import (
 )
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.columns import (
     HOW_MANY,
     ColumnQuantiles,
@@ -45,7 +46,7 @@ from dask_gpuselect.routing import approximate_instead, replacements
 Q = ArrayLike
 
 
-class ExactSeries:
+class ExactSeries(Advising):
     """Exact order statistics of a dask Series: ``s.exact``.
 
     Parameters
@@ -80,6 +81,9 @@ class ExactSeries:
 
     def __init__(self, series: Any) -> None:
         self._series = series
+
+    def _advice(self, name: str) -> str:
+        return its_own(type(self._series), name, "s") or super()._advice(name)
 
     @public()
     def quantile(self, q: Q = 0.5, interpolation: str = "linear", method: str | None = None) -> Any:
@@ -223,15 +227,15 @@ class ExactSeries:
         Parameters
         ----------
         window : int, str or timedelta
-            How many rows a window holds; or a span of the index, such as "30D", whose labels are
-            dates or time differences and ascend.
+            The number of rows in a window; or a time, such as "30D". Then the index must have dates
+            or time differences that ascend.
         min_periods : int, optional
-            How many of its elements must not be missing for an answer other than NaN: by default
-            all of a number of rows, and 1 of a span.
+            The number of elements that must not be missing in a window for an answer other than
+            NaN. The default is all for a number of rows, and 1 for a time.
         center : bool, default False
-            Whether a window lies around its row instead of ending with it.
+            If True, a window is centred on its row; if False, it ends with its row.
         closed : {"right", "left", "both", "neither"}, optional
-            Which ends a window holds; "right" by default.
+            Which ends belong to a window; "right" by default.
 
         Returns
         -------
@@ -241,17 +245,18 @@ class ExactSeries:
         Raises
         ------
         TypeError
-            At the call, for a Series that is not of numbers, a window that is no integer and no
-            span, and a span with another index.
+            At the call, for a Series that is not of numbers, for a window that is neither an
+            integer nor a time, and for a window of time if the index has no dates.
         ValueError
-            At the call, for a window below 1, or a span that is not fixed, such as "ME".
-            While computing, for a span if the index does not ascend; with ``center=True``, if a
-            window reaches beyond the next four partitions.
+            At the call, for a window below 1, or a time that is not fixed, such as "ME".
+            While computing, for a window of time if the index does not ascend; with
+            ``center=True``, if a window reaches beyond the next four partitions.
 
         Notes
         -----
-        Each partition is read once. Its windows wait for the last rows of those before it, which
-        may be of any size. Infinite elements count as they are; pandas takes them for missing.
+        Each partition is read once. Its windows also need the last rows of the partitions before
+        it, which may have any size. Infinite elements count as they are; pandas treats them as
+        missing.
 
         Examples
         --------
@@ -267,7 +272,7 @@ class ExactSeries:
         return ExactFrameRolling(self._series, [Column.of(self._series._meta)], rows)
 
 
-class ExactDataFrame:
+class ExactDataFrame(Advising):
     """Exact order statistics of the columns of a dask DataFrame: ``df.exact``.
 
     Parameters
@@ -299,6 +304,9 @@ class ExactDataFrame:
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
+
+    def _advice(self, name: str) -> str:
+        return its_own(type(self._frame), name, "df") or super()._advice(name)
 
     @public()
     def quantile(
@@ -442,9 +450,9 @@ class ExactDataFrame:
         Parameters
         ----------
         window, min_periods, center, closed
-            As of `ExactSeries.rolling`.
+            As for `ExactSeries.rolling`.
         numeric_only : bool, default False
-            Whether to leave out what is neither a number nor bool.
+            Whether to leave out columns that are neither numbers nor bool.
 
         Returns
         -------
@@ -546,8 +554,8 @@ class ExactDataFrame:
         frame = self._frame
         if names.is_unique:
             frame, places = frame[list(names[places])], list(range(len(places)))
-        found = [frame._meta.iloc[:, place] for place in places]
-        return frame, [Column.of(own, place) for own, place in zip(found, places, strict=True)]
+        metas = [frame._meta.iloc[:, place] for place in places]
+        return frame, [Column.of(own, place) for own, place in zip(metas, places, strict=True)]
 
 
 def _by_place(frame: Any) -> Any:
@@ -671,7 +679,7 @@ def _names(frame: Any, columns: Sequence[Column]) -> Any:
 
 
 def _as_quantiles(
-    found: list[Any],
+    results: list[Any],
     columns: list[Column],
     counted: list[int],
     names: Any,
@@ -680,8 +688,8 @@ def _as_quantiles(
     name: Hashable,
 ) -> Any:
     """Return found quantiles in the form of pandas' answer."""
-    values = found[: len(columns)]
-    for place, n_missing in zip(counted, found[len(columns) :], strict=True):
+    values = results[: len(columns)]
+    for place, n_missing in zip(counted, results[len(columns) :], strict=True):
         values[place] = None if n_missing else values[place]
     answers = [column.answered(each, len(q)) for column, each in zip(columns, values, strict=True)]
     index = pd.Index(q, dtype=np.float64)
@@ -694,11 +702,11 @@ def _as_quantiles(
 
 
 def _as_description(
-    found: list[Described], columns: list[Column], names: Any, index: list[str]
+    described: list[Described], columns: list[Column], names: Any, index: list[str]
 ) -> Any:
     """Return found descriptions in the form of pandas' answer."""
     answers = []
-    for column, (n, mean, std, values) in zip(columns, found, strict=True):
+    for column, (n, mean, std, values) in zip(columns, described, strict=True):
         rest = [None] * (len(index) - 3) if values is None else values.tolist()
         numbers = pd.array([n, mean, std, *rest], dtype=float_kind(column.kind))
         answers.append(pd.Series(numbers))

@@ -13,6 +13,7 @@ from dask.dataframe.utils import meta_nonempty
 from numpy.typing import ArrayLike
 
 from dask_gpuselect.arguments import as_accompanied, check_known, public
+from dask_gpuselect.arrays import type_name
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.frames import (
     Column,
@@ -32,13 +33,14 @@ from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.groups.functions import GroupBy
 from dask_gpuselect.groups.labels import LabelKind, grouping_by_labels
 from dask_gpuselect.maths.ranks import MEDIAN, Method, check_method
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.columns import ColumnQuantiles
 from dask_gpuselect.quantiles.functions import probabilities
 
 Of = Callable[[Any], Any]
 
 
-class ExactFrameGroupBy:
+class ExactFrameGroupBy(Advising):
     """The groups of the rows of a dask DataFrame, made by ``df.exact.groupby(keys)``.
 
     ``groups["v"]`` and ``groups[["v", "w"]]`` select columns, as in pandas. By default all columns
@@ -72,14 +74,17 @@ class ExactFrameGroupBy:
     def __repr__(self) -> str:
         return f"<groups by {list(self._keys)} of {self._frame!r}>"
 
-    def __getattr__(self, name: str) -> ExactFrameGroupBy:
+    def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and self._columns is None and name in self._frame.columns:
-            found: ExactFrameGroupBy = self[name]
-            return found
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}, and the frame has no such "
-            "column"
-        )
+            return self[name]
+        return super().__getattr__(name)  # type: ignore[misc]  # which raises
+
+    def _advice(self, name: str) -> str:
+        own = type(self._frame.groupby([*self._keys], observed=True))
+        advice = its_own(own, name, "df.groupby(keys)")
+        none = "the frame has no such column"
+        none = none if self._columns is None else f"{self._columns!r} is selected already"
+        return advice or f"{none}, and {super()._advice(name)}"
 
     def __dir__(self) -> list[str]:
         columns = [] if self._columns is not None else self._frame.columns
@@ -250,10 +255,10 @@ class ExactFrameGroupBy:
             columns = pd.Index(list(func), name=self._frame.columns.name)
         else:
             columns = pd.MultiIndex.from_tuples(pairs, names=[self._frame.columns.name, None])
-        found = [getattr(self._of(name), word)() for name, word in pairs]
-        meta = _side_by_side(*(each._meta for each in found), columns=columns)
+        aggregated = [getattr(self._of(name), word)() for name, word in pairs]
+        meta = _side_by_side(*(each._meta for each in aggregated), columns=columns)
         how = {"columns": columns, "meta": meta, "align_dataframes": False}
-        return dd.map_partitions(_side_by_side, *found, **how)
+        return dd.map_partitions(_side_by_side, *aggregated, **how)
 
     def _of(self, column: Hashable) -> ExactFrameGroupBy:
         """Select one column, whether others are selected or not."""
@@ -428,9 +433,9 @@ def _described(counts: Any, *boxes: Boxplot, meta: Any) -> Any:
             std = np.where(n > 1, box["std"] * np.sqrt(n / (n - 1)), np.nan)
         rest = (box[name] for name in ("min", "q1", "med", "q3", "max"))
         columns += [n, box["mean"], std, *rest]
-    found = pd.DataFrame(dict(enumerate(columns))).set_axis(counts.index)
+    table = pd.DataFrame(dict(enumerate(columns))).set_axis(counts.index)
     dtypes = dict(enumerate(meta.dtypes))
-    return found.astype(dtypes).set_axis(meta.columns, axis=1)
+    return table.astype(dtypes).set_axis(meta.columns, axis=1)
 
 
 def _check_aggregated(words: Sequence[Any]) -> None:
@@ -474,9 +479,12 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
         )
     for key in keys:
         if not isinstance(key, Hashable) or key not in names:
+            said = (
+                repr(key) if isinstance(key, str | int) else f"an object of type {type_name(key)}"
+            )
             raise KeyError(
-                f"no column is called {key!r}: by must be the name of a column, {names}, or a "
-                "Series"
+                f"by must be the name of a column, {names}, a lazy Series, or a list of these, not "
+                f"{said}: for other keys add a column first, df.assign(key=...)"
             )
     if not keys or len(set(keys)) < len(keys):
         raise ValueError(f"by must be at least one column, and distinct ones, not {keys}")
@@ -515,10 +523,10 @@ def _without_loss(expected: Any, columns: Sequence[Column], method: Method) -> A
 
 
 def _as_pandas(
-    found: list[Named], values: Callable[..., Any], keys: tuple[Hashable, ...], meta: Any
+    answer: list[Named], values: Callable[..., Any], keys: tuple[Hashable, ...], meta: Any
 ) -> Any:
     """Return the Series or DataFrame of an answer, with the dtypes of its meta."""
-    (named,) = found
+    (named,) = answer
     index = named.names.index.set_names(list(keys))
     answers, index = values(named.value, index)
     if meta.ndim == 1:
@@ -528,13 +536,13 @@ def _as_pandas(
     return pd.DataFrame(cast).set_axis(index).set_axis(meta.columns, axis=1)
 
 
-def _counts(found: Sequence[Any], index: Any) -> tuple[list[Any], Any]:
+def _counts(counts_of_each: Sequence[Any], index: Any) -> tuple[list[Any], Any]:
     """Return the counts of each column as Series, and their index."""
-    return [pd.Series(counts) for counts in found], index
+    return [pd.Series(counts) for counts in counts_of_each], index
 
 
 def _quantiles(
-    found: Sequence[Any],
+    of_columns: Sequence[Any],
     index: Any,
     columns: Sequence[Column],
     q: tuple[float, ...] | None,
@@ -542,7 +550,7 @@ def _quantiles(
 ) -> tuple[list[Any], Any]:
     """Return the answers about each column, group after group, and their index."""
     answers = []
-    for column, masked in zip(columns, found, strict=True):
+    for column, masked in zip(columns, of_columns, strict=True):
         values = masked.data.T.reshape(-1)
         if is_chosen and column.dtype.kind == "b":
             values = values.astype(np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,8 @@ from dask_gpuselect.arguments import check_known, public
 from dask_gpuselect.engine.frames import Column
 from dask_gpuselect.engine.row_halos import RowReach, bounds, with_rows_around
 from dask_gpuselect.maths.windows import RowWindows
+from dask_gpuselect.optional import Advising, its_own
+from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.windows import Rolling, rolling
 from dask_gpuselect.windows.functions import of_rows
 
@@ -49,7 +51,10 @@ class RowsOf:
             return cls(int(window), least, center, closed)
         if not isinstance(meta.index, pd.DatetimeIndex | pd.TimedeltaIndex):
             kind = meta.index.dtype
-            raise TypeError(f"windows of time need an index of dates or durations, not {kind}")
+            raise TypeError(
+                f"windows of time need an index of dates or durations, not {kind}: type "
+                "df.set_index(...) first, or pass a number of rows"
+            )
         if closed is not None and closed not in CLOSED:
             raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
         try:
@@ -59,7 +64,7 @@ class RowsOf:
                 f'window must be rows or a fixed time, such as "7D", not {window!r}'
             ) from error
         if span < pd.Timedelta(1, meta.index.unit):
-            raise ValueError(f"window must be longer than nothing, not {window!r}")
+            raise ValueError(f"window must be a time above 0, not {window!r}")
         return cls(span, 1 if min_periods is None else min_periods, center, closed)
 
     @property
@@ -84,18 +89,49 @@ def _is_delta(window: Any) -> bool:
     return isinstance(window, pd.offsets.BaseOffset) or type(window).__name__ == "timedelta"
 
 
-class ExactFrameRolling:
-    """Exact statistics of moving windows of dask's frames, as of pandas' ``df.rolling(30)``.
+def _statistic(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """Return the method for a statistic of each window."""
 
-    Missing elements are left out. A window with fewer than `min_periods` others is answered by NaN.
-    Answers are float64, and float32 for float32, with the index and the partitions of the frame.
+    @public()
+    def method(self: ExactFrameRolling, **how: Any) -> Any:
+        return self._asked(function.__name__, **how)
+
+    return as_method(method, function, "ExactFrameRolling", f"Return the {what} of each window.")
+
+
+class ExactFrameRolling(Advising):
+    """Moving windows of a dask Series or DataFrame, made by ``df.exact.rolling(30)``.
+
+    Missing elements are left out. The answer of a window with fewer than `min_periods` other
+    elements is NaN. Answers are float64, or float32 for float32 columns. They have the index and
+    the partitions of the frame.
 
     Parameters
     ----------
     frame : dask Series or DataFrame
-        Of a DataFrame its wanted columns alone.
+        The columns whose windows are wanted.
     columns : sequence of Column
+        What is known of each column.
     rows : RowsOf
+        The rows of each window.
+
+    See Also
+    --------
+    ExactSeries.rolling : Makes it.
+    dask_gpuselect.windows.rolling : Moving windows of dask arrays.
+
+    Notes
+    -----
+    Each partition is read once, for all columns of a call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import dask.dataframe as dd
+    >>> import dask_gpuselect.dataframe
+    >>> s = dd.from_pandas(pd.Series([5.0, 1.0, 4.0, 9.0]), npartitions=2)
+    >>> s.exact.rolling(3, min_periods=2).median().compute().tolist()
+    [nan, 3.0, 4.0, 4.0]
     """
 
     def __init__(self, frame: Any, columns: Sequence[Column], rows: RowsOf) -> None:
@@ -110,9 +146,15 @@ class ExactFrameRolling:
     def __repr__(self) -> str:
         return f"<exact statistics of windows of {self._rows.window} of {self._frame!r}>"
 
-    def median(self) -> Any:
-        """Return the median of each window."""
-        return self._asked("nanmedian")
+    def _advice(self, name: str) -> str:
+        own = its_own(type(self._frame.rolling(1)), name, "df.rolling(window)")
+        return own or super()._advice(name)
+
+    median = _statistic(Rolling.median, "median")
+    mad = _statistic(Rolling.mad, "median absolute deviation")
+    iqr = _statistic(Rolling.iqr, "interquartile range")
+    min = _statistic(Rolling.min, "least element")
+    max = _statistic(Rolling.max, "largest element")
 
     @public()
     def quantile(self, q: Any, *, method: str = "linear") -> Any:
@@ -124,6 +166,12 @@ class ExactFrameRolling:
             In [0, 1]. Several q of a Series make a DataFrame with a column for each; a DataFrame
             takes one.
         method : str, default "linear"
+            One of the thirteen methods of ``numpy.quantile``.
+
+        Returns
+        -------
+        dask Series or DataFrame
+            With the index and the partitions of the frame.
         """
         check_known(q, "q")
         if np.ndim(q) and self._frame.ndim == 2:
@@ -133,32 +181,15 @@ class ExactFrameRolling:
         rolling(np.empty(0), 1).quantile(q, method=method)  # raises for what makes no sense
         several = tuple(np.asarray(q, np.float64).tolist()) if np.ndim(q) else None
         q = float(q) if several is None else several
-        return self._asked("nanquantile", several, q=q, method=method)
-
-    @public()
-    def mad(self, *, scale: float | str = "normal") -> Any:
-        """Return the median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
-        return self._asked("nanmad", scale=scale)
-
-    @public()
-    def iqr(self, *, method: str = "linear") -> Any:
-        """Return the interquartile range of each window."""
-        return self._asked("naniqr", method=method)
-
-    def min(self) -> Any:
-        """Return the least element of each window."""
-        return self._asked("nanmin")
-
-    def max(self) -> Any:
-        """Return the largest element of each window."""
-        return self._asked("nanmax")
+        return self._asked("quantile", several, q=q, method=method)
 
     def _asked(self, name: str, several: tuple[float, ...] | None = None, **asked: Any) -> Any:
+        """Ask for a statistic of every column that leaves out missing elements."""
         answer = partial(
             _answered,
             columns=self._columns,
             windows=self._rows,
-            name=name,
+            name=f"nan{name}",
             asked=asked,
             several=several,
         )
@@ -179,17 +210,17 @@ def _answered(
 ) -> Any:
     """Answer the windows of some rows, from the number `start` to before `stop`."""
     index = rows.index[start:stop]
-    found = []
+    by_column = []
     for column in columns:
         given = rows if column.place is None else rows.iloc[:, column.place]
         dtype = column.dtype if column.dtype == np.float32 else np.dtype(np.float64)
         values = given.to_numpy(dtype=dtype, na_value=np.nan)
         answers = getattr(windows.windows(values, rows.index), name)(**asked)
-        found.append(answers[..., start:stop].astype(dtype, copy=False))
+        by_column.append(answers[..., start:stop].astype(dtype, copy=False))
     if columns and columns[0].place is None:
-        (answers,) = found
+        (answers,) = by_column
         if several is None:
             return pd.Series(answers, index, name=rows.name)
         return pd.DataFrame(answers.T, index, pd.Index(several, dtype=np.float64))
-    frame = pd.DataFrame(dict(enumerate(found)), index)
+    frame = pd.DataFrame(dict(enumerate(by_column)), index)
     return frame.set_axis(rows.columns[[column.place for column in columns]], axis=1)

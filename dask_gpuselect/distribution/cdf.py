@@ -374,8 +374,8 @@ class EmpiricalDistribution(curves.Curve, Arrays):
             return np.full_like(curves.checked_shares(p), np.nan)
         places = self._cell_of(p)
         lower, upper = (self.points[place].astype(np.float64) for place in places)
-        found = self._where(p * np.float64(self.n_valid) - self._jumped[places[0]])
-        return np.where(found == found, np.clip(found, lower, upper), upper)
+        reached = self._where(p * np.float64(self.n_valid) - self._jumped[places[0]])
+        return np.where(reached == reached, np.clip(reached, lower, upper), upper)
 
 
 def places_among(points: NDArray[Any], z: NDArray[Any]) -> tuple[IntArray, IntArray]:

@@ -74,8 +74,8 @@ def count_at_ranks(brackets: Brackets, tally: Tally, ranks: IntArray) -> Counts:
         If a rank lies outside its bracket.
     """
     ordered = tally.candidates.ordered()
-    found = order_statistics(brackets, replace(tally, candidates=ordered), ranks)
-    points = np.unique(found)
+    elements = order_statistics(brackets, replace(tally, candidates=ordered), ranks)
+    points = np.unique(elements)
     below, upto = counts_at(brackets, tally, points, ordered.places)
     return Counts(points, below, upto, tally.n_valid, tally.n_missing)
 

@@ -55,10 +55,10 @@ class Curve:
 
 def evaluated(function: Any, argument: Any) -> Any:
     """Evaluate a function of NumPy arrays, and return its results in the kind of the argument."""
-    found = function(on_host(argument))
-    if isinstance(found, tuple):
-        return tuple(in_kind(each, argument) for each in found)
-    return in_kind(found, argument)
+    values = function(on_host(argument))
+    if isinstance(values, tuple):
+        return tuple(in_kind(each, argument) for each in values)
+    return in_kind(values, argument)
 
 
 def checked_shares(p: NDArray[Any]) -> FloatArray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import as_array, check_most, on_host, public
+from dask_gpuselect.arguments import as_array, as_integers, check_most, held_in, on_host, public
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution
 from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
@@ -24,6 +24,7 @@ from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.sizes import pivot_share
+from dask_gpuselect.optional import Advising
 
 # For 1e7 elements, 101 points took 0.6 times as long, with errors up to ten times as large; 10,001
 # points took three times as long.
@@ -115,7 +116,7 @@ def ecdf(x: Any, points: int | ArrayLike = POINTS) -> Any:
     return ask_once(x, CountsAt(_checked_values(points, dtype), dtype), "ecdf")
 
 
-class LazyDistribution(LazyCollection):
+class LazyDistribution(Advising, LazyCollection):
     """An `EmpiricalDistribution` that is not computed yet: a dask collection.
 
     `ecdf` returns it for a dask array. ``compute()`` gives the `EmpiricalDistribution`, which has
@@ -136,11 +137,9 @@ class LazyDistribution(LazyCollection):
         """Return the lazy distribution that a task makes."""
         return cls(answer.dask, [(answer.name,)])
 
-    def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError, which says if `compute()` is needed first."""
-        is_there = hasattr(EmpiricalDistribution, name) and not name.startswith("_")
-        hint = f": it is not computed yet, type compute().{name}" if is_there else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+    def _advice(self, name: str) -> str:
+        is_there = hasattr(EmpiricalDistribution, name)
+        return f"it is not computed yet, type compute().{name}" if is_there else ""
 
     @staticmethod
     def _finish(results: list[Any], *state: Any) -> Any:
@@ -176,7 +175,7 @@ class EvenRanks(RankQuestion):
         ranks = even_ranks(n, self.k)
         return ranks, ranks
 
-    def look(self, brackets: Brackets, tally: Tally) -> EmpiricalDistribution:
+    def resolve(self, brackets: Brackets, tally: Tally) -> EmpiricalDistribution:
         counts = count_at_ranks(brackets, tally, even_ranks(tally.n_valid, self.k))
         return _distribution(counts, self.source_dtype)
 
@@ -212,11 +211,11 @@ class CountsAt(OneLoadQuestion):
         return PointTally.of_chunk(chunk, self.values, dtype)
 
     @staticmethod
-    def merge(reports: Sequence[PointTally]) -> PointTally:
-        return PointTally.merge(reports)
+    def merge(partials: Sequence[PointTally]) -> PointTally:
+        return PointTally.merge(partials)
 
-    def answer(self, report: PointTally) -> EmpiricalDistribution:
-        return _distribution(report.counts(self.values), self.source_dtype)
+    def answer(self, partial_result: PointTally) -> EmpiricalDistribution:
+        return _distribution(partial_result.counts(self.values), self.source_dtype)
 
     def lazily(self, answer: DaskArray) -> LazyDistribution:
         return LazyDistribution.of(answer)
@@ -252,48 +251,7 @@ def _checked_number(points: Any) -> int:
 
 def _checked_values(points: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return given values in `selection_dtype`, ascending and distinct, or raise."""
-    given = on_host(_integers(points, dtype))
-    if given.ndim > 1:
-        raise ValueError(f"points must be one-dimensional, not of shape {given.shape}")
-    if given.dtype.kind == "f" and np.isnan(given).any():
+    values = held_in(on_host(as_integers(points, dtype)), dtype, "points", "x")
+    if dtype.kind == "f" and np.isnan(values).any():
         raise ValueError("points must not be NaN: pass points[~np.isnan(points)]")
-    with np.errstate(over="ignore"):
-        values = _rounded(given, dtype) if dtype.kind == "f" else _whole(given, dtype)
-    return unsigned_zero(np.unique(values))
-
-
-def _integers(points: Any, dtype: np.dtype[Any]) -> Any:
-    """Convert a list of integers to the dtype of the data.
-
-    NumPy would convert some integers beyond int64 to float64, and round them.
-    """
-    is_list = isinstance(points, list | tuple) and dtype.kind in "iu"
-    if is_list and all(isinstance(point, int | np.integer) for point in points):
-        limits = np.iinfo(dtype)
-        if all(limits.min <= point <= limits.max for point in points):
-            return np.array(points, dtype)
-    return points
-
-
-def _rounded(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Round values to a dtype of floats, or raise if one is beyond its range."""
-    values = given.astype(dtype)
-    if (np.isinf(values) & np.isfinite(given)).any():
-        raise ValueError(
-            f"points must be values of dtype {dtype}, the dtype of x, and some are beyond its range"
-        )
-    return values.astype(selection_dtype(dtype))
-
-
-def _whole(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Convert values to a dtype of integers or bool, or raise if one does not fit."""
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    whole = given.astype(np.uint8) if given.dtype.kind == "b" else given
-    # `most` may be rounded up to a number that the dtype does not have, but `most + 1` is exact.
-    is_held = (whole >= int(least)) & (whole < int(most) + 1)
-    if not (is_held.all() and (np.floor(whole) == whole).all()):
-        raise ValueError(
-            f"points must be values of dtype {dtype}, the dtype of x, and some are fractions or "
-            "beyond its range"
-        )
-    return whole.astype(selection_dtype(dtype))
+    return unsigned_zero(np.unique(values.astype(selection_dtype(dtype))))

@@ -50,7 +50,8 @@ class MonotoneRationalSpline(MonotoneSpline):
     the order, and values never decrease as z increases (never increase if y descends). This holds
     exactly.
 
-    No loads: the points are in memory. ``a.map_blocks(s)`` evaluates a spline s on a dask array a.
+    Nothing is read: the points are in memory. ``a.map_blocks(s)`` evaluates a spline s on a dask
+    array a.
 
     Memory: a spline holds 15 float64 for each point, and 23 while it is made. A call needs about 20
     for each element of z.

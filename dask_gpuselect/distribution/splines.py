@@ -86,16 +86,16 @@ class MonotoneSpline:
             u = xp.where(rest <= 0, 1.0, u)
             if nu == 0:
                 share = xp.where(u <= 0, 0.0, self._share(i, u, rest))
-                found = self._rows.at(i, xp.where(rest <= 0, 1.0, share))
+                values = self._rows.at(i, xp.where(rest <= 0, 1.0, share))
             else:
-                found = xp.ldexp(*self._rate(i, u, rest, nu))
+                values = xp.ldexp(*self._rate(i, u, rest, nu))
             is_outside = is_below | is_above
             if any_true(is_outside):
                 place = (i, u, rest)
-                beyond = self._beyond(z / 2 - inside / 2, place, found, nu, how)
-                found = xp.where(is_outside, beyond, found)
-            found = xp.where(z == z, found, math.nan)
-        return xp.asarray(self._sign * found)
+                beyond = self._beyond(z / 2 - inside / 2, place, values, nu, how)
+                values = xp.where(is_outside, beyond, values)
+            values = xp.where(z == z, values, math.nan)
+        return xp.asarray(self._sign * values)
 
     @evaluates
     def derivative(self, nu: int = 1) -> SplineDerivative:
@@ -146,8 +146,8 @@ class MonotoneSpline:
         with np.errstate(all="ignore"):
             share, rest = self._rows.shares(i, inside)
             u = xp.where(rest <= 0, 1.0, self._place(i, share, rest))
-            found = self._columns.at(i, xp.where(share <= 0, 0.0, u))
-        return xp.asarray(xp.where(inside == v, found, math.nan))
+            places = self._columns.at(i, xp.where(share <= 0, 0.0, u))
+        return xp.asarray(xp.where(inside == v, places, math.nan))
 
     def _beyond(
         self, half: Array, place: tuple[Array, Array, Array], end: Array, nu: int, how: bool | str
@@ -265,8 +265,8 @@ class Intervals(NamedTuple):
     def at(self, i: Array, share: Array) -> Array:
         """Return the value at a share of step i, within the step."""
         xp, start, end, scale = namespace(share), self.start[i], self.end[i], self.scale[i]
-        found = (start * scale + self.width[i] * share) / scale
-        return xp.where(share >= 1, end, xp.clip(found, start, end))
+        values = (start * scale + self.width[i] * share) / scale
+        return xp.where(share >= 1, end, xp.clip(values, start, end))
 
 
 def _interval_of(values: Array, wanted: Array, side: str) -> Array:

@@ -136,7 +136,7 @@ class AnswerAxes:
 
     def restore(self, answer: np.ndarray[Any, Any], block: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """Reshape answers ``(n_answers, n_lanes)`` for a block of that shape to these axes."""
-        answer = namespace(answer).reshape(answer, (answer.shape[0], *self.kept(block)))
+        answer = namespace(answer).reshape(answer, (answer.shape[0], *self.remaining(block)))
         return answer[0, ...] if self.is_scalar else answer
 
     def restore_groups(self, answer: Any, block: tuple[int, ...]) -> Any:
@@ -146,16 +146,16 @@ class AnswerAxes:
         of them.
         """
         before = self.axes[0]  # axes before it are not reduced
-        kept = tuple(size for axis, size in enumerate(block) if axis not in self.axes)
+        remaining = tuple(size for axis, size in enumerate(block) if axis not in self.axes)
         sizes = answer.shape[:2]
-        sides = math.prod(kept[:before]), math.prod(kept[before:])
+        sides = math.prod(remaining[:before]), math.prod(remaining[before:])
         xp = namespace(answer)
         answer = transposed(xp.reshape(answer, (*sizes, *sides)), (0, 2, 1, 3))
-        outer = kept[self.is_one_lane : before]
-        answer = xp.reshape(answer, (sizes[0], *outer, sizes[1], *kept[before:]))
+        outer = remaining[self.is_one_lane : before]
+        answer = xp.reshape(answer, (sizes[0], *outer, sizes[1], *remaining[before:]))
         return answer[0, ...] if self.is_scalar else answer
 
-    def kept(self, block: tuple[int, ...]) -> tuple[int, ...]:
+    def remaining(self, block: tuple[int, ...]) -> tuple[int, ...]:
         """Return the sizes of the axes that remain of a block of that shape."""
         return tuple(
             1 if axis in self.axes else size

@@ -23,7 +23,6 @@ from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_batches import GroupsOfAll
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
-from dask_gpuselect.engine.held import answer_in_memory
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
 from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes, with_labels
@@ -32,6 +31,7 @@ from dask_gpuselect.engine.questions import (
     LaneQuestion,
     OneLoadQuestion,
 )
+from dask_gpuselect.engine.resident import answer_in_memory
 from dask_gpuselect.engine.rounds import ask_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
@@ -187,7 +187,8 @@ def by_group(asking: Asking) -> Asking:
         slots = about_slots(asking.question, grouping)
         array = accompanied(array, labels=grouping.codes)
         return replace(asking, array=array, grouping=grouping, slots=slots)
-    if not (asking.is_whole and are_stretches(asking.question.lanes, grouping)):
+    lanes = asking.question.lanes
+    if lanes.composes_groups or not (asking.is_whole and are_stretches(lanes, grouping)):
         grouping = grouping.numbered
     axes, codes, is_one_lane = asking.axes, grouping.codes, asking.is_whole
     packed = accompanied(array, labels=codes)
@@ -341,7 +342,8 @@ def _answer_only_lane(asking: Asking) -> Any:
     """
     question = asking.question
     is_any = math.prod(asking.array.shape) > 0
-    if not (is_any and isinstance(question, LaneQuestion) and question.by_order):
+    is_of_ranks = isinstance(question, ElementQuestion | LaneQuestion) and question.by_order
+    if not (is_any and is_of_ranks):
         return None
     order = question.order
     found = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)

@@ -15,9 +15,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import forks
 from dask_gpuselect.engine.graphs import worker_memory
-from dask_gpuselect.engine.marks import Marks
+from dask_gpuselect.engine.marks import NO_MARKS, Marks
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, merge
 from dask_gpuselect.maths.envelope import thinned
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.rulers import Ruler
@@ -207,10 +207,10 @@ class Hold:
         return cls(n) if room.take(n, limit) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _held, (self._n,)
+        return _reserved, (self._n,)
 
 
-def _held(n: int) -> Hold:
+def _reserved(n: int) -> Hold:
     """Reserve the bytes of an object that came from another process, even beyond the limit."""
     room.take(n, np.inf)
     return Hold(n)
@@ -245,10 +245,10 @@ class Aside:
 
 def _brought(*columns: NDArray[Any]) -> Aside:
     """Make an `Aside` of columns that were on disk in another process and are in memory here."""
-    return Aside(columns, _held(sum(column.nbytes for column in columns)))
+    return Aside(columns, _reserved(sum(column.nbytes for column in columns)))
 
 
-Held = Hold | Aside
+Location = Hold | Aside
 
 
 @dataclass(frozen=True)
@@ -271,15 +271,33 @@ class Limits:
         return min(self.n_bytes, worker_memory() / WORKER_SHARE)
 
 
+class Cacheable(Protocol):
+    """Protocol of a tally, of any type, that can be cached."""
+
+    @property
+    def candidate_bytes(self) -> int: ...
+
+    def columns(self) -> list[NDArray[Any]]: ...
+
+    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self: ...
+
+
+@cache
+def _log_unwritable(directory: str, error: str) -> None:
+    """Log once for each directory that nothing can be written there."""
+    told = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
+    logger.warning(told, directory, error)
+
+
 @dataclass(frozen=True, eq=False)
-class Kept(Arrays):
+class Cached(Arrays):
     """Cached tally of a chunk at guessed brackets, from the first load.
 
     Parameters
     ----------
     brackets : Brackets
         Brackets that were guessed.
-    tally : Tally
+    tally : Tally or CellTally
         Tally of the chunk at these brackets; without candidates if they are on disk.
     held : Hold or Aside
         Where the candidates are: `Hold` if in the tally, `Aside` if apart from it.
@@ -290,58 +308,34 @@ class Kept(Arrays):
     """
 
     brackets: Brackets
-    tally: Tally
-    held: Held
-    sums: Moments | None
-    marks: Marks
+    tally: Any
+    location: Location
+    sums: Moments | None = None
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
 
-    def whole(self) -> Tally:
+    @classmethod
+    def of(cls, brackets: Brackets, tally: Cacheable, limits: Limits) -> Self | None:
+        """Cache a tally; return None if there is no room.
+
+        Candidates that do not fit into memory are written to disk.
+        """
+        if hold := Hold.of(tally.candidate_bytes, limits.of_process()):
+            return cls(brackets, tally, hold)
+        if limits.spill is None:
+            return None
+        columns = tally.columns()
+        directory = directory_of(limits.spill)
+        try:
+            file = spill_file("kept", directory)
+            aside = Aside(tuple(file.write(column) for column in columns))
+        except OSError as error:
+            # The answer does not depend on the cache: a chunk that is not cached is loaded again.
+            _log_unwritable(directory, error.strerror or str(error))
+            return None
+        return cls(brackets, tally.with_columns([column[:0] for column in columns]), aside)
+
+    def whole(self) -> Any:
         """Return the tally with its candidates."""
-        return whole_tally(self.tally, self.held)
-
-
-class Keepable(Protocol):
-    """Protocol of a tally, of any type, that can be cached."""
-
-    @property
-    def held_bytes(self) -> int: ...
-
-    def columns(self) -> list[NDArray[Any]]: ...
-
-    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self: ...
-
-
-T = TypeVar("T", bound=Keepable)
-
-
-@cache
-def _log_unwritable(directory: str, error: str) -> None:
-    """Log once for each directory that nothing can be written there."""
-    told = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
-    logger.warning(told, directory, error)
-
-
-def whole_tally(tally: T, held: Held) -> T:
-    """Return a cached tally with its candidates, which may be on disk."""
-    return tally if isinstance(held, Hold) else tally.with_columns(held.read())
-
-
-def held_tally(tally: T, limits: Limits) -> tuple[T, Held] | None:
-    """Cache a tally: return it with the place of its candidates, or None if there is no room.
-
-    Candidates that do not fit into memory are written to disk.
-    """
-    if hold := Hold.of(tally.held_bytes, limits.of_process()):
-        return tally, hold
-    if limits.spill is None:
-        return None
-    columns = tally.columns()
-    directory = directory_of(limits.spill)
-    try:
-        file = spill_file("kept", directory)
-        held = Aside(tuple(file.write(column) for column in columns))
-    except OSError as error:
-        # The answer does not depend on the cache: a chunk that is not cached is loaded again.
-        _log_unwritable(directory, error.strerror or str(error))
-        return None
-    return tally.with_columns([column[:0] for column in columns]), held
+        if isinstance(self.location, Hold):
+            return self.tally
+        return self.tally.with_columns(self.location.read())

@@ -2,8 +2,8 @@
 
 ::
 
-    source ──copy──> report of each part ──merge──> brackets ─┐   once or more
-       └─────copy, waits for all brackets──> report of each part ──merge──> answer
+    source ──copy──> result of each part ──merge──> brackets ─┐   once or more
+       └─────copy, waits for all brackets──> result of each part ──merge──> answer
 
 A column is the set of chunks from which one chunk of the answer is made. It is read in parts, each
 of as many chunks as fit. Each line above is a layer with one task for each part, or one for each
@@ -53,7 +53,10 @@ from dask_gpuselect.quiet import quietly
 logger = logging.getLogger("dask_gpuselect")
 
 Place = tuple[int, ...]
-"""Place of a column in the grid of chunks: 0 along the reduced axes."""
+"""Place of a column in the grid of chunks: 0 along the reduced axes.
+
+If the aggregation of a column is divided among several tasks, the number of the task follows.
+"""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Columns:
         along = [range(1) if axis in axes else range(n) for axis, n in enumerate(x.numblocks)]
         self.places = list(itertools.product(*along))
 
-    def report(
+    def measured(
         self,
         measure: Callable[..., Any],
         name: str,
@@ -133,15 +136,15 @@ class Columns:
         self._add(name, tasks, source.name, above)
         return Tasks(name, keys)
 
-    def report_unless(
+    def measured_unless(
         self,
         known_by: Callable[[Any, Any], Any],
         measure: Callable[..., Any],
         name: str,
-        kept: Tasks,
+        cached: Tasks,
         brackets: Tasks,
     ) -> Tasks:
-        """Apply ``known_by(kept, brackets)`` to what an earlier load has cached of each part.
+        """Apply ``known_by(cached, brackets)`` to what an earlier load has cached of each part.
 
         Where it returns None, the part is loaded for ``measure(chunks, dtype, axes, brackets)``.
         """
@@ -156,138 +159,144 @@ class Columns:
         )
         told = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
         function = partial(_known_or_read, known_by=known_by, measure=read, told=told)
-        name = f"{name}-{tokenize(kept.name, brackets.name)}"
+        name = f"{name}-{tokenize(cached.name, brackets.name)}"
         for place in self.places:
             known = TaskRef(brackets.keys[place][0])
             of_chunks = [reads.of_places[chunk] for chunk in self._column(place)]
             keys[place] = [(name, *place, part) for part in range(len(self.parts))]
-            each = zip(keys[place], self.parts, kept.keys[place], strict=True)
+            each = zip(keys[place], self.parts, cached.keys[place], strict=True)
             for key, (start, stop), own in each:
                 some = of_chunks[start:stop]
                 tasks[key] = task_if_needed(key, function, some, TaskRef(own), known)
         held = in_place(self.x)
         graph = Graph.merge(self.graph, held)
-        above = {kept.name, brackets.name, *held.layers}
+        above = {cached.name, brackets.name, *held.layers}
         annotations = next(iter(reads.annotations), None)
         self.graph = extended(graph, name, tasks, above, annotations)
         return Tasks(name, keys)
 
-    def merge(self, function: Callable[..., Any], reports: Tasks, every: int) -> Tasks:
-        """Merge the partial results of each column to at most `every`, by ``function(reports)``."""
+    def merge(self, function: Callable[..., Any], partials: Tasks, every: int) -> Tasks:
+        """Merge the partial results of each column to at most `every`, by ``function(results)``."""
         function = partial(_merge_values, function)
-        name = f"quantile-lane-merge-{tokenize(reports.name, function, every)}"
+        name = f"quantile-lane-merge-{tokenize(partials.name, function, every)}"
         tasks: dict[Key, Task] = {}
         keys = {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             keys[place], merges = merge_tree(parts, every, function, name, *place)
             tasks |= merges
         if not tasks:
-            return reports
-        self._add(name, tasks, reports.name)
+            return partials
+        self._add(name, tasks, partials.name)
         return Tasks(name, keys)
 
-    def lots(self, function: Callable[..., Any], reports: Tasks, most: int, every: int) -> Tasks:
-        """Apply ``function(reports)`` to lots of neighbouring partial results of each column.
+    def lots(self, function: Callable[..., Any], partials: Tasks, most: int, every: int) -> Tasks:
+        """Apply ``function(partials)`` to lots of neighbouring partial results of each column.
 
         A lot has at least `every` of them, and more if there would be more than `most` lots.
         """
         function = partial(_merge_values, function)
-        name = f"quantile-lots-{tokenize(reports.name, function, most, every)}"
+        name = f"quantile-lots-{tokenize(partials.name, function, most, every)}"
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             size = size_of_lots(len(parts), most, every)
             starts = range(0, len(parts), size)
             keys[place] = [(name, *place, i) for i in range(len(starts))]
             for key, start in zip(keys[place], starts, strict=True):
                 some = List(*map(TaskRef, parts[start : start + size]))
                 tasks[key] = Task(key, quietly(function), some)
-        self._add(name, tasks, reports.name)
+        self._add(name, tasks, partials.name)
         return Tasks(name, keys)
 
     def each(
-        self, function: Callable[..., Any], name: str, reports: Tasks, known: Sequence[Tasks]
+        self, function: Callable[..., Any], name: str, partials: Tasks, known: Sequence[Tasks]
     ) -> Tasks:
-        """Apply ``function(report, *known)`` to each partial result and the facts of its column."""
+        """Apply ``function(result, *known)`` to each result and the facts of its column."""
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             told = List(*(TaskRef(each.keys[place][0]) for each in known))
             keys[place] = [(name, *key[1:]) for key in parts]
             for key, part in zip(keys[place], parts, strict=True):
-                tasks[key] = Task(key, quietly(_of_report), function, TaskRef(part), told)
-        self._add(name, tasks, reports.name, *(each.name for each in known))
+                tasks[key] = Task(key, quietly(_of_partial), function, TaskRef(part), told)
+        self._add(name, tasks, partials.name, *(each.name for each in known))
         return Tasks(name, keys)
 
-    def divide(self, reports: Tasks, n: int) -> list[Tasks]:
-        """Split partial results that are lists of `n` items; return them unchanged if `n` is 1."""
+    def divide(self, partials: Tasks, n: int) -> Tasks:
+        """Divide partial results that are lists of `n` items among as many places.
+
+        They are returned unchanged if `n` is 1.
+        """
         if n == 1:
-            return [reports]
-        found = []
-        for i in range(n):
-            name = f"{reports.name}-{i}"
-            keys = {
-                place: [(name, *key[1:]) for key in parts] for place, parts in reports.keys.items()
-            }
-            tasks = {
-                (name, *key[1:]): Task((name, *key[1:]), _item, TaskRef(key), i)
-                for parts in reports.keys.values()
-                for key in parts
-            }
-            self._add(name, tasks, reports.name)
-            found.append(Tasks(name, keys))
-        return found
+            return partials
+        name = f"{partials.name}-divided"
+        tasks: dict[Key, Task] = {}
+        keys: dict[Place, list[Key]] = {}
+        for (place, parts), i in itertools.product(partials.keys.items(), range(n)):
+            keys[*place, i] = [(name, *key[1:], i) for key in parts]
+            for key, part in zip(keys[*place, i], parts, strict=True):
+                tasks[key] = Task(key, _item, TaskRef(part), i)
+        self._add(name, tasks, partials.name)
+        return Tasks(name, keys)
 
     def gather(
         self,
         function: Callable[..., Any],
         name: str,
-        parts: Sequence[Tasks],
+        divided: Tasks,
         to_index: Callable[[Place], tuple[int, ...]] = tuple,
         *,
         seen: bool = True,
     ) -> Tasks:
-        """Apply ``function(values)`` to the results of several tasks about each column.
+        """Apply ``function(values)`` to the results of all tasks about each column.
 
         These have seen the same chunks.
         """
-        tasks, keys = {}, {}
-        for place in self.places:
+        tasks: dict[Key, Task] = {}
+        keys: dict[Place, list[Key]] = {}
+        for own, (part,) in divided.keys.items():
+            keys.setdefault(own[: self.x.ndim], []).append(part)
+        for place, parts in keys.items():
             key = (name, *to_index(place))
-            given = List(*(TaskRef(each.keys[place][0]) for each in parts))
+            given = List(*map(TaskRef, parts))
             tasks[key] = Task(key, Step("reduce", quietly(_gathered)), function, given, seen)
             keys[place] = [key]
-        self._add(name, tasks, *(each.name for each in parts))
+        self._add(name, tasks, divided.name)
         return Tasks(name, keys)
 
     def settle(
         self,
         function: Callable[..., Any],
         name: str,
-        reports: Tasks,
+        partials: Tasks,
         brackets: Tasks | None,
         to_index: Callable[[Place], tuple[int, ...]] = tuple,
         *,
         seen: bool = True,
+        is_numbered: bool = False,
     ) -> Tasks:
-        """Apply ``function(reports, brackets, shape of a chunk)`` to each column.
+        """Apply ``function(partials, brackets, shape of a chunk)`` to each column.
 
-        If `seen`, the result has the fingerprints of the column's chunks, for the next load.
+        If `seen`, the result has the fingerprints of the column's chunks, for the next load. If
+        `is_numbered`, `function` also gets the `number` of the task, if a column has several.
 
         Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
         other elements than the load of the brackets.
         """
         tasks, keys = {}, {}
-        for place, parts in reports.keys.items():
+        for place, parts in partials.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
-            block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
+            column, divided = place[: self.x.ndim], place[self.x.ndim :]
+            block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, column, strict=True))
             key = (name, *to_index(place))
-            named = InColumn(self.x.numblocks, self.axes, place)
+            named = InColumn(self.x.numblocks, self.axes, column)
             given = List(*map(TaskRef, parts))
-            told = (function, given, known, block, named, seen)
+            number: dict[str, Any] = {"number": divided[0] if divided else 0} if is_numbered else {}
+            own = partial(function, **number)
+            told = (own, given, known, block, named, seen)
             tasks[key] = Task(key, Step("reduce", quietly(_settled)), *told)
             keys[place] = [key]
-        self._add(name, tasks, reports.name, brackets.name if brackets else None)
+        self._add(name, tasks, partials.name, brackets.name if brackets else None)
         return Tasks(name, keys)
 
     def lazy(self, made: Tasks, chunks: Any, meta: Any) -> DaskArray:
@@ -348,22 +357,22 @@ def _measure_seen(
 ) -> KnownChunks:
     """Compute a partial result about some chunks, with possibly unfinished fingerprints."""
     brackets = None if known is None else known.value
-    report = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
-    return KnownChunks(report, begun_marks(chunks, ordered=ordered))
+    found = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
+    return KnownChunks(found, begun_marks(chunks, ordered=ordered))
 
 
 def _known_or_read(
     read: Callable[[], Sequence[Any]],
-    kept: KnownChunks,
+    cached: KnownChunks,
     known: KnownChunks,
     *,
     known_by: Callable[[Any, Any], Any],
     measure: Callable[..., KnownChunks],
     told: str,
 ) -> KnownChunks:
-    found = known_by(kept.value, known.value)
+    found = known_by(cached.value, known.value)
     if found is not None:
-        return KnownChunks(found, kept.marks)
+        return KnownChunks(found, cached.marks)
     logger.debug(told)
     return measure(read(), known=known)
 
@@ -372,14 +381,14 @@ def _merge_values(function: Callable[..., Any], parts: list[KnownChunks]) -> Kno
     return KnownChunks.merge(function, parts)
 
 
-def _of_report(
-    function: Callable[..., Any], report: KnownChunks, known: list[KnownChunks]
+def _of_partial(
+    function: Callable[..., Any], own: KnownChunks, known: list[KnownChunks]
 ) -> KnownChunks:
-    return KnownChunks(function(report.value, *(each.value for each in known)), report.marks)
+    return KnownChunks(function(own.value, *(each.value for each in known)), own.marks)
 
 
-def _item(report: KnownChunks, i: int) -> KnownChunks:
-    return KnownChunks(report.value[i], report.marks)
+def _item(own: KnownChunks, i: int) -> KnownChunks:
+    return KnownChunks(own.value[i], own.marks)
 
 
 def _gathered(function: Callable[..., Any], parts: list[KnownChunks], seen: bool) -> Any:

@@ -18,8 +18,8 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, private_copy
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets
@@ -59,17 +59,17 @@ def ask_counts(
     among : str or None
         Token of all arrays together; None if there is one array.
     """
-    reports, finishes = [], []
+    counts, finishes = [], []
     for x, question, form in zip(arrays, questions, forms, strict=True):
-        reports.append(_reports_of(x, among))
-        name = f"{label}-{tokenize(reports[-1].name, question, form.shape)}"
+        counts.append(_counts_of(x, among))
+        name = f"{label}-{tokenize(counts[-1].name, question, form.shape)}"
         told = {"question": question, "form": form}
         finishes.append(graphs.Finish(_answer, name, told, form.key_index))
-    answers = graphs.reduced_together(reports, "value-counts-merge", ValueCounts.merge, finishes)
+    answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
     return [form.lazy(answer) for form, answer in zip(forms, answers, strict=True)]
 
 
-def _reports_of(x: DaskArray, among: str | None = None) -> DaskArray:
+def _counts_of(x: DaskArray, among: str | None = None) -> DaskArray:
     """Count the values of every chunk, in the chunks' own grid.
 
     Questions about the same array share these tasks by key.
@@ -83,19 +83,19 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
     return form.made(answer_by_values(ValueCounts.merge(parts), question))
 
 
-def answer_by_values(report: ValueCounts, question: Question) -> Any:
+def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
-    brackets = question.brackets_by(report)
-    found = question.look(brackets, report.tally(brackets))
+    brackets = question.brackets_by(counts)
+    found = question.resolve(brackets, counts.tally(brackets))
     more = question.more(brackets, found)
-    tally = None if more is None else report.tally(more)
+    tally = None if more is None else counts.tally(more)
     sums = None
     if question.wants_sums:
         cells = question.summed(brackets)
-        some = report
+        some = counts
         if cells is not None:
-            some = report.among(
-                report.values[kernels.in_cells(report.values, brackets.ends, cells)]
+            some = counts.among(
+                counts.values[kernels.in_cells(counts.values, brackets.ends, cells)]
             )
         sums = some.moments()
     return question.finish(found, more, tally, sums)
@@ -109,7 +109,7 @@ def gathered_by_counts(x: DaskArray, question: Question, label: str) -> tuple[Da
 
     The tally of each chunk is in a list of one `Gathered`.
     """
-    counts = _reports_of(x)
+    counts = _counts_of(x)
     name = f"{label}-bracket-{tokenize(counts.name, question)}"
     how = (counts, "value-counts-merge", ValueCounts.merge, _bracketed, name)
     bracket = graphs.reduced(*how, question=question)

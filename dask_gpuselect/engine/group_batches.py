@@ -201,9 +201,23 @@ def _plain(chunk: Accompanied) -> Any:
 class GroupsOfAll(CountedGroups):
     """A question about every group of all elements, answered by tables of groups."""
 
+    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        if self.grouping.n_groups and self._takes_runs(chunks):
+            return self.of_groups(chunks, dtype, shape)
+        return super().block(chunks, dtype, shape)
+
+    def _takes_runs(self, chunks: Sequence[Any]) -> bool:
+        """Return whether the elements of all groups may be sorted together, on their device."""
+        takes = self.of_group.takes_runs and self.grouping.windows is None
+        return takes and kernels.is_on_device(chunks[0])
+
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """Compute the answer table by table."""
+        """Compute the answer about all runs together, or table by table."""
         ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
+        if self._takes_runs(chunks):
+            runs = kernels.sorted_runs(chunks, dtype, self.grouping.number)
+            if runs is not None:
+                return ask([runs])
         each = batches_of(chunks, self.grouping)
         return self.joined([batch.unpadded(ask(batch.parts)) for batch in each], -1)
 
@@ -264,16 +278,16 @@ class FurtherLoadOfAll(FurtherLoad):
         measure = self.of_group.measure
         return self.question.measured_in_batches(measure, chunks, dtype, axes, known)
 
-    def merge(self, reports: Sequence[Any]) -> Any:
-        return self.of_group.merge(reports)
+    def merge(self, partials: Sequence[Any]) -> Any:
+        return self.of_group.merge(partials)
 
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Any,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
         every = rows(self.question.grouping.number)
-        return self.of_group.finish(reports, known, every, dtype, shape.of_rows)
+        return self.of_group.finish(partials, known, every, dtype, shape.of_rows)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,21 +20,18 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll
-from dask_gpuselect.engine.group_values import Named, codes_of_names
+from dask_gpuselect.engine.group_values import Named, codes_of_names, numbered_together
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.maths.group_cuts import (
-    GroupCuts,
-    GroupTally,
-    find_group_brackets,
-    pivot_counts,
-)
-from dask_gpuselect.maths.labels import Labels, codes_among, union
+from dask_gpuselect.maths.cuts import Cuts
+from dask_gpuselect.maths.labels import Labels
+from dask_gpuselect.maths.lane_cuts import RanksOfLanes
+from dask_gpuselect.maths.ragged import CellTally, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
 # With more groups nothing is cached: each group has a board, and 64 boards take 20 ms a part.
-MOST_KEPT_GROUPS = 64
+MOST_CACHED_GROUPS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +41,18 @@ class GroupedElements(GroupsOfAll):
     It may have a further load.
     """
 
-    takes_two_loads: ClassVar[bool] = True
+    @property
+    def two_loads(self) -> GroupedElements:
+        return self
+
+    @property
+    def ranks(self) -> RanksOfLanes:
+        """The ranks that are wanted of each group."""
+        return self.of_group.order.lane_ranks
 
     @property
     def keeps(self) -> bool:
-        return self.grouping.is_lazy or self.grouping.number <= MOST_KEPT_GROUPS
+        return self.grouping.is_lazy or self.grouping.number <= MOST_CACHED_GROUPS
 
     def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
         """Return the bytes that the brackets of all groups need in one task, for these parts.
@@ -70,8 +74,7 @@ class GroupedElements(GroupsOfAll):
             return self._block_by_group(chunks, dtype, shape)
         names, codes_of = self.names_in(chunks)
         n_groups = self.n_groups_of(names)
-        ranks = self.of_group.order.lane_ranks
-        found = kernels.group_elements(chunks, dtype, codes_of, n_groups, ranks)
+        found = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
         return in_kind(self.restored(Named(names, found), (), shape), values_of(chunks[0]))
 
     def restored(self, found: Named, block: Block, shape: AnswerAxes) -> Any:
@@ -124,14 +127,20 @@ class GroupedElements(GroupsOfAll):
         return Named(names, found) if edges is None else found.among(edges)
 
     def bracketed(
-        self, reports: Sequence[Any], known: None, block: Block, *, n_groups: int | None
+        self,
+        partials: Sequence[Any],
+        known: None,
+        block: Block,
+        *,
+        edges: tuple[int, ...] | None,
+        number: int,
     ) -> Named:
-        """Find the brackets of all groups, or of the `n_groups` that belong to one task."""
-        ranks = self.of_group.order.lane_ranks
-        if n_groups is not None:
-            return Named(None, find_group_brackets(reports, n_groups, ranks))
-        names, cuts = renumbered(reports)
-        return Named(names, find_group_brackets(cuts, self.n_groups_of(names), ranks))
+        """Find the brackets of all groups, or of those that belong to the task of that number."""
+        if edges is not None:
+            n_groups = edges[number + 1] - edges[number]
+            return Named(None, bracket_slots(partials, n_groups, self.ranks))
+        names, cuts = renumbered(partials)
+        return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.ranks))
 
     def tally(
         self,
@@ -143,12 +152,14 @@ class GroupedElements(GroupsOfAll):
         edges: tuple[int, ...] | None,
     ) -> Any:
         """Compute the tally of some chunks, split by `edges` if given."""
-        found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), known.value)
-        return found if edges is None else found.among(known.value, edges)
+        brackets = known.value.brackets
+        found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
+        return found if edges is None else found.among(brackets, edges)
 
-    def found(self, reports: Sequence[GroupTally], known: Named, block: Block) -> Named:
+    def found(self, tallies: Sequence[CellTally], known: Named, block: Block) -> Named:
         """Select the order statistics of the groups that belong to one task."""
-        return Named(known.names, kernels.found_in_groups(reports, known.value))
+        found = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
+        return Named(known.names, found)
 
     def _block_by_group(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
@@ -161,17 +172,16 @@ class GroupedElements(GroupsOfAll):
         return replace(self, grouping=replace(self.grouping, n_groups=self.n_groups_of(names)))
 
 
-def renumbered(reports: Sequence[Named]) -> tuple[Labels | None, list[GroupCuts]]:
+def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:
     """Return the labels in several partial results, and their cuts with group numbers among these.
 
     If the groups were known before, there are no labels, and the cuts stay as they are.
     """
-    cuts = [report.value for report in reports]
-    if reports[0].names is None:
+    names, places = numbered_together(partials)
+    cuts = [part.value for part in partials]
+    if names is None:
         return None, cuts
-    names = union([report.names for report in reports])
-    places = [codes_among(report.names, names) for report in reports]
-    return names, [replace(c, groups=p[c.groups]) for c, p in zip(cuts, places, strict=True)]
+    return names, [replace(c, slots=p[c.slots]) for c, p in zip(cuts, places, strict=True)]
 
 
 def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accompanied]:
@@ -202,13 +212,13 @@ class GroupedElementsLoad(FurtherLoadOfAll):
 
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Named,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        return self._about(known).finish(reports, known.value, block, dtype, shape)
+        return self._about(known).finish(partials, known.value, block, dtype, shape)
 
     def _about(self, known: Named) -> FurtherLoadOfAll:
         """Return the further load about groups that are now known."""

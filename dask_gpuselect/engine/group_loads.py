@@ -15,7 +15,6 @@ load may cache what the second would ask for: see `group_keeping`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -26,14 +25,13 @@ from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import GroupedElements
-from dask_gpuselect.engine.group_keeping import cuts_and_kept, tally_by_kept
+from dask_gpuselect.engine.group_keeping import cell_tally_by_cache, first_of_groups
 from dask_gpuselect.engine.group_narrowing import few_candidates, few_cuts
 from dask_gpuselect.engine.group_values import Named
-from dask_gpuselect.engine.keeping import limits
+from dask_gpuselect.engine.keeping import FirstPartial, limits
 from dask_gpuselect.engine.plans import LanePlan
 from dask_gpuselect.engine.questions import Block, FurtherLoad
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.group_cuts import GroupBrackets
 from dask_gpuselect.maths.lane_cuts import join
 
 
@@ -52,10 +50,10 @@ def in_two_loads(
     edges = question.edges(plan.n_roots)
     token = tokenize(x.name, question, plan, shape)
     name = f"{label}-{token}"
-    kept = None
-    if plan.kept_bytes:
-        reports = columns.report(
-            partial(cuts_and_kept, question=question),
+    first = None
+    if plan.cached_bytes:
+        first = columns.measured(
+            partial(first_of_groups, question=question),
             "group-reports",
             1,
             None,
@@ -64,37 +62,31 @@ def in_two_loads(
             board_name=f"group-reports-{token}",
             n_parts=len(plan.parts),
         )
-        cuts, kept = columns.divide(reports, 2)
+        cuts = columns.each(_cuts_of, f"group-cuts-{token}", first, [])
     else:
-        cuts = columns.report(question.cuts, "group-cuts", 1, None, edges=edges)
-    sizes = [None] if edges is None else [b - a for a, b in itertools.pairwise(edges)]
-    narrowing, n_roots = plan.narrowing, len(sizes)
+        cuts = columns.measured(question.cuts, "group-cuts", 1, None, edges=edges)
+    narrowing, n_roots = plan.narrowing, 1 if edges is None else len(edges) - 1
     if narrowing is None:
-        reports_of_roots = columns.divide(cuts, n_roots)
+        cuts = columns.divide(cuts, n_roots)
     else:
-        reports_of_roots = few_cuts(columns, cuts, narrowing, n_roots)
-    brackets = [
-        columns.settle(
-            partial(question.bracketed, n_groups=n), f"{label}-bracket-{i}-{token}", each, None
-        )
-        for i, (each, n) in enumerate(zip(reports_of_roots, sizes, strict=True))
-    ]
+        cuts = few_cuts(columns, cuts, narrowing, n_roots)
+    bracketed = partial(question.bracketed, edges=edges)
+    brackets = columns.settle(
+        bracketed, f"{label}-bracket-each-{token}", cuts, None, is_numbered=True
+    )
     every = columns.gather(_all_brackets, f"{label}-bracket-{token}", brackets)
     measure = partial(question.tally, edges=edges)
-    if kept is not None:
-        tallies = columns.report_unless(tally_by_kept, measure, f"{label}-candidates", kept, every)
+    if first is not None:
+        load = cell_tally_by_cache, measure, f"{label}-candidates"
+        tallies = columns.measured_unless(*load, first, every)
     else:
-        tallies = columns.report(question.tally, f"{label}-candidates", 2, every, edges=edges)
+        tallies = columns.measured(question.tally, f"{label}-candidates", 2, every, edges=edges)
     if narrowing is None:
-        tallies_of_roots = columns.divide(tallies, n_roots)
+        tallies = columns.divide(tallies, n_roots)
     else:
-        tallies_of_roots, brackets = few_candidates(
-            columns, tallies, brackets, narrowing, f"{label}-{token}"
-        )
-    found = [
-        columns.settle(question.found, f"{label}-elements-{i}-{token}", each, own)
-        for i, (each, own) in enumerate(zip(tallies_of_roots, brackets, strict=True))
-    ]
+        how = narrowing, n_roots, question.ranks, f"{label}-{token}"
+        tallies, brackets = few_candidates(columns, tallies, brackets, *how)
+    found = columns.settle(question.found, f"{label}-elements-{token}", tallies, brackets)
     further = question.further
     if further is None:
         answered = partial(_answered, question=question, shape=shape, kind=meta)
@@ -118,17 +110,22 @@ def load_further(
     seen: bool,
 ) -> Tasks:
     """Make a further load of every column, numbered `load`, and answer from it by a layer."""
-    reports = columns.report(further.measure, f"{label}-{further.name}", load, known)
-    reports = columns.merge(further.merge, reports, further.merge_every)
+    partials = columns.measured(further.measure, f"{label}-{further.name}", load, known)
+    partials = columns.merge(further.merge, partials, further.merge_every)
     about = {"dtype": columns.x.dtype, "shape": shape, "kind": kind}
     finish = partial(_finished_further, further=further, **about)
-    return columns.settle(finish, name, reports, known, shape.answer_place, seen=seen)
+    return columns.settle(finish, name, partials, known, shape.answer_place, seen=seen)
+
+
+def _cuts_of(first: FirstPartial) -> Named:
+    found: Named = first.cuts
+    return found
 
 
 def _all_brackets(parts: Sequence[Named]) -> Named:
     if len(parts) == 1:
         return parts[0]
-    return Named(None, GroupBrackets.merge([part.value for part in parts]))
+    return Named(None, join([part.value for part in parts]))
 
 
 def _all_found(parts: Sequence[Named]) -> Named:
@@ -142,10 +139,10 @@ def _answered(
 
 
 def _finished_further(
-    reports: list[Any], known: Any, block: Block, *, further: FurtherLoad, kind: Any, **about: Any
+    partials: list[Any], known: Any, block: Block, *, further: FurtherLoad, kind: Any, **about: Any
 ) -> Any:
     """Compute a block of the answer from the partial results of a further load, in kind."""
-    return block_in_kind(further.finish(reports, known, block, **about), kind)
+    return block_in_kind(further.finish(partials, known, block, **about), kind)
 
 
 def _known(parts: Sequence[Named], *, further: FurtherLoad) -> Any:

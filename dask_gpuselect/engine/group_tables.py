@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
-from dask_gpuselect.engine.columns import Columns, Tasks
+from dask_gpuselect.engine.columns import Columns
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_values import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
@@ -38,13 +38,8 @@ from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.maths.cuts import Arrays, IntArray
-from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
-    GroupCuts,
-    GroupTally,
-    find_group_brackets,
-)
+from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, bracket_slots
 from dask_gpuselect.maths.sizes import pivot_share
 
 ITSELF = codes_of_names(None)
@@ -53,7 +48,7 @@ ITSELF = codes_of_names(None)
 # column of eight bytes each, and one row a group.
 REPORTED = 2
 # Most partial results that are passed on: each class of each chunk takes a task for each load.
-MOST_REPORTS = 1 << 14
+MOST_PARTIALS = 1 << 14
 MOST_ROOTS = 64
 # From this number of rows for each group on, one pass over a chunk serves all classes.
 ROWS_OF_EACH = 64
@@ -248,7 +243,7 @@ class Class(Named):
         return super().__sizeof__() + self.first.nbytes
 
     @classmethod
-    def of(cls, reports: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
+    def of(cls, partials: Sequence[OfClass]) -> tuple[Class, list[IntArray]]:
         """Collect the groups in the partial results of chunks.
 
         Also return, for each chunk, the positions of its groups among all of them.
@@ -258,14 +253,14 @@ class Class(Named):
         integers.
         """
         # A chunk without groups must not influence the dtype of all names.
-        given = [report.names for report in reports if report.n_names] or [reports[0].names]
+        given = [part.names for part in partials if part.n_names] or [partials[0].names]
         names: Any = type(given[0]).union(given)
-        places = [names.places(report.names) for report in reports]
+        places = [names.places(part.names) for part in partials]
         if any((each < 0).any() for each in places):
             raise TypeError(f"a key has different dtypes in different partitions: {ADVICE}")
         first = np.zeros(len(names), np.int64)
-        for chunk in reversed(range(len(reports))):
-            first[places[chunk]] = (chunk << 32) + reports[chunk].at.astype(np.int64)
+        for chunk in reversed(range(len(partials))):
+            first[places[chunk]] = (chunk << 32) + partials[chunk].at.astype(np.int64)
         return cls(names, (), first), places
 
 
@@ -284,7 +279,7 @@ class GroupedColumns:
     questions: tuple[LaneQuestion, ...]
     dtypes: tuple[np.dtype[Any], ...]
 
-    def cuts(self, rows: KeyedRows) -> tuple[GroupCuts, ...]:
+    def cuts(self, rows: KeyedRows) -> tuple[Cuts, ...]:
         """Compute the cuts of each column."""
         codes, n_groups = rows.keyed.codes, len(rows.keyed.names)
         return tuple(
@@ -294,16 +289,16 @@ class GroupedColumns:
             for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True))
         )
 
-    def bracketed(self, reports: Sequence[OfClass], known: None, block: Block) -> Class:
+    def bracketed(self, partials: Sequence[OfClass], known: None, block: Block) -> Class:
         """Collect all groups of a class, and find their brackets in each column."""
-        found, places = Class.of(reports)
+        found, places = Class.of(partials)
         codes = [each.astype(np.int32) for each in places]
         brackets = []
         for i, question in enumerate(self.questions):
-            cuts: list[GroupCuts] = [report.value[i] for report in reports]
-            cuts = [replace(c, groups=p[c.groups]) for c, p in zip(cuts, codes, strict=True)]
+            cuts: list[Cuts] = [part.value[i] for part in partials]
+            cuts = [replace(c, slots=p[c.slots]) for c, p in zip(cuts, codes, strict=True)]
             ranks = question.order.lane_ranks
-            brackets.append(find_group_brackets(cuts, len(found.names), ranks))
+            brackets.append(bracket_slots(cuts, len(found.names), ranks))
         return replace(found, value=tuple(brackets))
 
     def tally(
@@ -322,7 +317,7 @@ class GroupedColumns:
 
     def _tally_at_once(
         self, rows: KeyedRows, known: Sequence[Class]
-    ) -> list[tuple[GroupTally, ...]]:
+    ) -> list[tuple[CellTally, ...]]:
         """Compute the tallies of all classes by one pass over each column."""
         rows, _, ends = rows.in_order_of_class(len(known))
         names = rows.keyed.names
@@ -336,26 +331,27 @@ class GroupedColumns:
         codes = places[rows.keyed.codes]
         columns = []
         for i, own in enumerate(self.dtypes):
-            brackets = GroupBrackets.merge([each.value[i] for each in known])
+            brackets = Brackets.merge([each.value[i].brackets for each in known])
             tally = kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, brackets)
             columns.append(tally.among(brackets, edges))
         return list(zip(*columns, strict=True))
 
-    def _tally(self, rows: KeyedRows, known: Class) -> tuple[GroupTally, ...]:
+    def _tally(self, rows: KeyedRows, known: Class) -> tuple[CellTally, ...]:
         codes = numbered(rows.keyed, known.names)
-        brackets: tuple[GroupBrackets, ...] = known.value
+        about: tuple[Bracketed, ...] = known.value
         return tuple(
-            kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, of_column)
-            for i, (own, of_column) in enumerate(zip(self.dtypes, brackets, strict=True))
+            kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, of_column.brackets)
+            for i, (own, of_column) in enumerate(zip(self.dtypes, about, strict=True))
         )
 
     def answered(
-        self, reports: Sequence[tuple[GroupTally, ...]], known: Class, block: Block
+        self, partials: Sequence[tuple[CellTally, ...]], known: Class, block: Block
     ) -> Class:
         """Return the groups of a class with answers ``(n_answers, n_groups)`` for each column."""
         answers = []
         for i, question in enumerate(self.questions):
-            found = kernels.found_in_groups([report[i] for report in reports], known.value[i])
+            tallies, ranks = [part[i] for part in partials], question.order.lane_ranks
+            found = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
             answers.append(question.finished(found))
         return replace(known, value=tuple(answers))
 
@@ -370,12 +366,12 @@ def numbered(keyed: Keyed, names: Names) -> NDArray[np.int32]:
     return places[keyed.codes]
 
 
-def apart(reports: list[Any]) -> Any:
+def apart(partials: list[Any]) -> Any:
     """Return partial results of several classes as `Columns.divide` expects them.
 
     A single one is returned without a list.
     """
-    return reports if len(reports) > 1 else reports[0]
+    return partials if len(partials) > 1 else partials[0]
 
 
 def classes_of(x: DaskArray) -> int:
@@ -386,7 +382,7 @@ def classes_of(x: DaskArray) -> int:
     """
     reported = REPORTED * settings.chunk_bytes() * int(x.npartitions)
     wanted = -(-reported // max(settings.n_bytes("root-limit"), 1))
-    return max(min(wanted, MOST_ROOTS, MOST_REPORTS // int(x.npartitions)), 1)
+    return max(min(wanted, MOST_ROOTS, MOST_PARTIALS // int(x.npartitions)), 1)
 
 
 def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
@@ -396,12 +392,13 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
     """
     columns, n = _columns(x), classes_of(x)
     token = tokenize(x.name, question, n)
-    cuts = partial(_of_each_class, measure=question.cuts, among=GroupCuts.among)
-    reports = columns.report(cuts, f"{label}-cuts", 1, None, n=n)
-    brackets = _settled(columns, question.bracketed, f"{label}-bracket", token, reports, [None] * n)
+    measure = partial(_of_each_class, measure=question.cuts, among=Cuts.among)
+    cuts = columns.divide(columns.measured(measure, f"{label}-cuts", 1, None, n=n), n)
+    brackets = columns.settle(question.bracketed, f"{label}-bracket-each-{token}", cuts, None)
     known = columns.gather(tuple, f"{label}-bracket-{token}", brackets)
-    tallies = columns.report(question.tally, f"{label}-candidates", 2, known)
-    found = _settled(columns, question.answered, f"{label}-groups", token, tallies, brackets)
+    tallies = columns.measured(question.tally, f"{label}-candidates", 2, known)
+    tallies = columns.divide(tallies, n)
+    found = columns.settle(question.answered, f"{label}-groups-{token}", tallies, brackets)
     made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
@@ -413,9 +410,9 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
     """
     columns, n = _columns(x), classes_of(x)
     token = tokenize(x.name, n)
-    counts = partial(_of_each_class, measure=_counted, among=_counts_among)
-    reports = columns.report(counts, f"{label}-counts", 1, None, n=n)
-    found = _settled(columns, _all_counted, f"{label}-groups", token, reports, [None] * n)
+    measure = partial(_of_each_class, measure=_counted, among=_counts_among)
+    counts = columns.divide(columns.measured(measure, f"{label}-counts", 1, None, n=n), n)
+    found = columns.settle(_all_counted, f"{label}-groups-{token}", counts, None)
     made = columns.gather(_together, f"{label}-{token}", found, seen=False)
     return objects(columns.graph, made.name, (1,))
 
@@ -423,22 +420,6 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 def _columns(x: DaskArray) -> Columns:
     """Return the table as a single column of chunks, each a part of its own."""
     return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
-
-
-def _settled(
-    columns: Columns,
-    function: Callable[..., Class],
-    label: str,
-    token: str,
-    reports: Tasks,
-    known: Sequence[Tasks | None],
-) -> list[Tasks]:
-    """Aggregate the partial results of each class in one task, given what is known of the class."""
-    pairs = zip(columns.divide(reports, len(known)), known, strict=True)
-    return [
-        columns.settle(function, f"{label}-{i}-{token}", each, own)
-        for i, (each, own) in enumerate(pairs)
-    ]
 
 
 def _of_each_class(
@@ -491,10 +472,10 @@ def _counted(rows: KeyedRows) -> tuple[IntArray, ...]:
     return tuple(np.bincount(each, minlength=n_groups).astype(np.int64) for each in takes)
 
 
-def _all_counted(reports: Sequence[OfClass], known: None, block: Block) -> Class:
-    found, places = Class.of(reports)
-    totals = [np.zeros(len(found.names), np.int64) for _ in reports[0].value]
-    for report, at in zip(reports, places, strict=True):
-        for total, counts in zip(totals, report.value, strict=True):
+def _all_counted(partials: Sequence[OfClass], known: None, block: Block) -> Class:
+    found, places = Class.of(partials)
+    totals = [np.zeros(len(found.names), np.int64) for _ in partials[0].value]
+    for part, at in zip(partials, places, strict=True):
+        for total, counts in zip(totals, part.value, strict=True):
             total[at] += counts
     return replace(found, value=tuple(totals))

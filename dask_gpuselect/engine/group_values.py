@@ -20,7 +20,7 @@ from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf
 from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays
-from dask_gpuselect.maths.labels import Labels, codes_among, union
+from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 
 
@@ -74,7 +74,7 @@ class CountedGroups(GroupedLanes):
     def lanes_counted(self) -> float:
         return self.grouping.at_most
 
-    def value_report(
+    def count_values(
         self,
         chunks: Sequence[Accompanied],
         dtype: np.dtype[Any],
@@ -85,18 +85,28 @@ class CountedGroups(GroupedLanes):
         n_groups = self.n_groups_of(names)
         return Named(names, group_value_counts(chunks, dtype, codes_of, n_groups))
 
-    def merge_value_reports(self, reports: Sequence[Named]) -> Named:
-        merge, values = LaneValueCounts.merge, [report.value for report in reports]
-        if not self.grouping.is_lazy:
-            return Named(None, merge(values))
-        names = union([report.names for report in reports])
-        places = [codes_among(report.names, names) for report in reports]
-        each = zip(values, places, strict=True)
-        return Named(names, merge([value.spread(at, len(names)) for value, at in each]))
+    def merge_value_counts(self, partials: Sequence[Named]) -> Named:
+        names, places = numbered_together(partials)
+        values = [part.value for part in partials]
+        if names is not None:
+            pairs = zip(values, places, strict=True)
+            values = [value.spread(at, len(names)) for value, at in pairs]
+        return Named(names, LaneValueCounts.merge(values))
 
-    def counted(self, report: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        every = rows(self.n_groups_of(report.names))
-        return self.of_group.counted(report.value, every, dtype, shape.of_rows)
+    def counted(self, part: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        every = rows(self.n_groups_of(part.names))
+        return self.of_group.counted(part.value, every, dtype, shape.of_rows)
+
+
+def numbered_together(parts: Sequence[Named]) -> tuple[Labels | None, list[Codes]]:
+    """Return the labels of all parts together, and the numbers of each part's groups among these.
+
+    If the groups were known before, there are neither labels nor numbers.
+    """
+    if parts[0].names is None:
+        return None, []
+    names = union([part.names for part in parts])
+    return names, [codes_among(part.names, names) for part in parts]
 
 
 def codes_of_names(names: Labels | None) -> CodesOf:

@@ -26,13 +26,13 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 
-GROUP_LOOKS = 1.4
+GROUP_PASS_TIME = 1.4
 """Factor on the time that passes spend on elements, for groups.
 
 Measured for seasons of (10957, 180, 360) float32.
 """
 
-WINDOW_LOOKS = 0.7
+WINDOW_PASS_TIME = 0.7
 """Factor on that time for each window that contains an element.
 
 366 five-day windows of (10957, 36, 72) take 1.5 s one by one, and 0.6 s where whole lanes are
@@ -388,11 +388,11 @@ class GroupedLanes(LaneQuestion):
         return max(sum(map(len, windows)) / max(self.grouping.span, 1), 1.0)
 
     @property
-    def looks(self) -> float:
+    def pass_times(self) -> float:
         # In whole lanes, each element is sorted once; in passes, once for each of its windows.
         is_plain = self.grouping.windows is None
-        each = GROUP_LOOKS if is_plain else WINDOW_LOOKS * self._windows_of_each
-        return each * self.of_group.looks
+        each = GROUP_PASS_TIME if is_plain else WINDOW_PASS_TIME * self._windows_of_each
+        return each * self.of_group.pass_times
 
     @property
     def takes_passes(self) -> bool:
@@ -404,11 +404,11 @@ class GroupedLanes(LaneQuestion):
         is_of_use = self.of_group.has_steps and self.grouping.is_lazy
         return "groups= (the labels that there are) makes passes possible" if is_of_use else ""
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
-        return self.of_group.report_bytes(dtype)
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+        return self.of_group.partial_bytes(dtype)
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        return self.of_group.held_dtype(dtype)
+    def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return self.of_group.task_dtype(dtype)
 
     def loads_in_passes(self, loads: int) -> int:
         return self.of_group.loads_in_passes(loads)
@@ -512,7 +512,7 @@ class GroupedLanes(LaneQuestion):
             sum(tails.n_kept for tails in each),
             partial(self._tails_of_each, tuple(tails.measure for tails in each)),
             partial(_of_each_group, tuple(tails.merge for tails in each)),
-            partial(_found_of_each_group, tuple(tails.found for tails in each)),
+            partial(_elements_of_each_group, tuple(tails.found for tails in each)),
         )
 
     def _tails_of_each(
@@ -568,32 +568,36 @@ class GroupedLanes(LaneQuestion):
         )
 
 
-def _merged(merge: Callable[..., Any], reports: Sequence[PerGroup], **how: Any) -> PerGroup:
-    return tuple(merge(list(each), **how) for each in zip(*reports, strict=True))
+def _merged(merge: Callable[..., Any], partials: Sequence[PerGroup], **how: Any) -> PerGroup:
+    return tuple(merge(list(each), **how) for each in zip(*partials, strict=True))
 
 
 def _narrowed(
-    narrowed: Callable[..., Any], reports: Sequence[PerGroup], known: PerGroup | None
+    narrowed: Callable[..., Any], partials: Sequence[PerGroup], known: PerGroup | None
 ) -> PerGroup:
-    each = list(zip(*reports, strict=True))
+    each = list(zip(*partials, strict=True))
     each_known = (None,) * len(each) if known is None else known
     return tuple(narrowed(list(some), one) for some, one in zip(each, each_known, strict=True))
 
 
-def _found(found: Callable[..., Any], reports: PerGroup, known: PerGroup) -> PerGroup:
-    return tuple(found(report, one) for report, one in zip(reports, known, strict=True))
+def _found(found: Callable[..., Any], partials: PerGroup, known: PerGroup) -> PerGroup:
+    return tuple(
+        found(partial_result, one) for partial_result, one in zip(partials, known, strict=True)
+    )
 
 
 def _of_each_group(
-    functions: tuple[Callable[..., Any], ...], reports: Sequence[PerGroup]
+    functions: tuple[Callable[..., Any], ...], partials: Sequence[PerGroup]
 ) -> PerGroup:
-    each = zip(functions, zip(*reports, strict=True), strict=True)
+    each = zip(functions, zip(*partials, strict=True), strict=True)
     return tuple(function(list(some)) for function, some in each)
 
 
-def _found_of_each_group(functions: tuple[Callable[..., Any], ...], reports: PerGroup) -> PerGroup:
-    each = zip(functions, reports, strict=True)
-    return tuple(function(report) for function, report in each)
+def _elements_of_each_group(
+    functions: tuple[Callable[..., Any], ...], partials: PerGroup
+) -> PerGroup:
+    each = zip(functions, partials, strict=True)
+    return tuple(function(partial_result) for function, partial_result in each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -614,19 +618,19 @@ class GroupedFurtherLoad(FurtherLoad):
     ) -> PerGroup:
         return self.question.measured(self.of_group.measure, chunks, dtype, axes, known)
 
-    def merge(self, reports: Sequence[PerGroup]) -> PerGroup:
-        return _merged(self.of_group.merge, reports)
+    def merge(self, partials: Sequence[PerGroup]) -> PerGroup:
+        return _merged(self.of_group.merge, partials)
 
     def finish(
         self,
-        reports: Sequence[PerGroup],
+        partials: Sequence[PerGroup],
         known: PerGroup,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
         one = shape.of_one_group
-        each = zip(*reports, strict=True)
+        each = zip(*partials, strict=True)
         blocks = [
             self.of_group.finish(list(some), about, block, dtype, one)
             for some, about in zip(each, known, strict=True)

@@ -208,14 +208,14 @@ def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dic
     return key
 
 
-def sliced(chunk: Any, taken: Sequence[Cut], *, copies: bool = True) -> Any:
-    """Take a part of a chunk, copied so that the chunk can be freed, unless told otherwise."""
+def sliced(chunk: Any, taken: Sequence[Cut]) -> Any:
+    """Take a part of a chunk, copied so that the chunk can be freed."""
     plain = tuple(slice(*cut) if cut[-1] >= 0 else slice(None) for cut in taken)
     found = chunk[plain]
     for axis, cut in enumerate(taken):
         if cut[-1] < 0:
             found = found[(*(slice(None),) * axis, np.array(cut[:-1]))]
-    return copied(found) if copies else found
+    return copied(found)
 
 
 @dataclass(frozen=True)
@@ -286,9 +286,55 @@ def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
 def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
     """Pad an array in memory by what its windows reach beyond its ends."""
     own = [next(stretches(reach, (n,))) for reach, n in zip(reaches, array.shape, strict=True)]
-    parts = [
-        sliced(array, [cut for _, cut in cuts], copies=False)
-        for cuts in itertools.product(*(each.cuts for each in own))
-    ]
-    whole = _joined(parts, tuple(len(each.cuts) for each in own))
-    return padded(whole, [each.outside for each in own], fill)
+    found = _extended(values_of(array), own)
+    if isinstance(array, Accompanied) and array.keeps is not None:
+        found = Accompanied(found, _extended(array.keeps, own))
+    return padded(found, [each.outside for each in own], fill)
+
+
+def _extended(array: Any, own: Sequence[Stretch]) -> Any:
+    """Put before and behind an array the elements that stand for those beyond its ends.
+
+    The array is copied once. Then its ends are, along one axis after the other.
+    """
+    left, needed, right = zip(*map(_sides, own), strict=True)
+    inner = [slice(len(own), len(own) + n) for own, n in zip(left, array.shape, strict=True)]
+    if any(left) or any(right):
+        sizes = zip(left, array.shape, right, strict=True)
+        shape = tuple(len(before) + n + len(behind) for before, n, behind in sizes)
+        whole = namespace(array).empty(shape, dtype=array.dtype)
+        whole[tuple(inner)] = array
+        for axis, (start, stop) in enumerate([(each.start, each.stop) for each in inner]):
+            for places, to in ((left[axis], slice(start)), (right[axis], slice(stop, None))):
+                if places:
+                    source, target = list(inner), list(inner)
+                    source[axis], target[axis] = _range_of([start + i for i in places]), to
+                    whole[tuple(target)] = whole[tuple(source)]
+            inner[axis] = slice(None)
+        array = whole
+    return array[needed]
+
+
+def _sides(own: Stretch) -> tuple[tuple[int, ...], slice, tuple[int, ...]]:
+    """Return which elements stand before an array and behind it, and what is needed of all."""
+    before: list[int] = []
+    behind: list[int] = []
+    start = stop = 0
+    side = before
+    for _, cut in own.cuts:
+        if cut[-1] < 0:
+            side += cut[:-1]
+        else:
+            (start, stop), side = cut, behind
+    return tuple(before), slice(start, len(before) + stop + len(behind)), tuple(behind)
+
+
+def _range_of(places: Sequence[int]) -> Any:
+    """Return a slice for places of one distance, so that a device need not be told each."""
+    steps = set(np.diff(places).tolist()) or {1}
+    if steps == {0}:
+        return slice(places[0], places[0] + 1)
+    if steps in ({1}, {-1}):
+        stop = places[-1] + max(steps)
+        return slice(places[0], stop if stop >= 0 else None, max(steps))
+    return np.array(places)

@@ -2,7 +2,7 @@
 
 ::
 
-    source ──copy──> reports ──> groups ──cuts──> merge ──> bracket
+    source ──copy──> results ──> groups ──cuts──> merge ──> bracket
                                    │ │                        │
                                    │ └─guesses─> merge ─> decided
                                    │                          │
@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,17 +38,17 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, settings
-from dask_gpuselect.engine.boards import Kept, Limits, board, held_tally
+from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.marks import NO_MARKS, marks_of
-from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
-from dask_gpuselect.engine.reports import (
+from dask_gpuselect.engine.partials import (
     Gathered,
     Proven,
     gathered,
     sums_of,
     who_sums,
 )
+from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.reads import ChunkPlace, Reader, Reads, Unread, each_if_needed
 from dask_gpuselect.engine.source import (
     DaskArray,
     Key,
@@ -60,9 +60,9 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.kernels.companions import values_of
+from dask_gpuselect.maths.cached import covers, tally_by
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, Tally, merge_any
-from dask_gpuselect.maths.kept import covers, tally_by
 from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
@@ -203,28 +203,28 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class FirstReport(Arrays):
-    """The partial result of the first load about a chunk.
+class FirstPartial(Arrays):
+    """The partial result of the first load about a chunk, or a part of several chunks.
 
     Parameters
     ----------
-    cuts : Cuts
-        Cuts of the chunk.
-    kept : Kept or None
+    cuts : Cuts or Named
+        Cuts of the chunk, with the labels of groups if there are any.
+    cached : Cached or None
         What was cached of the chunk, if anything.
     board : object
-        The board, which lives as long as this object. None in another process.
+        The board or boards, which live as long as this object. None in another process.
     """
 
-    cuts: Cuts
-    kept: Kept | None
+    cuts: Any
+    cached: Cached | None
     board: object
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FirstReport, (self.cuts, self.kept, None)
+        return FirstPartial, (self.cuts, self.cached, None)
 
 
-def reports_of(
+def first_partials(
     keeping: Keeping,
     x: DaskArray,
     question: Question,
@@ -245,10 +245,10 @@ def reports_of(
     name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
     asked = graphs.held(f"quantile-question-{tokenize(question)}", [question], ())
     arguments |= {"block_ids": True, "board_name": name}
-    return graphs.each_chunk(_report, name, [source], [asked], **arguments)
+    return graphs.each_chunk(_first, name, [source], [asked], **arguments)
 
 
-def _report(
+def _first(
     chunk: Any,
     question: Question,
     place: ChunkPlace,
@@ -259,7 +259,7 @@ def _report(
     limits: Limits,
     is_marked: bool,
     board_name: str,
-) -> FirstReport:
+) -> FirstPartial:
     own = board(board_name, question.keep, math.prod(grid), share)
     n = values_of(chunk).size
     guess = own.guess
@@ -277,11 +277,14 @@ def _report(
         guess = own.guess_for(cuts)
         if guess.brackets is not None:
             tally = kernels.tally(chunk, dtype, guess.brackets, room_for(guess.share * n))
-    if tally is None or guess.brackets is None or (held := held_tally(tally, limits)) is None:
-        return FirstReport(cuts, None, own)
-    sums = sums_of(chunk, guess.brackets, dtype, who_sums(question))
+    cached = None
+    if tally is not None and guess.brackets is not None:
+        cached = Cached.of(guess.brackets, tally, limits)
+    if cached is None:
+        return FirstPartial(cuts, None, own)
+    sums = sums_of(chunk, cached.brackets, dtype, who_sums(question))
     marks = marks_of([chunk], ordered=False) if is_marked else NO_MARKS
-    return FirstReport(cuts, Kept(guess.brackets, *held, sums, marks), own)
+    return FirstPartial(cuts, replace(cached, sums=sums, marks=marks), own)
 
 
 def room_for(expected: float) -> int:
@@ -289,7 +292,7 @@ def room_for(expected: float) -> int:
     return int(ROOM * expected) + LEAST_ROOM
 
 
-# --- Groups of reports --------------------------------------------------------------------------
+# --- Groups of partial results ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,32 +300,32 @@ class Group(Arrays):
     """Partial results of a group of chunks, for each array, in the order of loading."""
 
     cuts: list[Cuts]
-    kept: list[list[Kept | None]]
+    cached: list[list[Cached | None]]
     boards: list[Any]
 
     @classmethod
-    def of(cls, columns: list[list[FirstReport]]) -> Group:
-        cuts = [merge_any([report.cuts for report in column]) for column in columns]
-        kept = [[report.kept for report in column] for column in columns]
-        boards = [report.board for column in columns for report in column]
-        return cls([each for each in cuts if each is not None], kept, boards)
+    def of(cls, columns: list[list[FirstPartial]]) -> Group:
+        cuts = [merge_any([part.cuts for part in column]) for column in columns]
+        cached = [[part.cached for part in column] for column in columns]
+        boards = [part.board for column in columns for part in column]
+        return cls([each for each in cuts if each is not None], cached, boards)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Group, (self.cuts, self.kept, [])
+        return Group, (self.cuts, self.cached, [])
 
 
 Guesses = list[tuple[Brackets | None, int]]
 """Guessed brackets of consecutive chunks, run-length encoded as (brackets, number of chunks)."""
 
 
-def grouped(keeping: Keeping, reports: Sequence[DaskArray]) -> DaskArray:
+def grouped(keeping: Keeping, partials: Sequence[DaskArray]) -> DaskArray:
     """Collect the partial results of all arrays in groups of chunks."""
-    name = f"quantile-groups-{tokenize([each.name for each in reports], keeping.size)}"
+    name = f"quantile-groups-{tokenize([each.name for each in partials], keeping.size)}"
     tasks = {}
     for i, places in enumerate(keeping.places):
-        columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in reports]
+        columns = [List(*(TaskRef((each.name, *place)) for place in places)) for each in partials]
         tasks[name, i] = Task((name, i), quietly(Group.of), List(*columns))
-    graph = extended(merged(*reports), name, tasks, {each.name for each in reports})
+    graph = extended(merged(*partials), name, tasks, {each.name for each in partials})
     return graphs.objects(graph, name, (len(tasks),))
 
 
@@ -397,10 +400,10 @@ def second_loads(
 def _guesses_of(group: Group) -> list[list[Guesses]]:
     """Return, for each array, the guessed brackets of the chunks in a group."""
     found = []
-    for column in group.kept:
+    for column in group.cached:
         runs: Guesses = []
-        for kept in column:
-            brackets = None if kept is None else kept.brackets
+        for cached in column:
+            brackets = None if cached is None else cached.brackets
             if runs and runs[-1][0] is brackets:
                 runs[-1] = brackets, runs[-1][1] + 1
             else:
@@ -497,19 +500,19 @@ def _answer(
 ) -> Any:
     known = dict(zip(shared, values, strict=True))
     found = []
-    for i, (each, kept) in enumerate(zip(proven, group.kept, strict=True)):
-        by_kept = partial(_by_kept, each, known=known, measure=measures[i], weighs=weigh[i])
+    for i, (each, cached) in enumerate(zip(proven, group.cached, strict=True)):
+        by_cache = partial(_by_cache, each, known=known, measure=measures[i], weighs=weigh[i])
         parts = [
-            by_kept(own, second, place) if isinstance(second := loads[i], Unread) else second
-            for own, loads, place in zip(kept, seconds, places, strict=True)
+            by_cache(own, second, place) if isinstance(second := loads[i], Unread) else second
+            for own, loads, place in zip(cached, seconds, places, strict=True)
         ]
         found.append(merge(parts))
     return found[0] if is_alone else found
 
 
-def _by_kept(
+def _by_cache(
     proven: Proven,
-    kept: Kept | None,
+    cached: Cached | None,
     unread: Unread,
     place: ChunkPlace,
     *,
@@ -523,7 +526,7 @@ def _by_kept(
     results again, and these may have cached something else, or nothing. Then the chunk is read
     here.
     """
-    if kept is None or not covers(kept.brackets, proven.brackets, weighs=weighs):
+    if cached is None or not covers(cached.brackets, proven.brackets, weighs=weighs):
         return measure(unread.read(known), proven, place)
-    tally = tally_by(kept.brackets, kept.whole(), proven.brackets)
-    return Gathered(proven.checked(tally, place), kept.sums, kept.marks)
+    tally = tally_by(cached.brackets, cached.whole(), proven.brackets)
+    return Gathered(proven.checked(tally, place), cached.sums, cached.marks)

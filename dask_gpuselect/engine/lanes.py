@@ -277,15 +277,15 @@ def _by_counts(
     columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
     name = f"{label}-{tokenize(x.name, question, plan, shape)}"
     about = f"value-counts-{question.lanes_counted:.0f}"
-    reports = columns.report(question.value_report, about, 1, None)
-    reports = columns.merge(question.merge_value_reports, reports, TALLIES_EVERY)
+    partials = columns.measured(question.count_values, about, 1, None)
+    partials = columns.merge(question.merge_value_counts, partials, TALLIES_EVERY)
     counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
-    found = columns.settle(counted, name, reports, None, shape.answer_place, seen=seen)
+    found = columns.settle(counted, name, partials, None, shape.answer_place, seen=seen)
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
 def _counted(
-    reports: list[Any],
+    partials: list[Any],
     brackets: None,
     block: tuple[int, ...],
     *,
@@ -294,7 +294,7 @@ def _counted(
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    found = question.counted(question.merge_value_reports(reports), block, dtype, shape)
+    found = question.counted(question.merge_value_counts(partials), block, dtype, shape)
     return block_in_kind(found, kind)
 
 
@@ -318,17 +318,17 @@ def _by_tails(
     tails = question.tails(sum(lane_sizes(x, shape.axes)))
     assert tails is not None  # the plan has checked that
     token = tokenize(x.name, question, plan, shape)
-    reports = columns.report(tails.measure, f"{label}-kept", plan.loads, None)
-    reports = columns.merge(tails.merge, reports, plan.passes.merge_every)
+    partials = columns.measured(tails.measure, f"{label}-kept", plan.loads, None)
+    partials = columns.merge(tails.merge, partials, plan.passes.merge_every)
     answered = partial(_answered_by_tails, question=question, tails=tails, shape=shape, kind=meta)
     found = columns.settle(
-        answered, f"{label}-{token}", reports, None, shape.answer_place, seen=seen
+        answered, f"{label}-{token}", partials, None, shape.answer_place, seen=seen
     )
     return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
 
 
 def _answered_by_tails(
-    reports: list[Any],
+    partials: list[Any],
     brackets: None,
     block: tuple[int, ...],
     *,
@@ -338,7 +338,7 @@ def _answered_by_tails(
     kind: Any,
 ) -> Any:
     del brackets
-    found = tails.found(tails.merge(reports))
+    found = tails.found(tails.merge(partials))
     return in_kind(question.restored(found, block, shape), kind)
 
 
@@ -396,11 +396,11 @@ def _pass_by_pass(
     narrowed = partial(_narrowed, steps=steps)
     brackets = None
     for load, m in enumerate(plan.passes.widths, 1):
-        cuts = columns.report(steps.cuts, "quantile-lane-cuts", load, brackets, m=m)
+        cuts = columns.measured(steps.cuts, "quantile-lane-cuts", load, brackets, m=m)
         cuts = columns.merge(partial(steps.merge_cuts, m=m), cuts, plan.passes.merge_every)
         brackets = columns.settle(narrowed, f"{label}-bracket-{load}-{token}", cuts, brackets)
     load = plan.loads
-    tallies = columns.report(steps.tally, f"{label}-candidates", load, brackets)
+    tallies = columns.measured(steps.tally, f"{label}-candidates", load, brackets)
     tallies = columns.merge(steps.merge_tallies, tallies, TALLIES_EVERY)
     return columns.settle(answered, name, tallies, brackets, place, seen=seen)
 
@@ -420,11 +420,11 @@ def _answered(
     shape: AnswerAxes,
     kind: Any,
 ) -> Any:
-    report = steps.merge_tallies(tallies)
-    answers = steps.answers(report, brackets)
+    partial_result = steps.merge_tallies(tallies)
+    answers = steps.answers(partial_result, brackets)
     if answers is not None:
         return in_kind(shape.restore(answers, block), kind)
-    found = steps.found(report, brackets)
+    found = steps.found(partial_result, brackets)
     return in_kind(question.restored(found, block, shape), kind)
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,21 +37,21 @@ from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
 )
-from dask_gpuselect.engine.held import answer_held
 from dask_gpuselect.engine.keeping import (
     Keeping,
     MergeGathered,
     cuts_of,
+    first_partials,
     grouped,
-    reports_of,
     second_loads,
 )
-from dask_gpuselect.engine.marks import NO_MARKS, InGrid, Marks, check_same, marks_of
+from dask_gpuselect.engine.marks import InGrid, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
-from dask_gpuselect.engine.plans import ElementPlan, is_held, plan_together
+from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
+from dask_gpuselect.engine.plans import ElementPlan, is_resident, plan_together
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven, gathered, who_sums
+from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
     List,
@@ -66,7 +66,6 @@ from dask_gpuselect.engine.source import (
 from dask_gpuselect.engine.stretches import brackets_of_stretches, waiting
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
-from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import Narrowing
 
 CUTS_MERGE = "quantile-cuts-merge"
@@ -146,27 +145,13 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     plus a sample. With two loads, one task holds 40 bytes for each pivot and one element for each
     candidate: about sqrt(elements) of both for each chunk and quantile, unless the plan narrows
     them.
-
-    Parameters
-    ----------
-    asked : sequence of ArrayQuestion
-        Questions of one kind.
-    label : str
-        For the names of the layers: ``<label>-bracket``, ``<label>-candidates``, ``<label>``.
-
-    Notes
-    -----
-    Each chunk is loaded twice, or once if all values of all arrays can be counted (see `counting`);
-    data in memory is used in place, and read once but for a sample. Of two loads, memory at the
-    root is 40 bytes a pivot, and an element a candidate: about sqrt(elements) of both for each
-    chunk and quantile, unless the plan narrows them.
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
-    held = [each for each in distinct if is_held(each.x, each.question)]
-    for each in held:
-        answers[each.identity] = _ask_held(each, label)
-    distinct = [each for each in distinct if each not in held]
+    resident = [each for each in distinct if is_resident(each.x, each.question)]
+    for each in resident:
+        answers[each.identity] = _ask_resident(each, label)
+    distinct = [each for each in distinct if each not in resident]
     for places in aligned([each.x for each in distinct]):
         group = [distinct[place] for place in places]
         for each, answer in zip(group, _ask_group(group, label), strict=True):
@@ -180,18 +165,18 @@ def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
     # The question is one task of its own: as a literal it would be copied to every task.
     asked = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
     name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
-    reports = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
+    partials = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
     name = f"{label}-{tokenize(name)}"
     merge = question.merge
-    return graphs.reduced(reports, f"{label}-merge", merge, _answer_once, name, question=question)
+    return graphs.reduced(partials, f"{label}-merge", merge, _answer_once, name, question=question)
 
 
 def _measure(chunk: Any, question: OneLoadQuestion, *, dtype: np.dtype[Any]) -> Any:
     return question.measure(chunk, dtype)
 
 
-def _answer_once(reports: list[Any], question: OneLoadQuestion) -> Any:
-    return question.answer(question.merge(reports))
+def _answer_once(partials: list[Any], question: OneLoadQuestion) -> Any:
+    return question.answer(question.merge(partials))
 
 
 @dataclass(frozen=True)
@@ -240,12 +225,12 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
 
 
-def _ask_held(asked: ArrayQuestion, label: str) -> DaskArray:
+def _ask_resident(asked: ArrayQuestion, label: str) -> DaskArray:
     """Answer a question about chunks in the memory of one device, in one task."""
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
-    told = {"dtype": x.dtype, "question": question, "form": form}
-    return form.lazy(graphs.in_one_place(x, answer_held, name, form.key_index, **told))
+    arguments = {"dtype": x.dtype, "question": question, "form": form}
+    return form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **arguments))
 
 
 def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -262,7 +247,7 @@ def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     narrow(begun, brackets, loads, label)
     if is_last:
         return _after_second(begun, brackets, loads, label)
-    looked = _all_looked_at(begun, brackets, loads, label)
+    looked = _all_resolved(begun, brackets, loads, label)
     return [_after_third(each, found, label) for each, found in zip(begun, looked, strict=True)]
 
 
@@ -287,7 +272,7 @@ def _loaded(
     arrays, keeping = [each.x for each in asked], plans[0].keeping
     if keeping is not None:
         narrowings = [plan.narrowing for plan in plans]
-        return _kept(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
+        return _cached(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
     begun = [_begin(*each, label, among) for each in zip(asked, plans, strict=True)]
     brackets = all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None
@@ -314,7 +299,7 @@ def narrow(
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
 
 
-def _kept(
+def _cached(
     asked: Sequence[ArrayQuestion],
     narrowings: Sequence[Narrowing | None],
     keeping: Keeping,
@@ -325,11 +310,11 @@ def _kept(
     merge: MergeGathered,
 ) -> Loaded:
     """Make the loads of `_loaded`, with a first load that caches what the second would ask for."""
-    reports = []
+    partials = []
     for each, narrowing in zip(asked, narrowings, strict=True):
         how = (keeping, each.x, each.question, share_of(each, narrowing), among)
-        reports.append(reports_of(*how, is_marked=is_marked))
-    groups = grouped(keeping, reports)
+        partials.append(first_partials(*how, is_marked=is_marked))
+    groups = grouped(keeping, partials)
     reads = keeping.reads if len(asked) == 1 else None
     begun = [
         FirstLoad(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
@@ -390,8 +375,8 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
         question = each.asked.question
         name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
         turns = None if each.order is None else each.order.turns()
-        told = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
-        finishes.append(graphs.Finish(_find_brackets, name, told))
+        arguments = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
+        finishes.append(graphs.Finish(_find_brackets, name, arguments))
     cuts = [each.cuts for each in begun]
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
@@ -468,44 +453,22 @@ def _gather(
     return merge([found])
 
 
-@dataclass(frozen=True)
-class Looked:
-    """The result of the second load.
-
-    Parameters
-    ----------
-    found : object
-        What `Question.look` returns.
-    sums : Moments or None
-        Exact sums, if the question wants them.
-    more : Brackets or None
-        Brackets of a third load, if one is needed.
-    marks : ndarray of uint64
-        Fingerprints of the chunks that were seen.
-    """
-
-    found: Any
-    sums: Moments | None
-    more: Brackets | None = None
-    marks: Marks = field(default_factory=lambda: NO_MARKS)
-
-
 def _look(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: pilot.Settled | None,
+    settled: Resolved | None,
     question: Question,
     kind: Any,
     order: ChunkOrder | None,
-) -> Looked:
+) -> Resolved:
     if settled is not None:
-        return Looked(settled.found, settled.sums)
+        return settled
     whole = Gathered.whole(parts, kind)
     assert proven is not None
     assert whole.tally is not None
-    found = question.look(proven.brackets, whole.tally)
+    found = question.resolve(proven.brackets, whole.tally)
     marks = whole.marks if order is None or not len(whole.marks) else whole.marks[order.turns()]
-    return Looked(found, whole.sums, question.more(proven.brackets, found), marks)
+    return Resolved(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
 def _arguments_of_last(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
@@ -529,8 +492,8 @@ def _after_second(
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
         form = each.asked.form
         name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
-        told = _arguments_of_last(each, bracket) | {"form": form}
-        finishes.append(graphs.Finish(_finish_second, name, told, form.key_index))
+        arguments = _arguments_of_last(each, bracket) | {"form": form}
+        finishes.append(graphs.Finish(_finish_second, name, arguments, form.key_index))
     answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
     return [each.asked.form.lazy(answer) for each, answer in zip(begun, answers, strict=True)]
 
@@ -538,7 +501,7 @@ def _after_second(
 def _finish_second(
     parts: list[Gathered],
     proven: Proven | None,
-    settled: pilot.Settled | None,
+    settled: Resolved | None,
     question: Question,
     order: ChunkOrder | None,
     form: Form,
@@ -550,7 +513,7 @@ def _finish_second(
 # --- A third load -------------------------------------------------------------------------------
 
 
-def _all_looked_at(
+def _all_resolved(
     begun: Sequence[FirstLoad],
     brackets: Sequence[DaskArray],
     loads: Sequence[DaskArray],
@@ -593,14 +556,14 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
     return form.lazy(answer)
 
 
-def _wants_third(looked: Looked) -> bool:
+def _wants_third(looked: Resolved) -> bool:
     return looked.more is not None
 
 
 def _gather_if_needed(
     read: Callable[[], Any],
     place: tuple[int, ...],
-    looked: Looked,
+    looked: Resolved,
     dtype: np.dtype[Any],
 ) -> Gathered:
     del place
@@ -613,7 +576,7 @@ def _gather_if_needed(
 
 def _finish_third(
     parts: list[Gathered],
-    looked: Looked,
+    looked: Resolved,
     question: Question,
     numblocks: tuple[int, ...],
     form: Form,

@@ -8,10 +8,10 @@ merged first: they prove ranges of values, and then the cuts around these ranges
 
     cuts ──> groups ──some──> merge ──> ranges
                 │                         │
-                └──────────> kept <───────┘ ──> merge ──> bracket
+                └──────────> left <───────┘ ──> merge ──> bracket
 
 A group has the cuts of some chunks, unmerged, on a worker. If one look at some pivots does not
-narrow the ranges enough, the cuts that are kept are the groups of the next look. The final bracket
+narrow the ranges enough, the cuts that are left are the groups of the next look. The final bracket
 is the one that all pivots prove.
 
 If there are so many chunks that even the relevant pivots are too many, there are no looks. The cuts
@@ -33,8 +33,8 @@ narrower bracket, which the same kind of tree proves:
                      │                          │
                      └───────> narrower <───────┘
 
-A task that keeps cuts depends on all chunks and, separately, on its own. `dask.order` takes time in
-proportion to the number of groups times the number of chunks. So there are at most
+A task that selects cuts depends on all chunks and, separately, on its own. `dask.order` takes time
+in proportion to the number of groups times the number of chunks. So there are at most
 `sizes.MOST_GROUPS` groups.
 """
 
@@ -51,14 +51,14 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.partials import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.source import DaskArray, TaskRef
+from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge, merge_any
 from dask_gpuselect.maths.envelope import Ranges, thinned
 from dask_gpuselect.maths.expected import Expected
-from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.sizes import COARSE_EVERY, IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.slots import every, over_slots
 
@@ -98,7 +98,7 @@ def narrowed(
         how: dict[str, Any] = {"questions": list(questions)}
         ranges = graphs.reduced(some, f"{LABEL}-merge", merge_each, _ranges_of_each, name, **how)
         name = f"{LABEL}-kept-{tokenize(groups.name, ranges.name)}"
-        groups = graphs.each_chunk(_kept_of_each, name, [groups], [ranges])
+        groups = graphs.each_chunk(_around_each, name, [groups], [ranges])
     return groups
 
 
@@ -146,7 +146,7 @@ def _ranges_of_each(
     ]
 
 
-def _kept_of_each(group: list[Column], ranges: list[Ranges | None]) -> list[Column]:
+def _around_each(group: list[Column], ranges: list[Ranges | None]) -> list[Column]:
     return [
         _merged([cuts if cuts is None or of is None else _around(of, cuts) for cuts in column])
         for column, of in zip(group, ranges, strict=True)
@@ -313,7 +313,7 @@ def narrowed_candidates(
         few = graphs.each_chunk(
             _cuts_of_candidates, f"{label}-candidates-few-{token}", [load], [bracket], most=most
         )
-        merge = partial(_merged_coarsely, most=most)
+        merge = partial(merged_coarsely, most=most)
         narrower = graphs.reduced(
             few,
             f"{label}-candidates-few-merge",
@@ -333,10 +333,6 @@ def narrowed_candidates(
 def _cuts_of_candidates(found: Gathered, proven: Proven, *, most: int) -> Cuts:
     assert found.tally is not None
     return cuts_of_tally(proven.brackets, found.tally, most)
-
-
-def _merged_coarsely(parts: list[Cuts], most: int) -> Cuts:
-    return merged_coarsely(parts, most)
 
 
 def _narrower_bracket(parts: list[Cuts], proven: Proven, question: Question) -> Proven:

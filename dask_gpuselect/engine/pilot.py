@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import namespace, to_host
 from dask_gpuselect.engine.graphs import each_chunk, reduced
+from dask_gpuselect.engine.partials import Gathered, Resolved, sums_of, who_sums
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered, sums_of, who_sums
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -50,14 +50,6 @@ def is_worth(size: float, n_chunks: int, question: Question) -> bool:
     """
     is_guessed = question.has_guess and question.guesses_chunks and question.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
-
-
-@dataclass(frozen=True)
-class Settled:
-    """The result of a guess, and the sums that the question wants."""
-
-    found: Any
-    sums: Moments | None
 
 
 def ask_pilot(x: DaskArray, question: Question, label: str) -> DaskArray:
@@ -106,10 +98,10 @@ def _gather(
 
 def _settle(
     parts: list[Gathered], guess: Brackets, question: Question, kind: Any
-) -> Settled | None:
+) -> Resolved | None:
     whole = Gathered.whole(parts, kind)
     found = settled(guess, whole.tally, question)
-    return None if found is None else Settled(found, whole.sums)
+    return None if found is None else Resolved(found, whole.sums)
 
 
 def settled(
@@ -125,14 +117,14 @@ def settled(
     if tally is None:
         return None
     try:
-        found = question.look(guess, tally)
+        found = question.resolve(guess, tally)
         more = question.more(guess, found)
         if more is None:
             return found
-        if gather is None or not question.looks_again:
+        if gather is None or not question.resolves_again:
             return None
         last = gather(more)
-        return None if last is None else question.look_again(found, more, last)
+        return None if last is None else question.resolve_again(found, more, last)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 
@@ -154,8 +146,10 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return None
     size = math.prod(values.shape)
     ranks = question.ranks_of_sample(size)
-    if ranks is not None and kernels.is_best_whole(values):
-        return Guessed(*kernels.whole(values, dtype, ranks))
+    first = ranks or question.first_ranks
+    is_whole = not question.weighs and kernels.is_best_whole(values, question.whole_times)
+    if is_whole and len(first(size)):
+        return Guessed(*kernels.whole(values, dtype, first))
     takes_many = ranks is not None and kernels.is_on_device(values)
     if not ((question.share == 1 or takes_many) and size >= PILOT_WORTH):
         return None
@@ -175,6 +169,8 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
+    if question.wants_squares and isinstance(tally, WeightedTally):
+        tally = replace(tally, square=kernels.weight_squares(values, dtype))
     return Guessed(*_narrowed(guess, tally, question))
 
 

@@ -56,7 +56,7 @@ from dask_gpuselect.engine.keeping import (
     why_groups_twice,
     why_twice,
 )
-from dask_gpuselect.engine.questions import LaneQuestion, Question
+from dask_gpuselect.engine.questions import LaneQuestion, Question, TwoLoads
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.scratch import (
     Carried,
@@ -79,7 +79,6 @@ from dask_gpuselect.maths.sizes import (
     PIVOT_WORK,
     TALLIES_EVERY,
     TWO_COUNTS,
-    GroupNarrowing,
     Narrowing,
     Passes,
     fit_one_place,
@@ -90,7 +89,7 @@ from dask_gpuselect.maths.sizes import (
     plan_narrowing,
     plan_one_pass,
     plan_passes,
-    waiting_reports,
+    waiting_partials,
 )
 from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
 
@@ -107,30 +106,31 @@ PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quant
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan by which an answer is computed: its name, loads and memory.
+    """The plan by which an answer is computed: its name, reads and memory.
+
+    `explain` makes it. ``print(plan)`` shows it in one line, and ``plan.table()`` as a table.
 
     Parameters
     ----------
     name : str
-        Part of the names of the layers.
+        Name of the plan, which is a part of the names of the tasks: see `explain`.
     loads : int
-        Reads of every chunk, at most. Chunks in memory are read in place.
+        Number of reads of every chunk, at most. Chunks in memory are read in place.
     task_bytes : int
         Most bytes of chunks in one task, without scratch; -1 if chunk sizes are unknown.
     gathered_bytes : int
-        Bytes of the partial results that one task aggregates: about, for all elements; at most,
-        along an axis. -1 if unknown.
-    kept_bytes : int
-        Bytes that the first loads in a process may cache, so that the second load need not read the
-        chunk.
+        Bytes of the partial results that one task aggregates: an estimate for all elements, and a
+        maximum along an axis. -1 if unknown.
+    cached_bytes : int
+        Bytes that the first reads in a process may cache, so that a chunk need not be read again.
     root_bytes : int
-        Peak memory of the task that aggregates, about; 0 if unknown.
+        Estimated peak memory of the task that aggregates; 0 if unknown.
     waiting_bytes : int
         Bytes of partial results that wait on all workers together, if they are too many for one
         task.
     why : str
-        Reason for the number of loads: why every chunk is read a second time if nothing is cached,
-        or why one load is enough if values are counted.
+        Reason for the number of reads: why every chunk is read a second time if nothing is cached,
+        or why one read is enough if values are counted.
     n_chunks : int
         Number of chunks of the array; -1 if unknown.
     n_columns : int
@@ -146,7 +146,7 @@ class Plan:
     loads: int
     task_bytes: int
     gathered_bytes: int
-    kept_bytes: int = field(default=0, kw_only=True)
+    cached_bytes: int = field(default=0, kw_only=True)
     root_bytes: int = field(default=0, kw_only=True)
     waiting_bytes: int = field(default=0, kw_only=True)
     why: str = field(default="", kw_only=True, repr=False, compare=False)
@@ -160,21 +160,21 @@ class Plan:
         if self.gathered_bytes:
             gathered = f"{_shown_bytes(self.gathered_bytes)} of partial results in one task"
         parts = [
-            f"{self.name}: reads each chunk {self._told_loads()}",
+            f"{self.name}: reads each chunk {self._loads_in_words()}",
             f"{_shown_bytes(self.task_bytes)} of chunks per task",
             gathered,
         ]
         if self.waiting_bytes:
             parts.append(f"{format_bytes(self.waiting_bytes)} waiting on all workers")
-        if self.kept_bytes:
-            parts.append(f"caches at most {format_bytes(self.kept_bytes)} per process")
+        if self.cached_bytes:
+            parts.append(f"caches at most {format_bytes(self.cached_bytes)} per process")
         if self.shuffle:
             parts.append(f"the shuffle runs {self.shuffle}")
         return "; ".join(parts)
 
-    def _told_loads(self) -> str:
+    def _loads_in_words(self) -> str:
         loads = _times_in_words(self.loads)
-        if self.kept_bytes:
+        if self.cached_bytes:
             return f"{_times_in_words(self.loads - 1)} or {loads}"
         return f"{loads}, because {self.why}" if self.why else loads
 
@@ -183,20 +183,20 @@ class Plan:
         """The plan as the rows of a table: names and descriptions."""
         rows = {
             "plan": self.name,
-            "reads of each chunk": self._told_loads(),
+            "reads of each chunk": self._loads_in_words(),
             "chunks per task": _shown_bytes(self.task_bytes),
             "partial results in one task": _shown_bytes(self.gathered_bytes),
         }
         if self.shuffle:
             rows["shuffle runs"] = self.shuffle
-        if self.kept_bytes:
-            rows["cached per process"] = f"{format_bytes(self.kept_bytes)} at most"
+        if self.cached_bytes:
+            rows["cached per process"] = f"{format_bytes(self.cached_bytes)} at most"
         if self.n_chunks >= 0:
             most = self.n_chunks * self.loads
-            rows["reads of all chunks"] = f"{most:,}{' at most' if self.kept_bytes else ''}"
+            rows["reads of all chunks"] = f"{most:,}{' at most' if self.cached_bytes else ''}"
         if not self.is_in_memory:  # where loads take no time
-            least = self.loads - 1 if self.kept_bytes else self.loads
-            often = f"{least} to {self.loads}" if self.kept_bytes else f"{least}"
+            least = self.loads - 1 if self.cached_bytes else self.loads
+            often = f"{least} to {self.loads}" if self.cached_bytes else f"{least}"
             rows["time"] = f"about {often} × x.sum(), if reading dominates"
         return rows
 
@@ -247,7 +247,7 @@ class ElementPlan(Plan):
 def plan_all(x: DaskArray, question: Question) -> ElementPlan:
     """Plan a question about all elements of an array that is loaded alone."""
     x = Source.of(x)
-    if is_held(x, question):
+    if is_resident(x, question):
         return ElementPlan("held", 1, _chunk_bytes(x), _guessed_bytes(x, question))
     (plan,) = plan_together([x], [question])
     return plan
@@ -296,7 +296,7 @@ def _plan_two_loads(
         2,
         _chunk_bytes(x),
         gathered,
-        kept_bytes=0 if keeping is None else keeping.limits.n_bytes,
+        cached_bytes=0 if keeping is None else keeping.limits.n_bytes,
         root_bytes=work,
         waiting_bytes=waiting,
         why=why,
@@ -319,7 +319,7 @@ def _guessed_bytes(x: DaskArray, question: Question) -> int:
     return known_bytes(PILOT_SHARE * question.n_answers * x.nbytes)
 
 
-def is_held(x: DaskArray, question: Question) -> bool:
+def is_resident(x: DaskArray, question: Question) -> bool:
     """Return whether one task can answer, because one device holds all chunks in its memory.
 
     With a task for each chunk, each would wait for the host: quartiles of 2^30 float32 in 8 chunks
@@ -411,7 +411,7 @@ class LanePlan(Plan):
     n_roots : int
         Number of tasks among which the aggregation of groups is divided; 0 if the question is not
         about groups of all elements.
-    narrowing : GroupNarrowing or None
+    narrowing : Narrowing or None
         How partial results about groups are merged on their way; None if they are not.
     shares : int
         Number of tasks among which the lanes of a column are divided, which share one load.
@@ -427,7 +427,7 @@ class LanePlan(Plan):
     parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     passes: Passes = field(default=Passes((), 2), repr=False)
     n_roots: int = field(default=0, repr=False)
-    narrowing: GroupNarrowing | None = field(default=None, repr=False)
+    narrowing: Narrowing | None = field(default=None, repr=False)
     shares: int = field(default=1, repr=False)
     advice: str = field(default="", repr=False, compare=False)
     scratch: Scratch | None = field(default=None, repr=False)
@@ -454,7 +454,7 @@ class LanePlan(Plan):
 TASK = 20_000
 
 # What looking counts beside loading: what does not fit into memory is slow to load, as a rule.
-LOOKS = 0.75
+ELEMENTS_TIME = 0.75
 
 # So many times as many loads as there need be are taken, at most, if elements are looked at less.
 MORE_LOADS = 2
@@ -490,21 +490,21 @@ class _Lanes:
     @cached_property
     def n_lanes(self) -> int:
         """The number of lanes of the widest column."""
-        return math.prod(max(self.x.chunks[axis], default=0) for axis in self.kept)
+        return math.prod(max(self.x.chunks[axis], default=0) for axis in self.other_axes)
 
     @cached_property
     def itemsize(self) -> int:
         """The bytes of an element with its companions, as tasks hold it."""
-        return self.x.element_bytes(self.question.held_dtype(self.x.dtype))
+        return self.x.element_bytes(self.question.task_dtype(self.x.dtype))
 
     @property
     def column_bytes(self) -> int:
         return sum(self.chunks) * self.n_lanes * self.itemsize
 
     @property
-    def kept(self) -> list[int]:
+    def other_axes(self) -> list[int]:
         """The axes that are not reduced."""
-        return _kept(self.x, self.axes)
+        return _other_axes(self.x, self.axes)
 
 
 def plan_lanes(
@@ -534,8 +534,9 @@ def plan_lanes(
         counted = _plan_counts_of_groups(lanes)
         if counted is not None:
             return counted
-    if question.takes_two_loads and n_chunks > 1:
-        return _plan_groups(lanes)
+    two_loads = question.two_loads
+    if two_loads is not None and n_chunks > 1:
+        return _plan_groups(lanes, two_loads)
     if n_chunks == 1:
         return LanePlan("lanes", 1, known_bytes(lanes.column_bytes), 0)
     parts = [(i, i + 1) for i in range(n_chunks)]
@@ -583,7 +584,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             least = min(least, slabs * loads)
             found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
             # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads * question.looks if plan.parts else 1.0
+            looks = loads * question.pass_times if plan.parts else 1.0
             looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
             plans.append((slabs * loads, looks, found))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
@@ -650,7 +651,7 @@ def _room_advice(lanes: _Lanes) -> str:
     found, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
     if found is None or n <= found.room:
         return ""
-    return f"or a scratch-limit of {format_bytes(n)} and as much room in {found.told}"
+    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {found.told}"
 
 
 def with_labels(
@@ -660,7 +661,7 @@ def with_labels(
 
     They do not influence the choice of the plan.
     """
-    dtype = x.dtype if plan.name == "counts" else question.held_dtype(x.dtype)
+    dtype = x.dtype if plan.name == "counts" else question.task_dtype(x.dtype)
     each = Source.of(x).element_bytes(dtype)
     n = plan.task_bytes // each
     return plan if plan.task_bytes < 0 else replace(plan, task_bytes=n * (each + labels.itemsize))
@@ -692,7 +693,7 @@ def _clause(advice: str) -> str:
     return advice and f"; {advice}"
 
 
-def _plan_groups(lanes: _Lanes) -> LanePlan:
+def _plan_groups(lanes: _Lanes, two_loads: TwoLoads) -> LanePlan:
     """Plan a question about groups of all elements: one load if one task can hold all, else two."""
     x, question, chunks, itemsize = lanes.x, lanes.question, lanes.chunks, lanes.itemsize
     total, limit = sum(chunks), one_lane_limit(x)
@@ -705,26 +706,21 @@ def _plan_groups(lanes: _Lanes) -> LanePlan:
         parts = list(_parts(chunks, limit // itemsize))
         sizes = [sum(chunks[start:stop]) for start, stop in parts]
     itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
-    gathered = work = question.root_bytes_of(sizes, itemsize)
+    gathered = work = two_loads.root_bytes_of(sizes, itemsize)
     n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
-    narrowing: GroupNarrowing | None
+    narrowing: Narrowing | None
     in_tree = plan_group_narrowing(
-        np.array(sizes),
-        question.most_roots,
-        max(question.n_brackets, 1),
-        itemsize,
-        limit,
-        question.most_roots,
+        np.array(sizes), two_loads.most_roots, max(question.n_brackets, 1), itemsize, limit
     )
-    if in_tree.n_roots < n_roots:
+    if in_tree.stretches < n_roots:
         narrowing = in_tree
-        n_roots, waiting = narrowing.n_roots, narrowing.waiting
+        n_roots, waiting = narrowing.stretches, narrowing.waiting
         gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
     else:
-        narrowing, n_roots = None, min(n_roots, question.most_roots)
+        narrowing, n_roots = None, min(n_roots, two_loads.most_roots)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
-    why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
+    why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=two_loads.keeps)
     return LanePlan(
         "groups",
         loads,
@@ -734,7 +730,7 @@ def _plan_groups(lanes: _Lanes) -> LanePlan:
         tuple(parts),
         n_roots=n_roots,
         narrowing=narrowing,
-        kept_bytes=0 if why else limits().n_bytes,
+        cached_bytes=0 if why else limits().n_bytes,
         root_bytes=work // n_roots,
         waiting_bytes=waiting,
         why=why,
@@ -816,18 +812,18 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     row_bytes = n_lanes * lanes.itemsize
     parts = tuple(_parts(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
-    dtype = selection_dtype(question.held_dtype(lanes.x.dtype))
+    dtype = selection_dtype(question.task_dtype(lanes.x.dtype))
     of_lane = tails.n_kept * dtype.itemsize + question.lanes_of_each * TWO_COUNTS
-    report = n_lanes * of_lane
-    merge_every = plan_merging(len(parts), limit // report)
+    partial_result = n_lanes * of_lane
+    merge_every = plan_merging(len(parts), limit // partial_result)
     if merge_every is None:
         return None
-    waiting = waiting_reports(len(parts), merge_every)
+    waiting = waiting_partials(len(parts), merge_every)
     return LanePlan(
         "tails",
         1,
         largest * row_bytes,
-        waiting * report,
+        waiting * partial_result,
         1,
         parts,
         Passes((), merge_every, waiting * of_lane),
@@ -846,7 +842,7 @@ def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, fl
     looks = min(plan[1] for plan in some)
 
     def how_far(plan: tuple[int, float, T]) -> tuple[float, int, float]:
-        return max(plan[0] / least, LOOKS * plan[1] / looks), plan[0], plan[1]
+        return max(plan[0] / least, ELEMENTS_TIME * plan[1] / looks), plan[0], plan[1]
 
     return min(some, key=how_far)
 
@@ -886,7 +882,7 @@ def _shares(lanes: _Lanes) -> int:
     x, chunk_bytes = lanes.x, lanes.column_bytes / len(lanes.chunks)
     if x.is_on_device or not chunk_bytes >= SHARE_BYTES:  # or not known
         return 1
-    n_columns = math.prod(x.numblocks[axis] for axis in lanes.kept)
+    n_columns = math.prod(x.numblocks[axis] for axis in lanes.other_axes)
     most = min(COLUMNS // n_columns, chunk_bytes // SHARE_BYTES)
     return int(max(min(most, max(x.chunks[slab_axis(x, lanes.axes)])), 1))
 
@@ -896,12 +892,12 @@ def share_axis(x: DaskArray, axes: tuple[int, ...], n: int) -> int:
 
     It is the first axis that is long enough, so that each task's part of a chunk is contiguous.
     """
-    return next(axis for axis in _kept(x, axes) if max(x.chunks[axis]) >= n)
+    return next(axis for axis in _other_axes(x, axes) if max(x.chunks[axis]) >= n)
 
 
 def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
     """Return the axis along which chunks are divided."""
-    return max(_kept(x, axes), key=lambda axis: max(x.chunks[axis]))
+    return max(_other_axes(x, axes), key=lambda axis: max(x.chunks[axis]))
 
 
 def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
@@ -913,17 +909,19 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
         return None
     n_each = n_lanes * question.lanes_of_each
     room, n_brackets = limit // n_each, max(question.n_brackets, 1)
-    report = question.report_bytes(lanes.x.dtype)
+    partial_result = question.partial_bytes(lanes.x.dtype)
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
         whole = [sum(chunks[start:stop]) for start, stop in parts]
         sizes = [question.elements_of_each(n) for n in whole]
-        passes = (plan_one_pass if one_pass else plan_passes)(sizes, n_brackets, room, **report)
+        passes = (plan_one_pass if one_pass else plan_passes)(
+            sizes, n_brackets, room, **partial_result
+        )
         if passes is None:
             return None
         loads, gathered = len(passes.widths) + 1, passes.gathered * n_each
         found = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
-        return pass_cost(sizes, n_each, report["itemsize"], passes), found
+        return pass_cost(sizes, n_each, partial_result["itemsize"], passes), found
 
     every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
     found = [each for parts in every if (each := plan(parts, one_pass=True))]
@@ -949,7 +947,7 @@ def one_lane_limit(x: Source) -> int:
     return limit if x.is_on_device else min(limit, ONE_TASK)
 
 
-def _kept(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
+def _other_axes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
     return [axis for axis in range(x.ndim) if axis not in axes]
 
 

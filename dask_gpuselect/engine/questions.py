@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,10 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets, guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_cuts import ElementOrder, LaneOrder
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import PIVOT_BYTES
 from dask_gpuselect.maths.tails import TailSizes, lanes_in_tails
 
@@ -49,7 +50,7 @@ class BaseQuestion:
 class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
-    Subclasses implement `bracket`, `guess` and `look`. All else is optional. A subclass that
+    Subclasses implement `bracket`, `guess` and `resolve`. All else is optional. A subclass that
     overrides `n_ranges` also needs `ranges`; one whose `has_guess` is False needs no `guess`.
     """
 
@@ -68,8 +69,8 @@ class Question(BaseQuestion, ABC):
     third: ClassVar[str | None] = None
     """Name of the third load, used in the names of its layers. None if there is never one."""
 
-    looks_again: ClassVar[bool] = False
-    """True if `look_again` resolves the third load, with proof by its counts alone.
+    resolves_again: ClassVar[bool] = False
+    """True if `resolve_again` resolves the third load, with proof by its counts alone.
 
     The proof then holds however the earlier brackets were found.
     """
@@ -112,9 +113,9 @@ class Question(BaseQuestion, ABC):
         """True if a tally at the brackets of `keep` has all that the second load needs."""
         return self.sums_all or not self.wants_sums
 
-    def brackets_by(self, report: Any) -> Brackets:
+    def brackets_by(self, partial_result: Any) -> Brackets:
         """Return the brackets at which counts of every value are resolved."""
-        return self.bracket(report.cuts())
+        return self.bracket(partial_result.cuts())
 
     def keep(self, cuts: Cuts) -> Brackets:
         """Return the brackets at which the first load may cache, from cuts of some chunks.
@@ -194,14 +195,30 @@ class Question(BaseQuestion, ABC):
         return None
 
     @abstractmethod
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         """Resolve the question from the tally at the brackets, as far as it can.
 
         Raises `ChunksChangedError` if the brackets do not contain all that is needed.
         """
 
+    whole_times: ClassVar[int] = 1
+    """Cost of the question among all elements as candidates, over that of ranks."""
+
+    takes_run: ClassVar[bool] = False
+    """True if `of_run` is defined: where a device sorts fast, nothing has to be guessed."""
+
+    wants_squares: ClassVar[bool] = False
+    """True if `resolve` needs the sum of the squares of all weights."""
+
+    def of_run(self, run: Runs) -> Any:
+        """Return the answer, in the form of that of `finish`, from one run of all elements.
+
+        At least one of them is valid.
+        """
+        raise TypeError(f"{type(self).__name__} does not define `of_run`")
+
     def first_ranks(self, n: int) -> IntArray:
-        """Return the ranks that `look` needs first among `n` elements: devices may select them."""
+        """Return the ranks that `resolve` needs first of `n` elements: devices may select them."""
         return np.empty(0, np.int64)
 
     @property
@@ -220,14 +237,14 @@ class Question(BaseQuestion, ABC):
         """Return the brackets for a third load, or None if `found` is enough."""
         return None
 
-    def look_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
-        """Resolve the question from the tally of a third load, in the form that `look` returns."""
+    def resolve_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
+        """Resolve the question from the tally of a third load, in the form of `resolve`."""
         raise NotImplementedError
 
     def finish(
         self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Any:
-        """Return the answer, from the results of `look`, the third load and the sums.
+        """Return the answer, from the results of `resolve`, the third load and the sums.
 
         It is a one-dimensional array on the host, of the promised dtype; or any object.
         """
@@ -278,6 +295,14 @@ class ElementQuestion(RankQuestion):
     So a strategy can select the elements, too.
     """
 
+    by_order: ClassVar[bool] = True
+    """True if elements at the ranks of `order` give the answer."""
+
+    @property
+    @abstractmethod
+    def order(self) -> ElementOrder:
+        """The order statistics that give the answer."""
+
     @abstractmethod
     def ranks_of_sample(self, n: int) -> RanksOf:
         """Return a function from a sample's size to the first and last rank of each bracket."""
@@ -288,7 +313,7 @@ class ElementQuestion(RankQuestion):
     ) -> NDArray[Any]:
         """Return the answer, given a function from ranks to elements."""
 
-    def look(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+    def resolve(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         found = partial(order_statistics, brackets, tally)
         return self.answer_by(tally.n_valid, tally.n_missing, found)
 
@@ -302,15 +327,15 @@ class OneLoadQuestion(BaseQuestion, ABC):
 
     @staticmethod
     @abstractmethod
-    def merge(reports: Sequence[Any]) -> Any:
+    def merge(partials: Sequence[Any]) -> Any:
         """Merge the partial results of several chunks."""
 
     @abstractmethod
-    def answer(self, report: Any) -> Any:
+    def answer(self, partial_result: Any) -> Any:
         """Return the answer, any object, from the partial result of all chunks."""
 
 
-def no_answers(report: Any, brackets: Any) -> None:
+def no_answers(partial_result: Any, brackets: Any) -> None:
     """Return None: the partial results do not answer without `PassSteps.found`."""
 
 
@@ -393,22 +418,37 @@ class Tails:
         )
 
 
+class TwoLoads(Protocol):
+    """Protocol of a question that two loads of its own answer, as far as plans depend on it."""
+
+    @property
+    def keeps(self) -> bool:
+        """True if the first load may cache what the second would need."""
+
+    @property
+    def most_roots(self) -> int:
+        """Most tasks among which the aggregation can be divided."""
+
+    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
+        """Return the bytes that one task would gather, from parts of these sizes."""
+
+
 class LaneQuestion(BaseQuestion, ABC):
     """A question about every lane along some axes.
 
     Subclasses implement `order`. All else is optional.
     """
 
-    look_cost: ClassVar[float] = 0.75
+    pass_time: ClassVar[float] = 0.75
     """Time that a load of passes spends on elements, over the time that a whole column takes.
 
     Measured for quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make.
     """
 
     @property
-    def looks(self) -> float:
-        """`look_cost`, plus the cost of whatever else a load of passes does."""
-        return self.look_cost
+    def pass_times(self) -> float:
+        """`pass_time`, plus the cost of whatever else a load of passes does."""
+        return self.pass_time
 
     @property
     @abstractmethod
@@ -433,42 +473,40 @@ class LaneQuestion(BaseQuestion, ABC):
         """Number of tables of counts for each lane: one for each of its groups. inf if unknown."""
         return 1
 
-    def value_report(
+    def count_values(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
     ) -> Any:
         """Count every value in some chunks of a column."""
         return values.lane_value_counts(chunks, dtype, axes)
 
-    def merge_value_reports(self, reports: Sequence[Any]) -> Any:
+    def merge_value_counts(self, partials: Sequence[Any]) -> Any:
         """Merge the counts of values of several parts of a column."""
-        return LaneValueCounts.merge(reports)
+        return LaneValueCounts.merge(partials)
 
-    def counted(self, report: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+    def counted(
+        self, partial_result: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
+    ) -> Any:
         """Return a block of the answer from the counts of values of a block of that shape."""
-        return self.restored(report.found(self.order.lane_ranks), block, shape)
-
-    takes_two_loads: ClassVar[bool] = False
-    """True if two loads of its own answer the question, where there is a single lane."""
+        return self.restored(partial_result.found(self.order.lane_ranks), block, shape)
 
     @property
-    def keeps(self) -> bool:
-        """True if the first of its own two loads may cache what the second would need."""
+    def two_loads(self) -> TwoLoads | None:
+        """The two loads of its own that answer the question, where there is a single lane."""
+        return None
+
+    @property
+    def is_for_host(self) -> bool:
+        """True if the host answers about lanes of a device."""
         return False
-
-    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
-        """Return the bytes that its own two loads gather in one task, from parts of these sizes."""
-        raise NotImplementedError
-
-    @property
-    def most_roots(self) -> int:
-        """Most tasks among which the aggregation of its own two loads can be divided."""
-        return 1
 
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
 
     by_order: ClassVar[bool] = True
     """True if elements at the ranks of `order`, maybe with a further load, give the answer."""
+
+    takes_runs: ClassVar[bool] = False
+    """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
 
     composes_groups: ClassVar[bool] = False
     """True if `composed_of_groups` answers by other questions about groups of all elements."""
@@ -522,11 +560,11 @@ class LaneQuestion(BaseQuestion, ABC):
         """Return the elements in each of `lanes_of_each` lanes, if the original lane has `n`."""
         return n
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         """Return the bytes of partial results of passes, as arguments of `sizes.plan_passes`."""
-        return {"itemsize": selection_dtype(self.held_dtype(dtype)).itemsize}
+        return {"itemsize": selection_dtype(self.task_dtype(dtype)).itemsize}
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype in which a task holds elements of the given dtype."""
         return dtype
 
@@ -606,13 +644,13 @@ class FurtherLoad(ABC):
         """Compute the partial result of some chunks of a column."""
 
     @abstractmethod
-    def merge(self, reports: Sequence[Any]) -> Any:
+    def merge(self, partials: Sequence[Any]) -> Any:
         """Merge the partial results of several parts of a column."""
 
     @abstractmethod
     def finish(
         self,
-        reports: Sequence[Any],
+        partials: Sequence[Any],
         known: Any,
         block: Block,
         dtype: np.dtype[Any],

@@ -30,10 +30,10 @@ from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.loads import ArrayQuestion, FirstLoad, all_brackets, narrow, share_of
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
+from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.plans import narrowing_of
 from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
-from dask_gpuselect.engine.reports import Gathered, Proven
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
 from dask_gpuselect.maths.cuts import (

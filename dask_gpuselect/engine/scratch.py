@@ -227,10 +227,10 @@ class Written:
     companions: dict[str, Spilled]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise RuntimeError(_told_elsewhere())
+        raise RuntimeError(_advice_elsewhere())
 
 
-def _told_elsewhere() -> str:
+def _advice_elsewhere() -> str:
     """Say what to do if several processes run the tasks."""
     return (
         "the plan 'scratch' writes chunks to files of one process, but its tasks run in several: "
@@ -245,7 +245,7 @@ def _written(
 ) -> Written:
     """Append a chunk and its companions to the file of its column."""
     if is_on_a_worker():
-        raise RuntimeError(_told_elsewhere())
+        raise RuntimeError(_advice_elsewhere())
     column = tuple(place[axis] for axis in kept)
     try:
         disk = spill_file(f"{file}-{column}", where)

@@ -24,8 +24,8 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Gathered
 from dask_gpuselect.engine.source import DaskArray, TaskRef
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.coarse import merged_coarsely, narrower
@@ -33,7 +33,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.sizes import IN_GROUP_EVERY, Narrowing
 from dask_gpuselect.maths.stretches import (
-    between,
     cuts_of_counts,
     cuts_of_stretches,
     joined,
@@ -87,7 +86,7 @@ def waiting(load: DaskArray, narrowing: Narrowing) -> DaskArray:
     return graphs.grouped(load, size, _all_in_order, name)
 
 
-def found_in_stretches(
+def answers_of_stretches(
     waits: DaskArray,
     together: DaskArray,
     question: Question,
@@ -132,7 +131,7 @@ def found_in_stretches(
     left = graphs.each_chunk(_left, f"{LABEL}-left-{token}", [waits], [together, each])
     told = _arguments_of_each(parts, each)
     name = f"{LABEL}-found-{token}"
-    return graphs.reduced_items(left, MERGE, Tally.merge, _looked, name, told, join)
+    return graphs.reduced_items(left, MERGE, Tally.merge, _resolved, name, told, join)
 
 
 def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:
@@ -153,7 +152,7 @@ def _few_of_all(group: list[Column], *, most: int) -> Cuts:
 def _few_of_each(group: list[Column], ranges: list[Ranges], *, most: int) -> list[Cuts]:
     cuts = _cuts_of(group)
     return [
-        merged_coarsely([between(some, own) for some in cuts], most, IN_GROUP_EVERY)
+        merged_coarsely([own.hull.around(some) for some in cuts], most, IN_GROUP_EVERY)
         for own in ranges
     ]
 
@@ -215,5 +214,5 @@ def _left(chunks: list[Gathered], together: Brackets, each: list[Brackets]) -> l
     return tallies_of_stretches(together, _tallies(chunks), each)
 
 
-def _looked(parts: list[Tally], question: Question, each: list[Brackets], i: int) -> Any:
-    return question.look(each[i], Tally.merge(parts))
+def _resolved(parts: list[Tally], question: Question, each: list[Brackets], i: int) -> Any:
+    return question.resolve(each[i], Tally.merge(parts))

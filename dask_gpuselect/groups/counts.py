@@ -33,7 +33,7 @@ class LaneCounts(LaneQuestion):
     def n_answers(self) -> int:
         return 1
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return {"itemsize": 8}
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
@@ -69,7 +69,7 @@ def _counted(
     m: int = 0,
 ) -> IntArray:
     """Count the elements of each lane in all chunks together; on the host, ``(n_lanes,)``."""
-    found = []
+    counts = []
     for chunk in chunks:
         values = values_of(chunk)
         xp = namespace(values)
@@ -82,16 +82,16 @@ def _counted(
             takes = is_valid if takes is None else takes & is_valid
         if takes is None:
             takes = xp.broadcast_to(xp.asarray(True), values.shape)
-        found.append(to_host(xp.sum(as_type(takes, "int64"), axis=axes)).reshape(-1))
-    return np.asarray(sum(found[1:], found[0]), np.int64)
+        counts.append(to_host(xp.sum(as_type(takes, "int64"), axis=axes)).reshape(-1))
+    return np.asarray(sum(counts[1:], counts[0]), np.int64)
 
 
-def _sum(reports: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
+def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArray:
     """Add up the counts of several parts."""
-    return np.asarray(np.sum(reports, axis=0))
+    return np.asarray(np.sum(partials, axis=0))
 
 
-def _found(report: IntArray, known: Any) -> Lanes:
+def _found(counts: IntArray, known: Any) -> Lanes:
     """Return counts as the result of lanes, without order statistics."""
-    none = np.empty((len(report), 0))
-    return Lanes(none, none, report, np.zeros_like(report))
+    none = np.empty((len(counts), 0))
+    return Lanes(none, none, counts, np.zeros_like(counts))

@@ -33,10 +33,19 @@ from dask_gpuselect.groups.labels import (
     labels_of_each_kind,
     laid_out,
 )
+from dask_gpuselect.optional import Advising
 from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.robust import spread, trimmed
 
 SHOWN = 10  # names of groups
+INSTEAD = {
+    "mean": "trimmed_mean(0.0), the exact mean",
+    "min": 'quantile(0.0, method="lower")',
+    "max": 'quantile(1.0, method="higher")',
+    "std": "describe_boxplot(max_fliers=0), whose boxes have it",
+}
+"""Advice for statistics that groups do not have by that name."""
 
 
 def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupBy:
@@ -145,7 +154,19 @@ def groupby(a: Any, by: Any, axis: Axis = None, *, groups: Any = None) -> GroupB
     return GroupBy(a, axes, grouping, names)
 
 
-class GroupBy:
+REFUSED = ("axis", "keepdims", "strategy")
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method of `GroupBy` that calls a function of arrays for each group."""
+
+    def method(self: GroupBy, /, *args: Any, **how: Any) -> Any:
+        return self._ask(function, *args, **how)
+
+    return as_method(method, function, "GroupBy", "Call `{name}` for each group.", without=REFUSED)
+
+
+class GroupBy(Advising):
     """The groups of an array, with methods for quantiles of each group; made by `groupby`.
 
     Each method takes the arguments of the function with its name, except the array, `axis` and
@@ -178,7 +199,7 @@ class GroupBy:
         if not self._grouping.is_lazy:
             names = [str(name) for name in itertools.islice(self.groups, SHOWN)]
             rows["names"] = ", ".join(names) + (", ..." if len(self) > SHOWN else "")
-        cells = (f"<tr><th>{name}</th><td>{escape(told)}</td></tr>" for name, told in rows.items())
+        cells = (f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
         known = getattr(self._array, "_repr_html_", None)  # NumPy's arrays have none
         shown = known() if known else f"<code>{escape(repr(self._array))}</code>"
         return f"<table>{''.join(cells)}</table>{shown}"
@@ -186,9 +207,26 @@ class GroupBy:
     def __len__(self) -> int:
         return len(self.groups)
 
+    def _advice(self, name: str) -> str:
+        return f"type {INSTEAD[name]}" if name in INSTEAD else super()._advice(name)
+
+    median = _method(quantiles.median)
+    nanmedian = _method(quantiles.nanmedian)
+    quantile = _method(quantiles.quantile)
+    nanquantile = _method(quantiles.nanquantile)
+    percentile = _method(quantiles.percentile)
+    nanpercentile = _method(quantiles.nanpercentile)
+    mad = _method(spread.mad)
+    nanmad = _method(spread.nanmad)
+    iqr = _method(spread.iqr)
+    naniqr = _method(spread.naniqr)
+    trimmed_mean = _method(trimmed.trimmed_mean)
+    nantrimmed_mean = _method(trimmed.nantrimmed_mean)
+    explain: Callable[..., Plan] = _method(quantiles.explain)
+
     def _ask(self, function: Callable[..., Any], *args: Any, **how: Any) -> Any:
         """Call a function of arrays for each group."""
-        refused = how.keys() & {"axis", "keepdims", "strategy"}
+        refused = how.keys() & REFUSED
         if refused:
             raise TypeError(
                 f"methods of groups take no {sorted(refused)[0]}: pass axis to "
@@ -196,73 +234,15 @@ class GroupBy:
             )
         return function(Grouped(self._array, self._grouping), *args, axis=self._axes, **how)
 
-    @property
-    def _numbered(self) -> GroupBy:
-        """Groups that are labelled by numbers, as `mad` needs them."""
-        return GroupBy(self._array, self._axes, self._grouping.numbered, self.groups)
-
-    def median(self, **how: Any) -> Any:
-        """Return the median of each group: see `dask_gpuselect.median`."""
-        return self._ask(quantiles.median, **how)
-
-    def nanmedian(self, **how: Any) -> Any:
-        """Return the median of each group, ignoring NaN: see `dask_gpuselect.nanmedian`."""
-        return self._ask(quantiles.nanmedian, **how)
-
-    def quantile(self, q: Any, **how: Any) -> Any:
-        """Return quantiles of each group: see `dask_gpuselect.quantile`."""
-        return self._ask(quantiles.quantile, q, **how)
-
-    def nanquantile(self, q: Any, **how: Any) -> Any:
-        """Return quantiles of each group, ignoring NaN: see `dask_gpuselect.nanquantile`."""
-        return self._ask(quantiles.nanquantile, q, **how)
-
-    def percentile(self, q: Any, **how: Any) -> Any:
-        """Return percentiles of each group: see `dask_gpuselect.percentile`."""
-        return self._ask(quantiles.percentile, q, **how)
-
-    def nanpercentile(self, q: Any, **how: Any) -> Any:
-        """Return percentiles of each group, ignoring NaN: `dask_gpuselect.nanpercentile`."""
-        return self._ask(quantiles.nanpercentile, q, **how)
-
-    def mad(self, **how: Any) -> Any:
-        """Return the median absolute deviation of each group: `dask_gpuselect.robust.mad`."""
-        return self._numbered._ask(spread.mad, **how)
-
-    def nanmad(self, **how: Any) -> Any:
-        """Return each group's `dask_gpuselect.robust.nanmad`, which ignores NaN."""
-        return self._numbered._ask(spread.nanmad, **how)
-
-    def iqr(self, **how: Any) -> Any:
-        """Return the interquartile range of each group: see `dask_gpuselect.robust.iqr`."""
-        return self._ask(spread.iqr, **how)
-
-    def naniqr(self, **how: Any) -> Any:
-        """Return each group's interquartile range, ignoring NaN: `dask_gpuselect.robust.naniqr`."""
-        return self._ask(spread.naniqr, **how)
-
-    def trimmed_mean(self, proportiontocut: float = 0.1, **how: Any) -> Any:
-        """Return the trimmed mean of each group: see `dask_gpuselect.robust.trimmed_mean`."""
-        return self._ask(trimmed.trimmed_mean, proportiontocut, **how)
-
-    def nantrimmed_mean(self, proportiontocut: float = 0.1, **how: Any) -> Any:
-        """Trimmed mean of each group, ignoring NaN: `dask_gpuselect.robust.nantrimmed_mean`."""
-        return self._ask(trimmed.nantrimmed_mean, proportiontocut, **how)
-
     def count(self, *, where: Any = None, nodata: Any = None) -> Any:
         """Return each group's number of elements that take part and are not NaN, as int64."""
         return self._ask(_count, where=where, nodata=nodata)
 
-    def explain(self, q: Any = 0.5, **how: Any) -> Plan:
-        """Return the plan for quantiles of each group: see `dask_gpuselect.explain`."""
-        found: Plan = self._ask(quantiles.explain, q, **how)
-        return found
-
     def describe_boxplot(self, **how: Any) -> Boxplot:
         """Return a box for each group, labelled with it: `dask_gpuselect.describe_boxplot`."""
-        found: Boxplot = self._ask(describe_boxplot, **how)
+        boxes: Boxplot = self._ask(describe_boxplot, **how)
         names = as_source(self.groups) if is_lazy_array(self.groups) else self.groups
-        return found.of_groups(names, self._axes[0])
+        return boxes.of_groups(names, self._axes[0])
 
 
 @public("a", "where")

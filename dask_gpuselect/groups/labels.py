@@ -95,8 +95,8 @@ class LabelKind:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the names of groups."""
-        found: np.dtype[Any] = (self.labels if self.categories is None else self.categories).dtype
-        return found
+        dtype: np.dtype[Any] = (self.labels if self.categories is None else self.categories).dtype
+        return dtype
 
     def known(self, called: Labels) -> Labels:
         """Return the labels of groups of some names; -1 for a name that is no category."""
@@ -154,11 +154,11 @@ def _listed_labels(labels: Any) -> Labels:
 
     NumPy would convert other objects beside strings to strings, such as NaN to 'nan'.
     """
-    found = np.asarray(labels)
-    if found.dtype.kind not in "SU" or hasattr(labels, "dtype"):
-        return found
+    array = np.asarray(labels)
+    if array.dtype.kind not in "SU" or hasattr(labels, "dtype"):
+        return array
     objects = np.asarray(labels, object)
-    return found if all(isinstance(each, str | bytes) for each in objects.flat) else objects
+    return array if all(isinstance(each, str | bytes) for each in objects.flat) else objects
 
 
 def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Grouping, Any]:
@@ -177,31 +177,31 @@ def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Groupin
     is_lazy = any(isinstance(kind.labels, DaskArray) for kind in kinds)
     given = kinds[0].labels if len(kinds) == 1 else _together(kinds, is_lazy=is_lazy)
     if groups is not None:
-        names, told = _wanted(groups, kinds)
+        names, shown = _wanted(groups, kinds)
     elif is_lazy:
         return _found_later(given, kinds)
     else:
         names = kernels.distinct_labels(given)
-        told = _called(names, [kind.categories for kind in kinds])
-        told = told if len(kinds) == 1 else _as_tuples(told)
+        shown = _called(names, [kind.categories for kind in kinds])
+        shown = shown if len(kinds) == 1 else _as_tuples(shown)
     if not is_lazy:
-        return Grouping(kernels.codes_among(given, names), len(names)), told
+        return Grouping(kernels.codes_among(given, names), len(names)), shown
     how = {"names": names, "dtype": np.int32, "meta": np.empty((0,) * given.ndim, np.int32)}
-    return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), told
+    return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), shown
 
 
 def _found_later(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
     """Return the groups of lazy labels and their names, which are found while computing."""
-    found = ask_once(given, DistinctLabels(given.dtype), "group-labels")
-    grouping = Grouping(given, math.nan, names=found, most=_most_labels(given.dtype))
+    names = ask_once(given, DistinctLabels(given.dtype), "group-labels")
+    grouping = Grouping(given, math.nan, names=names, most=_most_labels(given.dtype))
     if not all(kind.is_plain for kind in kinds):
         grouping = grouping.numbered
     if all(kind.categories is None for kind in kinds):
-        return grouping, found
+        return grouping, names
     categories = [kind.categories for kind in kinds]
     meta = _called(np.empty(0, given.dtype), categories)
     how: dict[str, Any] = {"categories": categories, "dtype": meta.dtype, "meta": meta}
-    return grouping, map_blocks(_called, found, **how)
+    return grouping, map_blocks(_called, names, **how)
 
 
 def _called(names: Labels, categories: Sequence[Labels | None]) -> Labels:
@@ -251,8 +251,8 @@ def _together_on_host(*labels: Any) -> Labels:
 
 def _on_host(labels: Any) -> Labels:
     """Return labels as a NumPy array, which keeps its mask."""
-    found: Labels = labels if isinstance(labels, np.ndarray) else to_host(labels)
-    return found
+    host: Labels = labels if isinstance(labels, np.ndarray) else to_host(labels)
+    return host
 
 
 def _wanted(groups: Any, kinds: Sequence[LabelKind]) -> tuple[Labels, Any]:
@@ -261,24 +261,24 @@ def _wanted(groups: Any, kinds: Sequence[LabelKind]) -> tuple[Labels, Any]:
         check_most(len(groups), "the number of groups")
     if len(kinds) == 1:
         (kind,) = kinds
-        told: Any = _names(groups, kind.dtype)
-        _check_distinct(_as_list(told))
-        return kind.known(told), told
-    told = [_parts(each, len(kinds)) for each in groups]
-    _check_distinct(told)
-    columns = zip(*told, strict=True) if told else [()] * len(kinds)
+        names: Any = _names(groups, kind.dtype)
+        _check_distinct(_as_list(names))
+        return kind.known(names), names
+    names = [_parts(each, len(kinds)) for each in groups]
+    _check_distinct(names)
+    columns = zip(*names, strict=True) if names else [()] * len(kinds)
     pairs = zip(columns, kinds, strict=True)
-    return together([kind.known(_names(part, kind.dtype)) for part, kind in pairs]), told
+    return together([kind.known(_names(part, kind.dtype)) for part, kind in pairs]), names
 
 
 def _parts(name: Any, n: int) -> tuple[Any, ...]:
     """Return the label of each kind of a group."""
     if isinstance(name, str | bytes) or not isinstance(name, Iterable):
         raise TypeError(f"groups must be tuples of {n} labels, one of each kind, not {name!r}")
-    found = tuple(name)
-    if len(found) != n:
+    parts = tuple(name)
+    if len(parts) != n:
         raise ValueError(f"groups must be tuples of {n} labels, one of each kind, not {name!r}")
-    return found
+    return parts
 
 
 # By the kind of a dtype: the word for such labels, and an example.
@@ -302,23 +302,23 @@ def _names(groups: Any, dtype: np.dtype[Any]) -> Labels:
     """Convert names of groups to an array, or raise if labels of the dtype cannot have them."""
     if dtype.kind == "O":
         return as_objects(groups)
-    found = _listed_labels(groups)
-    if found.dtype.kind == "O":  # pandas has strings as objects
-        found = _listed_labels(found.tolist())
-    if found.ndim != 1:
-        raise ValueError(f"groups must be one-dimensional, not of shape {found.shape}")
-    if not found.size:
+    names = _listed_labels(groups)
+    if names.dtype.kind == "O":  # pandas has strings as objects
+        names = _listed_labels(names.tolist())
+    if names.ndim != 1:
+        raise ValueError(f"groups must be one-dimensional, not of shape {names.shape}")
+    if not names.size:
         return np.empty(0, dtype)
-    if dtype.kind in "mM" and found.dtype.kind == "O":
-        found = np.array([_as_moment(each) for each in groups])
-    _check_dtype(found.dtype, "groups")
-    (wanted, such), (said, _) = SAID[dtype.kind], SAID[found.dtype.kind]
+    if dtype.kind in "mM" and names.dtype.kind == "O":
+        names = np.array([_as_moment(each) for each in groups])
+    _check_dtype(names.dtype, "groups")
+    (wanted, such), (said, _) = SAID[dtype.kind], SAID[names.dtype.kind]
     if said != wanted:
         raise TypeError(
             f"groups must be {wanted}, as the labels, which have dtype {dtype}, not {said}: type "
             f"for example groups=[{such}]"
         )
-    return found
+    return names
 
 
 def _as_moment(value: Any) -> Any:
@@ -341,14 +341,14 @@ class DistinctLabels(OneLoadQuestion):
         return kernels.distinct_labels(chunk)
 
     @staticmethod
-    def merge(reports: Sequence[Labels]) -> Labels:
-        return union(reports)
+    def merge(partials: Sequence[Labels]) -> Labels:
+        return union(partials)
 
-    def answer(self, report: Labels) -> Labels:
-        return report
+    def answer(self, partial_result: Labels) -> Labels:
+        return partial_result
 
     def lazily(self, answer: DaskArray) -> DaskArray:
-        found: DaskArray = map_blocks(
+        labels: DaskArray = map_blocks(
             _itself,
             answer,
             new_axis=0,
@@ -356,7 +356,7 @@ class DistinctLabels(OneLoadQuestion):
             dtype=self.dtype,
             meta=np.empty(0, self.dtype),
         )
-        return found
+        return labels
 
 
 def _itself(labels: Labels) -> Labels:
@@ -393,10 +393,10 @@ def grouping_by_windows(
         )
     wanted = list(windows) if groups is None else list(groups)
     _check_distinct(wanted)
-    found = tuple(_places(windows.get(name, ()), name, n) for name in wanted)
+    places_of_each = tuple(_places(windows.get(name, ()), name, n) for name in wanted)
     names = np.asarray(wanted)
     places = np.arange(n).reshape(tuple(n if i in axes else 1 for i in range(len(shape))))
-    return Grouping(places, len(wanted), found), names if names.ndim == 1 else wanted
+    return Grouping(places, len(wanted), places_of_each), names if names.ndim == 1 else wanted
 
 
 def _places(indices: Any, name: Any, n: int) -> IntArray:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import (
     all_true,
     checked,
+    in_kind,
     is_kind,
     like,
     namespace,
     numpy_dtype,
+    to_host,
 )
 from dask_gpuselect.kernels.companions import (
     Accompanied,
@@ -47,17 +49,16 @@ from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.kernels.slots import each_slot
 from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
-from dask_gpuselect.maths import group_cuts as group_cuts_
 from dask_gpuselect.maths import lane_cuts as lane_cuts_
-from dask_gpuselect.maths.atoms import Atoms
+from dask_gpuselect.maths import runs
 from dask_gpuselect.maths.boxes import BoxGuess, Rule
 from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
+    ElementOrder,
     LaneBrackets,
     LaneCuts,
     LaneOrder,
@@ -65,17 +66,75 @@ from dask_gpuselect.maths.lane_cuts import (
     LaneTally,
     RanksOfLanes,
 )
-from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
+from dask_gpuselect.maths.lane_ends import BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.nearest import Nearest, NearestRows
+from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.weights import WeightedBrackets, WeightedCuts, WeightedTally
-from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
+from dask_gpuselect.maths.weights import WeightedBrackets, WeightedTally
+from dask_gpuselect.maths.windows import Frame
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _kernel(
+    name: str, kernel: Callable[[Backend], Function], bound: Callable[..., tuple[Backend, Any]]
+) -> Function:
+    """Make the function of a name that passes its arguments on to a kernel.
+
+    `bound` maps the first three arguments to the backend, and to what its kernel takes as the first
+    argument.
+    """
+
+    def call(first: Any, *others: Any, **how: Any) -> Any:
+        backend, first = bound(first, *others[:2])
+        return kernel(backend)(first, *others, **how)
+
+    call.__name__ = call.__qualname__ = name  # graphs send functions to processes by their names
+    return cast(Function, one_way(call))
+
+
+def _as_it_is(first: Any, *_: Any) -> tuple[Backend, Any]:
+    return backend_for(first), first
+
+
+def _without_companions(chunk: Any, *_: Any) -> tuple[Backend, Any]:
+    values = values_of(chunk)
+    return backend_for(values), values
+
+
+def _checked(chunk: Any, dtype: np.dtype[Any], *_: Any) -> tuple[Backend, Any]:
+    chunk = checked_chunk(chunk, dtype)
+    return backend_for(chunk), chunk
+
+
+def _all_checked(chunks: Sequence[Any], dtype: np.dtype[Any], *_: Any) -> tuple[Backend, list[Any]]:
+    """Return the kernels for some chunks, and the chunks as these kernels take them."""
+    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
+    return backend_for(chunks[0]), chunks
+
+
+def _in_parts(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
+) -> tuple[Backend, list[Any]]:
+    """Return the kernels for some chunks, and the chunks as parts of lanes."""
+    backend, chunks = _all_checked(chunks, dtype)
+    return backend, backend.lanes.parts_of(chunks, dtype, axes)
+
+
+def _of_parts(name: str, kernel: Callable[[Backend], Callable[..., Any]]) -> Callable[..., Any]:
+    """Make a function of chunks, their dtype and reduced axes, for a kernel of parts of lanes."""
+
+    def of_chunks(backend: Backend) -> Callable[..., Any]:
+        return lambda parts, dtype, axes, *others, **how: kernel(backend)(parts, *others, **how)
+
+    return _kernel(name, of_chunks, _in_parts)
+
 
 # --- All elements ---------------------------------------------------------------------------------
 
@@ -88,7 +147,7 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
         return Several(parts), sum(n_nat)
     chunk = checked_chunk(chunk, dtype)
     selection = backend_for(chunk).selection
-    takes = selection.kept if isinstance(chunk, Accompanied) else selection.elements_of
+    takes = selection.unmasked if isinstance(chunk, Accompanied) else selection.elements_of
     return takes(chunk, dtype)
 
 
@@ -97,10 +156,13 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
 def cuts(chunk: Any, dtype: np.dtype[Any], share: int) -> Cuts:
     """Measure the cuts of a chunk of any shape, at as many pivots as `sizes.pivot_count` says."""
     if _is_weighted(chunk):
-        return _weighted_cuts(chunk, dtype, share)
-    values, n_nat = elements_of(chunk, dtype)
-    found = backend_for(values).selection.cuts(values, pivot_count(math.prod(values.shape), share))
-    return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
+        kernel, values, weights, n_nat = _weighed(chunk, dtype)
+        measure: Callable[[int], Cuts] = partial(kernel.cuts, values, weights)
+    else:
+        values, n_nat = elements_of(chunk, dtype)
+        measure = partial(backend_for(values).selection.cuts, values)
+    measured = measure(pivot_count(math.prod(values.shape), share))
+    return replace(measured, n_missing=measured.n_missing + n_nat) if n_nat else measured
 
 
 @one_way
@@ -115,14 +177,14 @@ def tally_and_cuts(
     """
     values, n_nat = elements_of(chunk, dtype)
     selection = backend_for(values).selection
-    measured = selection.tally_by_ruler(values, ruler, brackets, most)
-    if measured is None or not measured[0].n_valid:
+    both = selection.tally_by_ruler(values, ruler, brackets, most)
+    if both is None or not both[0].n_valid:
         return None
-    found, below, upto = measured
-    whole = _with_others(found, chunk, n_nat)
+    own, below, upto = both
+    whole = _with_others(own, chunk, n_nat)
     assert whole is not None
     n_pivots = pivot_count(math.prod(values.shape), share)
-    inside = selection.cuts(found.candidates.on_host(), pivots_inside(n_pivots))
+    inside = selection.cuts(own.candidates.on_host(), pivots_inside(n_pivots))
     return whole, ruled_cuts(ruler, below, upto, brackets, whole, inside, n_pivots)
 
 
@@ -133,8 +195,8 @@ def tally(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: int) -> Ta
     if _is_weighted(chunk):
         return _weighted_tally(chunk, dtype, brackets, most)
     values, n_nat = elements_of(chunk, dtype)
-    found = backend_for(values).selection.tally(values, brackets, most)
-    return _with_others(found, chunk, n_nat)
+    counts = backend_for(values).selection.tally(values, brackets, most)
+    return _with_others(counts, chunk, n_nat)
 
 
 @one_way
@@ -148,17 +210,17 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
         chunk = checked_chunk(chunk, dtype)
         return backend_for(chunk).weighing.tally_in_place(chunk, dtype, brackets, most)
     values, n_nat = elements_of(chunk, dtype)
-    found = backend_for(values).selection.tally_in_place(values, brackets, most)
-    return _with_others(found, chunk, n_nat)
+    counts = backend_for(values).selection.tally_in_place(values, brackets, most)
+    return _with_others(counts, chunk, n_nat)
 
 
-def _with_others(found: Tally | None, chunk: Any, n_nat: int) -> Tally | None:
+def _with_others(tally: Tally | None, chunk: Any, n_nat: int) -> Tally | None:
     """Add to a tally what its kernel has not seen: the number of NaT and of masked elements."""
-    if found is None or not (n_nat or isinstance(chunk, Accompanied | Several)):
-        return found
-    n_missing = found.n_missing + n_nat
-    n_left_out = math.prod(chunk.shape) - found.n_valid - n_missing
-    return replace(found, n_missing=n_missing, n_left_out=n_left_out)
+    if tally is None or not (n_nat or isinstance(chunk, Accompanied | Several)):
+        return tally
+    n_missing = tally.n_missing + n_nat
+    n_left_out = math.prod(chunk.shape) - tally.n_valid - n_missing
+    return replace(tally, n_missing=n_missing, n_left_out=n_left_out)
 
 
 def _is_weighted(chunk: Any) -> bool:
@@ -175,25 +237,31 @@ def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Weighing, Any, A
     return kernel, *kernel.weighed(chunk, dtype)
 
 
-def _weighted_cuts(chunk: Accompanied, dtype: np.dtype[Any], share: int) -> WeightedCuts:
-    kernel, values, weights, n_missing = _weighed(chunk, dtype)
-    found = kernel.cuts(values, weights, pivot_count(math.prod(values.shape), share))
-    return replace(found, n_missing=found.n_missing + n_missing)
-
-
 def _weighted_tally(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
 ) -> WeightedTally | None:
     kernel, values, weights, n_missing = _weighed(chunk, dtype)
-    found = kernel.tally(values, weights, brackets, most)
-    if found is None:
+    tally = kernel.tally(values, weights, brackets, most)
+    if tally is None:
         return None
-    found = with_others(found, chunk, n_missing)
+    tally = with_others(tally, chunk, n_missing)
     if not isinstance(brackets, WeightedBrackets):
-        return found
-    square = moments(weights, found.weights, numpy_dtype(weights)).square
+        return tally
+    square = _squares(weights)
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
-    return replace(found, square=square, products=products)
+    return replace(tally, square=square, products=products)
+
+
+@one_way
+def weight_squares(chunk: Accompanied, dtype: np.dtype[Any]) -> ExactSums:
+    """Sum the squares of the weights of the valid elements of a chunk."""
+    return _squares(_weighed(chunk, dtype)[2])
+
+
+def _squares(weights: Any) -> ExactSums:
+    n = math.prod(weights.shape)
+    near = to_host(weights[:: max(n // 64, 1)])
+    return moments(weights, near, numpy_dtype(weights)).square
 
 
 @one_way
@@ -231,12 +299,14 @@ def moments(
     sums = backend_for(values).moments
     parts = parts_of(values)
     if cells is not None:
-        parts = tuple(_kept_in_cells(part, near, cells, sums) for part in parts)
-    found = [sums.moments(part, near) for part in parts]
-    return found[0] if len(found) == 1 else Moments.merge(found)
+        parts = tuple(_elements_in_cells(part, near, cells, sums) for part in parts)
+    all_sums = [sums.moments(part, near) for part in parts]
+    return all_sums[0] if len(all_sums) == 1 else Moments.merge(all_sums)
 
 
-def _kept_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: AddsUp) -> Any:
+def _elements_in_cells(
+    part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: AddsUp
+) -> Any:
     """Take the elements in some open cells; see `reference.moments.in_cells`."""
     is_some = kernel.in_cells(values_of(part), ends, cells)
     if not isinstance(part, Accompanied):
@@ -247,8 +317,8 @@ def _kept_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kern
 def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
     """Measure what a strategy's probe asks of a chunk of any shape."""
     values, n_nat = elements_of(chunk, dtype)
-    found = backend_for(values).measures.report(values, probe)
-    return replace(found, n_missing=found.n_missing + n_nat) if n_nat else found
+    answer = backend_for(values).measures.report(values, probe)
+    return replace(answer, n_missing=answer.n_missing + n_nat) if n_nat else answer
 
 
 def ordered(candidates: Candidates, sorting: Sorting) -> Candidates:
@@ -296,8 +366,8 @@ def pilot(
     """
     values, n_nat = elements_of(array, dtype)
     size = min(size, math.prod(values.shape))
-    brackets, found = backend_for(values).sampling.pilot(values, size, ranks)
-    return brackets, _with_others(found, array, n_nat)
+    brackets, counts = backend_for(values).sampling.pilot(values, size, ranks)
+    return brackets, _with_others(counts, array, n_nat)
 
 
 @one_way
@@ -314,8 +384,8 @@ def tally_and_sums(
     `ranks` maps a number of elements to the ranks that will be wanted first.
     """
     values, n_nat = elements_of(array, dtype)
-    found, sums = backend_for(values).sampling.tally_and_sums(values, brackets, most, ranks)
-    return _with_others(found, array, n_nat), sums
+    counts, sums = backend_for(values).sampling.tally_and_sums(values, brackets, most, ranks)
+    return _with_others(counts, array, n_nat), sums
 
 
 @one_way
@@ -333,26 +403,28 @@ def guess_and_sums(
     kind. See `tally_and_sums`.
     """
     values, n_nat = elements_of(array, dtype)
-    found = backend_for(values).sampling.guess_and_sums(values, sample, guess, most, ranks)
-    if found is None:
+    guessed = backend_for(values).sampling.guess_and_sums(values, sample, guess, most, ranks)
+    if guessed is None:
         return None
-    brackets, tally, sums = found
+    brackets, tally, sums = guessed
     return brackets, _with_others(tally, array, n_nat), sums
 
 
-def is_best_whole(array: Any) -> bool:
-    """Return whether an array is so small that all its elements are best taken as candidates."""
-    values = values_of(array)
-    return backend_for(values).sampling.is_best_whole(values)
+is_best_whole = _kernel(
+    "is_best_whole", lambda own: own.sampling.is_best_whole, _without_companions
+)
+"""Return whether an array is so small that all its elements are best taken as candidates.
 
+A second argument tells how many times as much a question costs among candidates as ranks do.
+"""
 
-def is_best_counted(array: Any) -> bool:
-    """Return whether an array of a countable dtype is counted faster than it is sampled.
+is_best_counted = _kernel(
+    "is_best_counted", lambda own: own.sampling.is_best_counted, _without_companions
+)
+"""Return whether an array of a countable dtype is counted faster than it is sampled.
 
-    This holds if only ranks are asked.
-    """
-    values = values_of(array)
-    return backend_for(values).sampling.is_best_counted(values)
+This holds if only ranks are asked.
+"""
 
 
 def together(arrays: Sequence[Any]) -> Any:
@@ -371,12 +443,12 @@ def together(arrays: Sequence[Any]) -> Any:
 
 
 @one_way
-def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, Tally]:
+def whole(array: Any, dtype: np.dtype[Any], ranks: Callable[[int], Any]) -> tuple[Brackets, Tally]:
     """Take a whole array as one bracket and tally it there, for the elements of some ranks."""
     values, n_nat = elements_of(array, dtype)
-    found = backend_for(values).sampling.whole(values, ranks)
+    counts = backend_for(values).sampling.whole(values, ranks)
     everything = Brackets(np.empty(0, selection_dtype(dtype)), np.ones(1, np.bool_))
-    tally = _with_others(found, array, n_nat)
+    tally = _with_others(counts, array, n_nat)
     assert tally is not None
     return everything, tally
 
@@ -388,11 +460,13 @@ def whole(array: Any, dtype: np.dtype[Any], ranks: RanksOf) -> tuple[Brackets, T
 def answer_lanes(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Any:
-    """Answer a question for every lane along `axes` of all chunks together.
+    """Answer a question for every lane along some axes of all chunks together.
 
-    Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `lanes`.
+    Returns ``(n_answers, n_lanes)`` of the kind of the chunks; see `reference.lanes.answer_lanes`.
     """
-    backend, chunks = _bound(chunks, dtype)
+    if isinstance(chunks[0], Runs):
+        return in_kind(runs.answered(chunks[0], question), chunks[0].home)
+    backend, chunks = _all_checked(chunks, dtype)
     return backend.lanes.answer_lanes(chunks, dtype, axes, question)
 
 
@@ -413,7 +487,7 @@ def answer_group_lanes(
         return None
     how: dict[str, Any] = {"axes": axes, "question": question, "places": places}
     has_masks = any(chunk.keeps is not None for chunk in chunks)
-    backend, some = _bound(chunks if has_masks else [chunk.values for chunk in chunks], dtype)
+    backend, some = _all_checked(chunks if has_masks else [chunk.values for chunk in chunks], dtype)
     return backend.lanes.answer_group_lanes(some, dtype, **how)
 
 
@@ -428,7 +502,7 @@ def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
     return backend_for(chunk).lanes.deviations(chunk, centre, dtype)
 
 
-def answer_only_lane(array: Any, dtype: np.dtype[Any], question: LaneOrder) -> Any | None:
+def answer_only_lane(array: Any, dtype: np.dtype[Any], question: ElementOrder) -> Any | None:
     """Answer a question about all elements of an array in memory, if one kernel does it fastest.
 
     None otherwise. The answers are of the kind of the array. See
@@ -452,9 +526,9 @@ def box_lanes(
 
     None where `answers_and_ends` is as fast. See `reference.lanes.box_lanes`.
     """
-    if isinstance(chunks[0], Accompanied):
+    if isinstance(chunks[0], Runs):
         return None
-    backend, chunks = _bound(chunks, dtype)
+    backend, chunks = _all_checked(chunks, dtype)
     return backend.lanes.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
 
 
@@ -472,17 +546,15 @@ def answers_and_ends(
     The answers are float64 on the host. At most `most` elements of each side of a lane are
     collected.
     """
-    backend, chunks = _bound(chunks, dtype)
+    if isinstance(chunks[0], Runs):
+        return runs.answers_and_ends(chunks[0], question, bounds_of, most)
+    backend, chunks = _all_checked(chunks, dtype)
     return backend.lanes.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
 
 
-@one_way
-def lane_ends(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], bounds: Bounds, most: int
-) -> LaneEnds:
-    """Collect the elements beyond the bounds of every lane, at most `most` of each side."""
-    backend, parts = _in_parts(chunks, dtype, axes)
-    return backend.lanes.lane_ends(parts, bounds, most)
+lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", lambda own: own.lanes.lane_ends)
+"""Collect the elements beyond the bounds of every lane, at most `most` of each side, of chunks of
+some dtype along some axes."""
 
 
 def clipped(chunk: Any, low: Any, high: Any) -> Any:
@@ -496,66 +568,40 @@ def clipped(chunk: Any, low: Any, high: Any) -> Any:
     return xp.minimum(xp.maximum(chunk, like(low, chunk)), like(high, chunk))
 
 
-def _bound(chunks: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Backend, list[Any]]:
-    """Return the kernels for some chunks, and the chunks as these kernels take them."""
-    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
-    return backend_for(chunks[0]), chunks
-
-
-def _in_parts(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> tuple[Backend, list[Any]]:
-    """Return the kernels for some chunks, and the chunks as parts of lanes."""
-    backend, chunks = _bound(chunks, dtype)
-    return backend, backend.lanes.parts_of(chunks, dtype, axes)
-
-
 # --- Moving windows -------------------------------------------------------------------------------
 
 
-@one_way
-def answer_windows(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
-    """Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
+answer_windows = _kernel("answer_windows", lambda own: own.windows.answer, _checked)
+"""Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
 
-    See `reference.windows`.
-    """
-    chunk = checked_chunk(chunk, dtype)
-    return backend_for(chunk).windows.answer(chunk, dtype, frame, order)
+See `reference.windows`.
+"""
 
+answer_row_windows = _kernel("answer_row_windows", lambda own: own.windows.answer_rows, _checked)
+"""Answer windows of rows whose sizes differ; see `reference.windows.answer_rows`.
 
-@one_way
-def answer_row_windows(
-    values: Any, dtype: np.dtype[Any], windows: RowWindows, order: WindowOrder
-) -> Any:
-    """Answer windows of rows whose sizes differ; see `reference.windows.answer_rows`.
-
-    The answers, ``(n, n_windows)``, are in kind.
-    """
-    values = checked_chunk(values, dtype)
-    return backend_for(values).windows.answer_rows(values, dtype, windows, order)
+The answers, ``(n, n_windows)``, are in kind.
+"""
 
 
 @one_way
 def window_counts(chunk: Any, frame: Frame) -> Any:
     """Count the valid elements in each window of a padded chunk, in kind."""
-    found, _ = backend_for(chunk).windows.counts(chunk, frame)
-    return namespace(found).asarray(found, copy=True)
+    n_valid, _ = backend_for(chunk).windows.counts(chunk, frame)
+    return namespace(n_valid).asarray(n_valid, copy=True)
 
 
 # --- Groups of all elements -----------------------------------------------------------------------
 
 
-def distinct_labels(labels: Any) -> Labels:
-    """Return the distinct labels, ascending, on the host; see `maths.labels.distinct`."""
-    return backend_for(labels).labels.distinct(labels)
+distinct_labels = _kernel("distinct_labels", lambda own: own.labels.distinct, _as_it_is)
+"""Return the distinct labels, ascending, on the host; see `maths.labels.distinct`."""
 
+codes_among = _kernel("codes_among", lambda own: own.labels.codes_among, _as_it_is)
+"""Return the position of each label among some names, on the device of the labels or the host.
 
-def codes_among(labels: Any, names: Labels) -> Any:
-    """Return the position of each label among `names`, on the device of the labels or the host.
-
-    See `maths.labels.codes_among`.
-    """
-    return backend_for(labels).labels.codes_among(labels, names)
+See `maths.labels.codes_among`.
+"""
 
 
 @one_way
@@ -565,14 +611,14 @@ def group_cuts(
     codes_of: CodesOf,
     n_groups: int,
     share: int,
-) -> GroupCuts:
+) -> Cuts:
     """Measure the cuts of every group in some chunks together."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
-    found = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
+    measured = backend_for(chunks[0]).groups.cuts(parts, n_groups, share)
     return (
-        found
+        measured
         if n_nat is None
-        else GroupCuts.merge([found, GroupCuts.of_missing(n_nat, found.pivots.dtype)])
+        else Cuts.merge([measured, Cuts.of_missing(n_nat, measured.pivots.dtype)])
     )
 
 
@@ -581,10 +627,10 @@ def group_tally(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
     codes_of: CodesOf,
-    brackets: GroupBrackets,
-) -> GroupTally:
+    brackets: Brackets,
+) -> CellTally:
     """Tally some chunks at the brackets of all groups, with candidates."""
-    parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_groups)
+    parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_slots)
     return backend_for(chunks[0]).groups.tally(parts, brackets)
 
 
@@ -598,41 +644,44 @@ def group_elements(
 ) -> Lanes:
     """Find the elements of some ranks in every group of all chunks, one lane per group."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
-    found = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
-    return found if n_nat is None else replace(found, n_missing=found.n_missing + n_nat)
+    lanes = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
+    return lanes if n_nat is None else replace(lanes, n_missing=lanes.n_missing + n_nat)
+
+
+places_in_groups = _kernel("places_in_groups", lambda own: own.groups.places_in_groups, _as_it_is)
+"""Return the places of the elements of each group, from the codes of all elements on the host.
+
+See `reference.groups.places_in_groups`.
+"""
+
+window_lanes: Callable[..., Lanes | None] = _of_parts(
+    "window_lanes", lambda own: own.groups.window_lanes
+)
+"""Find the elements of some ranks in every window of every lane of some chunks.
+
+None where it is as fast to take one window after the other. See `reference.groups.window_lanes`.
+"""
 
 
 @one_way
-def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntArray]:
-    """Return the places of the elements of each group, from the codes of all elements on the host.
+def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int) -> Runs | None:
+    """Sort the elements of each group of some chunks, whose labels are numbers of groups.
 
-    See `reference.groups.places_in_groups`.
+    None where tables of groups are as fast. See `reference.runs`.
     """
-    return backend_for(codes).groups.places_in_groups(codes, n_groups)
+    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
+    return backend_for(chunks[0]).runs.sorted_runs(chunks, dtype, n_groups)
 
 
 @one_way
-def window_lanes(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    atoms: Atoms,
-    ranks: RanksOfLanes,
-) -> Lanes | None:
-    """Find the elements of some ranks in every window of every lane.
-
-    None where it is as fast to take one window after the other. See
-    `reference.groups.window_lanes`.
-    """
-    backend, parts = _in_parts(chunks, dtype, axes)
-    return backend.groups.window_lanes(parts, atoms, ranks)
-
-
-@one_way
-def found_in_groups(tallies: Sequence[GroupTally], brackets: GroupBrackets) -> Lanes:
+def order_statistics_of_groups(
+    tallies: Sequence[CellTally], about: Bracketed, ranks: RanksOfLanes
+) -> Lanes:
     """Find the wanted elements of all groups from their tallies, one lane per group."""
+    brackets = about.brackets
     sort = backend_for(brackets.ends).groups.sorted_in_groups
-    return group_cuts_.found_in_groups(tallies, brackets, sort)
+    tally = CellTally.merge(tallies).in_one_order(len(brackets.wanted), sort)
+    return order_statistics_of_slots(about, tally, ranks)
 
 
 def _in_groups(
@@ -658,29 +707,17 @@ def _in_groups(
 # --- Lanes in parts, with partial results on the host or a device ---------------------------------
 
 
-@one_way
-def lane_cuts(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    brackets: Any | None,
-    m: int,
-) -> Any:
-    """Measure the cuts of every lane at `m` ranks, inside its brackets if given.
+lane_cuts = _of_parts("lane_cuts", lambda own: own.lane_passes.cuts)
+"""Measure the cuts of every lane of some chunks at m ranks, inside its brackets if given.
 
-    See `reference.lane_passes.cuts`.
-    """
-    backend, parts = _in_parts(chunks, dtype, axes)
-    return backend.lane_passes.cuts(parts, brackets, m)
+See `reference.lane_passes.cuts`.
+"""
 
+lane_tally = _of_parts("lane_tally", lambda own: own.lane_passes.tally)
+"""Tally every lane of some chunks at its brackets, with candidates.
 
-@one_way
-def lane_tally(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], brackets: Any
-) -> Any:
-    """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`."""
-    backend, parts = _in_parts(chunks, dtype, axes)
-    return backend.lane_passes.tally(parts, brackets)
+See `reference.lane_passes.tally`.
+"""
 
 
 @one_way
@@ -704,12 +741,12 @@ def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
         return parts[0]
     kernels = backend_for(parts[0].kept).lane_passes
     n_unused = np.sum([part.n_unused for part in parts], axis=0)
-    found = kernels.tails([part.kept for part in parts], sizes, n_unused)
+    tails = kernels.tails([part.kept for part in parts], sizes, n_unused)
     counts = {
         name: np.sum([getattr(part, name) for part in parts], axis=0)
         for name in ("n_valid", "n_missing")
     }
-    return replace(found, **counts)
+    return replace(tails, **counts)
 
 
 @one_way
@@ -732,45 +769,48 @@ def narrowed_lane_brackets(
     return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
 
 
-@one_way
-def merge_lane_tallies(parts: Sequence[LaneTally]) -> LaneTally:
-    """Merge the tallies of several parts of lanes."""
-    return backend_for(parts[0].candidates).lane_passes.merge_tallies(parts)
+def _of_tally(tally: LaneTally, *_: Any) -> tuple[Backend, LaneTally]:
+    return backend_for(tally.candidates), tally
 
 
-@one_way
-def answers_of_tally(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Any | None:
-    """Answer a question from the tally of every lane, on the tally's device.
-
-    Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
-    `order_statistics_of_lanes` is as fast.
-    """
-    return backend_for(tally.candidates).lane_passes.answers(tally, brackets, order)
+def _of_tallies(parts: Sequence[LaneTally], *_: Any) -> tuple[Backend, Sequence[LaneTally]]:
+    return backend_for(parts[0].candidates), parts
 
 
-@one_way
-def order_statistics_of_lanes(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
-    """Return the elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
-    return backend_for(tally.candidates).lane_passes.order_statistics(tally, brackets)
+merge_lane_tallies = _kernel(
+    "merge_lane_tallies", lambda own: own.lane_passes.merge_tallies, _of_tallies
+)
+"""Merge the tallies of several parts of lanes."""
+
+answers_of_tally = _kernel("answers_of_tally", lambda own: own.lane_passes.answers, _of_tally)
+"""Answer a question from the tally of every lane, on the tally's device.
+
+Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
+`order_statistics_of_lanes` is as fast.
+"""
+
+order_statistics_of_lanes = _kernel(
+    "order_statistics_of_lanes", lambda own: own.lane_passes.order_statistics, _of_tally
+)
+"""Return the elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
 
 
 # --- Rows -----------------------------------------------------------------------------------------
 
 
-def nearest(rows: Any, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
-    """Find the nearest rows of some queries in a chunk ``(n, p)``, on the host.
+nearest = _kernel("nearest", lambda own: own.distances.nearest, _as_it_is)
+"""Find the nearest rows of some queries in a chunk ``(n, p)``, on the host.
 
-    See `reference.distances.nearest`.
-    """
-    return backend_for(rows).distances.nearest(rows, queries, k, tile_elements)
+See `reference.distances.nearest`.
+"""
 
+nearest_in_place = _kernel(
+    "nearest_in_place", lambda own: own.distances.nearest_in_place, _as_it_is
+)
+"""Find the nearest rows of some queries in an array ``(n, p)``, on its device if it is CuPy's.
 
-def nearest_in_place(rows: Any, queries: Any, k: int, tile_elements: int) -> NearestRows:
-    """Find the nearest rows of some queries in an array ``(n, p)``, on its device if it is CuPy's.
-
-    The queries are finite, an array of any kind.
-    """
-    return backend_for(rows).distances.nearest_in_place(rows, queries, k, tile_elements)
+The queries are finite, an array of any kind.
+"""
 
 
 def is_finite(values: Any) -> bool:

@@ -61,17 +61,17 @@ def digitized(chunk: Array, edges: Any, *, right: bool) -> Array:
     keys = keys_of(chunk, dtype)
     wanted = like(keys_of(inside, dtype), chunk)
     side = "left" if right else "right"
-    found = n_below + wanted.searchsorted(keys, side=side).astype(np.int64)
+    numbers = n_below + wanted.searchsorted(keys, side=side).astype(np.int64)
     if dtype.kind in "fmM":
-        found = namespace(chunk).where(keys == ~keys.dtype.type(0), len(edges), found)
-    return found.reshape(chunk.shape)
+        numbers = namespace(chunk).where(keys == ~keys.dtype.type(0), len(edges), numbers)
+    return numbers.reshape(chunk.shape)
 
 
 def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Convert dates to a finer unit; raise a ValueError if one is out of its range."""
     try:
-        found = dates.astype(dtype)
-        is_same = bool(((found.astype(dates.dtype) == dates) | np.isnat(dates)).all())
+        converted = dates.astype(dtype)
+        is_same = bool(((converted.astype(dates.dtype) == dates) | np.isnat(dates)).all())
     except OverflowError:  # since NumPy 2.5
         is_same = False
     if not is_same:
@@ -79,7 +79,7 @@ def _in_unit(dates: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
             f"dates of {dates.dtype} are compared as {dtype}, and some are beyond its range: "
             "convert x and bins to one unit first"
         )
-    return found
+    return converted
 
 
 def as_elements(

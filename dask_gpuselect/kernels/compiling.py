@@ -20,8 +20,18 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -44,6 +54,7 @@ else:
 
 __all__ = [
     "Kernel",
+    "Parameter",
     "Types",
     "by_types",
     "called_by_kernels",
@@ -54,11 +65,14 @@ __all__ = [
     "intrinsic",
     "jit",
     "jit_when_called",
+    "kernel",
+    "kernel_of",
     "kernels_for",
     "numba",
     "one_way",
     "ready",
-    "told_together",
+    "renamed",
+    "logged_together",
     "types",
     "until_compiled",
 ]
@@ -151,9 +165,9 @@ _kernels: dict[Hashable, Kernel] = {}
 
 def ready(key: Hashable, build: Callable[[], Kernel]) -> Kernel:
     """Return a compiled kernel, and build it if no call has needed it before."""
-    found = _kernels.get(key)
-    if found is not None:
-        return found
+    cached = _kernels.get(key)
+    if cached is not None:
+        return cached
     with _building:
         if key not in _kernels:
             _kernels[key] = build()
@@ -166,9 +180,9 @@ def compiled(kernel: Kernel, dtype: np.dtype[Any], signatures: Signatures) -> Ke
     Numba gives read-only arrays a type of their own. A signature with read-only arrays accepts
     both.
     """
-    found = _kernels.get((kernel, dtype, signatures))
-    if found is not None:
-        return found
+    cached = _kernels.get((kernel, dtype, signatures))
+    if cached is not None:
+        return cached
     return ready((kernel, dtype, signatures), partial(_compile, kernel, dtype, signatures))
 
 
@@ -190,6 +204,95 @@ def compiles(signatures: Signatures) -> Callable[[Kernel, np.dtype[Any]], Kernel
     """
     _tables.append(signatures)
     return partial(compiled, signatures=signatures)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Type of a parameter of a kernel: a number or an array.
+
+    Parameters
+    ----------
+    dtype : str, optional
+        Name of one of Numba's types, by default that of the elements. "int" and "uint" are as wide
+        as an element.
+    ndim : int, optional
+        0 for a number.
+    layout : str, optional
+        "A" if it need not be contiguous.
+    is_read : bool, optional
+        True if the kernel does not write to it.
+    """
+
+    dtype: str = ""
+    ndim: int = 1
+    layout: str = "C"
+    is_read: bool = False
+
+    def type_of(self, scalar: Any) -> Any:
+        """Return Numba's type of the parameter for elements of a type."""
+        width = scalar.bitwidth if self.dtype in ("int", "uint") else ""
+        own: Any = getattr(types, f"{self.dtype}{width}") if self.dtype else scalar
+        layout: Any = self.layout
+        return types.Array(own, self.ndim, layout, readonly=self.is_read) if self.ndim else own
+
+
+def kernel_of(dtypes: str) -> Callable[[Kernel], Kernel]:
+    """Decorate a kernel for elements of some dtypes, such as "f4 f8", or "" for all.
+
+    The kernel is compiled for the dtype of the first array among its arguments. The annotations of
+    its parameters are numbers, types of `kernels.cpu.typed`, and tuples of these.
+    """
+
+    def typed(function: Kernel) -> Kernel:
+        def signatures(values: Any, out: Any) -> Types:
+            del out
+            scalar = values.dtype
+            if dtypes and np.dtype(str(scalar)).str[1:] not in dtypes.split():
+                return {}
+            hints = get_type_hints(function, include_extras=True)
+            hints.pop("return")
+            return {function: tuple(_type_of(hint, scalar) for hint in hints.values())}
+
+        signatures.__module__ = function.__module__
+        compile_for = compiles(signatures)
+
+        @wraps(function)
+        def call(first: Any, *others: Any) -> Any:
+            array = first[0] if isinstance(first, tuple) else first
+            return compile_for(function, array.dtype)(first, *others)
+
+        return call
+
+    return typed
+
+
+kernel = kernel_of("")
+_NUMBERS: dict[Any, Parameter] = {
+    int: Parameter("int64", 0),
+    float: Parameter("float64", 0),
+    bool: Parameter("boolean", 0),
+}
+
+
+def renamed(function: Kernel, name: str, **types_: Any) -> Kernel:
+    """Give a name of its own, and types of some parameters, to a function that a function makes.
+
+    Numba tells functions of one name and the same types apart by a number, and every process counts
+    from 1. Two processes that cache their kernels on disk may give one symbol to two of these
+    functions. A third process that loads both kernels would then call one function in place of the
+    other.
+    """
+    function.__name__ = function.__qualname__ = name
+    function.__annotations__.update(types_)
+    return function
+
+
+def _type_of(hint: Any, scalar: Any) -> Any:
+    """Return Numba's type of an annotated parameter."""
+    if get_origin(hint) is tuple:
+        return types.Tuple([_type_of(each, scalar) for each in get_args(hint)])
+    parameter = _NUMBERS[hint] if hint in _NUMBERS else hint.__metadata__[0]
+    return parameter.type_of(scalar)
 
 
 def kernels_for(
@@ -219,7 +322,7 @@ _untold: ContextVar[list[_Made] | None] = ContextVar("_untold", default=None)
 
 
 @contextmanager
-def told_together() -> Iterator[list[_Made]]:
+def logged_together() -> Iterator[list[_Made]]:
     """Log all kernels that are compiled inside this context in one line, at its end."""
     made: list[_Made] = []
     token = _untold.set(made)
@@ -236,15 +339,15 @@ def _tell(made: Sequence[_Made]) -> None:
     number = "1 kernel" if len(made) == 1 else f"{len(made)} kernels"
     dtypes = ", ".join(sorted({each.dtype for each in made}))
     folder = made[-1].folder
-    kept = f"later processes find them in {folder}" if folder else "no folder could keep them"
-    _logger.info(message, number, dtypes, sum(each.seconds for each in made), kept)
+    where = f"later processes find them in {folder}" if folder else "no folder could keep them"
+    _logger.info(message, number, dtypes, sum(each.seconds for each in made), where)
 
 
 def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
     """Compile a kernel for the types of its arguments, and cache it on disk if possible."""
     begin = time.perf_counter()
-    found, folder = _jit(kernel, signature)
-    if not cast(Any, found).stats.cache_hits:
+    dispatcher, folder = _jit(kernel, signature)
+    if not cast(Any, dispatcher).stats.cache_hits:
         dtype = str(getattr(signature[0], "dtype", signature[0]))
         made = _Made(dtype, time.perf_counter() - begin, folder)
         untold = _untold.get()
@@ -252,22 +355,22 @@ def jit(kernel: Kernel, signature: tuple[Any, ...]) -> Kernel:
             _tell([made])
         else:
             untold.append(made)
-    return found
+    return dispatcher
 
 
 def _jit(kernel: Kernel, signature: tuple[Any, ...]) -> tuple[Kernel, str | None]:
     """Compile a kernel; return it with its cache folder, None if it is not cached."""
     njit = numba().njit
-    found: Any = None
+    dispatcher: Any = None
     # Any error of reading or writing the cache is ignored; an error of the kernel itself is raised
     # again below.
     with suppress(Exception):
-        found = njit(nogil=True, cache=True)(kernel)
-        found.compile(signature)
-    if found is not None and found.signatures == [signature]:
+        dispatcher = njit(nogil=True, cache=True)(kernel)
+        dispatcher.compile(signature)
+    if dispatcher is not None and dispatcher.signatures == [signature]:
         # It may not have been cached, but it is compiled.
-        found.disable_compile()
-        return cast(Kernel, found), found.stats.cache_path
+        dispatcher.disable_compile()
+        return cast(Kernel, dispatcher), dispatcher.stats.cache_path
     # The cache failed, or it holds a kernel for another dtype: two processes that compile a kernel
     # for two dtypes at the same time may write to one file.
     return cast(Kernel, njit(signature, nogil=True)(kernel)), None
@@ -275,13 +378,13 @@ def _jit(kernel: Kernel, signature: tuple[Any, ...]) -> tuple[Kernel, str | None
 
 def jit_when_called(kernel: Kernel) -> Kernel:
     """Decorate a kernel: compile it for the types of the arguments of its first call."""
-    kept = cache(lambda: numba().njit(nogil=True, cache=True)(kernel))
+    cached = cache(lambda: numba().njit(nogil=True, cache=True)(kernel))
     plain = cache(lambda: numba().njit(nogil=True)(kernel))
 
     @wraps(kernel)
     def call(*arguments: Any) -> Any:
         try:
-            return kept()(*arguments)
+            return cached()(*arguments)
         except Exception:  # as in `jit`
             return plain()(*arguments)
 
@@ -365,12 +468,12 @@ def one_way(function: AnyKernel) -> AnyKernel:
         way = _Way(_ways.is_by_kernels(about))
         token = _way.set(way)
         try:
-            with told_together():
-                found = function(*arguments, **others)
+            with logged_together():
+                answer = function(*arguments, **others)
         finally:
             _way.reset(token)
         _ways.note(about, np.inf if way.by_kernels else way.seconds)
-        return found
+        return answer
 
     return cast(AnyKernel, call)
 
@@ -391,9 +494,9 @@ def until_compiled(by_numpy: Callable[..., Any]) -> Callable[[AnyKernel], AnyKer
             # Earlier work is not timed: the first call of a process imports the kernels' modules.
             # What this call asks of other such functions is part of its own time.
             begin = time.thread_time() - way.seconds
-            found = by_numpy(*arguments, **others)
+            answer = by_numpy(*arguments, **others)
             way.seconds = time.thread_time() - begin
-            return found
+            return answer
 
         return cast(AnyKernel, call)
 

@@ -22,10 +22,10 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Rank
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupCuts, GroupTally
 from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
+    ElementOrder,
     LaneBrackets,
     LaneCuts,
     LaneOrder,
@@ -36,7 +36,9 @@ from dask_gpuselect.maths.lane_cuts import (
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.nearest import Nearest, NearestRows
+from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.rulers import Ruler
+from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -62,7 +64,7 @@ class Selection(Protocol):
 
     def elements_of(self, chunk: Chunk, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
 
-    def kept(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
+    def unmasked(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, int]: ...
 
     def cuts(self, values: Values, n_pivots: int) -> Cuts: ...
 
@@ -131,11 +133,11 @@ class Sampling(Protocol):
         ranks: Callable[[int], IntArray],
     ) -> tuple[Brackets, Tally | None, Moments] | None: ...
 
-    def is_best_whole(self, values: Values) -> bool: ...
+    def is_best_whole(self, values: Values, times: int = 1) -> bool: ...
 
     def is_best_counted(self, values: Values) -> bool: ...
 
-    def whole(self, values: Values, ranks: RanksOf) -> Tally: ...
+    def whole(self, values: Values, ranks: Callable[[int], Any]) -> Tally: ...
 
 
 class AddsUp(Protocol):
@@ -186,7 +188,7 @@ class LaneKernels(Protocol):
         places: Callable[[], Sequence[IntArray]],
     ) -> Any | None: ...
 
-    def answer_only_lane(self, values: Chunk, question: LaneOrder) -> Any | None: ...
+    def answer_only_lane(self, values: Chunk, question: ElementOrder) -> Any | None: ...
 
     def box_lanes(
         self,
@@ -224,13 +226,9 @@ class Groups(Protocol):
     See `reference.groups`.
     """
 
-    def cuts(
-        self, parts: Sequence[tuple[Values, Values]], n_groups: int, share: int
-    ) -> GroupCuts: ...
+    def cuts(self, parts: Sequence[tuple[Values, Values]], n_groups: int, share: int) -> Cuts: ...
 
-    def tally(
-        self, parts: Sequence[tuple[Values, Values]], brackets: GroupBrackets
-    ) -> GroupTally: ...
+    def tally(self, parts: Sequence[tuple[Values, Values]], brackets: Brackets) -> CellTally: ...
 
     def elements(
         self, parts: Sequence[tuple[Values, Values]], n_groups: int, ranks: RanksOfLanes
@@ -251,6 +249,14 @@ class Groups(Protocol):
     def window_lanes(
         self, parts: Sequence[Part], atoms: Atoms, ranks: RanksOfLanes
     ) -> Lanes | None: ...
+
+
+class RunKernels(Protocol):
+    """The elements of each group of some chunks, sorted together; see `reference.runs`."""
+
+    def sorted_runs(
+        self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int
+    ) -> Runs | None: ...
 
 
 class LabelKernels(Protocol):
@@ -402,6 +408,7 @@ class Backend:
     lanes: LaneKernels
     lane_passes: LanePasses
     groups: Groups
+    runs: RunKernels
     labels: LabelKernels
     residuals: Residuals
     distances: Distances

@@ -29,9 +29,9 @@ from dask_gpuselect.maths.value_counts import ValueCounts
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value in a chunk of any shape, of a countable dtype."""
     chunk = checked_chunk(chunk, dtype)
-    found = backend_for(chunk).selection.value_counts(chunk, dtype)
-    n_left_out = math.prod(chunk.shape) - found.n_valid - found.n_missing
-    return replace(found, n_left_out=n_left_out)
+    counts = backend_for(chunk).selection.value_counts(chunk, dtype)
+    n_left_out = math.prod(chunk.shape) - counts.n_valid - counts.n_missing
+    return replace(counts, n_left_out=n_left_out)
 
 
 @one_way

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Kept, Survey
+from dask_gpuselect.maths.candidates import Listed, Survey
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import (
@@ -31,7 +31,7 @@ from dask_gpuselect.maths.envelope import (
     positions_of,
     tied_inside,
 )
-from dask_gpuselect.maths.finish import is_held, order_statistics, unsigned_zero
+from dask_gpuselect.maths.finish import are_gathered, order_statistics, unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
@@ -500,7 +500,7 @@ def _reach(places: IntArray, size: int, sigma: float) -> NDArray[np.int64]:
     return np.ceil(reach).astype(np.int64)
 
 
-def bracket_fences(spared: Spared, found: BoxReport) -> Brackets | None:
+def bracket_fences(spared: Spared, found: PartialBox) -> Brackets | None:
     """Bracket the fences, now known, among the spared values; None if the box is complete."""
     if found.is_complete:
         return None
@@ -586,7 +586,7 @@ def _first_integer(fence: float, info: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class BoxReport:
+class PartialBox:
     """Partial result of a box after load 2.
 
     Parameters
@@ -708,7 +708,7 @@ class BracketContents:
         return FenceQuery([None if is_known else (begin, last), beyond], answer)
 
     def answers(
-        self, asked: Sequence[FenceQuery], kept: Sequence[Kept | None] = ()
+        self, asked: Sequence[FenceQuery], listed: Sequence[Listed | None] = ()
     ) -> tuple[list[tuple[int | None, Any]], list[NDArray[Any]]]:
         """Answer questions about fences, and list the elements in `kept` intervals, in one pass."""
         nothing = self.brackets.ends[:0]
@@ -716,8 +716,8 @@ class BracketContents:
             [each for each in one.intervals if each is not None and each[0] <= each[1]]
             for one in asked
         ]
-        some = [each for each in kept if each is not None and each[0] <= each[1]]
-        surveys, found = self.tally.candidates.look(wanted, some)
+        some = [each for each in listed if each is not None and each[0] <= each[1]]
+        surveys, found = self.tally.candidates.survey(wanted, some)
         told, elements = iter(surveys), iter(found)
         of_each = iter(
             next(told) if each is not None and each[0] <= each[1] else (0, nothing, nothing)
@@ -726,7 +726,8 @@ class BracketContents:
         )
         answers = [one.answer([next(of_each) for _ in one.intervals]) for one in asked]
         return answers, [
-            next(elements) if each is not None and each[0] <= each[1] else nothing for each in kept
+            next(elements) if each is not None and each[0] <= each[1] else nothing
+            for each in listed
         ]
 
     def _place(self, value: Any, at_ends: IntArray) -> tuple[int, int, bool]:
@@ -743,7 +744,7 @@ class BracketContents:
         behind = int(self.tally.below[cell]) if cell < len(ends) else self.tally.n_valid
         return cell, before, before == behind
 
-    def all_beyond(self, value: Any, extreme: Any, most: int) -> Kept | None:
+    def all_beyond(self, value: Any, extreme: Any, most: int) -> Listed | None:
         """Return the interval strictly between a value and an extreme; None if it is empty."""
         if value is None or value == extreme:
             return None
@@ -781,7 +782,7 @@ def _next(value: Any, towards: Any) -> Any:
 
 
 def first_ranks(rule: Rule, n: int) -> IntArray:
-    """Return the distinct ranks that `look` selects: for quantiles, and of the last fliers."""
+    """Return the distinct ranks that `resolve` selects: for quantiles, and of the last fliers."""
     if n == 0:
         return np.empty(0, np.int64)
     wanted = rule.ranks(n)
@@ -794,7 +795,7 @@ def _last_fliers(rule: Rule, n: int) -> IntArray:
     return np.array([k - 1, n - k])
 
 
-def look(brackets: Brackets, tally: Tally, rule: Rule) -> BoxReport:
+def resolve(brackets: Brackets, tally: Tally, rule: Rule) -> PartialBox:
     """Compute the quartiles of at least one element, and the rest of the box as far as gathered.
 
     Raises `ChunksChangedError` if the brackets do not hold what they should.
@@ -805,20 +806,20 @@ def look(brackets: Brackets, tally: Tally, rule: Rule) -> BoxReport:
     # The last fliers are selected together with the quartiles if they were gathered: on a device a
     # few more elements take little longer.
     others = _last_fliers(rule, n)
-    others = others[is_held(brackets, tally, others)]
+    others = others[are_gathered(brackets, tally, others)]
     found = order_statistics(brackets, tally, np.concatenate([pairs, others]))
     lower, upper = found[: len(pairs)].reshape(2, -1)
     known = dict(zip(others.tolist(), found[len(pairs) :], strict=True))
     q = interpolate(lower, upper, wanted.weight, method, np.dtype(np.float64)).astype(np.float64)
-    return look_beyond(brackets, tally, rule, q, known)
+    return resolve_beyond(brackets, tally, rule, q, known)
 
 
-def look_beyond(
+def resolve_beyond(
     brackets: Brackets, tally: Tally, rule: Rule, q: NDArray[np.float64], known: dict[int, Any]
-) -> BoxReport:
+) -> PartialBox:
     """Find the fliers and whiskers for given quantiles `Rule.q`, as far as they were gathered.
 
-    `known` maps ranks to elements. Raises as `look` does.
+    `known` maps ranks to elements. Raises as `resolve` does.
     """
     n, dtype = tally.n_valid, brackets.ends.dtype
     k = min(max(rule.max_fliers, 1), n)
@@ -830,12 +831,12 @@ def look_beyond(
         _Side(gathered, k, n - k, largest_to(fences[1], dtype), gathered.largest, known),
     )
     asked = [_beyond_low(gathered, fences[0]), _beyond_high(gathered, fences[1])]
-    told, kept = gathered.answers(asked, [side.kept for side in sides])
+    told, listed = gathered.answers(asked, [side.listed for side in sides])
     (below, whislo), (above, whishi) = told
-    low = sides[0].most_extreme(below, whislo, kept[0])
-    high = sides[1].most_extreme(above, whishi, kept[1])
+    low = sides[0].most_extreme(below, whislo, listed[0])
+    high = sides[1].most_extreme(above, whishi, listed[1])
     counts = n, tally.n_missing, tally.n_left_out
-    return BoxReport(*counts, q, low, high, fences, below, above, (whislo, whishi))
+    return PartialBox(*counts, q, low, high, fences, below, above, (whislo, whishi))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -873,7 +874,7 @@ class _Side:
         return min(self.fence, last) if self.extreme < last else max(self.fence, last)
 
     @property
-    def kept(self) -> Kept | None:
+    def listed(self) -> Listed | None:
         return self.gathered.all_beyond(self.within, self.extreme, self.k)
 
     def most_extreme(self, count: int | None, nearest: Any, found: NDArray[Any]) -> NDArray[Any]:
@@ -885,7 +886,7 @@ class _Side:
         gathered, k = self.gathered, self.k
         if count is not None and 0 < count < k and self.fence is not None:
             if self.within != self.fence:
-                found = self._look_beyond(self.fence, count)
+                found = self._elements_beyond(self.fence, count)
             return gathered.beyond(self.fence, self.extreme, count, found)
         if count == 0 and k > 1 and nearest is not None:
             return np.array([nearest], found.dtype)
@@ -895,16 +896,16 @@ class _Side:
         if last is None:
             (last,) = order_statistics(gathered.brackets, gathered.tally, np.array([rank]))
         if self.within is None or last != self.within:
-            found = self._look_beyond(last, wanted)
+            found = self._elements_beyond(last, wanted)
         found = gathered.beyond(last, self.extreme, wanted, found)
         return np.append(found, np.full(wanted - len(found), last, found.dtype))
 
-    def _look_beyond(self, value: Any, most: int) -> NDArray[Any]:
+    def _elements_beyond(self, value: Any, most: int) -> NDArray[Any]:
         interval = self.gathered.all_beyond(value, self.extreme, most)
         return self.gathered.answers([], [interval])[1][0]
 
 
-def look_again(found: BoxReport, brackets: Brackets, tally: Tally) -> BoxReport:
+def resolve_again(found: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
     gathered = BracketContents(brackets, tally)
     asked = [_beyond_low(gathered, found.fences[0]), _beyond_high(gathered, found.fences[1])]

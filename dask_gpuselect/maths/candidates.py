@@ -25,7 +25,7 @@ Survey = tuple[int, NDArray[Any], NDArray[Any]]
 The latter two are arrays of one element, or empty.
 """
 
-Kept = tuple[Any, Any, int]
+Listed = tuple[Any, Any, int]
 """Interval [low, high], and the most elements to find in it.
 
 If it holds more elements than that, it is undefined which of them are found.
@@ -56,8 +56,8 @@ class Candidates(Protocol):
     def elements_at(self, places: NDArray[np.int64]) -> NDArray[Any]:
         """Return the elements that sorting would put at some places, on the host."""
 
-    def look(
-        self, intervals: Sequence[Sequence[tuple[Any, Any]]], kept: Sequence[Kept]
+    def survey(
+        self, intervals: Sequence[Sequence[tuple[Any, Any]]], listed: Sequence[Listed]
     ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
         """Survey intervals [low, high], and list the elements of `kept` ones, on the host.
 
@@ -120,8 +120,8 @@ class HostCandidates:
             return self.elements[:0]
         return np.asarray(partitioned(self.elements.copy(), few)[places])
 
-    def look(
-        self, intervals: Sequence[Sequence[tuple[Any, Any]]], kept: Sequence[Kept]
+    def survey(
+        self, intervals: Sequence[Sequence[tuple[Any, Any]]], listed: Sequence[Listed]
     ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
         surveys = []
         for neighbours in filter(None, intervals):
@@ -130,7 +130,7 @@ class HostCandidates:
             low, high = min(each[0] for each in neighbours), max(each[1] for each in neighbours)
             near = _within(self.elements, low, high)
             surveys += [_survey(_within(near, *each)) for each in neighbours]
-        return surveys, [_within(self.elements, low, high) for low, high, _ in kept]
+        return surveys, [_within(self.elements, low, high) for low, high, _ in listed]
 
     def counts(self, values: NDArray[Any]) -> Counts:
         ordered = self.ordered()

@@ -11,32 +11,26 @@ their number and half by their weight, so a bracket gets wider by about two in K
 The candidates of the second load are narrowed by the same tree, where they are: each branch of the
 tree has exact counts at every one of its candidates.
 
-A few large groups of elements have as many pivots as all elements have. Each of these groups is
-treated as an array of its own, and the groups share the pivots that a merge hands on. A group of
-four times the elements gets twice as many pivots: this makes the candidates of all groups together
-fewest.
+A few large slots have as many pivots as all elements have. Each of these slots is treated as an
+array of its own, and the slots share the pivots that a merge hands on. A slot of four times the
+elements gets twice as many pivots: this makes the candidates of all slots together fewest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge
+from dask_gpuselect.maths.cached import in_order, places_among, weights_at
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, totals
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
 from dask_gpuselect.maths.finish import Places, counts_at
-from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
-    GroupCuts,
-    GroupTally,
-    packed,
-    totals,
-)
-from dask_gpuselect.maths.kept import in_order, places_among, weights_at
+from dask_gpuselect.maths.lane_cuts import RanksOfLanes
+from dask_gpuselect.maths.ragged import Bracketed, CellTally
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
@@ -55,82 +49,75 @@ from dask_gpuselect.maths.weights import (
 LEVELLED = 8
 
 
-class HasPivots(Protocol):
-    """Protocol of cuts: anything with pivots."""
-
-    @property
-    def pivots(self) -> NDArray[Any]: ...
-
-
-CutsOf = TypeVar("CutsOf", bound=HasPivots)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CoarseCuts(Cuts):
-    """Cuts of sets of chunks, each set as one chunk whose counts are known as bounds.
-
-    Parameters
-    ----------
-    below, upto
-        Upper bounds of the numbers that `Cuts` has.
-    least : ndarray of int64, shape (P,)
-        Lower bound of the number of valid elements of the set that are <= the pivot.
-    """
-
-    least: IntArray
-
-    OF_CHUNKS: ClassVar[frozenset[str]] = Cuts.OF_CHUNKS
-
-    @property
-    def least_upto(self) -> IntArray:
-        return self.least
-
-
 def coarsened(cuts: Cuts, most: int) -> Cuts:
     """Merge the cuts of some chunks into those of one, at about `most` of their pivots.
 
     The pivots are evenly spaced, and closer near the ends. A value that many elements equal is
-    among them.
+    among them. If there are several slots, the runs of each are merged into one.
     """
     if isinstance(cuts, WeightedCuts):
         return _coarsened_weights(cuts, most)
+    if cuts.slots is not None:
+        return _coarsened_slots(cuts, most)
     envelope = Envelope.of(cuts)
     return _bounds_at(_spread(envelope.lower, int(cuts.n_valid.sum()), most), envelope, cuts)
 
 
-def _bounds_at(kept: IntArray, envelope: Envelope, cuts: Cuts) -> CoarseCuts:
+def _bounds_at(some: IntArray, envelope: Envelope, cuts: Cuts) -> Cuts:
     """Make the cuts of all chunks together at some of the distinct pivots."""
-    unknown = np.full(len(kept), np.nan)
-    upper = envelope.upper[kept]
-    return CoarseCuts(
-        envelope.values[kept],
-        upper - envelope.ties[kept],
-        upper,
-        unknown,
-        unknown,
-        np.array([len(kept)]),
-        np.array([cuts.n_valid.sum()]),
-        np.array([cuts.n_missing.sum()]),
-        envelope.lower[kept],
+    upper = envelope.upper[some]
+    pivots, below = envelope.values[some], upper - envelope.ties[some]
+    counts = int(cuts.n_valid.sum()), int(cuts.n_missing.sum())
+    found = Cuts.of_chunk(pivots, below, upper, None, *counts)
+    return replace(found, least=envelope.lower[some])
+
+
+def _coarsened_slots(cuts: Cuts, most: int) -> Cuts:
+    """Merge the runs of each large slot into one, at about `most` pivots of all slots.
+
+    Runs of slots that have few pivots stay as they are.
+    """
+    assert cuts.slots is not None
+    slots, number = np.unique(cuts.slots, return_inverse=True)
+    n_valid, n_pivots, n_runs = (
+        totals(number, each, len(slots))
+        for each in (cuts.n_valid, cuts.sizes, np.ones(len(number), np.int64))
     )
+    shares = _shares(n_valid, most)
+    is_large = (n_pivots > shares) | (n_runs > shares)
+    few = cuts.of_chunks(np.flatnonzero(~is_large[number]))
+    found = [replace(few, least=few.least_upto)]
+    large = cuts.each(slots[is_large])
+    for (slot, own), share in zip(large, shares[is_large].tolist(), strict=True):
+        found.append(coarsened(own, share).as_run(slot))
+    return Cuts.merge(found)
+
+
+def _shares(n: IntArray, most: int) -> IntArray:
+    """Divide `most` pivots among slots of n elements, with at least a few for each."""
+    weights = np.sqrt(n)
+    shares = most * weights / max(float(weights.sum()), 1.0)
+    return np.maximum(shares, LEAST_OF_GROUP).astype(np.int64)
 
 
 def _coarsened_weights(cuts: WeightedCuts, most: int) -> CoarseWeightedCuts:
     envelope = WeightEnvelope.of(cuts)
     half = max(most // 2, 1)
-    kept = np.union1d(
+    some = np.union1d(
         _spread(envelope.counts.lower, envelope.n_valid, half),
         _spread(envelope.lower, envelope.least, half),
     )
-    upper = envelope.upper[kept]
+    upper = envelope.upper[some]
     return CoarseWeightedCuts(
-        **_bounds_at(kept, envelope.counts, cuts).by_name(),
-        weight_below=upper - envelope.ties[kept],
+        **_bounds_at(some, envelope.counts, cuts).by_name(),
+        distance=None,
+        slack=None,
+        weight_below=upper - envelope.ties[some],
         weight_upto=upper,
         weight=np.array([envelope.least]),
         unit=np.array([envelope.unit]),
         square=np.array([envelope.square]),
-        least_weight=envelope.lower[kept],
+        least_weight=envelope.lower[some],
         weight_at_most=np.array([envelope.most]),
     )
 
@@ -159,129 +146,26 @@ def _spread(upto: IntArray, n: int, most: int) -> IntArray:
 def merged_coarsely(parts: Sequence[Cuts], most: int, every: int = COARSE_EVERY) -> Cuts:
     """Merge the cuts of many chunks into those of one, few at a time.
 
-    A merge holds about `every` times as many pivots as it hands on (`most`), or those of two parts.
+    A merge takes about `every` times as many pivots as it hands on (`most`), or those of two parts.
     """
-    return _few_at_a_time(parts, most, every, lambda batch: coarsened(merge(batch), most))
-
-
-def _few_at_a_time(
-    parts: Sequence[CutsOf], most: int, every: int, merge: Callable[[Sequence[CutsOf]], CutsOf]
-) -> CutsOf:
     while True:
-        some = [merge(batch) for batch in batches(parts, every * most)]
+        some = [coarsened(merge(batch), most) for batch in batches(parts, every * most)]
         if len(some) == 1:
             return some[0]
         parts = some
 
 
-def batches(parts: Sequence[CutsOf], room: int) -> Iterator[list[CutsOf]]:
+def batches(parts: Sequence[Cuts], room: int) -> Iterator[list[Cuts]]:
     """Yield batches of parts with at most `room` pivots together, or of two parts."""
-    batch: list[CutsOf] = []
-    held = 0
+    batch: list[Cuts] = []
+    n_pivots = 0
     for part in parts:
-        if held + len(part.pivots) > room and len(batch) > 1:
+        if n_pivots + len(part.pivots) > room and len(batch) > 1:
             yield batch
-            batch, held = [], 0
+            batch, n_pivots = [], 0
         batch.append(part)
-        held += len(part.pivots)
+        n_pivots += len(part.pivots)
     yield batch
-
-
-# --- Of groups ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CoarseGroupCuts(GroupCuts):
-    """Cuts of runs, some of several parts together, whose counts are known as bounds.
-
-    Parameters
-    ----------
-    least : ndarray of unsigned integers, shape (P,)
-        Lower bound of the number of elements of the run that are <= the pivot; `below` and `upto`
-        are upper bounds.
-    """
-
-    least: NDArray[Any]
-
-    def as_chunks(self, unknown: Cuts) -> Cuts:
-        """Convert the runs to chunks whose counts are known as bounds."""
-        return CoarseCuts(**unknown.by_name(), least=self.least.astype(np.int64))
-
-
-def merged_groups_coarsely(parts: Sequence[GroupCuts], most: int) -> GroupCuts:
-    """Merge the cuts of groups, few parts at a time, at about `most` pivots of all groups."""
-    return _few_at_a_time(
-        parts, most, COARSE_EVERY, lambda batch: _coarsened_groups(GroupCuts.merge(batch), most)
-    )
-
-
-def _coarsened_groups(cuts: GroupCuts, most: int) -> CoarseGroupCuts:
-    """Merge the runs of each large group into one, at about `most` pivots of all groups.
-
-    Runs of groups that have few pivots stay as they are.
-    """
-    groups, number = np.unique(cuts.groups, return_inverse=True)
-    n_valid, n_pivots, n_runs = (
-        totals(number, each, len(groups))
-        for each in (cuts.n_valid, cuts.sizes, np.ones(len(number), np.int64))
-    )
-    shares = _shares(n_valid, most)
-    is_large = (n_pivots > shares) | (n_runs > shares)
-    found = [_as_coarse(cuts.of_chunks(np.flatnonzero(~is_large[number])))]
-    large = cuts.each(groups[is_large])
-    for (group, own), share in zip(large, shares[is_large].tolist(), strict=True):
-        found.append(_run_of(group, coarsened(own, share)))
-    return CoarseGroupCuts.merge(found)
-
-
-def _shares(n: IntArray, most: int) -> IntArray:
-    """Divide `most` pivots among groups of n elements, with at least a few for each."""
-    weights = np.sqrt(n)
-    shares = most * weights / max(float(weights.sum()), 1.0)
-    return np.maximum(shares, LEAST_OF_GROUP).astype(np.int64)
-
-
-def _as_coarse(cuts: GroupCuts) -> CoarseGroupCuts:
-    if isinstance(cuts, CoarseGroupCuts):
-        return cuts
-    return CoarseGroupCuts(**cuts.by_name(), least=cuts.upto)
-
-
-def _run_of(group: int, cuts: Cuts) -> CoarseGroupCuts:
-    """Convert cuts of a single chunk to a run of a group."""
-    return CoarseGroupCuts(
-        groups=np.array([group], np.int32),
-        sizes=packed(cuts.sizes),
-        n_valid=packed(cuts.n_valid),
-        n_missing=packed(cuts.n_missing),
-        pivots=cuts.pivots,
-        below=packed(cuts.below),
-        upto=packed(cuts.upto),
-        least=packed(cuts.least_upto),
-    )
-
-
-def cuts_of_group_tally(brackets: GroupBrackets, tally: GroupTally, most: int) -> GroupCuts:
-    """Make the cuts of each group from the tally, at about `most` of the candidates of all."""
-    held = np.bincount(brackets.group_of_cell[tally.of_cells], minlength=brackets.n_groups)
-    shares = _shares(held, most)
-    none = _as_coarse(GroupCuts.of_missing(np.arange(0), brackets.ends.dtype))
-    runs = (
-        _run_of(group, cuts_of_tally(own, some, int(shares[group])))
-        for group, own, some in tally.each(brackets)
-    )
-    return CoarseGroupCuts.merge([none, *runs])
-
-
-def narrower_groups(brackets: GroupBrackets, cuts: GroupCuts) -> GroupBrackets:
-    """Narrow the brackets of groups by the cuts of all parts at some of the candidates."""
-    of_group = brackets.each()
-    some = {}
-    for group, own in cuts.each(np.unique(cuts.groups)):
-        ranks = brackets.lower[:, group], brackets.upper[:, group]
-        found = find_brackets(own, *ranks, use_distances=False)
-        some[group] = narrower(of_group(group)[0], found)
-    return brackets.with_each(some)
 
 
 # --- Candidates -----------------------------------------------------------------------------------
@@ -325,12 +209,26 @@ def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> Wei
     weight_below, weight_upto = (in_units(tally, sums) for sums in at_pivots)
     return WeightedCuts(
         **_counted_at(pivots, brackets, tally, elements.searchsorted).by_name(),
+        distance=None,
+        slack=None,
         weight_below=weight_below,
         weight_upto=weight_upto,
         weight=in_units(tally, tally.weight),
         unit=np.array([unit_of(tally)]),
         square=np.array([square_in_units(tally)]),
     )
+
+
+def cuts_of_cells(brackets: Brackets, tally: CellTally, most: int) -> Cuts:
+    """Make the cuts of each slot from its tally, at about `most` of the candidates of all slots."""
+    n = np.bincount(brackets.slot_of_cell[tally.of_cells], minlength=brackets.n_slots)
+    shares = _shares(n, most)
+    none = Cuts.of_missing(np.arange(0), brackets.ends.dtype)
+    runs = (
+        cuts_of_tally(own, some, int(shares[slot])).as_run(slot)
+        for slot, own, some in tally.each(brackets)
+    )
+    return Cuts.merge([none, *runs])
 
 
 def narrower(brackets: Brackets, found: Brackets) -> Brackets:
@@ -342,6 +240,18 @@ def narrower(brackets: Brackets, found: Brackets) -> Brackets:
     ends = _ends_of_both(brackets, found)
     wanted = cells_of(brackets, ends)
     return Brackets(ends, brackets.wanted[wanted] & found.wanted[cells_of(found, ends)])
+
+
+def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracketed:
+    """Narrow the brackets of slots by the cuts of all parts at some of the candidates."""
+    assert cuts.slots is not None
+    n_slots = about.brackets.n_slots
+    every = [*map(about.brackets.by_slot(), range(n_slots))]
+    both = ranks(np.maximum(about.n_valid, 1))
+    lower, upper = (np.broadcast_to(each, (len(each), n_slots)) for each in both)
+    for slot, own in cuts.each(np.unique(cuts.slots)):
+        every[slot] = narrower(every[slot], find_brackets(own, lower[:, slot], upper[:, slot]))
+    return replace(about, brackets=Brackets.of_each(every))
 
 
 def narrower_weighted(brackets: WeightedBrackets, found: WeightedBrackets) -> WeightedBrackets:

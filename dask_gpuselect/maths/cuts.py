@@ -13,7 +13,8 @@ which is all a bracket needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -99,7 +100,10 @@ def merge_all(parts: Sequence[T | None]) -> T | None:
 
 
 class Joined(Arrays):
-    """Base of tables whose columns are joined one by one."""
+    """Base of tables whose columns are joined one by one.
+
+    An optional column is None in all parts that are joined, or in none of them.
+    """
 
     __slots__ = ()
 
@@ -108,67 +112,27 @@ class Joined(Arrays):
         """Join several parts, in their order."""
         if len(parts) == 1:
             return parts[0]
-        cls = type(parts[0])
-        columns = ([getattr(part, name) for part in parts] for name in cls.column_names())
-        return cls(*(np.concatenate(column, axis=-1) for column in columns))
-
-    @classmethod
-    def column_names(cls) -> list[str]:
-        return [each.name for each in fields(cls) if not each.kw_only]  # type: ignore[arg-type]
+        names = dict.fromkeys(name for part in parts for name in part.by_name())
+        columns = {name: [getattr(part, name) for part in parts] for name in names}
+        joined = {name: np.concatenate(column) for name, column in columns.items()}
+        return replace(parts[0], **joined)  # type: ignore[type-var]
 
     def by_name(self) -> dict[str, Any]:
-        """Return the columns by their names."""
-        return {name: getattr(self, name) for name in self.column_names()}
-
-
-class AtPivots(Joined):
-    """Base of cuts: counts of chunks at pivots of their own, chunk after chunk.
-
-    Instead of a chunk there may be a run, which is the elements of a group in a part of the data.
-    """
-
-    __slots__ = ()
-
-    sizes: NDArray[Any]
-    """Number of pivots of each chunk."""
-
-    OF_CHUNKS: ClassVar[frozenset[str]]
-    """Names of the columns with one entry for each chunk; the others have one for each pivot."""
-
-    def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
-        """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""
-        if starts is None:
-            starts = self.starts()
-        sizes = self.sizes[chunks].astype(np.int64, copy=False)
-        pivots = np.repeat(starts[chunks] - (np.cumsum(sizes) - sizes), sizes)
-        pivots += np.arange(len(pivots))
-        columns = {
-            name: getattr(self, name)[chunks if name in self.OF_CHUNKS else pivots]
-            for name in self.column_names()
-        }
-        return replace(self, **columns)  # type: ignore[type-var]
-
-    def at_pivots(self, some: NDArray[Any], sizes: IntArray, **columns: NDArray[Any]) -> Self:
-        """Take some of the pivots; `sizes` are the new numbers of pivots. Replace `columns`."""
-        kept = {
-            name: getattr(self, name)[some]
-            for name in self.column_names()
-            if name not in self.OF_CHUNKS | columns.keys()
-        }
-        return replace(self, **kept, **columns, sizes=sizes)  # type: ignore[type-var]
-
-    def starts(self) -> IntArray:
-        """Find the index of the first pivot of each chunk."""
-        return np.asarray(np.cumsum(self.sizes, dtype=np.int64) - self.sizes)
+        """Return the columns by their names, without those that are None."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: each for name, each in columns.items() if isinstance(each, np.ndarray)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cuts(AtPivots):
+class Cuts(Joined):
     """Cuts of one chunk, or of several, chunk after chunk.
 
     The pivots of a chunk divide its valid elements (neither NaN nor NaT) into those equal to a
     pivot and those in the open cells before, between and behind the pivots. Nothing else of the
     data is retained.
+
+    If there are several slots, a *run* is in the place of a chunk: the elements of one slot in a
+    chunk, or in several chunks.
 
     Parameters
     ----------
@@ -176,37 +140,56 @@ class Cuts(AtPivots):
         Ascending and distinct within a chunk. No NaN.
     below, upto : ndarray of int64, shape (P,)
         Number of valid elements of the chunk that are < and <= the pivot. Exact.
-    distance : ndarray of float64, shape (P,)
+    distance : ndarray of float64, shape (P,), or None
         Sum of ``pivot - x`` over the elements x of the open cell that ends at the pivot. NaN or inf
-        (the first cell, infinite or overflowing data): unknown.
-    slack : ndarray of float64, shape (P,)
+        (the first cell, infinite or overflowing data): unknown. None if all are unknown.
+    slack : ndarray of float64, shape (P,), or None
         Largest distance of the exact sum from `distance`, in either direction.
     sizes : ndarray of int64, shape (B,)
         Number of pivots of each chunk. A chunk without valid elements has none, others have at
         least one.
     n_valid, n_missing : ndarray of int64, shape (B,)
         Number of valid elements, and of NaN or NaT, of each chunk.
+    least : ndarray of int64, shape (P,), optional
+        Lower bound of the number that is <= the pivot, if `below` and `upto` are upper bounds: see
+        `maths.coarse`. None if they are exact.
+    slots : ndarray of int32, shape (B,), optional
+        Slot of each run. None if there is one slot.
     doubt : float
         Share of all elements by which the counts of all chunks together may be off. It is 0, except
         for the expected cuts of `maths.seen`.
+
+    Notes
+    -----
+    If there are slots, the counts are unsigned integers with as few bytes as possible, because
+    there may be as many runs as elements. `unpacked` converts them to int64. The least and the
+    largest element of a run are among its pivots.
     """
 
     pivots: NDArray[Any]
     below: IntArray
     upto: IntArray
-    distance: FloatArray
-    slack: FloatArray
+    distance: FloatArray | None
+    slack: FloatArray | None
     sizes: IntArray
     n_valid: IntArray
     n_missing: IntArray
+    least: IntArray | None = field(default=None, kw_only=True)
+    slots: NDArray[np.int32] | None = field(default=None, kw_only=True)
     doubt: float = field(default=0.0, kw_only=True)
 
-    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing"})
+    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing", "slots"})
+    """Names of the columns with one entry for each chunk; the others have one for each pivot."""
+
+    COUNTS: ClassVar[frozenset[str]] = frozenset(
+        {"below", "upto", "least", "sizes", "n_valid", "n_missing"}
+    )
+    """Names of the columns of counts."""
 
     @property
     def least_upto(self) -> IntArray:
         """Least number of valid elements of the chunk that are <= the pivot."""
-        return self.upto
+        return self.upto if self.least is None else self.least
 
     @classmethod
     def of_chunk(
@@ -224,17 +207,111 @@ class Cuts(AtPivots):
 
         By default `slack` is that of a plain sum in float64: all terms are positive, so its
         relative error is at most ``(c + 8) * 2**-53`` for c elements, however far from zero the
-        data lies. Without `distance`, both are unknown.
+        data lies.
         """
-        if distance is None:
-            distance = slack = np.full(len(pivots), np.nan)
-        if slack is None:
+        if slack is None and distance is not None:
             inside = below - np.append(np.int64(0), upto)[:-1]
             with np.errstate(over="ignore", invalid="ignore"):
                 slack = distance * ((inside + 8) * 2.0**-52)  # twice that, for its own rounding
         counts = (len(pivots), n_valid, n_missing)
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
         return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
+
+    def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
+        """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""
+        if starts is None:
+            starts = self.starts()
+        sizes = self.sizes[chunks].astype(np.int64, copy=False)
+        pivots = np.repeat(starts[chunks] - (np.cumsum(sizes) - sizes), sizes)
+        pivots += np.arange(len(pivots))
+        columns = {
+            name: column[chunks if name in self.OF_CHUNKS else pivots]
+            for name, column in self.by_name().items()
+        }
+        return replace(self, **columns)
+
+    def at_pivots(self, some: NDArray[Any], sizes: IntArray, **columns: Any) -> Self:
+        """Take some of the pivots; `sizes` are the new numbers of pivots. Replace `columns`."""
+        taken = {
+            name: column[some]
+            for name, column in self.by_name().items()
+            if name not in self.OF_CHUNKS | columns.keys()
+        }
+        return replace(self, **taken, **columns, sizes=sizes)
+
+    def starts(self) -> IntArray:
+        """Find the index of the first pivot of each chunk."""
+        return np.asarray(np.cumsum(self.sizes, dtype=np.int64) - self.sizes)
+
+    # --- For slots: see `maths.ragged` ---
+
+    @classmethod
+    def of_runs(
+        cls,
+        slots: IntArray,
+        sizes: IntArray,
+        n_valid: IntArray,
+        n_missing: IntArray,
+        pivots: NDArray[Any],
+        below: IntArray,
+        upto: IntArray,
+    ) -> Self:
+        """Make the cuts of runs, with packed counts."""
+        at_pivots, of_runs = (pivots, below, upto, None, None), (sizes, n_valid, n_missing)
+        return cls(*at_pivots, *of_runs, slots=slots.astype(np.int32)).packed()
+
+    @classmethod
+    def of_missing(cls, counts: IntArray, dtype: np.dtype[Any]) -> Self:
+        """Make runs without valid elements, from the number of missing elements of each slot."""
+        slots = np.flatnonzero(counts)
+        none, nothing = np.zeros(len(slots), np.int64), np.empty(0, np.int64)
+        pivots = np.empty(0, dtype)
+        return cls.of_runs(slots, none, none, counts[slots], pivots, nothing, nothing)
+
+    def as_run(self, slot: int) -> Self:
+        """Return the cuts of a single chunk as those of a run."""
+        slots = np.array([slot], np.int32)
+        return replace(self, slots=slots, distance=None, slack=None).packed()
+
+    def packed(self) -> Self:
+        """Convert the counts to unsigned integers with as few bytes as possible."""
+        return self._converted(packed)
+
+    def unpacked(self) -> Self:
+        """Convert the counts to int64."""
+        return self._converted(lambda counts: counts.astype(np.int64, copy=False))
+
+    def _converted(self, convert: Callable[[IntArray], NDArray[Any]]) -> Self:
+        counts = {name: each for name, each in self.by_name().items() if name in self.COUNTS}
+        columns: dict[str, Any] = {name: convert(each) for name, each in counts.items()}
+        return replace(self, **columns)
+
+    def in_slots(self, n_slots: int) -> tuple[IntArray, IntArray]:
+        """Count the valid and the missing elements of each slot."""
+        valid, missing = (
+            totals(self.slots, each, n_slots) for each in (self.n_valid, self.n_missing)
+        )
+        return valid, missing
+
+    def each(self, slots: NDArray[Any]) -> Iterator[tuple[int, Self]]:
+        """Yield each of some slots with its cuts, as those of an array of its own."""
+        assert self.slots is not None
+        order = np.argsort(self.slots, kind="stable")
+        edges = (self.slots[order].searchsorted(slots, side) for side in ("left", "right"))
+        starts = self.starts()
+        for slot, first, last in zip(*(each.tolist() for each in (slots, *edges)), strict=True):
+            yield slot, replace(self.of_chunks(order[first:last], starts).unpacked(), slots=None)
+
+    def among(self, edges: Sequence[int]) -> list[Self]:
+        """Split the runs by slots between each two edges; slots are numbered anew from 0."""
+        assert self.slots is not None
+        starts = self.starts()
+        pieces = []
+        for first, last in itertools.pairwise(edges):
+            runs = np.flatnonzero((self.slots >= first) & (self.slots < last))
+            piece = self.of_chunks(runs, starts)
+            pieces.append(replace(piece, slots=self.slots[runs] - np.int32(first)))
+        return pieces
 
     # --- For expected cuts: see `maths.seen` ---
 
@@ -251,8 +328,23 @@ class Cuts(AtPivots):
             upto=multiplied(self.upto, at_pivots),
             n_valid=multiplied(self.n_valid, factors),
             n_missing=multiplied(self.n_missing, factors),
-            distance=np.full_like(self.distance, np.nan),
+            distance=None,
+            slack=None,
         )
+
+
+def packed(counts: IntArray) -> NDArray[Any]:
+    """Convert counts to unsigned integers with as few bytes as possible."""
+    most = int(counts.max(initial=0))
+    return counts.astype(np.min_scalar_type(most), copy=False)
+
+
+def totals(slots: NDArray[Any] | None, counts: NDArray[Any], n_slots: int) -> IntArray:
+    """Add up counts for each slot, exactly."""
+    assert slots is not None
+    found = np.zeros(n_slots, np.int64)
+    np.add.at(found, slots, counts.astype(np.int64, copy=False))
+    return found
 
 
 def multiplied(counts: IntArray, factors: FloatArray) -> IntArray:
@@ -261,23 +353,28 @@ def multiplied(counts: IntArray, factors: FloatArray) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Brackets(Arrays):
+class Brackets(Joined):
     """Intervals proven to hold the wanted order statistics, as cells between counted values.
 
     A bracket (lo, hi] is a run of neighbouring cells and their ends. Overlapping brackets share
     cells. Values known to be tied are ends, so they are counted and never gathered.
 
+    Several slots follow one another. A slot of k ends has k + 1 cells of its own.
+
     Parameters
     ----------
     ends : ndarray, shape (E,), dtype of the chunks
-        Ascending and distinct: values at which load 2 counts exactly.
-    wanted : ndarray of bool, shape (E + 1,)
+        Ascending and distinct within a slot: values at which load 2 counts exactly.
+    wanted : ndarray of bool, shape (E + 1,), or (E + S,) for S slots
         True if the elements of open cell j, between ``ends[j - 1]`` and ``ends[j]``, are
-        candidates. The first cell is open below, the last one above.
+        candidates. The first cell of a slot is open below, the last one above.
+    n_ends : ndarray of int64, shape (S,), optional
+        Number of ends of each slot. None if there is one slot.
     """
 
     ends: NDArray[Any]
     wanted: NDArray[np.bool_]
+    n_ends: IntArray | None = field(default=None, kw_only=True)
 
     tells_more: ClassVar[bool] = False
     """True if a tally at these brackets has more than counts and candidates."""
@@ -302,6 +399,61 @@ class Brackets(Arrays):
         given = np.concatenate([lo[lo >= 0], counted, hi[hi < len(values)]])
         ends = distinct_places(given, len(values))
         return cls(values[ends], covered(ends, lo, hi))
+
+    # --- For slots: see `maths.ragged` ---
+
+    @property
+    def n_slots(self) -> int:
+        return 1 if self.n_ends is None else len(self.n_ends)
+
+    @property
+    def first_end(self) -> IntArray:
+        """Index of the first end of each slot, and the number of all ends."""
+        n_ends = [len(self.ends)] if self.n_ends is None else self.n_ends
+        return np.append(np.int64(0), np.cumsum(n_ends))
+
+    @property
+    def first_cell(self) -> IntArray:
+        """Index of the first cell of each slot, and the number of all cells."""
+        return self.first_end + np.arange(self.n_slots + 1)
+
+    @property
+    def slot_of_cell(self) -> IntArray:
+        return np.repeat(np.arange(self.n_slots), np.diff(self.first_cell))
+
+    def end_behind(self, cells: IntArray) -> IntArray:
+        """Find the index of the end behind each of some cells, none of which is a slot's last."""
+        return cells if self.n_ends is None else cells - self.slot_of_cell[cells]
+
+    def among(self, edges: Sequence[int]) -> list[Self]:
+        """Split the brackets by slots between each two edges."""
+        assert self.n_ends is not None
+        ends, cells = self.first_end.tolist(), self.first_cell.tolist()
+        return [
+            replace(
+                self,
+                ends=self.ends[ends[first] : ends[last]],
+                wanted=self.wanted[cells[first] : cells[last]],
+                n_ends=self.n_ends[first:last],
+            )
+            for first, last in itertools.pairwise(edges)
+        ]
+
+    def by_slot(self) -> Callable[[int], Brackets]:
+        """Return a function from the number of a slot to the slot's own brackets."""
+        ends, cells = self.first_end.tolist(), self.first_cell.tolist()
+
+        def of_slot(slot: int) -> Brackets:
+            own = slice(cells[slot], cells[slot + 1])
+            return Brackets(self.ends[ends[slot] : ends[slot + 1]], self.wanted[own])
+
+        return of_slot
+
+    @classmethod
+    def of_each(cls, every: Sequence[Self]) -> Self:
+        """Join the brackets of each slot, of which there is at least one."""
+        n_ends = [np.array([len(own.ends)], np.int64) for own in every]
+        return cls.merge([replace(own, n_ends=n) for own, n in zip(every, n_ends, strict=True)])
 
 
 def distinct_places(places: IntArray, n: int) -> IntArray:
@@ -376,7 +528,7 @@ class Tally(Arrays):
         return replace(self, candidates=HostCandidates(columns[0]))
 
     @property
-    def held_bytes(self) -> int:
+    def candidate_bytes(self) -> int:
         """Size of the candidates in bytes, wherever they are."""
         return len(self.candidates) * self.candidates.dtype.itemsize
 

@@ -38,9 +38,7 @@ THIN = 16
 ROUND_UP = 1 + 2.0**-48
 
 
-def find_brackets(
-    cuts: Cuts, first: IntArray, last: IntArray, *, use_distances: bool = True
-) -> Brackets:
+def find_brackets(cuts: Cuts, first: IntArray, last: IntArray) -> Brackets:
     """Bracket the order statistics of ranks ``first[i]`` to ``last[i]``, for every i.
 
     Parameters
@@ -50,8 +48,6 @@ def find_brackets(
     first, last : ndarray of int64, shape (n_q,)
         Ranks, 0-based, ``0 <= first <= last < n``. ``last - first`` is 0 or 1: the two neighbours
         of a quantile.
-    use_distances : bool
-        True if distances may narrow what counts alone prove. They never widen it.
 
     Returns
     -------
@@ -70,19 +66,19 @@ def find_brackets(
     if len(cuts.pivots) >= THIN_FROM and len(first) <= THIN_FOR:
         cuts = Ranges.of_ranks(thinned(cuts, THIN), first, last).around(cuts)
     envelope = Envelope.of(cuts)
-    lo, hi = positions_of(cuts, envelope, first, last, use_distances=use_distances)
+    lo, hi = positions_of(cuts, envelope, first, last)
     return cells_between(envelope, lo, hi, counted=tied_inside(envelope, lo, hi))
 
 
 def positions_of(
-    cuts: Cuts, envelope: Envelope, first: IntArray, last: IntArray, *, use_distances: bool = True
+    cuts: Cuts, envelope: Envelope, first: IntArray, last: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Find positions of distinct pivots between which the order statistics of these ranks lie.
 
-    As `Envelope.positions`, and narrowed by distances where that is worth its time.
+    As `Envelope.positions`, and narrowed by distances where they are known and worth the time.
     """
     lo, hi = envelope.positions(first, last)
-    if use_distances and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
+    if cuts.distance is not None and len(first) * len(cuts.pivots) <= NARROW_AT_MOST:
         distances = CellDistances.of(cuts, envelope)
         narrowed = [distances.narrow(*bracket) for bracket in zip(lo, hi, first, last, strict=True)]
         lo, hi = np.array(narrowed, dtype=np.int64).T
@@ -126,6 +122,13 @@ class Ranges(Arrays):
         envelope = Envelope.of(cuts)
         return cls.between(envelope.values, *envelope.positions(first, last))
 
+    @property
+    def hull(self) -> Ranges:
+        """The range from the first to the last of these ranges."""
+        lows = self.lows[:1] if len(self.lows) == self.n_ranges else self.lows[:0]
+        highs = self.highs[-1:] if len(self.highs) == self.n_ranges else self.highs[:0]
+        return Ranges(min(self.n_ranges, 1), lows, highs)
+
     def around(self, cuts: Cuts) -> Cuts:
         """Drop all pivots but those whose cells reach into a range."""
         # A cell lies beside all ranges if as many ranges have ended up to its begin as have begun
@@ -149,18 +152,20 @@ def thinned(cuts: CutsOf, step: int) -> CutsOf:
     return _only(cuts, place % step == 0)
 
 
-def _only(cuts: CutsOf, is_kept: NDArray[np.bool_]) -> CutsOf:
+def _only(cuts: CutsOf, is_taken: NDArray[np.bool_]) -> CutsOf:
     """Take some of the pivots, with distances where the pivot before is taken too."""
-    n_kept = np.append(np.int64(0), np.cumsum(is_kept, dtype=np.int64))
+    n_taken = np.append(np.int64(0), np.cumsum(is_taken, dtype=np.int64))
     stops = np.cumsum(cuts.sizes)
-    follows = np.append(np.False_, is_kept[:-1])
-    distance = np.where(follows, cuts.distance, np.nan)
-    sizes = n_kept[stops] - n_kept[stops - cuts.sizes]
-    return cuts.at_pivots(is_kept, sizes, distance=distance[is_kept])
+    sizes = n_taken[stops] - n_taken[stops - cuts.sizes]
+    found = cuts.at_pivots(is_taken, sizes)
+    if found.distance is None:
+        return found
+    follows = np.append(np.False_, is_taken[:-1])
+    return replace(found, distance=np.where(follows[is_taken], found.distance, np.nan))
 
 
 def guess_brackets(
-    look: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
+    take: Callable[[IntArray], NDArray[Any]], size: int, first: IntArray, last: IntArray
 ) -> tuple[Brackets, float]:
     """Bracket the wanted order statistics with near certainty, by a random sample.
 
@@ -181,13 +186,13 @@ def guess_brackets(
         Share of all elements that are candidates, about and at most.
     """
     if len(first) == 0:
-        return Brackets(look(first), np.zeros(1, np.bool_)), 0.0
+        return Brackets(take(first), np.zeros(1, np.bool_)), 0.0
     lo, hi = pilot_bracket(first, last, size)
-    return brackets_at(look, size, lo, hi), min(float((hi - lo).sum() / size), 1.0)
+    return brackets_at(take, size, lo, hi), min(float((hi - lo).sum() / size), 1.0)
 
 
 def brackets_at(
-    look: Callable[[IntArray], NDArray[Any]], size: int, lo: IntArray, hi: IntArray
+    take: Callable[[IntArray], NDArray[Any]], size: int, lo: IntArray, hi: IntArray
 ) -> Brackets:
     """Make the brackets (lo, hi] from positions in a sorted sample; see `guess_brackets`.
 
@@ -198,7 +203,7 @@ def brackets_at(
     # positions that divide the bracket in sixteen.
     positions = lo[:, None] + np.multiply.outer(hi - lo, np.arange(17)) // 16
     places = np.clip(positions, 0, size - 1)
-    values, found = np.unique(look(places.ravel()), return_inverse=True)
+    values, found = np.unique(take(places.ravel()), return_inverse=True)
     at = found.reshape(positions.shape)
     is_tied = (at[:, 1:] == at[:, :-1]) & (places[:, 1:] > places[:, :-1])
     heavy = at[:, 1:][is_tied]
@@ -358,6 +363,8 @@ class CellDistances:
 
     @classmethod
     def of(cls, cuts: Cuts, envelope: Envelope) -> CellDistances:
+        assert cuts.distance is not None
+        assert cuts.slack is not None
         begin = _previous(cuts, envelope.position, -1)
         width = exact_gap(envelope.values[np.maximum(begin, 0)], cuts.pivots)
         informs = np.isfinite(cuts.distance) & np.isfinite(cuts.slack) & np.isfinite(width)

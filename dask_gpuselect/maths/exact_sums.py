@@ -225,7 +225,7 @@ class ExactSums(Arrays):
     def is_zero(self) -> NDArray[np.bool_]:
         return np.asarray(~self.digits.any(axis=0))
 
-    def whole(self, more: NDArray[np.bool_]) -> Self:
+    def whole(self, more: Any) -> Self:
         """Round up to integers; where `more`, to the next larger integer in any case.
 
         The numbers must not be negative.
@@ -518,8 +518,11 @@ class Running:
 
     def at(self, n: IntArray) -> ExactSums:
         """Return the sums of the first `n` weights of each row, with the shape of `n`."""
-        digits = np.array([np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs])
-        return ExactSums.carried(0, digits).shifted(self.exponent).trimmed()
+        return self.exact(np.array([np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs]))
+
+    def exact(self, limbs: IntArray) -> ExactSums:
+        """Convert the limbs of some sums to exact numbers."""
+        return ExactSums.carried(0, limbs).shifted(self.exponent).trimmed()
 
     def some(self, rows: IntArray) -> Self:
         """Take some rows."""
@@ -533,7 +536,7 @@ class Running:
         is_met, sums = need.is_met, need.sums.trimmed()
         if is_met.any():
             sums = sums.where(~is_met)
-        wanted = self._limbs_of(sums.shifted(-self.exponent).whole(need.passes))
+        wanted = self.limbs_of(sums, need.passes)
         n = self.limbs[0].shape[1]
         if len(wanted) == 1 and n <= COUNTED:
             found = np.count_nonzero(self.limbs[0] < wanted[0][:, None], axis=1)
@@ -552,9 +555,12 @@ class Running:
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
         return np.where(is_met, 0, low)
 
-    def _limbs_of(self, sums: ExactSums) -> list[IntArray]:
-        """Split whole numbers of units into limbs; the highest saturates at the largest int64."""
-        last = len(self.limbs) - 1
+    def limbs_of(self, sums: ExactSums, passes: Any = False) -> list[IntArray]:
+        """Round numbers up to units, to the next one in any case where `passes`, and split them.
+
+        The highest limb saturates at the largest int64.
+        """
+        sums, last = sums.shifted(-self.exponent).whole(passes), len(self.limbs) - 1
         limbs = [*sums.aligned(0, max(len(sums.digits), last + 2))]
         highest, beyond = limbs[last] | limbs[last + 1] << DIGIT, limbs[last + 2 :]
         is_beyond = (highest < 0) | (limbs[last + 1] > MASK // 2) | np.any(beyond, axis=0)
@@ -582,11 +588,11 @@ class Wholes:
 
     @classmethod
     def of(cls, weights: NDArray[Any]) -> Self:
-        """Convert a table of float64 or int64, none negative."""
+        """Convert a table of float64 or int64, none negative, on the host or a device."""
         carry = weights.shape[1].bit_length()
-        largest = weights.max(initial=0)
+        largest = weights.max().item() if weights.size else 0
         if weights.dtype.kind == "i":
-            if int(largest) << carry < 1 << 62:
+            if largest << carry < 1 << 62:
                 return cls(0, [weights])
             return cls(0, [weights & MASK, weights >> DIGIT])
         top = math.frexp(largest)[1]
@@ -596,7 +602,7 @@ class Wholes:
         # A number that scaling makes 0 is too small to be whole.
         if (whole == found).all() and np.count_nonzero(whole) == np.count_nonzero(weights):
             return cls(exponent, [whole])
-        least = weights.min(initial=largest, where=weights > 0)
+        least = float(np.where(weights > 0, weights, largest).min())
         exponent = max(math.frexp(least)[1] - 53, LEAST)
         limbs, rest = [], weights
         for low in reversed(range(exponent, top, DIGIT)):

@@ -48,7 +48,7 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     segment = _segments(borders, ranks)
     is_end = segment % 2 == 1
     is_gathered = inside[brackets.wanted].sum() == len(tally.candidates)
-    if not (is_gathered and is_held(brackets, tally, ranks).all()):
+    if not (is_gathered and are_gathered(brackets, tally, ranks).all()):
         raise ChunksChangedError(
             "the data have changed since the first read: wanted ranks are outside their brackets. "
             f"{ADVICE}"
@@ -56,7 +56,7 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
     held = inside * brackets.wanted
     before = held.cumsum() - held  # candidates before each cell
     answers = np.empty(ranks.shape, tally.candidates.dtype)
-    answers[is_end] = brackets.ends[segment[is_end] // 2]
+    answers[is_end] = brackets.ends[brackets.end_behind(segment[is_end] // 2)]
     within = segment[~is_end]
     places = ranks[~is_end] - borders[within] + before[within // 2]
     answers[~is_end] = tally.candidates.elements_at(places)
@@ -123,7 +123,7 @@ def sums_at(
     return below, upto
 
 
-def is_held(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
+def are_gathered(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArray[np.bool_]:
     """Return whether the elements of these ranks are ends, or lie in wanted cells."""
     segment = _segments(_borders(tally), ranks)
     return np.asarray((segment % 2 == 1) | brackets.wanted[segment // 2])

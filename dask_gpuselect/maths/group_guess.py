@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import GroupBrackets
+from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 
 # Standard deviations from the wanted rank to either end of a bracket. With 10^5 groups, one bracket
@@ -38,7 +37,7 @@ def sample_size(n: int, n_groups: int, n_answers: int) -> tuple[int, int]:
 
 def guess_group_brackets(
     n: IntArray, ranks: RanksOfLanes, elements_at: Callable[[IntArray], NDArray[Any]]
-) -> GroupBrackets:
+) -> Brackets:
     """Bracket the wanted order statistics of every group with near certainty, by a sample.
 
     Parameters
@@ -49,11 +48,6 @@ def guess_group_brackets(
         Function from numbers of elements to the lower and upper ranks that are wanted.
     elements_at : callable
         Function from places in the sample, ordered by group and value, to the elements there.
-
-    Returns
-    -------
-    GroupBrackets
-        Ranks and numbers of elements are those of the sample.
     """
     lower, upper = (np.broadcast_to(each, (len(each), len(n))) for each in ranks(np.maximum(n, 1)))
     middle = (lower + upper + 1) / 2
@@ -81,4 +75,4 @@ def guess_group_brackets(
     wanted[np.arange(len(ends)) + group] = covered[group, column]
     behind = np.count_nonzero(places < n[:, None], axis=1)
     wanted[np.cumsum(n_ends + 1) - 1] = covered[np.arange(len(n)), behind]
-    return GroupBrackets(ends, n_ends, wanted, lower, upper, n, np.zeros_like(n))
+    return Brackets(ends, wanted, n_ends=n_ends)

@@ -22,8 +22,9 @@ Integers = NDArray[np.int64]
 _FLOATS: Final = (np.float16, np.float32, np.float64)
 
 _CONVERSIONS: Final = {
-    "O": ': pass a.astype("f8") if all elements are numbers, or only the columns of numbers of a '
-    'table, a.select_dtypes("number")',
+    "O": ': pass a.astype("f8") if all elements are numbers, a.astype("M8[us]") if all are dates, '
+    'or only the columns of numbers of a table, a.select_dtypes("number")',
+    **dict.fromkeys("SUT", ': pass a.astype("f8") if all strings are numbers'),
     "c": ": pass a.real, a.imag or abs(a)",
     "f": ': pass a.astype("f8"), which rounds',
     "a record": ': pass one field, as a["name"]',
@@ -78,7 +79,7 @@ def no_quantiles_of(dtype: np.dtype[Any]) -> str:
     if dtype.kind in "biufmM" and (dtype.kind != "f" or dtype.type in _FLOATS):
         return ""
     advice = _CONVERSIONS.get("a record" if dtype.names else dtype.kind, "")
-    return f"quantiles need an array of real numbers, not {dtype}{advice}"
+    return f"quantiles need an array of real numbers, bools or dates, not {dtype}{advice}"
 
 
 def result_dtype(

@@ -37,6 +37,8 @@ class LaneBoxes(Arrays):
         lanes.
     most_fliers : int
         Largest number of fliers of each side of a lane.
+    n_left_out : array of integers, shape (n_lanes,), optional
+        Number of elements of each lane that a mask leaves out, of `n`. None without masks.
     """
 
     n: int
@@ -54,6 +56,7 @@ class LaneBoxes(Arrays):
     starts: Column
     counts: Column
     most_fliers: int
+    n_left_out: Column | None = None
 
     @property
     def n_lanes(self) -> int:

@@ -35,8 +35,8 @@ The numbers have shape ``(k,)``, the ranks shape ``(n_questions, k)``.
 """
 
 
-class LaneOrder(Protocol):
-    """Protocol of the order statistics that are asked of every lane.
+class ElementOrder(Protocol):
+    """Protocol of answers that are made of one or two order statistics each.
 
     Hashable, picklable, and deterministically tokenizable.
     """
@@ -55,15 +55,19 @@ class LaneOrder(Protocol):
     def mixes(self) -> int:
         """Code of how two elements make an answer: 0 the lower, 1 the mean, 2 by weight."""
 
-    @property
-    def skips_missing(self) -> bool:
-        """True if NaN is left out; otherwise one NaN makes all answers of its lane NaN."""
-
     def wanted_of_lanes(self, n: IntArray) -> Ranks:
         """Find the ranks and weights of the answers for each number of valid elements.
 
         The shape is ``(n_answers, len(n))``, or broadcasts to it.
         """
+
+
+class LaneOrder(ElementOrder, Protocol):
+    """Protocol of the order statistics that are asked of every lane."""
+
+    @property
+    def skips_missing(self) -> bool:
+        """True if NaN is left out; otherwise one NaN makes all answers of its lane NaN."""
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         """Find the two ranks of each answer for each number of elements: a `RanksOfLanes`."""

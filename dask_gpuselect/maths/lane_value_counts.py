@@ -13,8 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, IntArray
-from dask_gpuselect.maths.group_cuts import packed
+from dask_gpuselect.maths.cuts import Arrays, IntArray, packed
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds, Outermost

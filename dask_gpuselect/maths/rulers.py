@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.cached import places_among
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
-from dask_gpuselect.maths.kept import places_among
 from dask_gpuselect.maths.keys import from_keys, to_keys, unused_key
 
 # Largest number of elements of a cell, in units of a cell between pivots. The cuts of a chunk have
@@ -241,6 +241,7 @@ def ruled_cuts(
     cell, is_end = places_among(brackets.ends, bars)
     is_outside = ~brackets.wanted[cell] & ~is_end
     shift, distance = _shifts(brackets, tally, inside)
+    assert inside.slack is not None
     parts = (
         [bars[is_outside], brackets.ends, inside.pivots],
         [below[is_outside], tally.below, inside.below + shift],
@@ -288,4 +289,5 @@ def _shifts(brackets: Brackets, tally: Tally, inside: Cuts) -> tuple[IntArray, F
     cell = brackets.ends.searchsorted(inside.pivots)
     is_first = np.append(np.True_, cell[1:] != cell[:-1])[: len(cell)]
     shift = before - (np.cumsum(sizes) - sizes)
+    assert inside.distance is not None
     return shift[cell], np.where(is_first, np.nan, inside.distance)

@@ -32,14 +32,14 @@ SIGMA = 4.0
 # times their variance: for noise it is twice the variance, for a trend almost nothing.
 NOISE = 1.2
 # Largest share of all elements that is cached: caching more takes as long as loading again.
-MOST_KEPT = 0.15
+MOST_CACHED = 0.15
 # No further guess is made once so many chunks have been seen, or once the error is at most so small
 # a part of what the guess holds.
 MOST_SEEN = 128
 SMALL_DOUBT = 0.1
 # Neither is one made if chunks are measured by a ruler and so few elements will be cached: a guess
 # takes 1 to 5 ms, and caching a million elements about as long.
-FEW_KEPT = 1 << 20
+FEW_CACHED = 1 << 20
 # A chunk that comes before any guess makes one of its own, with room for so much doubt. With mixed
 # data that guess holds, and this chunk is not loaded again either.
 ALONE = 0.1
@@ -54,9 +54,9 @@ ROUGH_PIVOTS = 1 << 12
 LEAST_DOUBT = 4
 
 
-def most_kept(cuts: Cuts) -> int:
+def most_cached(cuts: Cuts) -> int:
     """Compute the largest number of elements to cache, by the cuts of all chunks."""
-    return int(MOST_KEPT * cuts.n_valid.sum())
+    return int(MOST_CACHED * cuts.n_valid.sum())
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Guess:
     doubt: float
     n_apart: int = 1
     ruler: Ruler | None = None
-    n_kept: float = np.inf
+    n_cached: float = np.inf
 
     @property
     def may_improve(self) -> bool:
         """True if more chunks may lead to a guess that holds much less."""
-        if self.ruler is not None and self.n_kept < FEW_KEPT:
+        if self.ruler is not None and self.n_cached < FEW_CACHED:
             return False
         # The rest of the share comes from the pivots, however many chunks are seen.
         return self.n_apart * self.doubt > SMALL_DOUBT * self.share
@@ -105,9 +105,9 @@ class Guess:
         if self.brackets is not None:
             return 2 * n + 1 if self.may_improve else MOST_SEEN + 1
         # The error of a trend falls fastest, with the number of chunks to the power of 3/2.
-        if self.doubt <= MOST_KEPT:  # a guess that holds a little less would do
-            return max(int(n * (self.share / MOST_KEPT) ** (2 / 3)), n + n // 4 + 1)
-        times = (self.doubt / MOST_KEPT) ** (2 / 3)
+        if self.doubt <= MOST_CACHED:  # a guess that holds a little less would do
+            return max(int(n * (self.share / MOST_CACHED) ** (2 / 3)), n + n // 4 + 1)
+        times = (self.doubt / MOST_CACHED) ** (2 / 3)
         return max(int(n * min(times, MOST_SEEN)), 2 * n)
 
     def or_before(self, before: Guess) -> Guess:
@@ -150,14 +150,14 @@ class Seen:
         rough = self._thinned(ROUGH_PIVOTS)
         about = keep(rough.cuts.times(self._stands_for()))
         doubt = rough._doubt(about.ends)
-        if doubt > MOST_KEPT:
+        if doubt > MOST_CACHED:
             return Guess(None, 1.0, doubt)
         # Fewer pivots overestimate the doubt a little, and with many brackets each one gets wider
         # by it.
         fine = self._thinned(most_pivots)
         doubt = fine._doubt(about.ends)
         least = rough._least_inside(about, doubt)
-        if least > MOST_KEPT:
+        if least > MOST_CACHED:
             return Guess(None, least, doubt)
         cuts = fine.cuts.times(self._stands_for())
         return fine._guess_of(keep(replace(cuts, doubt=doubt / 2)), doubt)
@@ -181,11 +181,11 @@ class Seen:
 
     def _guess_of(self, brackets: Brackets, doubt: float) -> Guess:
         inside = self._share_inside(brackets)
-        if inside > MOST_KEPT:
+        if inside > MOST_CACHED:
             return Guess(None, inside, doubt)
         n_unseen = self.n_chunks - len(self.places)
-        n_kept = inside * n_unseen * float(self.cuts.n_valid.mean())
-        return Guess(brackets, inside, doubt, _n_apart(brackets), n_kept=n_kept)
+        n_cached = inside * n_unseen * float(self.cuts.n_valid.mean())
+        return Guess(brackets, inside, doubt, _n_apart(brackets), n_cached=n_cached)
 
     def ruler(self, share: int) -> Ruler | None:
         """Find a ruler for chunks like these; None if elements have weights.

@@ -109,7 +109,10 @@ class Narrowing:
     rounds : int
         Number of times that candidates are narrowed where they wait, before they come.
     stretches : int
-        Number of trees among which the ranges are divided.
+        Number of trees among which the ranges, or groups, are divided.
+    lots : int
+        Largest number of lots in which the cuts of groups come together, if there are several
+        trees.
     """
 
     share: int
@@ -122,6 +125,7 @@ class Narrowing:
     coarse: int = 0
     rounds: int = 0
     stretches: int = 1
+    lots: int = 0
 
 
 def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
@@ -254,43 +258,13 @@ LEAST_OF_GROUP = 16
 ENOUGH_OF_GROUP = 1024
 
 
-@dataclass(frozen=True)
-class GroupNarrowing:
-    """Plan that merges the cuts of groups, and their candidates, in trees.
-
-    Parameters
-    ----------
-    n_roots : int
-        Number of trees, each of some of the groups.
-    coarse : int
-        Number of pivots of all its groups that a merge hands on.
-    lots, waits : int
-        Largest number of lots in which the cuts of all parts come together, if there are several
-        roots, and in which their candidates wait.
-    rounds : int
-        Number of times that candidates are narrowed where they wait.
-    gathered, work, waiting : int
-        As in `Narrowing`.
-    """
-
-    n_roots: int
-    coarse: int
-    lots: int
-    waits: int
-    rounds: int
-    gathered: int
-    work: int
-    waiting: int
-
-
 def plan_group_narrowing(
     sizes: NDArray[np.int64],
     n_groups: int,
     n_brackets: int,
     itemsize: int,
     limit: int,
-    most_roots: int,
-) -> GroupNarrowing:
+) -> Narrowing:
     """Plan how to narrow the cuts of groups of about as many elements each.
 
     Parameters
@@ -298,23 +272,22 @@ def plan_group_narrowing(
     sizes : ndarray of int64
         Number of elements of each part.
     n_groups : int
-        Number of groups; 1 if that is not known.
+        Number of groups, and so of trees at most; 1 if that is not known.
     n_brackets : int
         Number of brackets of each group.
     itemsize : int
         Bytes of an element.
     limit : int
         Largest number of bytes in one task.
-    most_roots : int
-        Largest number of trees.
 
     Returns
     -------
-    GroupNarrowing
+    Narrowing
+        With a tree for some of the groups in place of a stretch.
     """
     limit = max(limit, 1)
     coarse = max(limit // (2 * PIVOT_WORK * COARSE_EVERY), LEAST_COARSE)
-    n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), most_roots)
+    n_roots = min(-(-n_groups // max(coarse // ENOUGH_OF_GROUP, 1)), n_groups)
     merges = merge_levels(len(sizes), COARSE_EVERY)
     n, of_each = int(sizes.sum()), max(coarse * n_roots // n_groups, LEAST_OF_GROUP)
     pivots = max(math.isqrt(int(sizes.mean()) * pivot_share(n_brackets) // n_groups), 1)
@@ -336,7 +309,9 @@ def plan_group_narrowing(
     gathered = max(PIVOT_BYTES * COARSE_EVERY * coarse, in_place)
     work = max(*works, of_lot)
     waiting = waiting if rounds else 0
-    return GroupNarrowing(n_roots, coarse, lots, waits, rounds, gathered, work, waiting)
+    share, looks, room = pivot_share(n_brackets), 0, 0
+    how = gathered, work, waiting, coarse, rounds, n_roots, lots
+    return Narrowing(share, looks, room, waits, *how)
 
 
 # A sample of so many elements brackets a rank to within one part in about 110 of all elements. It
@@ -488,8 +463,8 @@ def pass_cost(sizes: Sequence[int], n_lanes: int, itemsize: int, passes: Passes)
     """
     n, longest, width = sum(sizes), max(sizes), passes.widths[0]
     sorting = 0.5 * itemsize * math.log2(max(longest / 128, 1))
-    reports = 4 * (len(sizes) * width + CANDIDATE * 2 * n / width)
-    return sorting + reports / n + 5e5 * len(sizes) / (n * n_lanes)
+    partials = 4 * (len(sizes) * width + CANDIDATE * 2 * n / width)
+    return sorting + partials / n + 5e5 * len(sizes) / (n * n_lanes)
 
 
 def _slack_of_parts(sizes: Sequence[int], width: int) -> int:
@@ -529,7 +504,7 @@ def tally_room(
     room = most_inside(n, width, span)
     tally = n_questions * room * itemsize + (2 * n_questions + 1) * TWO_COUNTS
     cuts = n_parts * (width * itemsize + 2 * TWO_COUNTS)
-    return room if waiting_reports(n_parts, TALLIES_EVERY) * tally <= cuts else None
+    return room if waiting_partials(n_parts, TALLIES_EVERY) * tally <= cuts else None
 
 
 def _pass_widths(
@@ -579,7 +554,7 @@ def merge_levels(n_parts: int, every: int) -> int:
     return levels
 
 
-def waiting_reports(n_parts: int, every: int) -> int:
+def waiting_partials(n_parts: int, every: int) -> int:
     """Bound how many partial results wait to be merged, if parts are taken in their order.
 
     From each level all but one of those that are merged together wait, and the last.
@@ -592,5 +567,5 @@ def plan_merging(n_parts: int, most: int) -> int | None:
 
     The more are merged at a time, the less often each one is merged. None if that is impossible.
     """
-    some = (every for every in range(n_parts, 1, -1) if waiting_reports(n_parts, every) <= most)
+    some = (every for every in range(n_parts, 1, -1) if waiting_partials(n_parts, every) <= most)
     return next(some, None)

@@ -79,6 +79,8 @@ def _at(given: Any, slot: int | None) -> Any:
     return given[slot] if isinstance(given, Slots) else given
 
 
-def every(report: Any) -> list[Any]:
+def every(partial_result: Any) -> list[Any]:
     """List a partial result of all elements, or those of each slot."""
-    return list(report.of.values()) if isinstance(report, Slots) else [report]
+    return (
+        list(partial_result.of.values()) if isinstance(partial_result, Slots) else [partial_result]
+    )

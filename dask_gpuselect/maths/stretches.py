@@ -13,33 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cells_of, cuts_of_tally
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
-from dask_gpuselect.maths.envelope import Ranges
-from dask_gpuselect.maths.kept import tally_by
-
-
-def between(cuts: Cuts, ranges: Ranges) -> Cuts:
-    """Take the pivots of each chunk from the first range to the last, and one more at both ends.
-
-    These pivots bound the number of elements up to any value there.
-    """
-    stops = np.cumsum(cuts.sizes)
-    low = ranges.lows[:1] if len(ranges.lows) == ranges.n_ranges else ranges.lows[:0]
-    high = ranges.highs[-1:] if len(ranges.highs) == ranges.n_ranges else ranges.highs[:0]
-    kept, sizes = [np.empty(0, np.int64)], []
-    for stop, size in zip(stops.tolist(), cuts.sizes.tolist(), strict=True):
-        pivots = cuts.pivots[stop - size : stop]
-        first = max(int(pivots.searchsorted(low[0])) - 1, 0) if len(low) else 0
-        last = int(pivots.searchsorted(high[0], "right")) + 1 if len(high) else size
-        if not ranges.n_ranges:
-            last = first
-        last = min(last, size)
-        kept.append(np.arange(first, last) + (stop - size))
-        sizes.append(max(last - first, 0))
-    at = np.concatenate(kept)
-    unknown = np.full(len(at), np.nan)
-    return cuts.at_pivots(at, np.array(sizes, np.int64), distance=unknown, slack=unknown)
 
 
 def joined(each: Sequence[Brackets]) -> Brackets:

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import (
     BoxBrackets,
-    BoxReport,
     Ladder,
+    PartialBox,
     Rule,
     Spared,
     bracket_box,
     cells_of_box,
     largest_to,
-    look_again,
-    look_beyond,
+    resolve_again,
+    resolve_beyond,
     smallest_from,
 )
 from dask_gpuselect.maths.coarse import narrower_weighted
@@ -140,7 +140,7 @@ def _ends(envelope: WeightEnvelope, rule: Rule, q: float) -> Sequence[WeightBoun
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedFound(BoxReport):
+class PartialWeightedBox(PartialBox):
     """Partial result of a weighted box after load 2.
 
     Parameters
@@ -161,15 +161,15 @@ class WeightedFound(BoxReport):
     weight_above: int | None
 
 
-def look_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> WeightedFound:
+def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> PartialWeightedBox:
     """Find the box of at least one element whose quantiles are `q`, as far as it was gathered.
 
     Raises `ChunksChangedError` if the brackets do not hold what they should.
     """
-    found = look_beyond(order.brackets, order.tally, rule, q, {})
+    found = resolve_beyond(order.brackets, order.tally, rule, q, {})
     low, high = np.unique(found.low), np.unique(found.high)
-    return WeightedFound(
-        **{each.name: getattr(found, each.name) for each in fields(BoxReport)},
+    return PartialWeightedBox(
+        **{each.name: getattr(found, each.name) for each in fields(PartialBox)},
         weight=order.weight,
         low_weights=order.at(low),
         high_weights=order.at(high)[::-1],
@@ -178,12 +178,12 @@ def look_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Weighte
     )
 
 
-def look_weighted_again(
-    found: WeightedFound, brackets: Brackets, tally: WeightedTally
-) -> WeightedFound:
+def resolve_weighted_again(
+    found: PartialWeightedBox, brackets: Brackets, tally: WeightedTally
+) -> PartialWeightedBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
-    now = look_again(found, brackets, tally)
-    assert isinstance(now, WeightedFound)
+    now = resolve_again(found, brackets, tally)
+    assert isinstance(now, PartialWeightedBox)
     order = InOrder.of(brackets, tally)
     return replace(
         now,
@@ -192,7 +192,7 @@ def look_weighted_again(
     )
 
 
-def _below(order: InOrder, found: BoxReport) -> int:
+def _below(order: InOrder, found: PartialBox) -> int:
     """Find the weight of the elements below the lower fence."""
     if not found.below:
         return 0
@@ -200,7 +200,7 @@ def _below(order: InOrder, found: BoxReport) -> int:
     return order.weight if first is None else order.below(first)
 
 
-def _above(order: InOrder, found: BoxReport) -> int:
+def _above(order: InOrder, found: PartialBox) -> int:
     """Find the weight of the elements above the upper fence."""
     if not found.above:
         return 0

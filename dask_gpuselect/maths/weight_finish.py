@@ -17,7 +17,6 @@ from dask_gpuselect.maths.weights import (
     POINT,
     PRODUCT_UNIT,
     WEIGHT_UNIT,
-    WeightedBrackets,
     WeightedTally,
 )
 
@@ -69,19 +68,65 @@ class FirstReached:
     ----------
     value : element
         Element, in the dtype of the chunks.
-    segment : int
-        Number of its segment: even for a cell, odd for an end. See `maths.finish`.
     place : int
         Place among the sorted candidates; for an end, the number of candidates before it.
     before, upto : int
         Weight of the elements before it and up to it; for an end, up to all elements equal to it.
+    segment : int
+        Number of its segment: even for a cell, odd for an end. See `maths.finish`.
     """
 
     value: Any
-    segment: int
     place: int
     before: int
     upto: int
+    segment: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The window of the weight over which a quantile of type 7 averages; see `window_means`.
+
+    Parameters
+    ----------
+    low, high : int
+        Where it begins and ends, in units of a unit of weight divided by `scale`.
+    scale : int
+        The weight of all elements times the denominator of the share.
+    """
+
+    low: int
+    high: int
+    scale: int
+
+    @classmethod
+    def of(cls, q: float, weight: int, square: int) -> Self:
+        """Make the window of the share q, from the sums of all weights and of their squares."""
+        numerator, denominator = q.as_integer_ratio()
+        low = numerator * (weight * weight - square)
+        return cls(low, low + square * denominator, weight * denominator)
+
+    @property
+    def needs(self) -> tuple[int, int]:
+        """The least weights up to the first and the last element of the window."""
+        return self.low // self.scale + 1, -(-self.high // self.scale)
+
+    def mean(
+        self, first: FirstReached, last: FirstReached, between: int, dtype: np.dtype[Any]
+    ) -> Any:
+        """Compute the mean from both ends and the sum of products of the elements between them.
+
+        The mean is rounded once.
+        """
+        if first.value == last.value:
+            return first.value
+        if not (np.isfinite(first.value) and np.isfinite(last.value)):
+            with np.errstate(invalid="ignore"):  # -inf and inf are NaN
+                return first.value + last.value
+        total = whole(first.value.item()) * (first.upto * self.scale - self.low)
+        total += whole(last.value.item()) * (self.high - last.before * self.scale)
+        total += between * self.scale
+        return quotient(total, (self.high - self.low) << POINT, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +209,7 @@ class InOrder:
             cell, is_end = divmod(segment, 2)
             if is_end:
                 place, value = int(self.starts[cell + 1]), self.brackets.ends[cell]
-                found[weight] = FirstReached(value, segment, place, begin, self.borders[segment])
+                found[weight] = FirstReached(value, place, begin, self.borders[segment], segment)
                 continue
             if not self.brackets.wanted[cell]:
                 raise _left()
@@ -177,7 +222,7 @@ class InOrder:
             i = bisect_left(range(size + 1), weight + beside, 1, key=before)
             place = block * BLOCK + i - 1
             ends = before(i - 1) - beside, before(i) - beside
-            found[weight] = FirstReached(self.elements[place], segment, place, *ends)
+            found[weight] = FirstReached(self.elements[place], place, *ends, segment)
         return [found[weight] for weight in weights]
 
     def below(self, value: Any) -> int:
@@ -261,30 +306,16 @@ def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> ND
     ----------
     A. Akinshin, "Weighted quantile estimators", arXiv:2304.07265, 2023.
     """
-    weight, square = order.weight, order.tally.square.integers(PRODUCT_UNIT).item()
-    # In units of a unit of weight divided by W and by the denominator of q.
-    scales, lows, highs = [], [], []
-    for each in q:
-        numerator, denominator = each.as_integer_ratio()
-        scales.append(weight * denominator)
-        lows.append(numerator * (weight * weight - square))
-        highs.append(lows[-1] + square * denominator)
-    needs = [low // scale + 1 for low, scale in zip(lows, scales, strict=True)]
-    needs += [-(-high // scale) for high, scale in zip(highs, scales, strict=True)]
-    ends = order.reaching(needs)
-    firsts, lasts = ends[: len(q)], ends[len(q) :]
+    square = order.tally.square.integers(PRODUCT_UNIT).item()
+    windows = [Window.of(each, order.weight, square) for each in q]
+    ends = order.reaching([window.needs[i] for i in (0, 1) for window in windows])
     between = Products.of(order, ends)
     answers = np.empty(len(q), dtype)
-    for i, (first, last) in enumerate(zip(firsts, lasts, strict=True)):
-        if first.value == last.value or not np.isfinite([first.value, last.value]).all():
-            with np.errstate(invalid="ignore"):  # -inf and inf are NaN
-                answers[i] = first.value if first.value == last.value else first.value + last.value
-            continue
-        total = whole(first.value.item()) * (first.upto * scales[i] - lows[i])
-        total += whole(last.value.item()) * (highs[i] - last.before * scales[i])
-        total += between.of_window(first, last) * scales[i]
-        width = highs[i] - lows[i]
-        answers[i] = quotient(total, width << POINT, dtype)
+    pairs = zip(windows, ends[: len(q)], ends[len(q) :], strict=True)
+    for i, (window, first, last) in enumerate(pairs):
+        is_whole = np.isfinite(first.value) and np.isfinite(last.value)
+        product = between.of_window(first, last) if is_whole and first.value != last.value else 0
+        answers[i] = window.mean(first, last, product, dtype)
     return answers
 
 
@@ -314,9 +345,8 @@ class Products:
 
     @classmethod
     def of(cls, order: InOrder, ends: Sequence[FirstReached]) -> Self:
-        """Compute the sums between some elements, found at `WeightedBrackets`."""
+        """Compute the sums between some elements; cells that are not gathered may be summed."""
         brackets, tally = order.brackets, order.tally
-        assert isinstance(brackets, WeightedBrackets)
         at = np.array([end.place for end in ends], np.int64)
         places = np.unique(np.concatenate([[0], order.starts, at, at + 1]))
         places = places[places <= len(order.elements)]
@@ -330,12 +360,13 @@ class Products:
         stops = [*order.starts[1:], len(order.elements)]
         known = np.array(candidates, object)
         at_cells = known[places.searchsorted(stops)] - known[places.searchsorted(order.starts)]
-        at_cells += tally.products.integers(PRODUCT_UNIT)
+        if len(tally.products):
+            at_cells += tally.products.integers(PRODUCT_UNIT)
         # An infinite end is the end of a window, and never between two ends.
         values = np.where(np.isfinite(brackets.ends), brackets.ends, 0).tolist()
         at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
         at_ends *= [whole(value) for value in values]
-        is_unknown = (inside(tally) > 0) & ~(brackets.wanted | brackets.summed)
+        is_unknown = (inside(tally) > 0) & ~brackets.asked
         unknown = np.zeros(2 * n_cells, np.int64)
         unknown[1::2] = is_unknown.cumsum()
         unknown[2::2] = unknown[1:-1:2]

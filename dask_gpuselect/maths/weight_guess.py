@@ -45,6 +45,16 @@ class WeightedSample:
         scaled = weights / weights.max(initial=0) if len(weights) else weights
         return cls(ordered, scaled, scaled * scaled)
 
+    def windows(self, q: Sequence[float], rate: float) -> tuple[Sequence[float], Sequence[float]]:
+        """Estimate where the windows of the estimator of type 7 begin and end, as shares.
+
+        `rate` is the share of all elements that is in the sample.
+        """
+        weight = float(self.weights.sum()) or 1.0
+        width = min(rate * float(self.squares.sum()) / weight**2, 1.0)
+        first = [each * (1 - width) for each in q]
+        return first, [each + width for each in first]
+
 
 def guess_share_brackets(
     sample: WeightedSample, first: Sequence[float], last: Sequence[float]

@@ -139,22 +139,16 @@ class CoarseWeightedCuts(WeightedCuts):
     ----------
     below, upto, weight_below, weight_upto
         Upper bounds of the sums that `WeightedCuts` has.
-    least, least_weight : ndarray of int64, shape (P,)
-        Lower bounds of the number and the weight of the set's valid elements that are <= the
-        pivot.
+    least_weight : ndarray of int64, shape (P,)
+        Lower bound of the weight of the set's valid elements that are <= the pivot.
     weight_at_most : ndarray of int64, shape (B,)
         Upper bound of the weight of all valid elements of each set; `weight` is the lower bound.
     """
 
-    least: IntArray
     least_weight: IntArray
     weight_at_most: IntArray
 
     OF_CHUNKS: ClassVar[frozenset[str]] = WeightedCuts.OF_CHUNKS | {"weight_at_most"}
-
-    @property
-    def least_upto(self) -> IntArray:
-        return self.least
 
     @property
     def least_weight_upto(self) -> IntArray:
@@ -209,7 +203,7 @@ class WeightedTally(Tally):
     n_idle : int
         Number of elements of weight 0 that are not left out.
     square : ExactSums, shape (1,)
-        Sum of the squares of the weights; 0 at brackets that are not `WeightedBrackets`.
+        Sum of the squares of the weights; 0 if nothing asked for it.
     products : ExactSums, shape (E + 1,)
         Sums of element times weight in the cells that are `WeightedBrackets.summed`; empty at other
         brackets.
@@ -276,7 +270,7 @@ class WeightedTally(Tally):
         return replace(self, candidates=HostCandidates(elements), weights=weights)
 
     @property
-    def held_bytes(self) -> int:
+    def candidate_bytes(self) -> int:
         elements = len(self.candidates) * self.candidates.dtype.itemsize
         return elements + int(self.weights.nbytes)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,10 +141,31 @@ def ranks_by_count(order: LaneOrder, n: int) -> tuple[IntArray, IntArray, NDArra
     )
 
 
-def differ(lower: IntArray, upper: IntArray, *, is_whole: bool) -> bool:
-    """Return whether some answer needs two elements, in whole windows or also in smaller ones."""
-    last = slice(-1, None) if is_whole else slice(None)
-    return bool((lower[:, last] != upper[:, last]).any())
+class WindowRanks(NamedTuple):
+    """The ranks of the two elements of each answer in windows of 0, 1, ... n elements.
+
+    Parameters
+    ----------
+    lower, upper : ndarray
+        Of shape ``(n_answers, n + 1)``.
+    has_upper : int
+        1 if some answer needs two elements.
+    """
+
+    lower: IntArray
+    upper: IntArray
+    has_upper: int
+
+    @classmethod
+    def of(cls, order: LaneOrder, n: int, *, is_whole: bool) -> WindowRanks:
+        """Return the ranks for windows of at most n elements; of n only if all are whole."""
+        lower, upper, _ = ranks_by_count(order, n)
+        last = slice(-1, None) if is_whole else slice(None)
+        return cls(lower, upper, int((lower[:, last] != upper[:, last]).any()))
+
+    def room(self, n_windows: int, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+        """Make arrays for both elements, ``(n_answers, n_windows)``; one if they never differ."""
+        return [np.empty((len(self.lower), n_windows), dtype) for _ in range(1 + self.has_upper)]
 
 
 def strides_of(shape: Shape) -> IntArray:

@@ -237,9 +237,9 @@ class _Supervised(_Neighbors):
                 checked: DaskArray = entered(y, "y", FILL_ROWS)
                 y = checked.compute()
         y = to_host(y) if is_array(y) else y
-        found: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)
-        check_length(found, self._fit_X.shape[0])
-        return found
+        targets: NDArray[Any] = check_array(y, ensure_2d=False, input_name="y", **how)
+        check_length(targets, self._fit_X.shape[0])
+        return targets
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -373,7 +373,7 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
         check_classification_targets(labels)
         columns = labels.T if self.outputs_2d_ else [labels]
         coded = [np.unique(column, return_inverse=True) for column in columns]
-        classes = [found for found, _ in coded]
+        classes = [names for names, _ in coded]
         self.classes_ = classes if self.outputs_2d_ else classes[0]
         return np.stack([numbers for _, numbers in coded], axis=1)
 
@@ -434,14 +434,14 @@ class KNeighborsClassifier(ClassifierMixin, _Supervised):  # type: ignore[misc]
             size = len(classes)
             share = partial(shares, output=i, n_classes=size, weights=self.weights)
             wanted.append(Answer(share, FLOAT, (size,)))
-        found = self._answers(X, wanted)
-        return found if self.outputs_2d_ else found[0]
+        probabilities = self._answers(X, wanted)
+        return probabilities if self.outputs_2d_ else probabilities[0]
 
     @property
     def _class_list(self) -> list[NDArray[Any]]:
         """The classes of each output."""
-        found: Any = self.classes_
-        return list(found) if self.outputs_2d_ else [found]
+        classes: Any = self.classes_
+        return list(classes) if self.outputs_2d_ else [classes]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

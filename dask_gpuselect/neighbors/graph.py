@@ -95,9 +95,9 @@ def _held(pieces: Sequence[Any]) -> DaskArray:
     """
     first = pieces[0]
     name = f"neighbors-data-{tokenize(*pieces)}"
-    held = {(name, i, *(0,) * (first.ndim - 1)): piece for i, piece in enumerate(pieces)}
+    layer = {(name, i, *(0,) * (first.ndim - 1)): piece for i, piece in enumerate(pieces)}
     chunks = (tuple(piece.shape[0] for piece in pieces), *((n,) for n in first.shape[1:]))
-    return DaskArray(held, name, chunks, meta=_meta(first, first.ndim, numpy_dtype(first)))
+    return DaskArray(layer, name, chunks, meta=_meta(first, first.ndim, numpy_dtype(first)))
 
 
 def _meta(like: Any, ndim: int, dtype: np.dtype[Any]) -> Any:
@@ -128,13 +128,13 @@ def _nearest_of_chunk(
 
 def _finish(parts: list[Nearest], *, k: int) -> Nearest:
     """Merge the nearest rows of all chunks."""
-    found = Nearest.merge(parts, k)
-    check_k(k, found.n_rows, len(found.index))
-    return found
+    nearest = Nearest.merge(parts, k)
+    check_k(k, nearest.n_rows, len(nearest.index))
+    return nearest
 
 
 def _finish_without_themselves(parts: list[Nearest], *, k: int) -> Nearest:
     """Merge the nearest rows of all chunks, without each row itself."""
-    found = Nearest.merge(parts, k)
-    check_k_of_others(k - 1, found.n_rows)
-    return found.without_themselves()
+    nearest = Nearest.merge(parts, k)
+    check_k_of_others(k - 1, nearest.n_rows)
+    return nearest.without_themselves()

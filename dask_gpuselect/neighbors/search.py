@@ -19,12 +19,12 @@ def answers(search: Search, wanted: Sequence[Answer], *known: NDArray[Any]) -> l
     """Return arrays with a row for each query, made of its nearest rows and known arrays."""
     if search.is_lazy:
         return graph.answers(search, wanted, *known)
-    found = _nearest(search)
+    nearest = _nearest(search)
     if search.leave_out:
-        found = found.on_host().without_themselves()
-    if not isinstance(found, Nearest) and all(each.in_place for each in wanted):
-        return [each.function(found) for each in wanted]
-    host = found.on_host()
+        nearest = nearest.on_host().without_themselves()
+    if not isinstance(nearest, Nearest) and all(each.in_place for each in wanted):
+        return [each.function(nearest) for each in wanted]
+    host = nearest.on_host()
     return [
         answer_in_kind(each.function, each.dtype, search.kind_of(each), host, *known)
         for each in wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from dask_gpuselect.arrays import gpu_of, in_kind, is_kind, namespace, numpy_dtype
 from dask_gpuselect.engine import settings, threads
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.maths.nearest import Nearest, NearestRows
+from dask_gpuselect.maths.nearest import Nearest
 
 DISTANCE_LIMIT, DISTANCE_LIMIT_OF_GPUS = "64 MiB", "512 MiB"
 """Bytes of one tile of distances, if the config value ``dask_gpuselect.distance-limit`` is None. A
@@ -51,29 +52,19 @@ class Answer:
     @classmethod
     def distances(cls, k: int) -> Answer:
         """Return the answer with distances."""
-        return cls(_distances_of, np.dtype(np.float64), (k,), in_place=True)
+        return cls(attrgetter("distances"), np.dtype(np.float64), (k,), in_place=True)
 
     @classmethod
     def indices(cls, k: int) -> Answer:
         """Return the answer with row numbers."""
-        return cls(_indices_of, np.dtype(np.int64), (k,), in_place=True)
-
-
-def _distances_of(found: NearestRows) -> Any:
-    """Return the distances of the nearest rows."""
-    return found.distances
-
-
-def _indices_of(found: NearestRows) -> Any:
-    """Return the numbers of the nearest rows."""
-    return found.index
+        return cls(attrgetter("index"), np.dtype(np.int64), (k,), in_place=True)
 
 
 def answer_in_kind(
-    function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, found: Nearest, *known: Any
+    function: Callable[..., Any], dtype: np.dtype[Any], kind: Any, nearest: Nearest, *known: Any
 ) -> Any:
     """Compute an answer on the host, and convert it to the kind of the rows' chunks."""
-    return in_kind(np.ascontiguousarray(function(found, *known), dtype), kind)
+    return in_kind(np.ascontiguousarray(function(nearest, *known), dtype), kind)
 
 
 @dataclass(frozen=True)

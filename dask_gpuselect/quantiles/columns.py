@@ -81,8 +81,8 @@ class Description(ColumnQuantiles):
 
     wants_sums: ClassVar[bool] = True
 
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
-        return tally.n_valid, super().look(brackets, tally)
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
+        return tally.n_valid, super().resolve(brackets, tally)
 
     def finish(
         self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None

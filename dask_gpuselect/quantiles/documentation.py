@@ -1,11 +1,11 @@
-"""Docstrings that share parts: each part is written once."""
+"""Docstrings that share parts, and methods that forward to functions: each is written once."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +27,49 @@ def documented_like(original: Any) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def as_method(
+    method: F,
+    function: Callable[..., Any],
+    owner: str,
+    summary: str,
+    *,
+    without: Collection[str] = (),
+    more: Collection[inspect.Parameter] = (),
+) -> F:
+    """Give a method that forwards to a function of an array the name and signature of that.
+
+    Parameters
+    ----------
+    method : callable
+        The method.
+    function : callable
+        The function. Its first parameter is the array, or the object that has the method.
+    owner : str
+        Name of the class.
+    summary : str
+        First line of the docstring; ``{name}`` stands for the full name of the function.
+    without : collection of str
+        Parameters of the function that the method does not have.
+    more : collection of Parameter
+        Further parameters of the method, keywords alone.
+    """
+    signature = inspect.signature(function)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = [each for each in list(signature.parameters.values())[1:] if each.name not in without]
+    signature = signature.replace(parameters=[own, *given, *more])
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    method.__name__ = function.__name__
+    method.__qualname__ = f"{owner}.{method.__name__}"
+    method.__doc__ = summary.format(name=public_name(function))
+    return method
+
+
+def public_name(function: Callable[..., Any]) -> str:
+    """Return the full name of a public function, as users type it."""
+    folder = function.__module__.split(".")[1]
+    return f"dask_gpuselect.{'robust.' if folder == 'robust' else ''}{function.__name__}"
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:

@@ -114,11 +114,14 @@ def median(
     Along some of the axes: nothing is rechunked. A chunk of the answer depends on a column of
     chunks of `a`. If the column is a single chunk or fits ``dask_gpuselect.column-limit`` (dask
     config; 1 GiB), one task computes it: each chunk is read once, and a worker holds a column for
-    each of its threads. A larger column is divided into slabs (pieces across the other axes) or
-    parts (some of its chunks) that fit. Each chunk is then mostly read twice: see `explain`. It is
-    read once if q is so near 0 or 1 that the elements that can be the answer fit the limit. A
-    worker then holds a part for each of its threads, and the partial results of the parts, which
-    fit the limit too. Scratch memory for NumPy chunks is 1 MB, or three 1-D slices if these are
+    each of its threads. The chunks of a larger column are also read once: they are written to a
+    temporary file as they are read, and their 1-D slices are read back, or, on a cluster, they move
+    between workers by dask's peer-to-peer rechunk. If q is so near 0 or 1 that the elements that
+    can be the answer fit the limit, no disk is needed for that. Without a disk, and on a cluster if
+    two reads are enough, the column is divided into slabs (pieces across the other axes) or parts
+    (some of its chunks) that fit, and each chunk is read twice or more: see `explain`. A worker
+    then holds a part for each of its threads, and the partial results of the parts, which fit the
+    limit too. Scratch memory for NumPy chunks is 1 MB, or three 1-D slices if these are
     larger. CuPy chunks are read in place, but they are copied if their axes are not evenly spaced,
     or if ``axis`` names axes that are not neighbours.
 
@@ -463,7 +466,8 @@ def percentile(
     ----------
     {a}
     q : float or array_like of floats
-        In [0, 100], of any shape. All of them share the reads.
+        In [0, 100], of any shape: 50 is the median, and 0.5 is half a percent, as in NumPy. All of
+        them share the reads.
     {axis}
     {method}
     {keepdims}
@@ -599,9 +603,9 @@ def explain(
           counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
-          slab. "tails" takes some of the chunks at a time, reads them once, and caches the elements
-          near the ends of slices. "scratch" reads all chunks once and writes them to local disk,
-          and "p2p" moves them between the workers of a cluster: tasks then take whole slices.
+          slab. "tails" takes some of the chunks at a time, reads them once, and keeps the elements
+          near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
+          whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
           "passes" takes some of the chunks at a time, several times.
         - ``loads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
@@ -614,7 +618,7 @@ def explain(
           all elements in two reads; else 0.
         - ``waiting_bytes``: bytes of partial results that wait on all workers together because one
           task cannot gather them all.
-        - ``kept_bytes``: bytes that a process may cache from the first reads, so that a chunk need
+        - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
           not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
           `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
@@ -669,18 +673,18 @@ def explain(
     if not isinstance(array, DaskArray):
         kind = type(array).__name__
         raise TypeError(
-            f"a must be a dask array, not a {kind}: explain describes the plan of a lazy array; "
+            f"a must be a dask array, not {kind}: explain describes the plan of a lazy array; "
             "pass da.from_array(a)"
         )
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     about, question, axes, _ = _asked(a, q, axis, method, **how)
-    found = plan(Asking(about, question, axes))
-    kept = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
+    planned = plan(Asking(about, question, axes))
+    grid = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
     return replace(
-        found,
+        planned,
         n_chunks=array.npartitions,
-        n_columns=1 if axes is None else math.prod(kept),
+        n_columns=1 if axes is None else math.prod(grid),
         is_in_memory=Source.of(array).is_in_memory,
     )
 

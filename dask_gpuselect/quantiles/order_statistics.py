@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.interpolation import result_dtype
-from dask_gpuselect.maths.ranks import METHODS
+from dask_gpuselect.maths.ranks import METHODS, Ranks
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.strategies import Strategy, strategy_of
 
@@ -174,6 +174,12 @@ class OrderStatistics(ElementQuestion):
     source_dtype: np.dtype[Any]
     dtype: np.dtype[Any]
 
+    mixes: ClassVar[int] = 0
+
+    @property
+    def order(self) -> OrderStatistics:
+        return self
+
     @property
     def n_answers(self) -> int:
         return len(self.k)
@@ -185,6 +191,10 @@ class OrderStatistics(ElementQuestion):
     def ranks(self, n: int) -> tuple[IntArray, IntArray]:
         ranks = np.array(sorted({rank for rank in self.k if rank < n}), np.int64)
         return ranks, ranks
+
+    def wanted_of_lanes(self, n: IntArray) -> Ranks:
+        ranks = np.minimum(np.array(self.k, np.int64)[:, None], n - 1)
+        return Ranks(ranks, ranks, np.zeros(ranks.shape))
 
     def guess(self, ordered: NDArray[Any], rate: float) -> Brackets:
         ranks = _ranks_of_sample(self.k, rate, len(ordered))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, distinct
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, Ranks, ranks, ranks_of, remembered
 from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.tails import TailSizes
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class Quantiles(ElementQuestion, LaneQuestion):
-    """Quantiles of all elements of an array, or of every lane, as a question.
+class QuantileFields:
+    """The fields of questions about quantiles, weighted or not.
 
     Parameters
     ----------
@@ -52,7 +54,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
     method : str
         A name in `METHODS`, or ``"median"``.
     skips_missing : bool
-        True if NaN and NaT are left out. Otherwise one of them makes every answer missing.
+        True if NaN and NaT are left out. Otherwise one of them, if it is weighted of positive
+        weight, makes every answer missing.
     source_dtype : dtype
         Dtype of the array.
     dtype : dtype
@@ -69,12 +72,26 @@ class Quantiles(ElementQuestion, LaneQuestion):
     dtype: np.dtype[Any]
     if_none: str | Filled = field(default="empty", kw_only=True)
 
-    counts_values = True
-    nearest: ClassVar[bool] = False  # for dates, see `interpolate`
-
     @property
     def share(self) -> int:
         return pivot_share(len(self.q))
+
+    @property
+    def n_answers(self) -> int:
+        return len(self.q)
+
+    def as_kind(self, kind: Callable[..., T], **changes: Any) -> T:
+        """Return a question of another kind about the same quantiles."""
+        own = {each.name: getattr(self, each.name) for each in fields(QuantileFields)}
+        return kind(**(own | changes))
+
+
+@dataclass(frozen=True)
+class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
+    """Quantiles of all elements of an array, or of every lane, as a question."""
+
+    counts_values = True
+    nearest: ClassVar[bool] = False  # for dates, see `interpolate`
 
     @property
     def _method(self) -> Method:
@@ -110,10 +127,6 @@ class Quantiles(ElementQuestion, LaneQuestion):
 
     def _none(self) -> NDArray[Any]:
         return np.full(len(self.q), missing_of(self.dtype), self.dtype)
-
-    @property
-    def n_answers(self) -> int:
-        return len(self.q)
 
     @property
     def lanes(self) -> LaneQuestion:
@@ -196,7 +209,8 @@ class Quantiles(ElementQuestion, LaneQuestion):
         if self.dtype.kind in "biu":
             raise IndexError(
                 f"an empty array has no quantiles, and {self.dtype} has no NaN for the answer: "
-                "pass fill_value= to quantile, percentile or their nan-variants"
+                "quantile, percentile and their nan-variants take fill_value=, the answer in this "
+                "case"
             )
         warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=3)
 
@@ -270,5 +284,6 @@ def check_not_empty(method: Method, *, skips_missing: bool) -> None:
     """
     if method is not MEDIAN and not skips_missing:
         raise IndexError(
-            "an empty array has no quantiles: pass fill_value=, the answer in this case"
+            "an empty array has no quantiles: quantile, percentile and their nan-variants take "
+            "fill_value=, the answer in this case"
         )

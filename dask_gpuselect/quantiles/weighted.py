@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -18,7 +18,6 @@ from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.ranks import METHODS, Method
-from dask_gpuselect.maths.sizes import pivot_share
 from dask_gpuselect.maths.weight_brackets import (
     find_share_brackets,
     find_window_brackets,
@@ -27,6 +26,7 @@ from dask_gpuselect.maths.weight_brackets import (
 )
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
+    Window,
     reached_and_passed,
     shares,
     window_means,
@@ -35,13 +35,14 @@ from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_insid
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
+    PRODUCT_UNIT,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
     WeightedBrackets,
     WeightedCuts,
     WeightedTally,
 )
-from dask_gpuselect.quantiles.questions import Filled, Quantiles
+from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 # Number of candidates that are sorted and added up; more are narrowed first, on their device.
@@ -58,24 +59,10 @@ def check_weighted_method(name: str) -> Method:
 
 
 @dataclass(frozen=True)
-class WeightedQuantiles(Question):
+class WeightedQuantiles(QuantileFields, Question):
     """Weighted quantiles of all elements of an array whose chunks have weights, as a question.
 
-    Parameters
-    ----------
-    q : tuple of float
-        In [0, 1].
-    method : str
-        A name in `WEIGHTED`.
-    skips_missing : bool
-        True if NaN and NaT are left out. Otherwise one of positive weight makes every answer
-        missing.
-    source_dtype : dtype
-        Dtype of the array.
-    dtype : dtype
-        Dtype of the answer.
-    if_none : {"empty", "missing", "masked"} or Filled
-        As for `Quantiles`.
+    `method` is a name in `WEIGHTED`.
 
     Notes
     -----
@@ -110,54 +97,37 @@ class WeightedQuantiles(Question):
     weighs: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
-    q: tuple[float, ...]
-    method: str
-    skips_missing: bool
-    source_dtype: np.dtype[Any]
-    dtype: np.dtype[Any]
-    if_none: str | Filled = field(default="empty", kw_only=True)
-
-    @property
-    def share(self) -> int:
-        return pivot_share(len(self.q))
-
     def root_bytes(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         return PIVOT_BYTES, dtype.itemsize + WEIGHT_BYTES
 
     @property
-    def n_answers(self) -> int:
-        return len(self.q)
-
-    @property
     def lanes(self) -> LaneQuestion:
-        return WeightedLaneQuantiles(*self._fields, if_none=self.if_none)
-
-    @property
-    def _fields(self) -> tuple[Any, ...]:
-        """Fields that all questions about quantiles have, in this order."""
-        return self.q, self.method, self.skips_missing, self.source_dtype, self.dtype
+        return self.as_kind(WeightedLaneQuantiles)
 
     @property
     def _averages(self) -> bool:
         return self.method == "averaged_inverted_cdf"
 
     @property
-    def has_guess(self) -> bool:
-        """Whether a sample can guess brackets.
-
-        It cannot for "linear": the width of its windows is known only after a read.
-        """
-        return self.method != "linear"
+    def wants_squares(self) -> bool:  # type: ignore[override]
+        return self.method == "linear"
 
     def guess(self, ordered: Any, rate: float) -> Brackets:
-        return guess_share_brackets(ordered, self.q, self.q)
+        first = last = self.q
+        if self.method == "linear":
+            first, last = ordered.windows(self.q, rate)
+        return guess_share_brackets(ordered, first, last)
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
         assert isinstance(tally, WeightedTally)
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
         (weight,) = tally.weight.integers(WEIGHT_UNIT)
-        needs = [reached_and_passed(each, weight) for each in self.q]
+        if self.method == "linear":
+            square = tally.square.integers(PRODUCT_UNIT).item()
+            needs = [Window.of(each, weight, square).needs for each in self.q]
+        else:
+            needs = [reached_and_passed(each, weight) for each in self.q]
         first, last = shares_inside(brackets, tally, needs)
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 
@@ -178,25 +148,21 @@ class WeightedQuantiles(Question):
         return share_ranges(cuts, self.q, with_next=self._averages)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        found = self.bracket(cuts)
-        if isinstance(found, WeightedBrackets):
+        proven = self.bracket(cuts)
+        if isinstance(proven, WeightedBrackets):
             assert isinstance(brackets, WeightedBrackets)
-            return narrower_weighted(brackets, found)
-        return narrower(brackets, found)
+            return narrower_weighted(brackets, proven)
+        return narrower(brackets, proven)
 
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
-        assert isinstance(tally, WeightedTally)
-        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-            raise ValueError(NOT_FINITE)
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
+        tally = checked_tally(tally)
         # The question without weights has the answer for no elements.
-        none = Quantiles(*self._fields, if_none=self.if_none).answer_if_none(
-            tally.n_valid, tally.n_missing
-        )
+        none = self.as_kind(Quantiles).answer_if_none(tally.n_valid, tally.n_missing)
         return self._found(brackets, tally) if none is None else none
 
     @property
     def of_slot(self) -> Question:
-        return SlotQuantiles(*self._fields, if_none=self.if_none)
+        return self.as_kind(SlotQuantiles)
 
     def _found(self, brackets: Brackets, tally: WeightedTally) -> NDArray[Any]:
         order = InOrder.of(brackets, tally)
@@ -207,10 +173,8 @@ class WeightedQuantiles(Question):
 class SlotQuantiles(WeightedQuantiles):
     """Weighted quantiles of one of several slots; the answers are those of lanes."""
 
-    def look(self, brackets: Brackets, tally: Tally) -> Lanes:
-        assert isinstance(tally, WeightedTally)
-        if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
-            raise ValueError(NOT_FINITE)
+    def resolve(self, brackets: Brackets, tally: Tally) -> Lanes:
+        tally = checked_tally(tally)
         dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
         lower = upper = np.zeros(len(self.q), dtype)
         if tally.n_valid:
@@ -227,6 +191,14 @@ class SlotQuantiles(WeightedQuantiles):
         return answer
 
 
+def checked_tally(tally: Tally) -> WeightedTally:
+    """Return a tally of weights, or raise if all weights are 0."""
+    assert isinstance(tally, WeightedTally)
+    if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
+        raise ValueError(NOT_FINITE)
+    return tally
+
+
 def quantiles_of(
     order: InOrder,
     q: Sequence[float],
@@ -237,7 +209,7 @@ def quantiles_of(
     """Return the weighted quantiles of elements of `source_dtype`, in `dtype`."""
     if method == "linear":
         return unsigned_zero(window_means(order, q, dtype))
-    found = shares(order, q, with_next=method == "averaged_inverted_cdf")
-    lower, upper = (as_dtype(unsigned_zero(each), source_dtype) for each in found)
+    pair = shares(order, q, with_next=method == "averaged_inverted_cdf")
+    lower, upper = (as_dtype(unsigned_zero(each), source_dtype) for each in pair)
     weight = np.where(lower == upper, 0.0, 0.5)
     return interpolate(lower, upper, weight, METHODS[method], dtype)

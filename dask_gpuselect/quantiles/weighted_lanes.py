@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,49 +16,29 @@ from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
-from dask_gpuselect.maths.lane_weights import WantedQuantiles
+from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.weights import WEIGHT_BYTES
-from dask_gpuselect.quantiles.questions import Filled, Quantiles
+from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 
 @dataclass(frozen=True)
-class WeightedLaneQuantiles(LaneQuestion):
+class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
     """Weighted quantiles of every lane of an array whose chunks have weights, as a question.
 
-    Parameters
-    ----------
-    q : tuple of float
-        In [0, 1].
-    method : str
-        A name in `lane_weights.METHODS`.
-    skips_missing : bool
-        True if NaN and NaT are left out. Otherwise one of positive weight makes every answer of its
-        lane missing.
-    source_dtype : dtype
-        Dtype of the array.
-    dtype : dtype
-        Dtype of the answer.
-    if_none : {"empty", "missing", "masked"} or Filled
-        As for `Quantiles`.
+    `method` is a name in `lane_weights.METHODS`.
     """
 
-    q: tuple[float, ...]
-    method: str
-    skips_missing: bool
-    source_dtype: np.dtype[Any]
-    dtype: np.dtype[Any]
-    if_none: str | Filled = field(default="empty", kw_only=True)
-
     by_order: ClassVar[bool] = False
+    takes_runs: ClassVar[bool] = True
+
+    @property
+    def is_for_host(self) -> bool:
+        return self.method == TYPE_7
 
     @property
     def order(self) -> Any:
         return self
-
-    @property
-    def n_answers(self) -> int:
-        return len(self.q)
 
     @property
     def wanted(self) -> WantedQuantiles:
@@ -87,11 +67,8 @@ class WeightedLaneQuantiles(LaneQuestion):
             dtype = self.dtype
         # The answers are known. The question of the discrete method only warns of lanes without
         # one.
-        about = self.q, "inverted_cdf", self.skips_missing, dtype, self.dtype
-        return self._answers_of(
-            Quantiles(*about, if_none=self.if_none),
-            replace(found, lower=lower, upper=lower),
-        )
+        chosen = self.as_kind(Quantiles, method="inverted_cdf", source_dtype=dtype)
+        return self._answers_of(chosen, replace(found, lower=lower, upper=lower))
 
     def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         """Return the answers, with a warning or an error for lanes that have none."""
@@ -101,7 +78,7 @@ class WeightedLaneQuantiles(LaneQuestion):
     def n_brackets(self) -> int:
         return self.wanted.n_brackets
 
-    def report_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
+    def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         itemsize = selection_dtype(dtype).itemsize
         # A pivot by count and one by weight, each with four bounds; four sums of about 128 bits,
         # and the candidates between them.

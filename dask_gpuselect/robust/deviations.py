@@ -86,17 +86,17 @@ class SampledLadder(Ladder):
 
     def most_between(self, lo: int, hi: int) -> int:
         """Return a nearly certain upper bound on the elements between two values."""
-        found = Ladder.most_between(self, lo, hi)
-        return min(found + self._reach(found), self.n)
+        scaled = Ladder.most_between(self, lo, hi)
+        return min(scaled + self._reach(scaled), self.n)
 
     def least_from(self, first: int, last: int) -> int:
         """Return a nearly certain lower bound on the elements from one value to another."""
-        found = Ladder.least_from(self, first, last)
-        return found - self._reach(found)
+        scaled = Ladder.least_from(self, first, last)
+        return scaled - self._reach(scaled)
 
-    def _reach(self, found: int) -> int:
+    def _reach(self, scaled: int) -> int:
         """Return the likely error of a count that is scaled up from the sample."""
-        share = min(max(found / self.n, 0.0), 1.0)
+        share = min(max(scaled / self.n, 0.0), 1.0)
         return math.ceil(PILOT_SIGMA * (math.sqrt(self.n * share * (1 - share)) + 1))
 
 
@@ -219,12 +219,12 @@ def _first_distance(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) 
     zero = ascending[0].dtype.type(0)
     if is_enough(zero):
         return zero
-    found = None
+    first = None
     for each in ascending:
         place = bisect_left(each, True, int(each.searchsorted(zero, side="right")), key=is_enough)
-        if place < len(each) and (found is None or each[place] < found):
-            found = each[place]
-    return found
+        if place < len(each) and (first is None or each[place] < first):
+            first = each[place]
+    return first
 
 
 def _distance_before(is_enough: Callable[[Any], bool], *ascending: NDArray[Any]) -> Any:
@@ -272,15 +272,15 @@ def bracket_median_and_shells(
     """
     shells = _shells_with_room(ladder, int(lo[0]), int(hi[0]), rooms, dtype)
     if shells is None:
-        found = Brackets.covering(ladder.values, lo, hi, counted=counted)
-        nothing = np.zeros_like(found.wanted)
-        return DeviationBrackets(found.ends, found.wanted, nothing, _few_steps(ladder))
+        brackets = Brackets.covering(ladder.values, lo, hi, counted=counted)
+        nothing = np.zeros_like(brackets.wanted)
+        return DeviationBrackets(brackets.ends, brackets.wanted, nothing, _few_steps(ladder))
     begins, ends = np.array(shells.cells, np.int64).T
     heavy = _heavy_inside(ladder, begins, ends, rooms[-1])
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     counted = np.concatenate([counted, heavy, np.array(shells.tied, np.int64)])
-    found = Brackets.covering(ladder.values, lo, hi, counted=counted)
-    return _with_inner(found, ladder, shells)
+    brackets = Brackets.covering(ladder.values, lo, hi, counted=counted)
+    return _with_inner(brackets, ladder, shells)
 
 
 def _shells_with_room(
@@ -318,13 +318,13 @@ def _parts_of_interval(
     return list(itertools.pairwise(points))
 
 
-def _with_inner(found: Brackets, ladder: Ladder, shells: Shells) -> DeviationBrackets:
+def _with_inner(brackets: Brackets, ladder: Ladder, shells: Shells) -> DeviationBrackets:
     """Return brackets with the cells that lie between the shells."""
-    inner = np.zeros_like(found.wanted)
+    inner = np.zeros_like(brackets.wanted)
     if shells.inner is not None:
-        first, last = found.ends.searchsorted(ladder.values[list(shells.inner)])
+        first, last = brackets.ends.searchsorted(ladder.values[list(shells.inner)])
         inner[first + 1 : last + 1] = True
-    return DeviationBrackets(found.ends, found.wanted, inner, None)
+    return DeviationBrackets(brackets.ends, brackets.wanted, inner, None)
 
 
 def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -> IntArray:
@@ -355,8 +355,10 @@ def _few_steps(ladder: Ladder) -> Ladder:
         np.minimum(bounds.searchsorted(wanted), len(bounds) - 1)
         for bounds in (ladder.least_upto, ladder.most_below)
     )
-    kept = np.unique(np.concatenate([upto, below]))
-    return Ladder(ladder.values[kept], ladder.least_upto[kept], ladder.most_below[kept], ladder.n)
+    steps = np.unique(np.concatenate([upto, below]))
+    return Ladder(
+        ladder.values[steps], ladder.least_upto[steps], ladder.most_below[steps], ladder.n
+    )
 
 
 def bracket_from_cuts(
@@ -459,8 +461,8 @@ def bracket_known(spared: Ladder, centre: Any) -> DeviationBrackets:
         cells = _without(cells, run)
     begins, ends = np.array(cells, np.int64).T
     tied = np.array(shells.tied, np.int64)
-    found = Brackets.covering(spared.values, begins, ends, counted=tied)
-    return _with_inner(found, spared, shells)
+    brackets = Brackets.covering(spared.values, begins, ends, counted=tied)
+    return _with_inner(brackets, spared, shells)
 
 
 def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> list[tuple[int, int]]:
@@ -473,10 +475,10 @@ def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> lis
     behind = sizes if inner is None else np.delete(sizes, slice(inner[0], inner[1] + 1))
     if not len(behind):
         return []
-    found = behind.min()
+    nearest = behind.min()
     runs = [
         (int(distances.searchsorted(one, "left")), int(distances.searchsorted(one, "right")) - 1)
-        for one in sorted({-found, found})
+        for one in sorted({-nearest, nearest})
     ]
     return [run for run in runs if run[0] <= run[1]]
 
@@ -494,14 +496,14 @@ def around(brackets: Brackets, tally: Tally, wanted: IntArray) -> tuple[Brackets
     hi = int(tally.below.searchsorted(wanted.max(), side="right"))
     if lo < 0 or hi == len(brackets.ends):
         return brackets, tally
-    found = tally.candidates.inside(brackets.ends[lo], brackets.ends[hi])
-    if found is None:
+    candidates = tally.candidates.inside(brackets.ends[lo], brackets.ends[hi])
+    if candidates is None:
         return brackets, tally
     ends = slice(lo, hi + 1)
     is_wanted = np.append(brackets.wanted[lo + 1 : hi + 1], np.False_)
     part = Brackets(brackets.ends[ends], np.append(np.False_, is_wanted))
     counts = tally.below[ends], tally.upto[ends]
-    return part, Tally(*counts, found, tally.n_valid, tally.n_missing)
+    return part, Tally(*counts, candidates, tally.n_valid, tally.n_missing)
 
 
 def distances_of_ranks(
@@ -545,10 +547,10 @@ def distances_of_ranks(
         points = np.concatenate([np.abs(signed), nearest[is_known]])
         weights = np.concatenate([ties, inside[is_known]])
         gathered = tally.candidates.distances(centre)
-        found = _at_places(gathered, points, weights, places)
+        distances = _at_places(gathered, points, weights, places)
         least = furthest[is_inner].max(initial=0)
-        if least <= found.min() and found.max() <= nearest[is_outer].min(initial=np.inf):
-            return found
+        if least <= distances.min() and distances.max() <= nearest[is_outer].min(initial=np.inf):
+            return distances
     raise ChunksChangedError(
         "the data have changed since the first read: the middle distances from the median are "
         f"outside their brackets. {ADVICE}"
@@ -576,19 +578,19 @@ def _at_places(
     order = np.argsort(points, kind="stable")
     points, upto = points[order], np.cumsum(weights[order])
     count = gathered.counter(points)
-    found = np.empty(places.shape, gathered.dtype)
+    elements = np.empty(places.shape, gathered.dtype)
     inner = np.full(places.shape, -1, np.int64)  # the place among the numbers alone
     for place in np.unique(places):
         point, n_before = _point_at(count, upto, int(place))
         is_it = places == place
         if n_before is None:
-            found[is_it] = points[point]
+            elements[is_it] = points[point]
         else:
             inner[is_it] = place - n_before
     is_number = inner >= 0
     if is_number.any():
-        found[is_number] = gathered.elements_at(inner[is_number])
-    return found
+        elements[is_number] = gathered.elements_at(inner[is_number])
+    return elements
 
 
 def _point_at(count: Counter, upto: IntArray, place: int) -> tuple[int, int | None]:

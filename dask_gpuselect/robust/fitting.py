@@ -160,11 +160,12 @@ def _sampled(rows: Rows, n: int, search: StartSettings, random: np.random.Genera
     x, y = passes.sample(rows, places)
     design = Design.of(x, y, has_intercept=search.has_intercept)
     table = design.rows(x)
-    if (found := rank(table)) < design.n_parameters:
+    if (n_independent := rank(table)) < design.n_parameters:
         intercept = " and the intercept" if search.has_intercept else ""
         raise CollinearError(
-            f"the columns of X{intercept} are collinear: only {found} of {design.n_parameters} are "
-            "linearly independent; leave out the columns that follow from others"
+            f"the columns of X{intercept} are collinear: only {n_independent} of "
+            f"{design.n_parameters} are linearly independent; leave out the columns that follow "
+            "from others"
         )
     return Sample(design, Tables.of(table, design.target(y)), n)
 
@@ -219,9 +220,9 @@ def _after_a_pass(
     """Return the tracks after one pass, in which each open track takes a step."""
     open_ = [track for track in tracks if not track.is_settled]
     asked = [(track, theta) for track in open_ for theta in track.proposals]
-    found = iter(_tallied(rows, sampled, asked, h, criterion))
+    measured = iter(_tallied(rows, sampled, asked, h, criterion))
     advanced = [
-        _advanced(track, [(theta, *next(found)) for theta in track.proposals], criterion, tol)
+        _advanced(track, [(theta, *next(measured)) for theta in track.proposals], criterion, tol)
         for track in open_
     ]
     return [track for track in tracks if track.is_settled] + advanced
@@ -229,7 +230,7 @@ def _after_a_pass(
 
 def _advanced(
     track: Track,
-    told: list[tuple[FloatArray, RowTally, FloatArray, Half]],
+    measured: list[tuple[FloatArray, RowTally, FloatArray, Half]],
     criterion: Criterion,
     tol: float,
 ) -> Track:
@@ -237,14 +238,14 @@ def _advanced(
 
     It ends unless a proposal is better than the best fit so far by enough for another step.
     """
-    sums = [criterion.sums(tally, ends, half) for _, tally, ends, half in told]
-    each = zip(told, sums, strict=True)
+    sums = [criterion.sums(tally, ends, half) for _, tally, ends, half in measured]
+    each = zip(measured, sums, strict=True)
     objectives = [criterion.objective(half, of_one) for (_, _, _, half), of_one in each]
     objective = min(objectives)
     if not objective < track.objective:
         return replace(track, is_settled=True)
     best = objectives.index(objective)
-    theta, tally, ends, half = told[best]
+    theta, tally, ends, half = measured[best]
     gains = objective < track.objective * (1 - tol)
     step = criterion.step(tally, ends, half, sums[best])
     proposals = [theta + step]
@@ -266,24 +267,24 @@ def _tallied(
     """
     thetas = np.array([theta for _, theta in asked])
     guesses = _guesses(asked, sampled, h, criterion)
-    found: list[Measured | None] = [None] * len(asked)
+    measured: list[Measured | None] = [None] * len(asked)
     expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
         # One chunk may have all of them, and there may be more by chance.
         room = [(ends, 4 * math.ceil(most) + 1024) for ends, most in guesses]
-        found = _measured(rows, sampled, thetas, room, h, criterion)
-    missed = [i for i, told in enumerate(found) if told is None]
+        measured = _measured(rows, sampled, thetas, room, h, criterion)
+    missed = [i for i, each in enumerate(measured) if each is None]
     if missed:
         proven = [_proven(cuts, h) for cuts in passes.cuts(rows, sampled.design, thetas[missed])]
-        for i, told in zip(
+        for i, each in zip(
             missed, _measured(rows, sampled, thetas[missed], proven, h, criterion), strict=True
         ):
-            found[i] = told
-    if any(told is None for told in found):
+            measured[i] = each
+    if any(each is None for each in measured):
         raise ChunksChangedError(
             f"X or y has changed between two reads: residuals differ. {ADVICE}"
         )
-    return [told for told in found if told is not None]
+    return [each for each in measured if each is not None]
 
 
 def _measured(

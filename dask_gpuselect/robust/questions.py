@@ -30,7 +30,7 @@ from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import MEDIAN
-from dask_gpuselect.maths.seen import most_kept
+from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
 from dask_gpuselect.robust.deviations import (
@@ -54,7 +54,7 @@ class QuietMedian(Quantiles):
 
 
 @dataclass(frozen=True)
-class MedianFound:
+class ResolvedMedian:
     """The median, and the deviation before it is divided; both arrays of one element.
 
     The deviation is None if it takes one more load.
@@ -83,7 +83,7 @@ class DeviationQuestion(Question):
     scale: float
 
     third: ClassVar[str] = "distances"
-    looks_again: ClassVar[bool] = True
+    resolves_again: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -125,9 +125,9 @@ class DeviationQuestion(Question):
 
     def keep(self, cuts: Cuts) -> DeviationBrackets:
         # The median is uncertain before the second load, and the shells more so.
-        return bracket_from_cuts(cuts, self.dtype, most_kept(cuts))
+        return bracket_from_cuts(cuts, self.dtype, most_cached(cuts))
 
-    def look(self, brackets: Brackets, tally: Tally) -> MedianFound:
+    def resolve(self, brackets: Brackets, tally: Tally) -> ResolvedMedian:
         assert isinstance(brackets, DeviationBrackets)
 
         def found(wanted: IntArray) -> NDArray[Any]:
@@ -135,28 +135,32 @@ class DeviationQuestion(Question):
 
         median = self.median.answer_by(tally.n_valid, tally.n_missing, found)
         if not np.isfinite(np.ma.filled(median, np.nan)).all():
-            return MedianFound(median, median * np.nan)  # which is masked if the median is
+            return ResolvedMedian(median, median * np.nan)  # which is masked if the median is
         if brackets.spared is not None:
-            return MedianFound(median, None)
-        return MedianFound(median, self._deviation(median, brackets, tally))
+            return ResolvedMedian(median, None)
+        return ResolvedMedian(median, self._deviation(median, brackets, tally))
 
-    def more(self, brackets: Brackets, found: MedianFound) -> DeviationBrackets | None:
+    def more(self, brackets: Brackets, found: ResolvedMedian) -> DeviationBrackets | None:
         if found.deviation is not None:
             return None
         assert isinstance(brackets, DeviationBrackets)
         assert brackets.spared is not None
         return bracket_known(brackets.spared, found.median[0])
 
-    def look_again(self, found: MedianFound, more: Brackets, tally: Tally) -> MedianFound:
+    def resolve_again(self, found: ResolvedMedian, more: Brackets, tally: Tally) -> ResolvedMedian:
         assert isinstance(more, DeviationBrackets)
-        return MedianFound(found.median, self._deviation(found.median, more, tally))
+        return ResolvedMedian(found.median, self._deviation(found.median, more, tally))
 
     def finish(
-        self, found: MedianFound, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self,
+        found: ResolvedMedian,
+        more: Brackets | None,
+        tally: Tally | None,
+        sums: Moments | None,
     ) -> NDArray[Any]:
         del sums
         if more is not None and tally is not None:
-            found = self.look_again(found, more, tally)
+            found = self.resolve_again(found, more, tally)
         answer: NDArray[Any] = self.scaled(found.deviation)
         return answer
 
@@ -197,7 +201,7 @@ class LaneDeviationQuestion(LaneQuestion):
     def order(self) -> Quantiles:
         return self.of_all.median
 
-    def held_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return self.of_all.dtype  # the distances': bytes become float64
 
     def loads_in_passes(self, loads: int) -> int:
@@ -211,8 +215,8 @@ class LaneDeviationQuestion(LaneQuestion):
         shape = [1 if axis in axes else size for axis, size in enumerate(first.shape)]
         centre = namespace(median).reshape(median, tuple(shape))
         distances = [kernels.deviations(chunk, centre, question.dtype) for chunk in chunks]
-        found = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
-        return _finished(found, median, question)
+        deviations = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
+        return _finished(deviations, median, question)
 
     def counted(
         self, counts: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
@@ -224,8 +228,8 @@ class LaneDeviationQuestion(LaneQuestion):
         distances = counts.mapped(
             lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
         )
-        found = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
-        return shape.restore(_finished(found, median, question), block)
+        deviations = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
+        return shape.restore(_finished(deviations, median, question), block)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
         """Return the median of the distances from the medians of lanes, as a dask array.
@@ -235,22 +239,10 @@ class LaneDeviationQuestion(LaneQuestion):
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
         kept = replace(shape, keepdims=True)
         median = ask_lanes(x, question.median, f"{label}-median", kept, dtype, seen=True)
-        distances = blockwise(
-            partial(_distances_of_same, question=question, numblocks=x.numblocks, axes=shape.axes),
-            every,
-            x,
-            every,
-            median,
-            every,
-            places_of(x),
-            every,
-            name=f"{label}-distances-{tokenize(x.name, median.name)}",
-            align_arrays=False,
-            dtype=dtype,
-            meta=meta_from_array(x._meta, dtype=dtype),
-        )
-        found = ask_lanes(distances, question.distances, label, kept, dtype)
-        deviations = self._scaled(found, median, label)
+        measure = partial(_distances_of_same, axes=shape.axes)
+        distances = self._distances(measure, x, median, every, label)
+        deviation = ask_lanes(distances, question.distances, label, kept, dtype)
+        deviations = self._scaled(deviation, median, label)
         return deviations if shape.keepdims else deviations.squeeze(shape.axes)
 
     def composed_of_groups(
@@ -263,15 +255,28 @@ class LaneDeviationQuestion(LaneQuestion):
 
         Each of the two medians takes two loads at most.
         """
-        question, every = self.of_all, tuple(range(x.ndim))
+        question, place = self.of_all, (x.ndim,)
         median = computed_once(ask(x, question.median, True))
-        distances = blockwise(
-            partial(_distances_in_groups, question=question, numblocks=x.numblocks),
+        distances = self._distances(_distances_in_groups, x, median, place, label)
+        return self._scaled(ask(distances, question.distances, False), median, label)
+
+    def _distances(
+        self,
+        measure: Callable[..., Any],
+        x: DaskArray,
+        median: DaskArray,
+        axes: tuple[int, ...],
+        label: str,
+    ) -> DaskArray:
+        """Return the distances of elements from medians, whose blocks lie along some axes."""
+        question, every = self.of_all, tuple(range(x.ndim))
+        distances: DaskArray = blockwise(
+            partial(measure, question=question, numblocks=x.numblocks),
             every,
             x,
             every,
             median,
-            (x.ndim,),
+            axes,
             places_of(x),
             every,
             name=f"{label}-distances-{tokenize(x.name, median.name)}",
@@ -280,18 +285,18 @@ class LaneDeviationQuestion(LaneQuestion):
             dtype=question.dtype,
             meta=meta_from_array(x._meta, dtype=question.dtype),
         )
-        return self._scaled(ask(distances, question.distances, False), median, label)
+        return distances
 
-    def _scaled(self, found: DaskArray, median: DaskArray, label: str) -> DaskArray:
+    def _scaled(self, unscaled: DaskArray, median: DaskArray, label: str) -> DaskArray:
         """Divide the medians of the distances, lazily."""
         question = self.of_all
         deviations: DaskArray = map_blocks(
             partial(_finished_seen, question=question),
-            found,
+            unscaled,
             median,
-            name=f"{label}-scaled-{tokenize(found.name, median.name, question)}",
+            name=f"{label}-scaled-{tokenize(unscaled.name, median.name, question)}",
             dtype=question.dtype,
-            meta=found._meta,
+            meta=unscaled._meta,
         )
         return deviations
 
@@ -339,16 +344,16 @@ def _distances_of_same(
     return kernels.deviations(chunk, median.value, question.dtype)
 
 
-def _finished_seen(found: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
+def _finished_seen(deviations: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
     """Divide the medians of distances by the scale, with medians that know their chunks."""
-    return _finished(found, median.value, question)
+    return _finished(deviations, median.value, question)
 
 
 @quiet()
-def _finished(found: Any, median: Any, question: DeviationQuestion) -> Any:
+def _finished(deviations: Any, median: Any, question: DeviationQuestion) -> Any:
     """Divide the medians of distances by the scale; NaN where the median is not finite."""
-    if isinstance(found, np.ma.MaskedArray):
-        return masked(_finished(found.data, np.ma.getdata(median), question), found.mask)
-    xp = namespace(found)
-    nan = xp.full_like(found, float("nan"))
-    return xp.where(xp.isfinite(median), question.scaled(found), nan)
+    if isinstance(deviations, np.ma.MaskedArray):
+        return masked(_finished(deviations.data, np.ma.getdata(median), question), deviations.mask)
+    xp = namespace(deviations)
+    nan = xp.full_like(deviations, float("nan"))
+    return xp.where(xp.isfinite(median), question.scaled(deviations), nan)

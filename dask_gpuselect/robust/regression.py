@@ -127,17 +127,17 @@ class LeastTrimmedSquares(RobustRegressor):
     def _criterion(self) -> Criterion:
         return TrimmedSquares()
 
-    def _tell(self, found: Fitted, n: int, p: int) -> None:
-        super()._tell(found, n, p)
+    def _tell(self, fitted: Fitted, n: int, p: int) -> None:
+        super()._tell(fitted, n, p)
         scale = trimmed_scale(
-            float(found.objective),
-            found.half.h,
+            float(fitted.objective),
+            fitted.half.h,
             n,
             p,
             coverage=self.coverage,
             has_intercept=bool(self.fit_intercept),
         )
-        self.scale_ = scale / found.design.y_scale
+        self.scale_ = scale / fitted.design.y_scale
 
 
 @documented_like(LeastTrimmedSquares)
@@ -248,7 +248,7 @@ class LeastMedianOfSquares(RobustRegressor):
     def _criterion(self) -> Criterion:
         return MedianSquares()
 
-    def _tell(self, found: Fitted, n: int, p: int) -> None:
-        super()._tell(found, n, p)
-        scale = median_scale(math.sqrt(found.objective), found.half.h, n, p)
-        self.scale_ = scale / found.design.y_scale
+    def _tell(self, fitted: Fitted, n: int, p: int) -> None:
+        super()._tell(fitted, n, p)
+        scale = median_scale(math.sqrt(fitted.objective), fitted.half.h, n, p)
+        self.scale_ = scale / fitted.design.y_scale

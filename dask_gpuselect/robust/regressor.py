@@ -100,21 +100,21 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )
         h = rows_covered(self.coverage, n, p)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        found = fit(rows, h, self._search(), tol=self.tol, random=np.random.default_rng(seed))
-        if not found.is_settled and self._improves:
+        fitted = fit(rows, h, self._search(), tol=self.tol, random=np.random.default_rng(seed))
+        if not fitted.is_settled and self._improves:
             warnings.warn(
                 f"the fit has not settled after max_iter={self.max_iter} steps: increase "
                 "max_iter, or tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self._tell(found, n, p)
-        theta, limit = found.theta, found.half.t
+        self._tell(fitted, n, p)
+        theta, limit = fitted.theta, fitted.half.t
         if self.reweight:
-            limit = REWEIGHTED * self.scale_ * found.design.y_scale
-            theta = _reweighted(rows, found.design, theta, limit)
-            self.coef_, self.intercept_ = found.design.coefficients(theta)
-        how = {"design": found.design, "theta": found.theta, "limit": limit}
+            limit = REWEIGHTED * self.scale_ * fitted.design.y_scale
+            theta = _reweighted(rows, fitted.design, theta, limit)
+            self.coef_, self.intercept_ = fitted.design.coefficients(theta)
+        how = {"design": fitted.design, "theta": fitted.theta, "limit": limit}
         self.support_ = rows.mapped(_is_held, "support", **how)
         self.n_passes_ = rows.n_passes
         return self
@@ -210,13 +210,13 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the criterion of the fit."""
         raise NotImplementedError
 
-    def _tell(self, found: Fitted, n: int, p: int) -> None:
+    def _tell(self, fitted: Fitted, n: int, p: int) -> None:
         """Set the attributes that describe the fit."""
-        design, self.n_covered_ = found.design, found.half.h
-        self.coef_, self.intercept_ = design.coefficients(found.theta)
+        design, self.n_covered_ = fitted.design, fitted.half.h
+        self.coef_, self.intercept_ = design.coefficients(fitted.theta)
         # Dividing twice, because the square of a scale may be beyond the largest float64.
-        self.objective_ = float(found.objective) / design.y_scale / design.y_scale
-        self.n_iter_ = max(found.n_iter, 1)
+        self.objective_ = float(fitted.objective) / design.y_scale / design.y_scale
+        self.n_iter_ = max(fitted.n_iter, 1)
 
     def _search(self) -> StartSettings:
         """Return how starts are searched."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from dask.base import tokenize
@@ -26,45 +26,6 @@ from dask_gpuselect.quiet import outside, quiet
 
 T = TypeVar("T")
 Merge = Callable[[list[T]], T]
-
-
-class Rows(Protocol):
-    """Rows of X and y that can be passed over.
-
-    Parameters
-    ----------
-    p : int
-        Number of columns of X.
-    sizes : list of int
-        Number of rows of each chunk.
-    n_passes : int
-        Number of passes so far.
-    stays : bool
-        True if the rows that a pass gathers stay where they are, maybe on a device. Otherwise they
-        are copied to the host.
-    """
-
-    p: int
-    sizes: list[int]
-    n_passes: int
-    stays: bool
-
-    def run(
-        self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
-    ) -> T:
-        """Measure all chunks by ``measure(x, y, own, **arguments)``, and merge the results.
-
-        Each chunk has an argument of its own. Results are merged in the order of the chunks.
-        """
-
-    def at_hand(self, table: Any) -> Any:
-        """Move a table of rows to where they are fitted: on a device if the rows are CuPy's."""
-
-    def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
-        """Return the array of ``function(x, y, **arguments)``, a bool for every row.
-
-        It is lazy if the rows are, and its name then begins with `label`.
-        """
 
 
 # --- What is asked in a pass ----------------------------------------------------------------------
@@ -109,24 +70,25 @@ def tallies(
     about: dict[str, Any] = {"design": design, "thetas": thetas, "ends": ends, "most": most}
     own = [None] * len(rows.sizes)
     about |= {"with_sums": with_sums, "stays": rows.stays}
-    return rows.run(_tallies, _merge_tallies, own, **about)
+    return rows.run(_tallies, partial(_fit_by_fit, RowTally.merge), own, **about)
 
 
 def _tallies(x: Any, y: Any, own: None, *, stays: bool, **about: Any) -> list[RowTally]:
     """Tally the rows of a chunk for each of some fits."""
-    found = backend_for(x).residuals.row_tallies(x, y, **about)
-    return found if stays else [replace(each, rows=to_host(each.rows)) for each in found]
+    tallied = backend_for(x).residuals.row_tallies(x, y, **about)
+    return tallied if stays else [replace(each, rows=to_host(each.rows)) for each in tallied]
 
 
-def _merge_tallies(parts: list[list[RowTally]]) -> list[RowTally]:
-    """Merge the tallies of several chunks, fit by fit."""
-    return [RowTally.merge(of_one) for of_one in zip(*parts, strict=True)]
+def _fit_by_fit(merge: Merge[T], parts: list[list[T]]) -> list[T]:
+    """Merge the partial results of several chunks, each of which has one for every fit."""
+    return [merge(list(of_one)) for of_one in zip(*parts, strict=True)]
 
 
 def cuts(rows: Rows, design: Design, thetas: FloatArray) -> list[Cuts]:
     """Return the cuts of the absolute residuals of each of some fits."""
     own = [None] * len(rows.sizes)
-    return rows.run(_cuts, _merge_cuts, own, design=design, thetas=thetas)
+    merge = partial(_fit_by_fit, Cuts.merge)
+    return rows.run(_cuts, merge, own, design=design, thetas=thetas)
 
 
 def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> list[Cuts]:
@@ -136,16 +98,24 @@ def _cuts(x: Any, y: Any, own: None, *, design: Design, thetas: FloatArray) -> l
     return [kernels.cuts(size, np.dtype(np.float64), 1) for size in sizes]
 
 
-def _merge_cuts(parts: list[list[Cuts]]) -> list[Cuts]:
-    """Merge the cuts of several chunks, fit by fit."""
-    return [Cuts.merge(of_one) for of_one in zip(*parts, strict=True)]
-
-
 # --- Rows in memory -------------------------------------------------------------------------------
 
 
 class PlainRows:
-    """The rows of plain arrays. Several threads share the rows of NumPy arrays."""
+    """The rows of plain arrays. Several threads share the rows of NumPy arrays.
+
+    Attributes
+    ----------
+    p : int
+        Number of columns of X.
+    sizes : list of int
+        Number of rows of each chunk.
+    n_passes : int
+        Number of passes so far.
+    stays : bool
+        True if the rows that a pass gathers stay where they are, maybe on a device. Otherwise they
+        are copied to the host.
+    """
 
     stays = True
 
@@ -161,6 +131,10 @@ class PlainRows:
     def run(
         self, measure: Callable[..., T], merge: Merge[T], own: Sequence[Any], **arguments: Any
     ) -> T:
+        """Measure all chunks by ``measure(x, y, own, **arguments)``, and merge the results.
+
+        Each chunk has an argument of its own. Results are merged in the order of the chunks.
+        """
         self.n_passes += 1
 
         def of_piece(piece: tuple[tuple[Any, Any], Any]) -> T:
@@ -171,11 +145,16 @@ class PlainRows:
         return merge(threads.each(of_piece, pieces, len(self.pieces)))
 
     def at_hand(self, table: Any) -> Any:
+        """Move a table of rows to where they are fitted: on a device if the rows are CuPy's."""
         return table
 
     def mapped(self, function: Callable[..., Any], label: str, **arguments: Any) -> Any:
-        found = [function(*piece, **arguments) for piece in self.pieces]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        """Return the array of ``function(x, y, **arguments)``, a bool for every row.
+
+        It is lazy if the rows are, and its name then begins with `label`.
+        """
+        parts = [function(*piece, **arguments) for piece in self.pieces]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 # --- Rows in chunks -------------------------------------------------------------------------------
@@ -205,20 +184,23 @@ class Own:
             raise ChunksChangedError(
                 f"chunk {self.number} of X has {len(x)} rows, and had {self.size} before. {ADVICE}"
             )
-        found = marks_of([x, y], ordered=True)
+        marks = marks_of([x, y], ordered=True)
         for name, known, now in zip(
-            "Xy", self.marks or found.tolist(), found.tolist(), strict=True
+            "Xy", self.marks or marks.tolist(), marks.tolist(), strict=True
         ):
             if known != now:
                 raise ChunksChangedError(
                     f"chunk {self.number} of {name} had other rows in a later read than in the "
                     f"first. {ADVICE}"
                 )
-        return found
+        return marks
 
 
 class LazyRows:
-    """The rows of dask arrays in the same chunks, with all columns in each chunk."""
+    """The rows of dask arrays in the same chunks, with all columns in each chunk.
+
+    Attributes and methods are those of `PlainRows`.
+    """
 
     stays = False  # they may come from other processes
 
@@ -274,6 +256,10 @@ class LazyRows:
         return [Own(i, *about) for i, about in each]
 
 
+Rows = PlainRows | LazyRows
+"""The rows of X and y that can be passed over."""
+
+
 def _of_chunk(
     x: Any, y: Any, own: Own, *, measure: Callable[..., T], arguments: dict[str, Any]
 ) -> KnownChunks:
@@ -312,8 +298,8 @@ def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatA
     parts = each_chunk(_squares, name, [x, y[:, None]], predict=predict)
     how = (np.concatenate, np.concatenate, f"robust-squares-all-{tokenize(name)}")
     with outside():  # the sources are the user's
-        found: FloatArray = reduced(parts, "robust-squares-merge", *how).compute()
-    return found
+        sums: FloatArray = reduced(parts, "robust-squares-merge", *how).compute()
+    return sums
 
 
 def _squares(x: Any, y: Any, *, predict: Callable[[Any], Any]) -> FloatArray:

@@ -140,8 +140,7 @@ def mad(
     >>> float(mad(x, scale=1.0).compute())
     250000.0
     """
-    left_out = where, nodata
-    return _mad("mad", x, axis, scale, left_out, keepdims=keepdims, skips_missing=False)
+    return _mad("mad", x, axis, scale, keepdims=keepdims, where=where, nodata=nodata)
 
 
 @same_kind
@@ -210,8 +209,7 @@ def nanmad(
     >>> float(nanmad(da.where(x < 10, float("nan"), x), scale=1.0).compute())
     249998.0
     """
-    left_out = where, nodata
-    return _mad("nanmad", x, axis, scale, left_out, keepdims=keepdims, skips_missing=True)
+    return _mad("nanmad", x, axis, scale, keepdims=keepdims, where=where, nodata=nodata)
 
 
 @same_kind
@@ -267,7 +265,8 @@ def iqr(
         At the call, for a q that is not two ascending numbers in [0, 1]; for an unknown method; for
         a scale that is not positive and finite; for a ``dask_gpuselect.column-limit`` that is too
         small for any plan.
-    {IndexError}
+    IndexError
+        For an empty array: at the call if its size is known, else while computing.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
     {ChunksChangedError}
@@ -376,26 +375,25 @@ def naniqr(
 
 
 def _mad(
-    name: str,
-    x: Any,
-    axis: Axis,
-    scale: float | str,
-    left_out: tuple[Any, Any],
-    *,
-    keepdims: bool,
-    skips_missing: bool,
+    name: str, x: Any, axis: Axis, scale: float | str, *, keepdims: bool, **left_out: Any
 ) -> Any:
     """Check the arguments of `mad` and `nanmad`, and ask."""
-    if_none = if_all_left_out(x, *left_out)
-    x = as_accompanied(x, *left_out)
-    source = numpy_dtype(x)
-    if source.kind in "mM":
-        raise TypeError(f"median absolute deviations need numbers, not {source}")
-    dtype = result_dtype(source, MEDIAN, weak_q=True)
+    if_none = if_all_left_out(x, **left_out)
+    x = as_accompanied(x, **left_out)
+    dtype = mean_dtype(x, "median absolute deviations need")
     factor = scale_factor(scale, NORMAL_MAD, dtype)
-    question = DeviationQuestion.of(source, factor, if_none, skips_missing=skips_missing)
+    how: dict[str, Any] = {"skips_missing": name == "nanmad"}
+    question = DeviationQuestion.of(numpy_dtype(x), factor, if_none, **how)
     axes = reduced_axes(axis, x.ndim)
     return ask(Asking(x, question, axes, dtype, keepdims=keepdims), name)
+
+
+def mean_dtype(x: Any, needs: str) -> np.dtype[Any]:
+    """Return the dtype of the mean of two elements, or raise for dates and what has no order."""
+    source = numpy_dtype(x)
+    if source.kind in "mM":
+        raise TypeError(f"{needs} numbers, not {source}")
+    return result_dtype(source, MEDIAN, weak_q=True)
 
 
 def _iqr(

@@ -28,7 +28,6 @@ from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import order_statistics, sum_of_ranks
-from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, check_lanes_unchanged, join
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
@@ -38,7 +37,7 @@ from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method
 from dask_gpuselect.quantiles.documentation import documented_like
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quiet import quiet
-from dask_gpuselect.robust.spread import mad
+from dask_gpuselect.robust.spread import mad, mean_dtype
 
 
 @same_kind
@@ -69,20 +68,20 @@ def trimmed_mean(
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN if any element is NaN; with a RuntimeWarning, if there are no elements or all are
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. The answer is NaN
+        if any element is NaN, and NaN with a RuntimeWarning if there are no elements or all are
         left out. Masked elements of a masked array are left out, and the answer is masked where all
-        are masked.
-        Infinite if an infinite element stays; NaN if infinities of both signs do.
+        are masked. The answer is infinite if infinite elements of one sign are left after the cut,
+        and NaN if infinities of both signs are.
 
     Raises
     ------
     TypeError
-        At the call, for complex, object and string arrays, and for datetimes; for a
-        `proportiontocut` that is lazy or no number; for a `where` that is not of bool.
+        At the call, for complex, object and string arrays, and for dates; for a `proportiontocut`
+        that is lazy or not a number; for a `where` whose dtype is not bool.
     ValueError
-        At the call, for a `proportiontocut` that is negative, 0.5 or larger; for a
+        At the call, for a `proportiontocut` outside [0, 0.5); for a
         ``dask_gpuselect.column-limit`` that is too small for any plan.
     numpy.exceptions.AxisError
         At the call, for an axis that does not exist.
@@ -97,23 +96,23 @@ def trimmed_mean(
 
     Notes
     -----
-    Reads, of all elements: each chunk of a lazy array at most twice. Chunks in memory are read in
-    place, and once where a sample's guess holds.
+    Reads, of all elements: each chunk of a lazy array is read at most twice. Chunks in memory are
+    read in place, and only once if the brackets that a sample guesses contain both cuts.
 
     Along some of the axes: each chunk is read as often as by `quantile`, mostly once, and once more
     if a column of chunks exceeds ``dask_gpuselect.column-limit`` (dask config; 1 GiB).
 
     Memory: as for `quantile`, and a copy of the elements of a chunk that lie between the brackets.
-    Where columns are read in passes, also the exact sums of the lanes of a task, mostly about 200
-    bytes for each.
+    If columns are read in passes, a task also holds the exact sums of its 1-D slices, mostly about
+    200 bytes for each.
 
-    The sum of the elements that stay is exact, and divided and rounded once to the type of the
-    result. So the answer is the same to the last bit for any chunks. Along an axis CuPy chunks are
-    compared by CuPy, to which denormal float32 are zeros.
+    The sum of the elements that are left is exact. It is divided, and rounded once to the dtype of
+    the result. So the answer is the same to the last bit for any chunks. Along an axis, CuPy chunks
+    are compared by CuPy, which treats denormal float32 as zeros.
 
-    Algorithm: the first read brackets the smallest and the largest element that stay. The second
-    one adds up what lies between the brackets, and gathers what lies in them. Counts prove which of
-    these stay, and how many of those that equal the cuts.
+    Algorithm: the first read finds brackets of the smallest and of the largest element that are
+    left. The second read adds up the elements between the brackets, and gathers those inside.
+    Counts prove which of these are left, and how many of those that equal a cut.
 
     References
     ----------
@@ -127,9 +126,8 @@ def trimmed_mean(
     >>> float(trimmed_mean(x, 0.2).compute())
     3.0
     """
-    left_out = where, nodata
-    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": False}
-    return _trimmed("trimmed-mean", x, proportiontocut, axis, left_out, **about)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _trimmed("trimmed-mean", x, proportiontocut, axis, **how)
 
 
 @same_kind
@@ -151,10 +149,11 @@ def nantrimmed_mean(
     Returns
     -------
     dask array, or an array or scalar like `x`
-        Of the shape that is left, with sizes of 1 for `keepdims`. float16 and float32 keep their
-        type, all else gives float64.
-        NaN, with a RuntimeWarning, if every element is NaN or there is none.
-        Infinite if an infinite element stays; NaN if infinities of both signs do.
+        The shape is that of `x` without the reduced axes, or with sizes of 1 for them if
+        `keepdims`. float16 and float32 keep their dtype, all others give float64. The answer is
+        NaN, with a RuntimeWarning, if every element is NaN or there is none. It is infinite if
+        infinite elements of one sign are left after the cut, and NaN if infinities of both signs
+        are.
 
     {Raises}
 
@@ -172,7 +171,7 @@ def nantrimmed_mean(
 
     {Memory}
 
-    NaN is left out first, and not counted among the elements of which a share is cut off.
+    NaN are left out first: n is the number of the other elements.
 
     {The}
 
@@ -187,20 +186,12 @@ def nantrimmed_mean(
     >>> float(nantrimmed_mean(x, 0.25).compute())
     2.5
     """
-    left_out = where, nodata
-    about: dict[str, Any] = {"keepdims": keepdims, "skips_missing": True}
-    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, left_out, **about)
+    how: dict[str, Any] = {"keepdims": keepdims, "where": where, "nodata": nodata}
+    return _trimmed("nantrimmed-mean", x, proportiontocut, axis, **how)
 
 
 def _trimmed(
-    name: str,
-    x: Any,
-    proportion: float,
-    axis: Axis,
-    left_out: tuple[Any, Any],
-    *,
-    keepdims: bool,
-    skips_missing: bool,
+    name: str, x: Any, proportion: float, axis: Axis, *, keepdims: bool, **left_out: Any
 ) -> Any:
     """Check the arguments of both functions, and ask."""
     check_known(proportion, "proportiontocut")
@@ -209,14 +200,11 @@ def _trimmed(
         raise TypeError(f"proportiontocut must be a number in [0, 0.5), not a {kind}")
     if not 0 <= proportion < 0.5:
         raise ValueError(f"proportiontocut must be a number in [0, 0.5), not {proportion}")
-    if_none = if_all_left_out(x, *left_out)
-    x = as_accompanied(x, *left_out)
-    source = numpy_dtype(x)
-    if source.kind in "mM":
-        raise TypeError(f"a trimmed mean needs numbers, not {source}")
-    dtype = result_dtype(source, MEDIAN, weak_q=True)
+    if_none = if_all_left_out(x, **left_out)
+    x = as_accompanied(x, **left_out)
+    dtype, skips_missing = mean_dtype(x, "a trimmed mean needs"), name == "nantrimmed-mean"
     mean = Quantiles((0.5,), MEDIAN.name, skips_missing, dtype, dtype, if_none=if_none)
-    question = TrimmedMean(CutElements.of(float(proportion), source), mean)
+    question = TrimmedMean(CutElements.of(float(proportion), numpy_dtype(x)), mean)
     return ask(Asking(x, question, reduced_axes(axis, x.ndim), dtype, keepdims=keepdims), name)
 
 
@@ -291,15 +279,15 @@ class TrimmedMean(RankQuestion):
         between[[0, -1]] = False
         return between
 
-    def look(self, brackets: Brackets, tally: Tally) -> Any:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         n = tally.n_valid
         none = self.mean.answer_if_none(n, tally.n_missing)
         if none is not None:
             return none
         n_cut = int(self.cuts.n_cut(np.array(n)))
-        found = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
-        if found[0] == found[1] or not np.isfinite(found).all():
-            return _end_of(found, self.mean.dtype).reshape(1)
+        ends = order_statistics(brackets, tally, np.array([n_cut, n - 1 - n_cut]))
+        if ends[0] == ends[1] or not np.isfinite(ends).all():
+            return _end_of(ends, self.mean.dtype).reshape(1)
         total = sum_of_ranks(brackets, tally, n_cut, n - n_cut)
         return total, np.array([n - 2 * n_cut])
 
@@ -342,16 +330,16 @@ class LaneTrimmedMean(LaneQuestion):
         return ClippedLoad(self)
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
-        found = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
+        ends = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
         # In pieces of lanes, so that copies and exact sums of few lanes are there at a time.
         axis = next(axis for axis in range(chunks[0].ndim) if axis not in axes)
-        size, n_lanes = chunks[0].shape[axis], found.shape[1]
+        size, n_lanes = chunks[0].shape[axis], ends.shape[1]
         n_elements = sum(math.prod(chunk.shape) for chunk in chunks)
         n = min(max(n_elements // PIECE, n_lanes // LANES, 1), max(size, 1))
         pieces = []
         for i in range(n):
             some = slice(size * i // n, size * (i + 1) // n)
-            own = found[
+            own = ends[
                 :, n_lanes * some.start // max(size, 1) : n_lanes * some.stop // max(size, 1)
             ]
             parts = [chunk[(slice(None),) * axis + (some,)] for chunk in chunks]
@@ -359,10 +347,12 @@ class LaneTrimmedMean(LaneQuestion):
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
     def counted(
-        self, report: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
+        self, partial_result: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
-        found = self.cuts.lane_answer(report.found(self.cuts.lane_ranks))
-        clipped = report.mapped(lambda values, lanes: kernels.clipped(values, *found[:, lanes]))
+        found = self.cuts.lane_answer(partial_result.found(self.cuts.lane_ranks))
+        clipped = partial_result.mapped(
+            lambda values, lanes: kernels.clipped(values, *found[:, lanes])
+        )
         ends = clipped.ends(_no_bounds(found, dtype), 1)
         return shape.restore(self.mean.lane_answer(self.means(ends, found)), block)
 
@@ -371,13 +361,13 @@ class LaneTrimmedMean(LaneQuestion):
         chunks: Sequence[Any],
         dtype: np.dtype[Any],
         axes: tuple[int, ...],
-        found: NDArray[Any],
+        ends: NDArray[Any],
     ) -> LaneEnds:
         """Sum the elements of every lane, clipped at its cuts."""
         sizes = [1 if axis in axes else size for axis, size in enumerate(chunks[0].shape)]
-        low, high = found.reshape(2, *sizes)
+        low, high = ends.reshape(2, *sizes)
         clipped = [kernels.clipped(chunk, low, high) for chunk in chunks]
-        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(found, dtype), 1)
+        return kernels.lane_ends(clipped, dtype, axes, _no_bounds(ends, dtype), 1)
 
     @quiet()
     def means(self, ends: LaneEnds, found: NDArray[Any]) -> Lanes:
@@ -413,18 +403,18 @@ class ClippedLoad(FurtherLoad):
         found = self.question.cuts.lane_answer(known)
         return self.question.clipped_ends(chunks, dtype, axes, found)
 
-    def merge(self, reports: Sequence[LaneEnds]) -> LaneEnds:
-        return LaneEnds.merge(reports, 1)
+    def merge(self, partials: Sequence[LaneEnds]) -> LaneEnds:
+        return LaneEnds.merge(partials, 1)
 
     def finish(
         self,
-        reports: Sequence[LaneEnds],
+        partials: Sequence[LaneEnds],
         known: Lanes,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        ends = self.merge(reports)
+        ends = self.merge(partials)
         check_lanes_unchanged([ends], known)
         found = self.question.cuts.lane_answer(known)
         means = self.question.means(ends, found)
@@ -437,8 +427,8 @@ def _no_bounds(found: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
     return Bounds(nan, nan, selection_dtype(dtype))
 
 
-def _end_of(found: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _end_of(ends: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Compute the mean where both cuts are equal or one is infinite: NaN of two infinities."""
-    low, high = found.astype(dtype)
+    low, high = ends.astype(dtype)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(low == high, low, low + high))

@@ -151,7 +151,7 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     >>> digitize(x, [0.0, 1.0, 2.5, 4.0, 10.0]).compute()
     array([1, 4, 3, 2])
     """
-    x, bins = as_array(x), as_array(bins)
+    x, bins = as_array(x, "x"), as_array(bins, "bins")
     if bins.ndim != 1:
         raise ValueError(f"bins must be one-dimensional, not of shape {bins.shape}")
     for array in (x, bins):

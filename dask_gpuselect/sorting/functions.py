@@ -73,7 +73,7 @@ def sort(
     argsort : The indices that sort an array.
     sort_by : Several arrays in the order of one.
     quantile_bins : Bins with equal numbers of elements.
-    dask_gpuselect.sorting.radix_sort.radix_sort : The distributed radix sort, for comparison.
+    dask_gpuselect.radix_sort.radix_sort : The distributed radix sort, for comparison.
 
     Notes
     -----
@@ -250,10 +250,10 @@ def sort_by(
     payload = tuple(_value(value, key) for value in values)
     plan = SortPlan.of("sort-by", key, payload, chunks, spill, split_every)
     merged = sorted_columns(plan, key, dtype, payload)
-    found = [column(merged, plan, 0, key, dtype)]
+    columns = [column(merged, plan, 0, key, dtype)]
     for i, value in enumerate(payload, start=1):
-        found.append(column(merged, plan, i, value, value.dtype))
-    return tuple(found)
+        columns.append(column(merged, plan, i, value, value.dtype))
+    return tuple(columns)
 
 
 def _sorted_now(key: Any, dtype: np.dtype[Any], values: Sequence[Any]) -> tuple[Any, ...]:
@@ -293,14 +293,14 @@ def _key(x: Any, name: str) -> tuple[Any, np.dtype[Any]]:
 
 def _value(value: Any, key: DaskArray) -> DaskArray:
     """Return an array to reorder as a dask array, or raise if its chunks are not the key's."""
-    value = as_array(value)
+    value = as_array(value, "values")
     if not isinstance(value, DaskArray):
         is_known = not math.isnan(key.size) and value.shape[:1] == key.shape
         value = from_array(value, chunks=(*key.chunks, *value.shape[1:]) if is_known else -1)
     radix.check_kind(value._meta, "sort_by")
-    found: DaskArray = value
-    if _goes_along(found.chunks, key.chunks):
-        return found
+    array: DaskArray = value
+    if _goes_along(array.chunks, key.chunks):
+        return array
     raise ValueError(
         f"values must have the chunks of the key, {key.chunks[0]}, along their first axis, and one "
         f"chunk along others, not {value.chunks}: type value.rechunk({{0: key.chunks[0]}})"

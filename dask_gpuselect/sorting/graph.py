@@ -38,7 +38,7 @@ from dask_gpuselect.engine.exchange import Stages, exchanged
 from dask_gpuselect.engine.graphs import each_chunk, held, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
-from dask_gpuselect.engine.reports import Gathered
+from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.source import (
     Alias,
     DaskArray,
@@ -49,7 +49,7 @@ from dask_gpuselect.engine.source import (
     private_copy,
 )
 from dask_gpuselect.engine.spill import Spilled, directory_of, spill_file
-from dask_gpuselect.engine.stretches import found_in_stretches
+from dask_gpuselect.engine.stretches import answers_of_stretches
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.kernels.ordering import Dealt
 from dask_gpuselect.maths.chunk_order import ChunkOrder
@@ -173,30 +173,30 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     splitters at a time, and those of a batch of chunks are added up immediately.
     """
     label, question = plan.label, SplitterQuestion(plan.wanted)
-    found = by_chunk(x, question, label)
-    if found.narrowing is None:
+    loaded = by_chunk(x, question, label)
+    if loaded.narrowing is None:
         splitters = reduced(
-            found.tallies,
+            loaded.tallies,
             f"{label}-candidates-merge",
             _merge_gathered,
             _find_splitters,
-            f"{label}-splitters-{tokenize(found.tallies.name, question)}",
-            brackets=TaskRef((found.brackets.name,)),
+            f"{label}-splitters-{tokenize(loaded.tallies.name, question)}",
+            brackets=TaskRef((loaded.brackets.name,)),
             question=question,
             meta=x._meta,
         )
     else:
-        splitters = found_in_stretches(
-            found.tallies, found.brackets, question, found.narrowing, Splitters.merge
+        splitters = answers_of_stretches(
+            loaded.tallies, loaded.brackets, question, loaded.narrowing, Splitters.merge
         )
     places = _places_of(plan, x.npartitions)
     name = f"{label}-edges-{tokenize(splitters.name, plan.stages, len(places))}"
     which = held(f"{label}-which-{tokenize(name)}", [[each.splitters for each in places]], ())
-    edges = each_chunk(_edges, name, [found.tallies], [found.brackets, splitters, which])
-    how: dict[str, Any] = {"order": found.order, "stages": plan.stages}
-    told = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
+    edges = each_chunk(_edges, name, [loaded.tallies], [loaded.brackets, splitters, which])
+    how: dict[str, Any] = {"order": loaded.order, "stages": plan.stages}
+    arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
     merge = f"{label}-edges-merge", Edges.merge, _make_deal
-    return reduced_items(edges, *merge, f"{label}-table-{tokenize(name)}", told, _joined_deals)
+    return reduced_items(edges, *merge, f"{label}-table-{tokenize(name)}", arguments, _joined_deals)
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def _find_splitters(
     """Select the splitters among all candidates."""
     whole = Gathered.whole([*itertools.chain(*parts)], meta)
     assert whole.tally is not None
-    return question.look(brackets, whole.tally)
+    return question.resolve(brackets, whole.tally)
 
 
 def _edges(
@@ -316,10 +316,10 @@ def _split(
     division = table.division(int(place), range(len(plan.stages.steps)))
     has_order = bool(values) or plan.has_places
     name = f"chunk ({place},)"
-    found = _in_pieces(elements, dtype, division, plan, name, has_order=has_order)
-    columns = [found.keys, *_ordered(found, values)]
+    dealt = _in_pieces(elements, dtype, division, plan, name, has_order=has_order)
+    columns = [dealt.keys, *_ordered(dealt, values)]
     if plan.has_places:
-        columns.append(ordering.places(found, table.offsets[place]))
+        columns.append(ordering.places(dealt, table.offsets[place]))
     n_pieces = len(plan.stages.steps) - 1
     is_one = not plan.stages.n_batches  # else the disk space of each group is freed with it
     names = [file_name] if is_one else [f"{file_name}-{g}" for g in range(n_pieces)]
@@ -345,8 +345,8 @@ def _regroup(
     division = deal.groups[group][batch]
     every = len(deal.table.offsets)
     name = f"one of the chunks {', '.join(f'({i},)' for i in range(*chunks.indices(every)))}"
-    found = _in_pieces(keys, dtype, division, plan, name, has_order=bool(values))
-    columns = [found.keys, *_ordered(found, values)]
+    dealt = _in_pieces(keys, dtype, division, plan, name, has_order=bool(values))
+    columns = [dealt.keys, *_ordered(dealt, values)]
     return _keep(columns, division.ends, plan, [f"{file_name}-{group}-regrouped"])
 
 
@@ -366,17 +366,17 @@ def _in_pieces(
     marks = as_dtype(division.values, dtype)
     known = (division.below, division.upto)
     ends = division.ends if plan.spill is None else None
-    found = ordering.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
-    if len(values) == division.ends[-1] and np.array_equal([found.below, found.upto], known):
-        return found
+    dealt = ordering.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
+    if len(values) == division.ends[-1] and np.array_equal([dealt.below, dealt.upto], known):
+        return dealt
     raise ChunksChangedError(
         f"{name} had other elements in the last read than when it was counted. {ADVICE}"
     )
 
 
-def _ordered(found: Dealt, values: Sequence[Any]) -> list[Any]:
+def _ordered(dealt: Dealt, values: Sequence[Any]) -> list[Any]:
     """Return columns in the order of the pieces."""
-    return list(values) if found.order is None else [_taken(v, found.order) for v in values]
+    return list(values) if dealt.order is None else [_taken(v, dealt.order) for v in values]
 
 
 def _taken(rows: Any, order: Any) -> Any:

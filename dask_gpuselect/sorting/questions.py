@@ -71,5 +71,5 @@ class SplitterQuestion(Question):
     def keep(self, cuts: Cuts) -> Brackets:
         return self.wanted.keep(cuts)
 
-    def look(self, brackets: Brackets, tally: Tally) -> Splitters:
+    def resolve(self, brackets: Brackets, tally: Tally) -> Splitters:
         return self.wanted.splitters(brackets, tally)

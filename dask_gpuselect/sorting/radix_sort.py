@@ -67,7 +67,7 @@ def radix_sort(x: DaskArray, *, bits: int = MOST_BITS) -> DaskArray:
     See Also
     --------
     sort : Sorts arrays that are larger than memory, reading each chunk two or three times.
-    dask_gpuselect.sorting.sorted_boxes.describe_sorted : Box plots of the sorted array.
+    dask_gpuselect.sorted_boxes.describe_sorted : Box plots of the sorted array.
 
     Notes
     -----
@@ -162,8 +162,8 @@ def _histogram(keys: Any, in_order: bool, *, shift: int, bits: int) -> IntArray 
 
 def _stack(counts: list[IntArray | None]) -> IntArray | None:
     """Stack the histograms of some chunks, a row each; None if all keys are in order."""
-    found = [rows for rows in counts if rows is not None]
-    return np.concatenate(found) if found else None
+    counted = [rows for rows in counts if rows is not None]
+    return np.concatenate(counted) if counted else None
 
 
 def _scan(counts: list[IntArray | None]) -> IntArray | None:

@@ -28,9 +28,10 @@ from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.source import DaskArray, Task, TaskRef, extended
 from dask_gpuselect.kernels import elements_at
 from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate, result_dtype
-from dask_gpuselect.maths.ranks import METHODS, ranks
+from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks
 
 LINEAR = METHODS["linear"]
 
@@ -143,7 +144,7 @@ def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
     token = tokenize(ordered.name, rule)
     ends = each_chunk(_ends, f"sorted-ends-{token}", [ordered])
     places = reduced(
-        ends, "sorted-ends-merge", _chain_ends, _places, f"sorted-places-{token}", q=rule.q
+        ends, "sorted-ends-merge", _joined, _places, f"sorted-places-{token}", q=rule.q
     )
     picked = each_chunk(_pick, f"sorted-elements-{token}", [ordered], [places], block_ids=True)
     quartiles = reduced(
@@ -153,9 +154,9 @@ def _box_of(ordered: DaskArray, rule: Rule) -> SortedBox:
         _quartiles,
         f"sorted-quartiles-{token}",
         places=TaskRef((places.name,)),
-        rule=rule,
     )
-    beyond = each_chunk(_beyond, f"sorted-search-{token}", [ordered, ends], [quartiles])
+    search = f"sorted-search-{token}"
+    beyond = each_chunk(_beyond, search, [ordered, ends], [quartiles], rule=rule)
     box = reduced(
         beyond,
         "sorted-search-merge",
@@ -191,9 +192,9 @@ def _slice(
     part: Callable[[Any, Beyond], Any], name: str, ordered: DaskArray, beyond: DaskArray
 ) -> DaskArray:
     """Return the elements of all chunks that are beyond a fence, as a dask array."""
-    found = each_chunk(part, name, [ordered, beyond])
+    slices = each_chunk(part, name, [ordered, beyond])
     unknown = ((np.nan,) * ordered.npartitions,)
-    return DaskArray(found.dask, name, unknown, meta=ordered._meta)
+    return DaskArray(slices.dask, name, unknown, meta=ordered._meta)
 
 
 # --- Quartiles ------------------------------------------------------------------------------------
@@ -213,15 +214,15 @@ class Ends:
     last: Any
 
 
-def _ends(chunk: Any) -> Ends:
+def _ends(chunk: Any) -> list[Ends]:
     """Return the ends of a sorted chunk."""
     size = int(chunk.shape[0])
     n = size
     if size and _is_nan(_element(chunk, size - 1)):
         n = bisect_left(range(size), True, key=lambda i: _is_nan(_element(chunk, i)))
     if n == 0:
-        return Ends(0, size, None, None)
-    return Ends(n, size - n, _element(chunk, 0), _element(chunk, n - 1))
+        return [Ends(0, size, None, None)]
+    return [Ends(n, size - n, _element(chunk, 0), _element(chunk, n - 1))]
 
 
 def _element(chunk: Any, i: int) -> Any:
@@ -244,34 +245,28 @@ class SortedRanks:
         Numbers of elements that are not NaN, and of NaN.
     starts : ndarray of int64, shape (chunks + 1,)
         The rank of the first element of each chunk, and the number of all.
-    lower, upper : ndarray of int64
-        Ranks of the neighbours of each quartile.
-    weight : ndarray of float64
-        Weight of the upper neighbour.
+    wanted : Ranks
+        The neighbours of each quartile.
     """
 
     n: int
     n_nan: int
     starts: NDArray[np.int64]
-    lower: NDArray[np.int64]
-    upper: NDArray[np.int64]
-    weight: NDArray[np.float64]
+    wanted: Ranks
 
 
-def _chain_ends(parts: list[Any]) -> list[Any]:
-    """Join the ends of chunks, some of which are in lists already, to one list."""
-    return list(chain.from_iterable(part if isinstance(part, list) else [part] for part in parts))
+def _joined(parts: list[list[Ends]]) -> list[Ends]:
+    """Join the ends of several chunks."""
+    return list(chain.from_iterable(parts))
 
 
-def _places(parts: list[Any], q: tuple[float, ...]) -> SortedRanks:
+def _places(parts: list[list[Ends]], q: tuple[float, ...]) -> SortedRanks:
     """Return the ranks of the neighbours of the quartiles, by the ends of all chunks."""
-    ends: list[Ends] = _chain_ends(parts)
+    ends = _joined(parts)
     _check_ascending(ends)
     starts = np.append(np.int64(0), np.cumsum([each.n for each in ends], dtype=np.int64))
-    n = int(starts[-1])
-    wanted = ranks(max(n, 1), np.array(q), LINEAR)
-    n_nan = sum(each.n_nan for each in ends)
-    return SortedRanks(n, n_nan, starts, wanted.lower, wanted.upper, wanted.weight)
+    n, n_nan = int(starts[-1]), sum(each.n_nan for each in ends)
+    return SortedRanks(n, n_nan, starts, ranks(max(n, 1), np.array(q), LINEAR))
 
 
 def _check_ascending(ends: list[Ends]) -> None:
@@ -287,12 +282,11 @@ def _check_ascending(ends: list[Ends]) -> None:
 def _pick(chunk: Any, places: SortedRanks, block: tuple[int, ...]) -> dict[int, Any]:
     """Return the elements of wanted ranks that are in a chunk, by their ranks."""
     start, stop = places.starts[int(block[0]) :][:2].tolist()
-    wanted = {*places.lower.tolist(), *places.upper.tolist()}
-    here = sorted(rank for rank in wanted if start <= rank < stop)
+    neighbours = {*places.wanted.lower.tolist(), *places.wanted.upper.tolist()}
+    here = sorted(rank for rank in neighbours if start <= rank < stop)
     if not here:
         return {}
-    found = unsigned_zero(elements_at(chunk, np.array(here) - start))
-    return dict(zip(here, found, strict=True))
+    return dict(zip(here, unsigned_zero(elements_at(chunk, np.array(here) - start)), strict=True))
 
 
 def _join_picked(parts: list[dict[int, Any]]) -> dict[int, Any]:
@@ -300,27 +294,13 @@ def _join_picked(parts: list[dict[int, Any]]) -> dict[int, Any]:
     return {rank: element for part in parts for rank, element in part.items()}
 
 
-@dataclass(frozen=True)
-class Quartiles:
-    """The quartiles, and the fences that follow from them."""
-
-    q: NDArray[np.float64]
-    low: float
-    high: float
-
-
-def _quartiles(parts: list[dict[int, Any]], places: SortedRanks, rule: Rule) -> Quartiles:
+def _quartiles(parts: list[dict[int, Any]], places: SortedRanks) -> FloatArray:
     """Interpolate the quartiles."""
     if places.n == 0:
-        nan = float("nan")
-        return Quartiles(np.full(len(rule.q), nan), nan, nan)
-    found = _join_picked(parts)
-    lower, upper = (
-        np.array([found[rank] for rank in side.tolist()]) for side in (places.lower, places.upper)
-    )
-    q = interpolate(lower, upper, places.weight, LINEAR, np.dtype(np.float64))
-    low, high = rule.fences(q)
-    return Quartiles(q, float(low), float(high))
+        return np.full(len(places.wanted.weight), np.nan)
+    picked, (*sides, weight) = _join_picked(parts), places.wanted
+    lower, upper = (np.array([picked[rank] for rank in side.tolist()]) for side in sides)
+    return interpolate(lower, upper, weight, LINEAR, np.dtype(np.float64))
 
 
 # --- Whiskers and fliers --------------------------------------------------------------------------
@@ -351,13 +331,15 @@ class Beyond:
         return cls(below, above, low, high, n)
 
 
-def _beyond(chunk: Any, ends: Ends, quartiles: Quartiles) -> Beyond:
+def _beyond(chunk: Any, ends: list[Ends], quartiles: FloatArray, *, rule: Rule) -> Beyond:
     """Search the fences in a chunk. If a fence is NaN, nothing is beyond or inside it."""
-    n = ends.n
-    first = _first(chunk, ends, lambda value: value >= quartiles.low)
-    behind = _first(chunk, ends, lambda value: value > quartiles.high)
+    low, high = map(float, rule.fences(quartiles))
+    (own,) = ends
+    n = own.n
+    first = _first(chunk, own, lambda value: value >= low)
+    behind = _first(chunk, own, lambda value: value > high)
     at = partial(_element, chunk)
-    is_low, is_high = quartiles.low == quartiles.low, quartiles.high == quartiles.high
+    is_low, is_high = low == low, high == high
     return Beyond(
         below=first if is_low else 0,
         above=n - behind if is_high else 0,
@@ -379,24 +361,24 @@ def _first(chunk: Any, ends: Ends, holds: Callable[[float], bool]) -> int:
     return bisect_left(range(ends.n), True, key=lambda i: holds(float(_element(chunk, i))))
 
 
-def _statistics(parts: list[Beyond], places: SortedRanks, quartiles: Quartiles) -> dict[str, Any]:
+def _statistics(parts: list[Beyond], places: SortedRanks, quartiles: FloatArray) -> dict[str, Any]:
     """Return the statistics of a box by their names."""
-    found = Beyond.joined(parts)
-    q1, med, q3 = quartiles.q[:3].tolist()
+    beyond = Beyond.joined(parts)
+    q1, med, q3 = quartiles[:3].tolist()
     with np.errstate(over="ignore", invalid="ignore"):
-        iqr = quartiles.q[2] - quartiles.q[0]
-    reals = (q1, med, q3, iqr, *_whiskers(found, q1, q3))
-    counts = (places.n, places.n_nan, found.below, found.above)
+        iqr = quartiles[2] - quartiles[0]
+    reals = (q1, med, q3, iqr, *_whiskers(beyond, q1, q3))
+    counts = (places.n, places.n_nan, beyond.below, beyond.above)
     return {
         **{name: np.int64(number) for name, number in zip(COUNTS, counts, strict=True)},
         **{name: np.float64(number) for name, number in zip(REALS, reals, strict=True)},
     }
 
 
-def _whiskers(found: Beyond, q1: float, q3: float) -> tuple[float, float]:
+def _whiskers(beyond: Beyond, q1: float, q3: float) -> tuple[float, float]:
     """Return the ends of the whiskers, none of which ends inside the box, as in matplotlib."""
-    low = q1 if found.low is None else found.low.item()
-    high = q3 if found.high is None else found.high.item()
+    low = q1 if beyond.low is None else beyond.low.item()
+    high = q3 if beyond.high is None else beyond.high.item()
     # A zero is positive, as those of describe_boxplot are.
     return float(q1 if low > q1 else low) + 0.0, float(q3 if high < q3 else high) + 0.0
 

@@ -1,7 +1,7 @@
 """Selection methods of the literature, as strategies of one engine.
 
 A strategy is a pure generator. From what is known (`known`) it proposes what to measure next: it
-yields probes (`probes`) and receives their reports. Only integer counts narrow the bracket. A
+yields probes (`probes`) and receives their results. Only integer counts narrow the bracket. A
 strategy knows neither dask nor CuPy nor any element, and reads like the description of its method.
 
 ::
@@ -14,7 +14,7 @@ strategy knows neither dask nor CuPy nor any element, and reads like the descrip
     random_pivots.py  Randomized, Quickselect
     sorting.py        SortAndChoose, BitonicMerge
     known.py          a bracket, and how counts narrow it
-    probes.py         what can be measured in one read, and the reports
+    probes.py         what can be measured in one read, and the results
     spaces.py         scales on which distances are measured
 """
 

@@ -69,13 +69,13 @@ class Bucket:
         by_value, copies = True, 0
         for turn in count(1):
             bins = self._bins(known, by_value=by_value)
-            held = known.inside
+            n_inside = known.inside
             known, report = yield bins
             i, j = known.bins_of(report)
             if i != j:
                 known, _ = yield probes.Points((key_at(bins.edge(j), known.dtype),))
-            by_value = by_value and 2 * known.inside <= held and turn < MOST_BY_VALUE
-            if held > self.phase_one and copies < MOST_COPIES:
+            by_value = by_value and 2 * known.inside <= n_inside and turn < MOST_BY_VALUE
+            if n_inside > self.phase_one and copies < MOST_COPIES:
                 yield probes.Copy()
                 copies += 1
 

@@ -90,12 +90,12 @@ class Known:
         if isinstance(report, probes.PointsReport):
             assert isinstance(probe, probes.Points)
             self._check(report.n_valid)
-            found = self
+            known = self
             for i, key in enumerate(probe.keys):
-                if not found.is_settled:
+                if not known.is_settled:
                     counts = int(report.below[i]), int(report.upto[i])
-                    found = found._told_of(key, *counts, report.previous[i], report.next[i])
-            return found
+                    known = known._told_of(key, *counts, report.previous[i], report.next[i])
+            return known
         if isinstance(report, probes.BinsReport):
             assert not isinstance(probe, probes.Points)
             return self._told_of_bins(probe, report)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Compile kernels beforehand, for example while a container image is built.
+"""Compile kernels in advance, for example while a container image is built.
 
 Type ``python -m dask_gpuselect.warm float32 float64``.
 """
@@ -17,6 +17,9 @@ __all__ = ["SUBJECTS", "warm"]
 
 _ELEMENTS = ("cells", "draws", "fingerprints", "moments", "rulers", "selection", "spans")
 _LANES = ("lane_ends", "lane_passes", "long_lanes", "narrow", "window_lanes")
+_WINDOWS = frozenset(
+    {"windows", "window_blocks", "window_columns", "window_networks", "window_rows"}
+)
 
 SUBJECTS: Mapping[str, frozenset[str]] = {
     "quantiles": frozenset({*_ELEMENTS, "groups"}),
@@ -28,7 +31,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "strategies": frozenset({"measures", *_ELEMENTS}),
     "regression": frozenset({"residuals", *_ELEMENTS}),
     "neighbors": frozenset({"distances"}),
-    "windows": frozenset({"windows", "window_blocks", "window_networks", "window_rows"}),
+    "windows": _WINDOWS,
 }
 """For each subject, the modules of `kernels.cpu` that have its kernels."""
 
@@ -41,15 +44,15 @@ def warm(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """Compile the kernels for NumPy chunks of some dtypes, and keep them on disk.
+    """Compile the kernels for NumPy chunks of some dtypes, and cache them on disk.
 
     The call returns when all kernels are compiled. After it, no function of this package compiles
     anything for these dtypes, in this process or in a later one. Without it, the first calls with
     large arrays wait for the kernels that they need.
 
-    The kernels are kept in the first of these folders that can be written: the one that the
-    environment variable ``NUMBA_CACHE_DIR`` names, ``__pycache__`` beside the package, and the
-    user's cache.
+    The kernels are cached in the first of these folders that is writable: the folder in the
+    environment variable ``NUMBA_CACHE_DIR``, ``__pycache__`` beside the package, and a folder of
+    the user (on Linux ``~/.cache/numba``).
 
     Parameters
     ----------
@@ -64,15 +67,15 @@ def warm(
     Raises
     ------
     ValueError
-        If a subject is none of these.
+        For an unknown subject.
     TypeError
-        If a dtype is not numeric, and no date, duration or bool.
+        For a dtype that is not a number, a bool, a date or a time difference.
 
     Notes
     -----
-    A dtype takes about a minute for all subjects, and less than a second if all kernels are on disk
-    already. `quantile_bins`, `mad` and other functions that follow from order statistics belong to
-    "quantiles" and, along an axis, to "axis".
+    A dtype takes one to two minutes for all subjects, and less than a second if all kernels are on
+    disk already. `quantile_bins`, `mad` and other functions that follow from order statistics
+    belong to "quantiles" and, along an axis, to "axis".
 
     Examples
     --------
@@ -87,7 +90,7 @@ def warm(
             "of them"
         )
     wanted = _kernels([_dtype(each) for each in dtypes], chosen)
-    with compiling.told_together():
+    with compiling.logged_together():
         for done, (name, build) in enumerate(wanted.items(), 1):
             build()
             if progress is not None:
@@ -113,19 +116,18 @@ def _kernels(
 
     del backend
     modules = frozenset[str]().union(*(SUBJECTS[subject] for subject in subjects))
-    found = {}
+    kernels = {}
     for dtype in dtypes:
         for of, some in _compared(dtype):
             chosen = modules if some is None else modules & some
             for kernel, build in compiling.kernels_for(of, chosen):
                 name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__} of {of}"
-                found[name] = build
-    return found
+                kernels[name] = build
+    return kernels
 
 
 _WORDS = frozenset({"groups", "narrow", "ordering", "selection"})
 _SORTING = frozenset({"ordering"})
-_WINDOWS = frozenset({"windows", "window_blocks", "window_networks", "window_rows"})
 _OF_DEVIATIONS = frozenset(
     {"cells", "draws", "lane_passes", "long_lanes", "moments", "residuals", "rulers", "spans"}
 )

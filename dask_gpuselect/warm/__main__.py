@@ -13,10 +13,23 @@ from dask_gpuselect.warm import SUBJECTS, warm
 def main() -> None:
     parser = argparse.ArgumentParser(
         "python -m dask_gpuselect.warm",
-        description="Compile kernels before they are needed, and keep them on disk.",
+        description="Compile the kernels for some dtypes in advance, and cache them on disk.",
     )
-    parser.add_argument("dtypes", nargs="*", default=["float32", "float64"], type=np.dtype)
-    parser.add_argument("--subjects", nargs="+", default=list(SUBJECTS), choices=SUBJECTS)
+    parser.add_argument(
+        "dtypes",
+        nargs="*",
+        default=["float32", "float64"],
+        type=np.dtype,
+        help="dtypes of your arrays, such as uint16 (default: float32 float64)",
+    )
+    parser.add_argument(
+        "--subjects",
+        nargs="+",
+        default=list(SUBJECTS),
+        choices=SUBJECTS,
+        metavar="SUBJECT",
+        help=f"kinds of functions: {', '.join(SUBJECTS)} (default: all)",
+    )
     given = parser.parse_args()
     begin = time.perf_counter()
 

@@ -51,38 +51,40 @@ def rank_filter(
     x : dask array or array_like
         Of any kind that `quantile` takes, any number of dimensions and chunks of known sizes.
     rank : int
-        0 is the least element of a window, -1 the largest.
+        Position in the sorted window: 0 is the smallest element, -1 the largest.
     size : int or tuple of int, optional
-        Of the window, along all of `axes` or along each.
+        Size of the window: one number for all `axes`, or one for each.
     footprint : array of bool, optional
-        Which elements of the window count, instead of `size`.
+        Shape of the window, instead of `size`: elements where it is True are used.
     mode : str or sequence of str, default "reflect"
-        What stands for elements beyond the ends, along all of `axes` or along each: "reflect",
-        "constant", "nearest", "mirror" or "wrap", or their names that begin with "grid-".
+        How the array is extended beyond its ends, as in ``scipy.ndimage``: "reflect", "constant",
+        "nearest", "mirror" or "wrap", or one of their names that begin with "grid-". One mode for
+        all `axes`, or one for each.
     cval : scalar, default 0.0
-        What is beyond the ends for the mode "constant".
+        Value beyond the ends for the mode "constant".
     origin : int or sequence of int, default 0
-        Positive numbers move the window towards the beginning.
+        Shift of the window: positive numbers move it towards the beginning of the axis.
     axes : int or tuple of int, optional
-        The axes that the window lies along; all of them by default.
+        Axes of the window; all of them by default.
     nan : {"propagate", "omit"}, default "propagate"
-        Whether NaN in a window makes its answer NaN, or is left out. Of the n valid elements of m
-        then the one of rank ``round(rank (n - 1) / (m - 1))`` answers, NaN if there is none.
+        "propagate": the answer of a window with NaN is NaN. "omit": NaN are left out. If n of the m
+        elements of a window are left, the answer is the one of rank
+        ``round(rank * (n - 1) / (m - 1))`` among them, or NaN if n is 0.
 
     Returns
     -------
     dask array, or an array like `x`
-        Of its shape, chunks and dtype.
+        The shape, chunks and dtype are those of `x`.
 
     Raises
     ------
     TypeError
         For arrays that `quantile` does not take.
     RuntimeError
-        For neither a size nor a footprint, and for sizes, modes or origins that are not one for
-        each axis; for a rank that no window has.
+        If neither `size` nor `footprint` is given; if the number of sizes, modes or origins is not
+        the number of axes; for a rank that is not in the window. SciPy raises this type too.
     ValueError
-        For an origin outside of the window, a mode that is not listed, and chunks of unknown sizes.
+        For an origin outside the window, an unknown mode, and unknown chunk sizes.
 
     See Also
     --------
@@ -92,8 +94,9 @@ def rank_filter(
 
     Notes
     -----
-    Equal to ``scipy.ndimage.rank_filter`` where no element is NaN, for which that is not defined.
-    Zeros of both signs count as equal, and are answered as +0.0. Loads and memory: as of `rolling`.
+    Without NaN, the answer equals that of ``scipy.ndimage.rank_filter``, which is not defined for
+    NaN.
+    -0.0 and 0.0 count as equal, and the answer is 0.0. Reads and memory are those of `rolling`.
 
     Examples
     --------
@@ -126,8 +129,9 @@ def percentile_filter(
     ----------
     {x}
     percentile : float
-        In [0, 100], or negative: counted from 100. The element of rank ``int(n * percentile /
-        100)`` of n answers, as in SciPy; of any number for ``nan="omit"``.
+        From 0 to 100. Negative numbers count from 100: -10 means 90. The answer is the element of
+        rank ``int(n * percentile / 100)`` among the n elements of the window, or the last, as in
+        SciPy. With ``nan="omit"``, n is the number of elements that are not NaN.
     {size}
     {footprint}
     {mode}
@@ -135,7 +139,7 @@ def percentile_filter(
     {origin}
     {axes}
     nan : {"propagate", "omit"}, default "propagate"
-        Whether NaN in a window makes its answer NaN, or is left out.
+        "propagate": the answer of a window with NaN is NaN. "omit": NaN are left out.
 
     {Returns}
 
@@ -149,8 +153,8 @@ def percentile_filter(
 
     Notes
     -----
-    Equal to ``scipy.ndimage.percentile_filter`` where no element is NaN, for which that is not
-    defined. Loads and memory: as of `rolling`.
+    Without NaN, the answer equals that of ``scipy.ndimage.percentile_filter``, which is not defined
+    for NaN. Reads and memory are those of `rolling`.
 
     Examples
     --------
@@ -205,9 +209,9 @@ def median_filter(
 
     Notes
     -----
-    Equal to ``scipy.ndimage.median_filter`` where no element is NaN, for which that is not defined.
-    Of an even number of elements, such as a window of 4, that is the upper one of the two in the
-    middle; `rolling` has their mean. Loads and memory: as of `rolling`.
+    Without NaN, the answer equals that of ``scipy.ndimage.median_filter``, which is not defined for
+    NaN. If a window has an even number of elements, such as 4, it is the upper one of the two in
+    the middle; `rolling` returns their mean. Reads and memory are those of `rolling`.
 
     Examples
     --------

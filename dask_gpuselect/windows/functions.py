@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,8 +66,8 @@ def rolling(
         an even size has one element more before its element than after it, as in xarray and pandas.
     min_periods : int, optional
         The number of elements that a window needs for an answer other than NaN. NaN and elements
-        that are left out do not count. The default is the size of the window; it is 1 for the
-        methods whose names begin with nan.
+        that are left out do not count. The default is `window`, as in pandas, and 1 for the methods
+        whose names begin with nan.
     boundary : {None, "reflect", "mirror", "nearest", "wrap"}, optional
         How the array is extended beyond its ends, as `mode` of ``scipy.ndimage``. By default it is
         not extended, and windows are smaller at the ends.
@@ -114,7 +115,8 @@ def rolling(
     ``numpy.lib.stride_tricks.sliding_window_view`` would do. For NumPy chunks, blocks of elements
     are sorted once, and a window is a set of bits among their ranks (Suomela 2014, for images). So
     the time hardly depends on the size of the window; only the time of `mad` is proportional to it.
-    Windows of few elements are sorted by sorting networks. If chunks are much smaller than the
+    Windows of few elements are sorted by networks, and larger ones of bytes are sums of histograms
+    of columns (Perreault and Hébert 2007). If chunks are much smaller than the
     window along an axis, each task needs many chunks: rechunk to a few times the window.
 
     Answers have the chunks of `x`, and the dtype that `quantile` gives. The discrete methods of
@@ -125,6 +127,8 @@ def rolling(
     References
     ----------
     J. Suomela, "Median filtering is equivalent to sorting", 2014, arXiv:1406.1717.
+    S. Perreault and P. Hébert, "Median filtering in constant time", IEEE Transactions on Image
+    Processing 16, 2389, 2007.
 
     Examples
     --------
@@ -148,17 +152,19 @@ def rolling(
         check_known(value, name)
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
     reaches = _reaches(window, axis, ndim, center, boundary, closed, step)
-    n = frame_of(reaches).n
-    if min_periods is not None and not 0 <= min_periods <= n:
+    n = math.prod(_sizes(window, axis, ndim)[1])
+    most = max(n, frame_of(reaches).n)
+    if min_periods is not None and not 0 <= min_periods <= most:
         raise ValueError(
-            f"min_periods must be from 0 to {n}, the size of the window, not {min_periods}"
+            f"min_periods must be from 0 to {most}, the size of the window, not {min_periods}"
         )
-    return Rolling(x, reaches, min_periods, where, nodata)
+    least = (n, 1) if min_periods is None else (min_periods, min_periods)
+    return Rolling(x, reaches, least, where, nodata)
 
 
 def of_rows(x: Any, windows: RowWindows, min_periods: int) -> Rolling:
     """Return windows of the elements of an array in memory, whose sizes differ."""
-    return Rolling(x, windows, min_periods, None, None)
+    return Rolling(x, windows, (min_periods, min_periods), None, None)
 
 
 class Rolling:
@@ -171,11 +177,12 @@ class Rolling:
         self,
         x: Any,
         reaches: tuple[Halo, ...] | RowWindows,
-        least: int | None,
+        least: tuple[int, int],
         where: Any,
         nodata: Any,
     ) -> None:
-        self._x, self._reaches, self._least = x, reaches, least
+        self._x, self._reaches = x, reaches
+        self._least = least  # for methods that heed NaN, and for those that ignore it
         self._left_out = {"where": where, "nodata": nodata}
 
     def __repr__(self) -> str:
@@ -191,7 +198,12 @@ class Rolling:
     def _ask(
         self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
     ) -> Any:
-        how |= {"reaches": self._reaches, "least": self._least, "omits": omits, **self._left_out}
+        how |= {
+            "reaches": self._reaches,
+            "least": self._least[omits],
+            "omits": omits,
+            **self._left_out,
+        }
         return _asked(self._x, name, q, method, **how)
 
     def median(self) -> Any:
@@ -266,7 +278,7 @@ def _asked(
     method: str | Method,
     *,
     reaches: tuple[Halo, ...] | RowWindows,
-    least: int | None,
+    least: int,
     where: Any,
     nodata: Any,
     omits: bool,
@@ -276,8 +288,6 @@ def _asked(
     """Check what a method asks, and ask it."""
     is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
-    if least is None:
-        least = 1 if omits or isinstance(reaches, RowWindows) else frame_of(reaches).n
     method = method if isinstance(method, Method) else check_method(method)
     shares, is_scalar = probabilities(q, 100 if percent else 1)
     about: dict[str, Any] = {"is_one": is_scalar or name == "iqr"}
@@ -287,6 +297,7 @@ def _asked(
     may_lack = (
         not is_whole
         or isinstance(reaches, RowWindows)
+        or least > frame_of(reaches).n
         or any(
             reach.mode is None and (least > 1 or min(reach.before, reach.after) < 0)
             for reach in reaches
@@ -324,11 +335,14 @@ def _question(
         raise TypeError(f"{name} needs numbers, not {source}")
     how: dict[str, Any] = {"weak_q": is_weak(q), "q_dtype": precision_of(q)}
     dtype = result_dtype(source, method, **how)
+    if name == "iqr" and source.kind == "f" and not method.discrete:
+        dtype = np.dtype(np.float64)  # the difference of its quantiles is rounded once
     if not is_spread:
         about = tuple(shares.tolist()), method.name, omits, source, dtype
         return WindowQuestion(Quantiles(*about), dtype)
     result = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
-    factor = scale_factor(scale, NORMAL_MAD if name == "mad" else NORMAL_IQR, result)
+    about_scale = (NORMAL_MAD, result) if name == "mad" else (NORMAL_IQR, np.dtype(np.float64))
+    factor = scale_factor(scale, *about_scale)
     source = dtype if name == "mad" else source
     about = tuple(shares.tolist()), method.name, omits, source, dtype
     return WindowQuestion(Quantiles(*about), result, scale=factor)

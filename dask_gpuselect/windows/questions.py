@@ -78,13 +78,15 @@ class WindowQuestion:
 
     def finished(self, answers: Any, n_valid: Any) -> Any:
         if self.is_gap:
-            answers = _gap(answers)
+            answers = _gap(answers) / self.scale
         if answers.dtype != self.result:
             answers = as_type(answers, self.result.name)
-        if self.scale != 1:
+        if self.scale != 1 and not self.is_gap:
             answers = answers / self.result.type(self.scale)
-        if 0 not in n_valid.strides:
-            is_few = n_valid < max(self.least, 1)
+        # Kernels answer NaN for windows without elements.
+        if self.least > 1 or self.dtype.kind in "bui":
+            counts = n_valid[:1] if 0 in n_valid.strides else n_valid
+            is_few = counts < max(self.least, 1)
             if any_true(is_few):
                 missing = np.full(1, missing_of(self.result), self.result)
                 answers = namespace(answers).where(is_few, like(missing, answers), answers)

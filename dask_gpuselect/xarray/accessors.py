@@ -13,6 +13,7 @@ from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot import describe as boxplot
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.engine.plans import Plan
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles.functions import explain
 from dask_gpuselect.windows.functions import check_no_offset
 from dask_gpuselect.xarray.climatology import groups_of_days
@@ -30,7 +31,7 @@ from dask_gpuselect.xarray.reductions import (
 from dask_gpuselect.xarray.windows import ExactRolling
 
 
-class _LabelledAccessor(Reductions):
+class _LabelledAccessor(Reductions, Advising):
     """Base of the accessors of DataArrays and Datasets."""
 
     _obj: Any
@@ -39,6 +40,9 @@ class _LabelledAccessor(Reductions):
         kind, sizes = type(self._obj).__name__, dict(self._obj.sizes)
         of = ", ".join(f"{name}: {size}" for name, size in sizes.items())
         return f"<exact order statistics of a {kind} ({of})>"
+
+    def _advice(self, name: str) -> str:
+        return its_own(type(self._obj), name, "a") or super()._advice(name)
 
     def groupby(self, group: Any = None, **groupers: Any) -> ExactGroupBy:
         """Divide the elements into groups, as xarray's own `groupby`.
@@ -132,8 +136,8 @@ class _LabelledAccessor(Reductions):
         for name, value in {"min_periods": min_periods, "center": center, **windows}.items():
             check_known(value, name)
         check_no_offset(windows if dim is None else dim)
-        found = self._obj.rolling(dim, min_periods, center, **windows)
-        return ExactRolling(found, boundary=boundary, where=where, nodata=nodata)
+        rolled = self._obj.rolling(dim, min_periods, center, **windows)
+        return ExactRolling(rolled, boundary=boundary, where=where, nodata=nodata)
 
     def groupby_dayofyear(self, dim: str = "time", *, window: int = 1) -> ExactGroupBy:
         """Group by the day of the year, with the days around it: the base of climatologies.
@@ -271,9 +275,9 @@ class ExactDataArray(_LabelledAccessor):
             For unknown dimensions, and as `dask_gpuselect.describe_boxplot`.
         """
         dims = reduced_dims(dim, self._obj.dims)
-        kept = [name for name in self._obj.dims if name not in dims]
-        if len(kept) == 1 and _is_known(self._obj, kept[0]):
-            how.setdefault("labels", [str(label) for label in self._obj[kept[0]].values])
+        left = [name for name in self._obj.dims if name not in dims]
+        if len(left) == 1 and _is_known(self._obj, left[0]):
+            how.setdefault("labels", [str(label) for label in self._obj[left[0]].values])
         axes = tuple(map(self._obj.dims.index, dims))
         how |= companions_of(self._obj, how)
         return boxplot.describe_boxplot(self._obj.data, axes, **how)
@@ -303,15 +307,15 @@ class ExactDataset(_LabelledAccessor):
         asked, skipna = _skipna(how)
         dims = reduced_dims(dim, tuple(self._obj.dims))
         method = how.get("method", "linear")
-        found = {}
+        variables = {}
         for name, array in self._obj.data_vars.items():
             own = [each for each in dims if each in array.dims]
             if not own:
-                found[name] = array
-            elif is_answered(pair.every.__name__, array.dtype, method):
-                found[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
+                variables[name] = array
+            elif is_answered(pair.name, array.dtype, method):
+                variables[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
         attrs = self._obj.attrs if keeps(how.get("keep_attrs")) else None
-        return xr.Dataset(found, attrs=attrs)
+        return xr.Dataset(variables, attrs=attrs)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> dict[Hashable, Plan]:
         """Return the plans for quantiles of each lazy numeric variable.
@@ -335,24 +339,26 @@ class ExactDataset(_LabelledAccessor):
             and is_dask_collection(array.data)
         }
 
-    def describe_boxplot(self, **how: Any) -> Boxplot:
+    def describe_boxplot(self, dim: None = None, **how: Any) -> Boxplot:
         """Return statistics of a box plot for each numeric variable, of all its elements.
 
         The variables share the reads of chunks that they have in common.
 
         Parameters
         ----------
+        dim : None
+            Not supported: for boxes along dimensions, describe each variable by itself.
         **how
-            For `dask_gpuselect.describe_boxplot`, except `axis`. For boxes along dimensions,
-            describe each variable by itself. A `where` and `weights` that are DataArrays are
-            broadcast by the names of their dimensions, all of which each variable must have.
+            For `dask_gpuselect.describe_boxplot`, except `axis`. A `where` and `weights` that are
+            DataArrays are broadcast by the names of their dimensions, all of which each variable
+            must have.
 
         Returns
         -------
         Boxplot
             Labelled with the names of the variables.
         """
-        if "axis" in how or "dim" in how:
+        if dim is not None or "axis" in how:
             raise TypeError(
                 "boxes of a Dataset are of all elements of each variable: for boxes "
                 "along dimensions, type ds[name].exact.describe_boxplot(dim)"

@@ -38,8 +38,8 @@ def groups_of_days(obj: Any, dim: Hashable, window: int) -> LabelledGroups:
         steps = [np.arange(first[day], first[day + 1]) for day in near]
         windows[int(number)] = np.concatenate(steps)
 
-    def named(found: Any) -> Any:
-        return found.assign_coords({NAME: numbers})
+    def named(answer: Any) -> Any:
+        return answer.assign_coords({NAME: numbers})
 
     return LabelledGroups(
         by=windows,

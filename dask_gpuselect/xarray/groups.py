@@ -12,17 +12,26 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from xarray.core.groupby import DataArrayGroupBy
 
 from dask_gpuselect.arguments import check_known
 from dask_gpuselect.boxplot.summary import Boxplot
 from dask_gpuselect.groups import GroupBy, groupby
-from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.xarray.reductions import (
+    IQR,
+    MAD,
+    MEDIAN,
+    QUANTILE,
+    TRIMMED_MEAN,
+    Pair,
     answered,
     companions_of,
+    documented,
     is_answered,
     keeps,
     keeps_attrs_by_default,
+    labelled,
     reduced_dims,
 )
 
@@ -101,17 +110,17 @@ def groups_of(grouped: Any) -> LabelledGroups:
     lines = {each.name: each.codes.dims[0] for each in groupers if each.codes.ndim == 1}
     unnamed = [each.name for each in groupers if not isinstance(each.group, xr.DataArray)]
 
-    def named(found: Any) -> Any:
-        found = found.assign_coords(encoded.coords)
+    def named(answer: Any) -> Any:
+        answer = answer.assign_coords(encoded.coords)
         if len(groupers) > 1:
-            found = found.unstack(name).drop_vars(unnamed, errors="ignore")
+            answer = answer.unstack(name).drop_vars(unnamed, errors="ignore")
         full = {
             each.name: each.full_index
             for each in groupers
-            if each.name in found.indexes
-            and (n_there < n or not found.indexes[each.name].equals(each.full_index))
+            if each.name in answer.indexes
+            and (n_there < n or not answer.indexes[each.name].equals(each.full_index))
         }
-        return (found.reindex(full) if full else found).rename(resampled)
+        return (answer.reindex(full) if full else answer).rename(resampled)
 
     return LabelledGroups(
         by=codes,
@@ -163,16 +172,8 @@ def all_dims(dim: Any, obj: Any, groups: LabelledGroups) -> list[Hashable]:
 # --- What is asked of groups ----------------------------------------------------------------------
 
 
-Pair = tuple[Callable[..., Any], Callable[..., Any]]
-"""A function of all elements, and one that leaves NaN out."""
-
-
-MEDIAN: Pair = (GroupBy.median, GroupBy.nanmedian)
-QUANTILE: Pair = (GroupBy.quantile, GroupBy.nanquantile)
-MAD: Pair = (GroupBy.mad, GroupBy.nanmad)
-IQR: Pair = (GroupBy.iqr, GroupBy.naniqr)
-COUNT: Pair = (GroupBy.count, GroupBy.count)
-BOXES: Pair = (GroupBy.describe_boxplot, GroupBy.describe_boxplot)
+COUNT = Pair(GroupBy.count, GroupBy.count)
+BOXES = Pair(GroupBy.describe_boxplot, GroupBy.describe_boxplot)
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ class _Asked:
 
     Parameters
     ----------
-    methods : pair of callables
-        Methods of `GroupBy`.
+    pair : Pair
+        Functions of arrays, whose names are those of the methods of `GroupBy`.
     how : mapping
         Arguments.
     keeps_attrs : bool
@@ -191,21 +192,16 @@ class _Asked:
         True if NaN are left out. By default they are left out of floating-point data.
     q : ndarray, optional
         The shares of quantiles.
-    carried : pair of callables, optional
-        Functions for variables of a dataset that lack the dimensions of the groups. Without them,
-        these variables are not in the answer.
+    is_carried : bool
+        True if variables of a dataset that lack the dimensions of the groups are in the answer.
     """
 
-    methods: Pair
+    pair: Pair
     how: Mapping[str, Any]
     keeps_attrs: bool
     skipna: bool | None = None
     q: Any = None
-    carried: Pair | None = None
-
-    def _of_dtype(self, pair: Pair, dtype: np.dtype[Any]) -> Callable[..., Any]:
-        """Return the function of a pair for elements of a dtype."""
-        return pair[dtype.kind == "f" if self.skipna is None else self.skipna]
+    is_carried: bool = False
 
     @property
     def shares(self) -> list[Any]:
@@ -217,31 +213,22 @@ class _Asked:
     ) -> xr.DataArray:
         """Return the answer with all groups along one dimension."""
         array = groups.expanded(array)
-        found = self.asked(array, groups, dims)
+        answer = self.asked(array, groups, dims)
         first = min(map(array.dims.index, dims))
-        kept = [
+        left = [
             groups.name if axis == first else dim
             for axis, dim in enumerate(array.dims)
             if axis == first or dim not in dims
         ]
-        lost = [name for name, each in array.coords.items() if not set(dims).isdisjoint(each.dims)]
-        result = xr.DataArray(
-            found,
-            dims=["quantile", *kept] if np.ndim(self.q) else kept,
-            coords=array.drop_vars(lost).coords,
-            attrs=array.attrs if self.keeps_attrs else None,
-        )
-        result.name = array.name  # without one, xarray takes that of the dask array
-        if self.q is None:
-            return result
-        return result.assign_coords(quantile=("quantile", self.q) if self.q.ndim else self.q)
+        return labelled(answer, array, left, dims, self.q, keeps_attrs=self.keeps_attrs)
 
     def asked(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
         """Return the answer for the groups of an array that has all dimensions."""
         axes = tuple(sorted(map(array.dims.index, dims)))
         grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
         how = {**self.how, **companions_of(array, self.how)}
-        return self._of_dtype(self.methods, array.dtype)(grouped, *self.shares, **how)
+        name = self.pair.of(array.dtype, self.skipna).__name__
+        return getattr(grouped, name)(*self.shares, **how)
 
     def of_variable(
         self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
@@ -250,27 +237,27 @@ class _Asked:
         own = [dim for dim in dims if dim in array.dims]
         if not set(groups.dims).isdisjoint(own):
             return self.of_array(array, groups, [*dict.fromkeys([*groups.dims, *own])])
-        if own and self.carried is not None:
-            function = self._of_dtype(self.carried, array.dtype)
+        if own and self.is_carried:
+            function = self.pair.of(array.dtype, self.skipna)
             how = {**self.how, "keep_attrs": self.keeps_attrs}
             array = answered(array, function, own, how, *self.shares)
         return array.expand_dims({groups.name: len(groups.numbers)})
 
     def takes(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> bool:
         """Return whether a variable of a dataset is part of the answer."""
-        function, method = self.methods[0].__name__, self.how.get("method", "linear")
-        has_answer = is_answered(function, array.dtype, method)
+        method = self.how.get("method", "linear")
+        has_answer = is_answered(self.pair.name, array.dtype, method)
         if set(groups.dims).isdisjoint(array.dims):
             is_asked = not set(dims).isdisjoint(array.dims)
-            return self.carried is not None and (has_answer or not is_asked)
+            return self.is_carried and (has_answer or not is_asked)
         return has_answer
 
     def of(self, obj: Any, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
         """Return the answer for a DataArray or a Dataset."""
         if isinstance(obj, xr.DataArray):
-            found = groups.named(self.of_array(obj, groups, dims))
-            return groups.ordered(found, groups.expanded(obj).dims)
-        found = {
+            answers = groups.named(self.of_array(obj, groups, dims))
+            return groups.ordered(answers, groups.expanded(obj).dims)
+        answers = {
             name: self.of_variable(array, groups, dims)
             for name, array in obj.data_vars.items()
             if self.takes(array, groups, dims)
@@ -280,14 +267,32 @@ class _Asked:
                 name: each.transpose(
                     groups.name, ..., *({"quantile"} & {*each.dims}), transpose_coords=False
                 )
-                for name, each in found.items()
+                for name, each in answers.items()
             },
             attrs=obj.attrs if self.keeps_attrs else None,
         )
         return groups.named(table)
 
 
-class ExactGroupBy:
+def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
+    """Return the method for a statistic of each group."""
+
+    def method(
+        self: ExactGroupBy,
+        dim: Any = None,
+        *,
+        skipna: bool | None = None,
+        keep_attrs: bool | None = None,
+        **how: Any,
+    ) -> Any:
+        asked = _Asked(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
+        return self._of(asked, dim)
+
+    what = "for each group", "those of the groups by default, and others in addition"
+    return documented(method, pair.every, "groupby(...)", what)
+
+
+class ExactGroupBy(Advising):
     """The groups of a DataArray or a Dataset, made by ``a.exact.groupby("time.month")``.
 
     Answers have the names, dimensions, coordinates and attributes of those that xarray's own
@@ -335,36 +340,14 @@ class ExactGroupBy:
     def __len__(self) -> int:
         return len(self._groups.labels)
 
-    def median(
-        self,
-        dim: Any = None,
-        *,
-        skipna: bool | None = None,
-        keep_attrs: bool | None = None,
-        **how: Any,
-    ) -> Any:
-        """Return the median of each group.
+    def _advice(self, name: str) -> str:
+        own = its_own(DataArrayGroupBy, name, "a.groupby(...)")
+        return (own if isinstance(self._groups.by, xr.DataArray) else "") or super()._advice(name)
 
-        Parameters
-        ----------
-        dim : str, iterable of hashable or ..., optional
-            Dimensions to reduce: those of the groups by default, others in addition, or ``...`` for
-            all.
-        skipna : bool, optional
-            Whether NaN are left out. By default they are left out of floating-point data.
-        keep_attrs : bool, optional
-            Whether attributes are kept: by default as xarray's options say, and otherwise True.
-        **how
-            For `dask_gpuselect.median`: `where`, which may be a DataArray, and `nodata`.
-
-        Returns
-        -------
-        DataArray or Dataset
-            Lazy if the data, their labels, a mask or weights are.
-        """
-        carried = (quantiles.median, quantiles.nanmedian)
-        asked = _Asked(MEDIAN, how, keeps(keep_attrs), skipna, carried=carried)
-        return self._of(asked, dim)
+    median = _statistic(MEDIAN, is_carried=True)
+    mad = _statistic(MAD)
+    iqr = _statistic(IQR)
+    trimmed_mean = _statistic(TRIMMED_MEAN)
 
     def quantile(
         self,
@@ -396,37 +379,9 @@ class ExactGroupBy:
         """
         check_known(q, "q")
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
-        carried = (quantiles.quantile, quantiles.nanquantile)
-        asked = _Asked(QUANTILE, how, keeps_attrs, skipna, np.asarray(q, np.float64), carried)
+        shares = np.asarray(q, np.float64)
+        asked = _Asked(QUANTILE, how, keeps_attrs, skipna, shares, is_carried=True)
         return self._of(asked, dim)
-
-    def mad(
-        self,
-        dim: Any = None,
-        *,
-        skipna: bool | None = None,
-        keep_attrs: bool | None = None,
-        **how: Any,
-    ) -> Any:
-        """Return the median absolute deviation of each group: see `dask_gpuselect.robust.mad`.
-
-        It takes the arguments of `median`, and `scale`.
-        """
-        return self._of(_Asked(MAD, how, keeps(keep_attrs), skipna), dim)
-
-    def iqr(
-        self,
-        dim: Any = None,
-        *,
-        skipna: bool | None = None,
-        keep_attrs: bool | None = None,
-        **how: Any,
-    ) -> Any:
-        """Return the interquartile range of each group: see `dask_gpuselect.robust.iqr`.
-
-        It takes the arguments of `median`, and `scale`.
-        """
-        return self._of(_Asked(IQR, how, keeps(keep_attrs), skipna), dim)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """Return the number of elements of each group that are not NaN.
@@ -463,8 +418,8 @@ class ExactGroupBy:
             )
         dims = self._dims(dim)
         array = self._groups.expanded(self._obj)
-        found: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
-        return found.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
+        boxes: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
+        return boxes.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
     def _of(self, asked: _Asked, dim: Any) -> Any:
         """Ask for a statistic along dimensions."""
@@ -473,7 +428,7 @@ class ExactGroupBy:
     def _dims(self, dim: Any) -> list[Hashable]:
         """Return the dimensions to reduce, which include those of the groups, or raise."""
         dims = all_dims(dim, self._obj, self._groups)
-        kept = [str(each) for each in self._groups.dims if each not in dims]
-        if kept:
-            raise ValueError(f"dim must include the dimensions of the groups, and lacks {kept}")
+        left_out = [str(each) for each in self._groups.dims if each not in dims]
+        if left_out:
+            raise ValueError(f"dim must include the dimensions of the groups, and lacks {left_out}")
         return dims

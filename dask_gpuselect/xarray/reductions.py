@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from dask.base import is_dask_collection
 from dask_gpuselect.arguments import check_known
 from dask_gpuselect.maths.ranks import check_method
 from dask_gpuselect.quantiles import functions as quantiles
+from dask_gpuselect.quantiles.documentation import public_name
 from dask_gpuselect.robust import spread, trimmed
 
 Dims = Hashable | Iterable[Hashable] | None
@@ -26,10 +28,22 @@ class Pair:
     every: Callable[..., Any]
     valid: Callable[..., Any]
 
+    @property
+    def name(self) -> str:
+        """The name of the statistic."""
+        return self.every.__name__
+
     def of(self, dtype: np.dtype[Any], skipna: bool | None) -> Callable[..., Any]:
         """Return the function for elements of a dtype: by default floats skip NaN, as in xarray."""
         return self.valid if (dtype.kind == "f" if skipna is None else skipna) else self.every
 
+
+MEDIAN = Pair(quantiles.median, quantiles.nanmedian)
+QUANTILE = Pair(quantiles.quantile, quantiles.nanquantile)
+PERCENTILE = Pair(quantiles.percentile, quantiles.nanpercentile)
+MAD = Pair(spread.mad, spread.nanmad)
+IQR = Pair(spread.iqr, spread.naniqr)
+TRIMMED_MEAN = Pair(trimmed.trimmed_mean, trimmed.nantrimmed_mean)
 
 KINDS = {"mad": "biuf", "trimmed_mean": "biuf", "iqr": "iuf", "describe_boxplot": "iuf"}
 """Kinds of dtypes that a function supports in a Dataset, if not `NUMBERS`."""
@@ -54,7 +68,7 @@ def _reducing(pair: Pair) -> Callable[..., Any]:
     def method(self: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, how)
 
-    return _documented(method, pair, "")
+    return documented(method, pair.every, "exact", ALONG)
 
 
 def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
@@ -63,21 +77,39 @@ def _reducing_by_q(pair: Pair, scale: int = 1) -> Callable[..., Any]:
     def method(self: Any, q: Any, dim: Dims = None, **how: Any) -> Any:
         return self._reduced(pair, dim, how, q, scale)
 
-    return _documented(method, pair, "q, ")
+    return documented(method, pair.every, "exact", ALONG)
 
 
-def _documented(method: Any, pair: Pair, more: str) -> Callable[..., Any]:
-    """Give a method of the accessors its name and its docstring."""
-    name = pair.every.__name__
-    method.__name__, method.__qualname__ = name, f"exact.{name}"
-    called = f"``exact.{name}({more}dim=None)``"
-    method.__doc__ = f"""Compute `dask_gpuselect.{name}` along dimensions: {called}.
+ALONG = "along dimensions", "all of them by default"
+
+
+def documented(
+    method: Any, function: Callable[..., Any], owner: str, what: tuple[str, str]
+) -> Callable[..., Any]:
+    """Give a method for labelled arrays its name and its docstring.
 
     Parameters
     ----------
-    {"q : float or 1-D array_like of floats" if more else "..."}
+    method : callable
+        Takes `dim`, and maybe q before it.
+    function : callable
+        The function of arrays.
+    owner : str
+        The object with the method, as in ``exact.median``.
+    what : tuple of two str
+        What is answered, and which dimensions are reduced by default.
+    """
+    name, full = function.__name__, public_name(function)
+    has_q = "q" in inspect.signature(method).parameters
+    method.__name__, method.__qualname__ = name, f"{owner}.{name}"
+    called = f"``{owner}.{name}({'q, ' if has_q else ''}dim=None)``"
+    method.__doc__ = f"""Compute `{full}` {what[0]}: {called}.
+
+    Parameters
+    ----------
+    {"q : float or 1-D array_like of floats" if has_q else "..."}
     dim : hashable, iterable of hashable or ..., optional
-        Dimensions to reduce; all of them by default.
+        Dimensions to reduce; {what[1]}.
     skipna : bool, optional
         Whether NaN and NaT are left out. Otherwise one of them makes the answer missing. By default
         they are left out of floating-point data, as in xarray.
@@ -86,7 +118,7 @@ def _documented(method: Any, pair: Pair, more: str) -> Callable[..., Any]:
     keep_attrs : bool, optional
         Whether attributes are kept: by default as xarray's options say, and otherwise True.
     **how
-        Other arguments of `dask_gpuselect.{name}`. The attributes ``_FillValue`` and
+        Other arguments of `{full}`. The attributes ``_FillValue`` and
         ``missing_value`` are not used.
 
     Returns
@@ -112,12 +144,12 @@ def _skipping(method: Any) -> Callable[..., Any]:
 class Reductions:
     """Methods that the accessors of DataArrays and Datasets share."""
 
-    median = _reducing(Pair(quantiles.median, quantiles.nanmedian))
-    quantile = _reducing_by_q(Pair(quantiles.quantile, quantiles.nanquantile))
-    percentile = _reducing_by_q(Pair(quantiles.percentile, quantiles.nanpercentile), 100)
-    mad = _reducing(Pair(spread.mad, spread.nanmad))
-    iqr = _reducing(Pair(spread.iqr, spread.naniqr))
-    trimmed_mean = _reducing(Pair(trimmed.trimmed_mean, trimmed.nantrimmed_mean))
+    median = _reducing(MEDIAN)
+    quantile = _reducing_by_q(QUANTILE)
+    percentile = _reducing_by_q(PERCENTILE, 100)
+    mad = _reducing(MAD)
+    iqr = _reducing(IQR)
+    trimmed_mean = _reducing(TRIMMED_MEAN)
     nanmedian = _skipping(median)
     nanquantile = _skipping(quantile)
     nanpercentile = _skipping(percentile)
@@ -146,23 +178,51 @@ def answered(
     if np.ndim(q) > 1:
         raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
     dims = reduced_dims(dim, array.dims)
-    kept = [name for name in array.dims if name not in dims]
+    left = [name for name in array.dims if name not in dims]
     asked |= companions_of(array, asked)
     axes = tuple(map(array.dims.index, dims))
-    found = function(array.data, *([] if q is None else [q]), axis=axes, **asked)
-    lost = [name for name, each in array.coords.items() if not set(each.dims) <= set(kept)]
+    answer = function(array.data, *([] if q is None else [q]), axis=axes, **asked)
+    shares = None if q is None else np.asarray(q, np.float64) / scale
+    return labelled(answer, array, left, dims, shares, keeps_attrs=keeps(keeps_attrs))
+
+
+def labelled(
+    answer: Any,
+    array: xr.DataArray,
+    dims: Sequence[Hashable],
+    reduced: Sequence[Hashable],
+    shares: Any = None,
+    *,
+    keeps_attrs: bool,
+) -> xr.DataArray:
+    """Return an answer about an array, with the name and the coordinates of that.
+
+    Parameters
+    ----------
+    answer : array
+        With an axis for q in front if there are several.
+    array : DataArray
+        The data.
+    dims : sequence of hashable
+        Names of the other axes.
+    reduced : sequence of hashable
+        Dimensions of the data. Coordinates along one of them are left out.
+    shares : ndarray, optional
+        The q, in [0, 1].
+    keeps_attrs : bool
+        True if attributes are kept.
+    """
+    lost = [name for name, each in array.coords.items() if not {*reduced}.isdisjoint(each.dims)]
     result = xr.DataArray(
-        found,
-        dims=["quantile", *kept] if np.ndim(q) else kept,
+        answer,
+        dims=["quantile", *dims] if np.ndim(shares) else dims,
         coords=array.drop_vars(lost).coords,
+        attrs=array.attrs if keeps_attrs else None,
     )
     result.name = array.name  # without one, xarray takes that of the dask array
-    if keeps(keeps_attrs):
-        result.attrs = dict(array.attrs)
-    if q is None:
+    if shares is None:
         return result
-    shares = np.asarray(q, np.float64) / scale
-    return result.assign_coords(quantile=("quantile", shares) if shares.ndim else shares)
+    return result.assign_coords(quantile=("quantile", shares) if np.ndim(shares) else shares)
 
 
 def companions_of(array: xr.DataArray, how: Mapping[str, Any]) -> dict[str, Any]:

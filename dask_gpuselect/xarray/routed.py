@@ -42,17 +42,16 @@ def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
         skipna: bool | None = True,
     ) -> Any:
         asked: dict[str, Any] = {"dim": dim, "keep_attrs": keep_attrs, "skipna": skipna}
+        if not any(map(is_dask_collection, (self.obj, self.weights))):
+            return original(self, q, **asked)
         if isinstance(self.obj, xr.Dataset):
-            if not any(is_dask_collection(each) for each in (self.obj, self.weights)):
-                return original(self, q, **asked)
 
             def of_variable(array: xr.DataArray) -> xr.DataArray:
-                found: xr.DataArray = quantile(array.weighted(self.weights), q, **asked)
-                return found
+                answer: xr.DataArray = quantile(array.weighted(self.weights), q, **asked)
+                return answer
 
             return self.obj.map(of_variable, keep_attrs=keep_attrs)
-        is_lazy = any(is_dask_collection(each.data) for each in (self.obj, self.weights))
-        if not is_lazy or self.obj.dtype.kind not in "iuf":
+        if self.obj.dtype.kind not in "iuf":
             return original(self, q, **asked)
         array, weights = xr.align(self.obj, self.weights, join="inner", copy=False)
         array = array.broadcast_like(weights)
@@ -65,10 +64,10 @@ def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
         function = quantiles.nanquantile if skips else quantiles.quantile
         keeps = keeps_attrs_by_default() if keep_attrs is None else keep_attrs
         shares = np.atleast_1d(np.asarray(q, np.float64))
-        found = answered(
+        answer = answered(
             array, function, dim, how | {"weights": weights, "keep_attrs": keeps}, shares
         )
-        return found.squeeze()
+        return answer.squeeze()
 
     return quantile
 

@@ -5,7 +5,8 @@ xarray finds the dimensions of the windows; `dask_gpuselect.windows.rolling` com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -14,9 +15,11 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from dask_gpuselect.arguments import check_known
+from dask_gpuselect.optional import Advising, its_own
+from dask_gpuselect.quantiles.documentation import as_method
 from dask_gpuselect.routing import replacements
 from dask_gpuselect.windows import Rolling, rolling
-from dask_gpuselect.xarray.reductions import companions_of, is_answered, keeps
+from dask_gpuselect.xarray.reductions import Pair, companions_of, is_answered, keeps, labelled
 
 try:
     from xarray.computation.rolling import DataArrayRolling, DatasetRolling
@@ -27,12 +30,26 @@ except ImportError:  # before 2025.4
     )
 
 
-class ExactRolling:
-    """Exact statistics of moving windows, as of xarray's ``a.rolling(...)``.
+KEEP_ATTRS = inspect.Parameter("keep_attrs", inspect.Parameter.KEYWORD_ONLY, default=None)
 
-    NaN are left out. The answer for a window with fewer than `min_periods` other elements, by
-    default its size, is NaN. The label of a window is that of its last element, or of its middle.
-    For a Dataset, numeric variables are answered; those without these dimensions are kept.
+
+def _statistic(pair: Pair, what: str) -> Callable[..., Any]:
+    """Return the method for a statistic of each window."""
+
+    def method(self: ExactRolling, *, keep_attrs: bool | None = None, **how: Any) -> Any:
+        return self._answered(pair, keep_attrs, how)
+
+    summary = f"Return the {what} of each window."
+    return as_method(method, pair.every, "ExactRolling", summary, more=[KEEP_ATTRS])
+
+
+class ExactRolling(Advising):
+    """Moving windows of a DataArray or a Dataset, made by ``a.exact.rolling(time=31)``.
+
+    NaN are left out. The answer of a window with fewer than `min_periods` other elements is NaN; by
+    default, `min_periods` is the size of the window. A window has the label of its last element, or
+    of its middle with ``center=True``. For a Dataset, the methods answer for each numeric variable,
+    and variables without these dimensions are unchanged.
 
     Parameters
     ----------
@@ -40,6 +57,22 @@ class ExactRolling:
         The result of xarray's `rolling`.
     **how
         For `dask_gpuselect.windows.rolling`: `boundary`, `where` and `nodata`.
+
+    See Also
+    --------
+    dask_gpuselect.windows.rolling : Moving windows of dask arrays.
+
+    Notes
+    -----
+    Reads and memory: as for `dask_gpuselect.windows.rolling`. Each chunk is read once.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import dask_gpuselect.xarray
+    >>> a = xr.DataArray([5.0, 1.0, 4.0, 9.0], dims="day").chunk(day=2)
+    >>> a.exact.rolling(day=3, center=True, min_periods=2).median().values
+    array([3. , 4. , 4. , 6.5])
     """
 
     def __init__(self, windows: Any, **how: Any) -> None:
@@ -49,68 +82,46 @@ class ExactRolling:
         sizes = dict(zip(self._windows.dim, self._windows.window, strict=True))
         return f"<exact statistics of moving windows of {sizes}>"
 
-    def median(self, *, keep_attrs: bool | None = None) -> Any:
-        """Return the median of each window."""
-        return self._answered("median", Rolling.nanmedian, keep_attrs)
+    def _advice(self, name: str) -> str:
+        return its_own(type(self._windows), name, "a.rolling(...)") or super()._advice(name)
+
+    median = _statistic(Pair(Rolling.median, Rolling.nanmedian), "median")
+    mad = _statistic(Pair(Rolling.mad, Rolling.nanmad), "median absolute deviation")
+    iqr = _statistic(Pair(Rolling.iqr, Rolling.naniqr), "interquartile range")
+    min = _statistic(Pair(Rolling.min, Rolling.nanmin), "minimum")
+    max = _statistic(Pair(Rolling.max, Rolling.nanmax), "maximum")
+    count = _statistic(Pair(Rolling.count, Rolling.count), "number of elements other than NaN")
 
     def quantile(self, q: Any, *, method: str = "linear", keep_attrs: bool | None = None) -> Any:
         """Return quantiles of each window; for several q, a dimension "quantile" comes first."""
         check_known(q, "q")
         if np.ndim(q) > 1:
             raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
-
-        def ask(windows: Rolling) -> Any:
-            return windows.nanquantile(q, method=method)
-
-        found = self._answered("quantile", ask, keep_attrs, method)
-        shares = np.asarray(q, np.float64)
-        return found.assign_coords(quantile=("quantile", shares) if shares.ndim else shares)
-
-    def mad(self, *, scale: float | str = "normal", keep_attrs: bool | None = None) -> Any:
-        """Return the median absolute deviation of each window: see `dask_gpuselect.robust.mad`."""
-        return self._answered("mad", lambda windows: windows.nanmad(scale=scale), keep_attrs)
-
-    def iqr(self, *, method: str = "linear", keep_attrs: bool | None = None) -> Any:
-        """Return the interquartile range of each window."""
-        return self._answered("iqr", lambda windows: windows.naniqr(method=method), keep_attrs)
-
-    def min(self, *, keep_attrs: bool | None = None) -> Any:
-        """Return the minimum of each window."""
-        return self._answered("min", Rolling.nanmin, keep_attrs)
-
-    def max(self, *, keep_attrs: bool | None = None) -> Any:
-        """Return the maximum of each window."""
-        return self._answered("max", Rolling.nanmax, keep_attrs)
-
-    def count(self, *, keep_attrs: bool | None = None) -> Any:
-        """Return the number of elements of each window that are not NaN, as int64."""
-        return self._answered("count", Rolling.count, keep_attrs)
+        pair, shares = Pair(Rolling.quantile, Rolling.nanquantile), np.asarray(q, np.float64)
+        return self._answered(pair, keep_attrs, {"q": q, "method": method}, shares)
 
     def _answered(
-        self,
-        name: str,
-        ask: Callable[[Rolling], Any],
-        keep_attrs: bool | None,
-        method: str = "linear",
+        self, pair: Pair, keep_attrs: bool | None, how: Mapping[str, Any], shares: Any = None
     ) -> Any:
         """Ask for a statistic of a DataArray, or of the variables of a Dataset."""
-        obj = self._windows.obj
-        if isinstance(obj, xr.DataArray):
-            return self._of_array(obj, ask, keep_attrs)
-        found = {
-            key: self._of_array(array, ask, keep_attrs)
-            if any(dim in array.dims for dim in self._windows.dim)
-            else array
-            for key, array in obj.data_vars.items()
-            if is_answered(name, array.dtype, method)
-            or not any(dim in array.dims for dim in self._windows.dim)
-        }
-        return xr.Dataset(found, attrs=obj.attrs if keeps(keep_attrs) else None)
+        obj, keeps_attrs = self._windows.obj, keeps(keep_attrs)
 
-    def _of_array(
-        self, array: xr.DataArray, ask: Callable[[Rolling], Any], keep_attrs: bool | None
-    ) -> xr.DataArray:
-        """Ask for a statistic of a DataArray."""
+        def answered(array: xr.DataArray) -> xr.DataArray:
+            answer = pair.valid(self._over(array), **how)
+            return labelled(answer, array, array.dims, (), shares, keeps_attrs=keeps_attrs)
+
+        if isinstance(obj, xr.DataArray):
+            return answered(obj)
+        variables = {}
+        for name, array in obj.data_vars.items():
+            if set(self._windows.dim).isdisjoint(array.dims):
+                variables[name] = array
+            elif is_answered(pair.name, array.dtype, how.get("method", "linear")):
+                variables[name] = answered(array)
+        return xr.Dataset(variables, attrs=obj.attrs if keeps_attrs else None)
+
+    def _over(self, array: xr.DataArray) -> Rolling:
+        """Move the windows over a DataArray."""
         about = zip(self._windows.dim, self._windows.window, self._windows.center, strict=True)
         own = {array.dims.index(dim): (n, mid) for dim, n, mid in about if dim in array.dims}
         sizes = {axis: int(n) for axis, (n, _) in own.items()}
@@ -119,13 +130,7 @@ class ExactRolling:
         if isinstance(self._windows.obj, xr.Dataset) and len(own) < len(self._windows.dim):
             least = min(least, int(np.prod(list(sizes.values()))))
         middle = [mid for _, mid in own.values()]
-        found = ask(rolling(array.data, sizes, center=middle, min_periods=int(least), **how))
-        more = ["quantile"] * (found.ndim - array.ndim)
-        result = xr.DataArray(found, dims=(*more, *array.dims), coords=array.coords)
-        result.name = array.name
-        if keeps(keep_attrs):
-            result.attrs = dict(array.attrs)
-        return result
+        return rolling(array.data, sizes, center=middle, min_periods=int(least), **how)
 
 
 # --- xarray's own methods, while enabled ----------------------------------------------------------

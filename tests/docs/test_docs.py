@@ -235,7 +235,7 @@ def test_examples_for_a_gpu(block: str, tmp_path: Path, monkeypatch: pytest.Monk
     np.testing.assert_allclose(found, wanted, rtol=0, atol=0.02)
 
 
-FEATURES = ("distribution", "groups", "neighbors", "robust")
+FEATURES = ("dataframe", "distribution", "groups", "neighbors", "robust", "windows", "xarray")
 
 
 # --- What is named --------------------------------------------------------------------------------

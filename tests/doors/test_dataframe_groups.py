@@ -98,9 +98,7 @@ by_roots = pytest.mark.parametrize("roots", ROOTS, indirect=True)
 
 
 def n_roots(answer: Any) -> int:
-    names = {key[0] if isinstance(key, tuple) else key for key in tasks_of(answer)}
-    brackets = {name for name in names if "-bracket-" in name and not name.endswith("ready")}
-    return max(1, len(brackets) - 1)
+    return sum("-bracket-each-" in key[0] for key in tasks_of(answer) if isinstance(key, tuple))
 
 
 # --- As pandas has it -----------------------------------------------------------------------------
@@ -430,7 +428,7 @@ def test_what_has_no_quantiles_is_refused_at_the_call() -> None:
 def test_bad_arguments_are_told_at_the_call() -> None:
     x, _ = frames(pd.DataFrame({"k": PLACES, "v": PLACES / 3}))
     for by in ("nothing", ["k", "nothing"], len, [["k"]]):
-        with pytest.raises(KeyError, match="no column is called"):
+        with pytest.raises(KeyError, match="by must be the name of a column"):
             x.exact.groupby(by)
     for by in ([], ["k", "k"]):
         with pytest.raises(ValueError, match="at least one column, and distinct ones"):
@@ -488,7 +486,7 @@ def test_columns_are_attributes() -> None:
     assert_series_equal(groups.v.median().compute(), df.groupby("k").v.median())
     assert "v" in dir(groups)
     assert "v" not in dir(groups.v)
-    with pytest.raises(AttributeError, match="'mean', and the frame has no such column"):
+    with pytest.raises(AttributeError, match=r"'mean': type df\.groupby\(keys\)\.mean\(\)"):
         groups.mean()  # noqa: B018
 
 

@@ -224,7 +224,7 @@ def test_tasks_do_not_grow_with_the_square_of_partitions() -> None:
         for n in (2, 300):
             x = dd.from_map(lambda _: df, range(n), meta=df.iloc[:0])
             roots = n_roots(x.exact.groupby("k")["v"].median())
-            assert roots == min(group_tables.MOST_ROOTS, group_tables.MOST_REPORTS // n)
+            assert roots == min(group_tables.MOST_ROOTS, group_tables.MOST_PARTIALS // n)
 
 
 def test_keys_that_only_all_partitions_make_equal_are_told() -> None:

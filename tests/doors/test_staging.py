@@ -88,7 +88,7 @@ def _do_all(queue: SimpleQueue[Callable[[], object] | None]) -> None:
 
 
 class FakeLink:
-    """See `staging.Link`."""
+    """See `staging.CudaLink`."""
 
     def __init__(self, *, delay: float = 0.0, most_pinned: float = np.inf) -> None:
         self.delay = delay

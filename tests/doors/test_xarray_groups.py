@@ -291,8 +291,8 @@ def by_hand(name: str, function: Callable[..., Any]) -> Any:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["month", "bins", "empty periods"])
-@pytest.mark.parametrize("function", ["mad", "iqr"])
-def test_spread(function: str, name: str) -> None:
+@pytest.mark.parametrize("function", ["mad", "iqr", "trimmed_mean"])
+def test_robust_statistics(function: str, name: str) -> None:
     for skipna, ask in ((None, f"nan{function}"), (False, function)):
         found = getattr(GROUPERS[name](chunked(cube()).exact), function)(skipna=skipna)
         xr.testing.assert_identical(found.compute(), by_hand(name, getattr(robust, ask)))
@@ -404,7 +404,7 @@ def test_what_ours_do_not_take_is_xarrays() -> None:
         chunked(cube()).groupby("time.month").median(engine="flox", nothing=1)
 
 
-@pytest.mark.parametrize("name", ["median", "quantile", "mad", "iqr"])
+@pytest.mark.parametrize("name", ["median", "quantile", "mad", "iqr", "trimmed_mean"])
 @pytest.mark.parametrize("kind", ["?", "u1", "i8", "f4", "m8[ns]", "M8[ns]", "U1"])
 def test_a_dataset_is_asked_about_the_same_variables_with_and_without_groups(
     name: str, kind: str
@@ -419,7 +419,7 @@ def test_a_dataset_is_asked_about_the_same_variables_with_and_without_groups(
         whole = getattr(ds.exact, name)(*q, **how)
         grouped = getattr(ds.exact.groupby(labels), name)(*q, **how)
         assert set(whole) == set(grouped)
-        is_there = kind[0] in "uif" or (kind == "?" and name in ("median", "mad"))
+        is_there = kind[0] in "uif" or (kind == "?" and name in ("median", "mad", "trimmed_mean"))
         is_there |= (kind == "?" and bool(how)) or (kind[0] == "m" and of_quantiles)
         assert ("v" in whole) == is_there
         if is_there:

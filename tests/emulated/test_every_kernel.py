@@ -26,7 +26,7 @@ from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.robust import mad
 from dask_gpuselect.strategies import STRATEGIES
 from dask_gpuselect.windows import percentile_filter, rolling
-from tests.backends import CUPY
+from tests.backends import CUPY, kernel_module
 from tests.data import make, normal, uniform
 from tests.engine import test_pilot
 from tests.features import test_isotonic
@@ -111,6 +111,7 @@ STARTS = {
     "test_chunks_whose_sample_is_worth_it": "sample select survey gather",
     "test_box_at_once[some nan]": "gather locate",
     "test_box_at_once[normal]": "guess gather locate",
+    "test_box_at_once[small]": "select survey moments",
     "test_strategies[kelley]": "extent point",
     "test_strategies[radix]": "count",
     "test_strategies[bitonic_merge]": "bitonic merge",
@@ -204,14 +205,20 @@ def test_lanes(n: int) -> None:
     assert_as_numpy(lambda x: describe_boxplot(x, axis=1).tables[0].med, rows)
 
 
-def test_chunks_whose_sample_is_worth_it() -> None:
+def test_chunks_whose_sample_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampling = kernel_module("cuda", "sampling")
+    monkeypatch.setattr(sampling, "is_best_whole", lambda *_: False)
     values = make("normal", "f4", 2 * PILOT_WORTH)
     assert_as_numpy(lambda x: quantile(held(x, PILOT_WORTH), 0.3), values)
     assert_as_numpy(lambda x: box_of(held(x, PILOT_WORTH)), values)
 
 
-@pytest.mark.parametrize("kind", ["some nan", "normal"])
-def test_box_at_once(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["some nan", "normal", "small"])
+def test_box_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind != "small":  # as if they were larger
+        sampling = kernel_module("cuda", "sampling")
+        monkeypatch.setattr(sampling, "is_best_whole", lambda *_: False)
+
     def ask(x: Any) -> Any:
         box = describe_boxplot(x, max_fliers=50)[0]
         return [
@@ -226,7 +233,8 @@ def test_box_at_once(kind: str) -> None:
             box.fliers,
         ]
 
-    assert_as_numpy(ask, make(kind, "f4", PILOT_WORTH))
+    kind, n = ("normal", N) if kind == "small" else (kind, PILOT_WORTH)
+    assert_as_numpy(ask, make(kind, "f4", n))
 
 
 def test_lanes_in_parts() -> None:

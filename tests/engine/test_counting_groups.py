@@ -164,13 +164,13 @@ def test_counts_are_few_beside_the_elements(monkeypatch: pytest.MonkeyPatch) -> 
 def test_reports_take_what_explain_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where every value occurs in every group."""
     sizes: list[int] = []
-    merge = GroupedElements.merge_value_reports
+    merge = GroupedElements.merge_value_counts
 
     def noted(self: Any, reports: Any) -> Any:
         sizes.append(sum(report.__sizeof__() for report in reports))
         return merge(self, reports)
 
-    monkeypatch.setattr(GroupedElements, "merge_value_reports", noted)
+    monkeypatch.setattr(GroupedElements, "merge_value_counts", noted)
     x = da.arange(1 << 20, chunks=1 << 17).astype("u2")
     grouped = groupby(x, np.arange(1 << 20) % 3)
     compute(grouped.median())

@@ -45,7 +45,7 @@ from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from dask_gpuselect.strategies import STRATEGIES
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.calls import WITHOUT
-from tests.data import hashed
+from tests.data import cluster_at_the_fence, hashed, two_halves
 from tests.matrix.cases import Counted
 from tests.matrix.cases import _hidden as hidden
 from tests.matrix.questions import QUESTIONS
@@ -143,7 +143,7 @@ def changing(
         return WAYS[way](chunk, chunks[(i + 1) % N_CHUNKS].copy())
 
     source = Counted(np.concatenate(chunks), changed)
-    x = da.from_array(source, chunks=chunks[0].shape, meta=chunks[0][:0], asarray=False)
+    x = source.lazy(chunks[0].shape)
     return (x if case.is_known else hidden(x, x.ndim)), source
 
 
@@ -241,16 +241,6 @@ def classified(x: da.Array) -> Any:
 def neighbor_targets(x: da.Array) -> Any:
     rows = hashed(np.arange(240)).reshape(-1, 2)
     return KNeighborsRegressor(2).fit(rows, x).predict(QUERIES)
-
-
-def two_halves(u: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Half of the elements about 0, half about 1, so that the median may be far from any."""
-    return np.where(u < 0.5, u, 1e6 + u)
-
-
-def cluster_at_the_fence(u: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The fence may lie anywhere among many elements until the third quartile is known."""
-    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
 
 
 CASES: dict[str, list[Case]] = {

@@ -42,7 +42,7 @@ def small_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples of 500, worth it from the first element on."""
     monkeypatch.setattr(pilot, "PILOT_SIZE", 500)
     monkeypatch.setattr(pilot, "PILOT_WORTH", 1)
-    monkeypatch.setattr(kernel_module("cuda", "sampling"), "is_best_whole", lambda values: False)
+    monkeypatch.setattr(kernel_module("cuda", "sampling"), "is_best_whole", lambda *_: False)
 
 
 @pytest.fixture

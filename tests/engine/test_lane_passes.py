@@ -226,7 +226,7 @@ def test_unknown_sizes_are_explained() -> None:
 
 
 def test_what_cannot_be_explained() -> None:
-    with pytest.raises(TypeError, match="a must be a dask array, not a ndarray"):
+    with pytest.raises(TypeError, match="a must be a dask array, not ndarray"):
         explain(np.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
         explain(da.ones(3), 25)

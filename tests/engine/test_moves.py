@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quant
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
-from tests.sources import Source
+from tests.sources import Source, die_once
 
 SHAPE = N, ROWS, COLUMNS = 48, 6, 5
 WHOLE = N * ROWS * COLUMNS * 8
@@ -286,30 +285,21 @@ def test_tasks_are_linear_in_chunks_and_tiles(cluster_here: Any) -> None:
 # --- Workers that are lost ------------------------------------------------------------------------
 
 
-def _die_once(block: Any, flag: str, moment: str) -> Any:
-    """End the worker that looks at a chunk first."""
-    try:
-        os.close(os.open(f"{flag}-{moment}", os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return block
-    os._exit(1)
-
-
 @pytest.mark.thorough  # the cluster waits for the worker for most of a minute
 @pytest.mark.parametrize("moment", ["a chunk is loaded", "a tile is answered"])
 def test_a_worker_is_lost(moment: str, tmp_path: Path) -> None:
     """Dask moves everything again, and the answer is right."""
     source = Source(SHAPE, log=tmp_path / "loads")
-    how = {"flag": str(tmp_path / "flag"), "moment": moment}
+    flag = str(tmp_path / "flag")
     with LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as workers, Client(workers):
         x, answer = source.lazy((1, 6, 5)), None
         if moment == "a chunk is loaded":
-            x = x.map_blocks(_die_once, **how, meta=np.empty((0, 0, 0)))
+            x = x.map_blocks(die_once, flag=flag, meta=np.empty((0, 0, 0)))
         with limited():
             assert explain(x, axis=0).name == "p2p"
             answer = median(x, axis=0)
         if moment == "a tile is answered":
-            answer = answer.map_blocks(_die_once, **how, meta=np.empty((0, 0)))
+            answer = answer.map_blocks(die_once, flag=flag, meta=np.empty((0, 0)))
         found = answer.compute()
-    assert (tmp_path / f"flag-{moment}").exists()
+    assert (tmp_path / "flag").exists()
     np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))

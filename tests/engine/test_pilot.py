@@ -48,7 +48,7 @@ def small_pilots(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilot, "PILOT_SIZE", 500)
     monkeypatch.setattr(pilot, "PILOT_WORTH", 1)
     for module in kernel_modules(backend, "sampling"):
-        monkeypatch.setattr(module, "is_best_whole", lambda values: False)
+        monkeypatch.setattr(module, "is_best_whole", lambda *_: False)
     if backend is CUPY:  # one launch answers arrays that are as small as these
         lanes = kernel_module("cuda", "lanes")
         monkeypatch.setattr(lanes, "answer_only_lane", lambda values, question: None)
@@ -231,7 +231,7 @@ def test_the_host_helps_where_the_device_cannot_guess(
 
     monkeypatch.setattr(sampling, "guess_brackets", noted)
     for module in kernel_modules(CUPY, "sampling"):
-        monkeypatch.setattr(module, "is_best_whole", lambda values: False)
+        monkeypatch.setattr(module, "is_best_whole", lambda *_: False)
     values = FLOATS.get(name, MISSING.get(name))(N * 100)  # type: ignore[misc]
     found = CUPY.to_numpy(nanquantile(CUPY.asarray(values), [0.25, 0.5, 0.75], method="lower"))
     expected = np.nanquantile(values, [0.25, 0.5, 0.75], method="lower")

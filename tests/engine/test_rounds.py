@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,16 +24,12 @@ from tests.data import FLOATS
 from tests.oracle import check
 from tests.sources import Source
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 SHAPE, CHUNKS = (60, 50), (25, 20)
 N_CHUNKS = 9
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
-
-
-@pytest.fixture(autouse=True)
-def _in_this_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def loads(source: Source) -> int:

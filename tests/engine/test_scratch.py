@@ -163,17 +163,6 @@ def test_masked_chunks_of_which_the_first_have_no_mask() -> None:
     np.testing.assert_array_equal(found, np.median(days[: N // 2], axis=0))
 
 
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes of each array that is written."""
-    found: list[int] = []
-    write = SpillFile.write
-    monkeypatch.setattr(
-        SpillFile, "write", lambda file, array: found.append(array.nbytes) or write(file, array)
-    )
-    return found
-
-
 OF_TIME = np.arange(N)[:, None, None] + 1.0
 
 
@@ -379,7 +368,7 @@ def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str,
     with limited("0.5 MB", **setting):
         assert explain(maps(), axis=0).name == "passes"
         if "scratch_limit" in setting:
-            told = "or a scratch-limit of 18.31 MiB and as much room in "
+            told = "or set scratch-limit to 18.31 MiB, with as much room in "
             assert told in str(explain(maps(), axis=0))
     with limited("0.5 MB", scratch_limit="20 MB"):
         assert explain(maps(), axis=0).name == "scratch"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from dask_gpuselect import describe_boxplot, explain, median, order_statistic, q
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
-from tests.sources import Source
+from tests.sources import Source, die_once
 
 SHAPE, COLUMNS, ROWS = (48, 24), (48, 1), (6, 24)
 TABLE = pd.DataFrame({"k": np.arange(400) % 20, "v": np.arange(400) * 37 % 401 / 8})
@@ -140,20 +139,11 @@ def test_several_clients(cluster: Any, worker_here: Any) -> None:
         assert [each.result() for each in futures] == [np.median(np.arange(48.0 * 24))] * 3
 
 
-def _die_once(block: Any, flag: str) -> Any:
-    """End the worker that looks at a chunk first."""
-    try:
-        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return block
-    os._exit(1)
-
-
 @pytest.mark.thorough  # the cluster waits for the worker for most of a minute
 @pytest.mark.parametrize("ask", [median, lambda x: describe_boxplot(x, whis=0.01), mad])
 def test_a_worker_is_lost_behind_a_shuffle(ask: Any, tmp_path: Path) -> None:
     source = Source(SHAPE, log=tmp_path / "loads")
-    x = rechunked(source).map_blocks(_die_once, flag=str(tmp_path / "flag"), meta=np.empty((0, 0)))
+    x = rechunked(source).map_blocks(die_once, flag=str(tmp_path / "flag"), meta=np.empty((0, 0)))
     with LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as workers, Client(workers):
         found = ask(x).compute()
     right = ask(da.from_array(source.whole())).compute(scheduler="sync")

@@ -18,7 +18,7 @@ from tests.kernels.test_weighing import WEIGHTS
 from tests.oracle import Weighed, check, weighted_of
 
 N = 6_000
-METHODS = ("inverted_cdf", "averaged_inverted_cdf")
+METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 QUANTILES = (0.0, 0.001, 0.5, 0.9, 1.0)
 
 
@@ -64,7 +64,10 @@ def check_answers(
 def test_any_weights(name: str, method: str, backend: Backend, settled: list[bool]) -> None:
     check_answers(backend, normal(N), WEIGHTS[name](N), method)
     assert len(settled) == len(QUANTILES)
-    if name not in ("one heavy", "lognormal", "every magnitude"):
+    # Of "largest" weights, half are as good as 0: the brackets of a window may hold too many.
+    missed = {"one heavy", "lognormal", "every magnitude"}
+    missed |= {"largest"} if method == "linear" else set()
+    if name not in missed:
         # A device draws another sample, which may miss one of them.
         assert sum(settled) >= len(settled) - (backend.name != "numpy")
 

@@ -15,11 +15,7 @@ from tests.backends import Backend
 from tests.data import hashed, normal
 from tests.sources import Source
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 
 def elements(dtype: str, n: int) -> NDArray[Any]:

@@ -25,7 +25,7 @@ from dask_gpuselect import (
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.maths.boxes import largest_to, smallest_from
-from tests.data import FLOATS, INTEGERS, MISSING, make, normal
+from tests.data import FLOATS, INTEGERS, MISSING, cluster_at_the_fence, make, normal
 from tests.sources import Source
 
 KEYS = ("mean", "iqr", "cilo", "cihi", "whislo", "whishi", "q1", "med", "q3")
@@ -89,12 +89,6 @@ class Shaped(Source):
 
     def values(self, index: Any) -> NDArray[Any]:
         return np.asarray(self.of(super().values(index)))
-
-
-def cluster_at_the_fence(u: NDArray[Any]) -> NDArray[Any]:
-    """The third quartile lies just behind a gap, so that until it is known the fence may lie
-    anywhere among the many elements further up."""
-    return np.where(u < 0.7475, u, np.where(u < 0.77, 10 + u, 20 + 40 * (u - 0.77)))
 
 
 SHAPES = {
@@ -239,13 +233,14 @@ def test_it_is_a_collection(lazy: Boxplot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "said"), [((9,), None, "1"), ((9, 3), 0, "3"), ((3, 4, 5), 1, "3 x 5")]
+    ("shape", "axis", "said"),
+    [((9,), None, "1 box"), ((9, 3), 0, "3 boxes"), ((3, 4, 5), 1, "3 x 5 boxes")],
 )
 def test_lazy_boxes_say_what_they_are(shape: tuple[int, ...], axis: Any, said: str) -> None:
     lazy = describe_boxplot(da.ones(shape, chunks=2), axis)
-    assert repr(lazy) == f"<Boxplot of {said}, not computed: compute() makes it a sequence>"
+    assert repr(lazy) == f"<Boxplot of {said}, not computed: type boxplot.compute()>"
     unknown = da.ones((9, 3), chunks=2)[:, da.ones(3, chunks=2) > 0]
-    assert "of an unknown number, not computed" in repr(describe_boxplot(unknown, 0))
+    assert "of an unknown number of boxes, not computed" in repr(describe_boxplot(unknown, 0))
 
 
 def test_it_is_a_table(lazy: Boxplot) -> None:

@@ -112,8 +112,7 @@ def test_a_fill_value_takes_no_memory(name: str, dtype: str) -> None:
     """A column that fits the limit by its elements alone is read once, as `explain` says."""
     a = data(dtype).reshape(7200)[:743, None]
     source = Counted(a)
-    meta = np.empty((0, 0), dtype)
-    x = da.from_array(source, ((250, 493, 0), (1,)), meta=meta, asarray=False)
+    x = source.lazy(((250, 493, 0), (1,)))
     with dask.config.set(
         {
             "scheduler": "sync",

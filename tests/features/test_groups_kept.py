@@ -10,8 +10,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect.engine import keeping, spill
+from dask_gpuselect.engine import keeping
 from dask_gpuselect.groups import groupby
+from tests.matrix.cases import Counted
 from tests.sources import Source
 
 pytestmark = [pytest.mark.filterwarnings("ignore:All-NaN"), pytest.mark.any_dask]
@@ -90,22 +91,6 @@ LABELS: dict[str, Callable[[int], Any]] = {
 }
 
 
-class Counted:
-    """Chunks of any data, and how often each was loaded."""
-
-    def __init__(self, values: Any, chunk: int) -> None:
-        self.n_loads = np.zeros(-(-len(values) // chunk), np.int64)
-
-        def load(block_id: tuple[int, ...]) -> Any:
-            self.n_loads[block_id] += 1
-            return values[chunk * block_id[0] : chunk * (block_id[0] + 1)]
-
-        sizes = [chunk] * len(self.n_loads)
-        sizes[-1] = len(values) - chunk * (len(sizes) - 1)
-        empty = values[:0]
-        self.lazy = da.map_blocks(load, chunks=(tuple(sizes),), dtype=empty.dtype, meta=empty)
-
-
 @pytest.mark.few(4)
 @pytest.mark.parametrize("of_labels", ["anywhere", "one late"])
 @pytest.mark.parametrize("of_data", DATA)
@@ -113,12 +98,13 @@ def test_any_data_any_labels_in_two_loads_at_most(of_data: str, of_labels: str) 
     n, chunk = 100_000, 4000
     values, labels = DATA[of_data](n), LABELS[of_labels](n)
     q, method = [0.0, 0.3, 0.5, 1.0], "lower"
-    data, by = Counted(values, chunk), Counted(labels, chunk)
-    found = groupby(data.lazy, by.lazy).nanquantile(q, method=method).compute(scheduler="sync")
-    assert data.n_loads.max() <= 2
-    np.testing.assert_array_equal(data.n_loads, by.n_loads)
+    data, by = Counted(values), Counted(labels)
+    grouped = groupby(data.lazy(chunk), by.lazy(chunk))
+    found = grouped.nanquantile(q, method=method).compute(scheduler="sync")
+    assert data.most <= 2
+    assert data.counts == by.counts
     with two_loads():
-        asked = groupby(data.lazy, by.lazy).nanquantile(q, method=method)
+        asked = grouped.nanquantile(q, method=method)
         np.testing.assert_array_equal(asked.compute(scheduler="sync"), found)
 
     def each(some: Any) -> Any:
@@ -165,7 +151,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
 
     assert told().startswith("groups: reads each chunk once or twice; ")
     assert told().endswith("; caches at most 1.00 GiB per process")
-    assert groupby(x, labels).explain().kept_bytes == 1 << 30
+    assert groupby(x, labels).explain().cached_bytes == 1 << 30
     assert "twice, because groups are many; " in told(groups=range(65))
     assert "twice, because chunks share work; " in told(labels.rechunk(N + 1))
     with two_loads():
@@ -178,12 +164,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
     assert "twice, because parts are many; " in told()
 
 
-def test_it_may_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    write = spill.SpillFile.write
-    monkeypatch.setattr(
-        spill.SpillFile, "write", lambda file, column: written.append(1) or write(file, column)
-    )
+def test_it_may_wait_on_disk(written: list[int]) -> None:
     data, _, labels = data_and_labels()
     with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": True}):
         found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")

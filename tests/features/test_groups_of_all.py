@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
-from dask_gpuselect.engine import plans
+from dask_gpuselect.engine import plans, slots
 from dask_gpuselect.engine.slots import MOST, are_few
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
@@ -146,9 +146,9 @@ def test_what_gathers_is_what_explain_says() -> None:
 
     from dask_gpuselect.engine import group_elements
 
-    find = group_elements.find_group_brackets
+    find = group_elements.bracket_slots
     with dask.config.set(PLANS["parts"]), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_elements, "find_group_brackets", noted)
+        patch.setattr(group_elements, "bracket_slots", noted)
         grouped = groupby(da.from_array(a, chunks=3000), by)
         grouped.median().compute(scheduler="sync")
         assert 0 < sum(sizes) <= grouped.explain().gathered_bytes
@@ -201,7 +201,11 @@ def test_fractions_are_told_while_computing() -> None:
 
 
 @pytest.mark.parametrize("change", ["values", "a group that was not there"])
-def test_the_changed_chunk_of_a_weighted_group_is_named(change: str, tmp_path: Path) -> None:
+def test_the_changed_chunk_of_a_weighted_group_is_named(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(slots.LEAST_IN_ALL, "table", 0)
+
     def alter(found: NDArray[Any], load: int) -> NDArray[Any]:
         return found if load == 1 else found / 2 if change == "values" else found - 5
 

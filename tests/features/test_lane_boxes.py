@@ -12,12 +12,13 @@ import pytest
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from dask_gpuselect import Box, Boxplot, describe_boxplot, explain
+from dask_gpuselect import Box, describe_boxplot, explain
 from dask_gpuselect.boxplot.questions import LaneBoxQuestion
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes
 from dask_gpuselect.maths.boxes import QUARTILES, Rule
 from tests.data import normal
 from tests.engine.test_lane_passes import limited, share
+from tests.matrix.laws import same
 from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
@@ -34,15 +35,6 @@ def alone(a: NDArray[Any], **asked: Any) -> list[Box]:
     """The box of each lane along the first axis, of all its elements: another plan."""
     lanes = np.ascontiguousarray(a.reshape(len(a), -1).T)
     return [describe_boxplot(lane, **asked)[0] for lane in lanes]
-
-
-def assert_same(found: Boxplot | list[Box], wanted: list[Box]) -> None:
-    assert len(found) == len(wanted)
-    for i, (mine, other) in enumerate(zip(found, wanted, strict=True)):
-        for name, value in other.to_dict().items():
-            if name != "label":
-                np.testing.assert_array_equal(getattr(mine, name), value, err_msg=f"{i} {name}")
-        assert mine.fliers.dtype == other.fliers.dtype
 
 
 # --- Answers --------------------------------------------------------------------------------------
@@ -79,7 +71,7 @@ def test_loads(limit: str | None) -> None:
     more = plan.slabs if plan.name == "passes" else 0
     assert set(source.loads.values()) == {plan.loads + more}
     assert plan.loads + more <= of_quantiles.loads + getattr(of_quantiles, "slabs", 1)
-    assert_same(found, alone(source.values((slice(None),) * 3)))
+    same(found, alone(source.values((slice(None),) * 3)))
 
 
 # --- The result -----------------------------------------------------------------------------------
@@ -89,7 +81,7 @@ def test_shapes_labels_and_columns() -> None:
     a = normal(50 * 3 * 4).reshape(50, 3, 4)
     a[:, 0, 0] = 1e6
     lazy = describe_boxplot(da.from_array(a, chunks=(20, 2, 4)), 0)
-    assert "3 x 4, not computed" in repr(lazy)
+    assert "3 x 4 boxes, not computed" in repr(lazy)
     assert (lazy.shape, len(lazy)) == ((3, 4), 12)
     found = lazy.compute()
     assert not isinstance(found.tables, list)
@@ -108,8 +100,9 @@ def test_shapes_labels_and_columns() -> None:
     assert repr(dask.compute(1, lazy)[1]) == repr(found)
     with pytest.raises(ValueError, match="invalid entry"):
         found[3, 0]
-    with pytest.raises(IndexError):
-        found[12]
+    for beyond in (12, -13):
+        with pytest.raises(IndexError, match=f"box {beyond} does not exist: .* is 12"):
+            found[beyond]
 
 
 def test_several_arrays() -> None:
@@ -117,8 +110,11 @@ def test_several_arrays() -> None:
     found = describe_boxplot({"a": da.from_array(a, chunks=(7, 2)), "b": b}, axis=0).compute()
     assert found.labels == ("a[0]", "a[1]", "a[2]", "b[0]", "b[1]")
     assert found.shape == (5,)
-    assert_same(found, alone(a) + alone(b))
+    same(found, alone(a) + alone(b))
     assert repr(found["b[1]"]) == repr(found[4])
+    beside_none = describe_boxplot({"none": a[:, :0], "b": b, "nothing": b[:, :0]}, axis=0)
+    assert [box.label for box in beside_none] == ["b[0]", "b[1]"]
+    same(beside_none, alone(b))
     assert found.to_dict()["label"].tolist() == list(found.labels)
     named = describe_boxplot(a, 0, labels=["x", "y", "z"])
     assert [box.label for box in named] == ["x", "y", "z"]
@@ -132,12 +128,12 @@ def test_unknown_sizes() -> None:
     a = normal(300).reshape(100, 3)
     x = da.from_array(a, chunks=(30, 2))
     some = x[x[:, 0] > 0]
-    assert_same(describe_boxplot(some, 0).compute(), alone(a[a[:, 0] > 0]))
+    same(describe_boxplot(some, 0).compute(), alone(a[a[:, 0] > 0]))
     lazy = describe_boxplot(some, 1)
-    assert "an unknown number, not computed" in repr(lazy)
+    assert "an unknown number of boxes, not computed" in repr(lazy)
     with pytest.raises(ValueError, match="number of boxes is unknown"):
         len(lazy)
-    assert_same(lazy.compute(), alone(a[a[:, 0] > 0].T))
+    same(lazy.compute(), alone(a[a[:, 0] > 0].T))
     with pytest.raises(ValueError, match="one label for each box: pass [0-9]+, not 1$"):
         describe_boxplot(some, 1, labels=["a"]).compute()
 

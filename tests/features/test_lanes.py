@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import dask_gpuselect
 from dask_gpuselect import kernels, median, nanmedian, nanquantile, quantile
 from dask_gpuselect.engine import threads
+from dask_gpuselect.kernels.cpu import few
 from dask_gpuselect.kernels.cpu import lanes as cpu
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.robust import iqr
@@ -100,7 +101,7 @@ def test_kernels_agree_with_the_reference(
         return lower, np.minimum(lower + 1, n - 1)
 
     for tile in (1 << 19, 3 * 700 * 8, 100):
-        monkeypatch.setattr(cpu, "TILE", tile)
+        monkeypatch.setattr(few, "WHOLE_TILE", tile)
         for parts in ([a], [a[:, :1], a[:, 1:300], a[:, 300:300], a[:, 300:]], [a[:, :2]]):
             parts = [part.reshape(5, len(a) // 5, part.shape[1]) for part in parts]
             found, wanted = cpu.lanes(parts, ranks), reference.lanes(parts, ranks)
@@ -148,12 +149,12 @@ def test_few_long_lanes_are_answered_one_after_the_other(
     monkeypatch.setattr(kernels, "ALONE", 1)
     alone: list[bool] = []
 
-    def noted(*args: Any, few: Any = kernels._answers_of_few) -> Any:
+    def noted(*args: Any, few: Any = kernels.answers_of_few) -> Any:
         found = few(*args)
         alone.append(found is not None)
         return found
 
-    monkeypatch.setattr(kernels, "_answers_of_few", noted)
+    monkeypatch.setattr(kernels, "answers_of_few", noted)
     a = (normal(210_000) * 40 + 100).clip(0, 255).astype(dtype).reshape(3, -1)
     q = [0.1, 0.5, 0.93]
     for method in ("linear", "lower"):

@@ -15,7 +15,7 @@ from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.data import normal, uniform
-from tests.features.test_lane_boxes import assert_same
+from tests.matrix.laws import same
 
 pytestmark = pytest.mark.any_dask
 
@@ -49,7 +49,7 @@ def test_boxes_are_as_alone(dtype: str, plan: str, weighs: bool) -> None:
     for box, group in zip(boxes, present, strict=True):
         some = by == group
         own = {name: each[some] if name == "weights" else each for name, each in how.items()}
-        assert_same([box], list(describe_boxplot(a[some], where=where[some], **own)))
+        same([box], list(describe_boxplot(a[some], where=where[some], **own)))
 
 
 def test_calls_do_not_grow_with_groups(monkeypatch: pytest.MonkeyPatch) -> None:

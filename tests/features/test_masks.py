@@ -111,6 +111,8 @@ def test_nodata(backend: Backend, name: str, axis: Any) -> None:
         ("u2", np.nan, ValueError),
         ("u2", 0.5, ValueError),
         ("i8", 2**70, ValueError),
+        ("i8", 2.0**63, ValueError),
+        ("u8", 2.0**64, ValueError),
         ("f2", 70000, ValueError),
         ("?", 2, ValueError),
         ("M8[D]", np.datetime64("2020-01-01T01"), ValueError),
@@ -125,6 +127,14 @@ def test_nodata(backend: Backend, name: str, axis: Any) -> None:
 def test_nodata_that_makes_no_sense(dtype: str, nodata: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="nodata must "):
         quantile(da.zeros(5, dtype=dtype), 0.5, method="lower", nodata=nodata)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_nodata_beyond_int64(kind: Any) -> None:
+    """Of such a list NumPy makes float64, which rounds."""
+    x = da.from_array(np.array([0, 5, 2**63 + 1, 2**63 + 2], "u8"), chunks=2)
+    found = quantile(x, 1.0, method="higher", nodata=kind([0, 2**63 + 2]))
+    assert found.compute() == 2**63 + 1
 
 
 def test_lazy_nodata_is_refused() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import array_api_strict
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -19,14 +18,10 @@ from tests.data import MISSING, normal
 from tests.features.test_quantiles import some
 from tests.selecting import VARIANTS
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 ALL = (None, *STRATEGIES)
 every_strategy = pytest.mark.parametrize("strategy", ALL)
-
-
-@pytest.fixture(autouse=True)
-def _in_this_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def right(x: Any, k: Any) -> Any:

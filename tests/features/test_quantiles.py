@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import array_api_strict as xp
@@ -26,6 +25,8 @@ from tests.oracle import (
     takes_q,
 )
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 DATES = ("M8[s]", "M8[ns]", "m8[D]", "m8[us]")
 DTYPES = ("?", *INTEGER_DTYPES, "f2", "f4", "f8", *DATES)
 Q = (0.9, 0.25, 0.5, 0.5, 0.0, 1.0, 1 / 3, 0.999, 0.1)  # neither ascending nor distinct
@@ -33,13 +34,6 @@ Q = (0.9, 0.25, 0.5, 0.5, 0.0, 1.0, 1 / 3, 0.999, 0.1)  # neither ascending nor 
 every_function = pytest.mark.parametrize("function", FUNCTIONS)
 functions_of_q = pytest.mark.parametrize("function", list(filter(takes_q, FUNCTIONS)))
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _in_this_thread() -> Iterator[None]:
-    """Warnings of tasks reach the test, and small graphs need no pool."""
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def some(dtype: str, n: int = 1000) -> NDArray[Any]:

@@ -22,16 +22,11 @@ from tests.backends import Backend
 from tests.data import MISSING, hashed, normal, uniform
 from tests.sources import Source
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 # Irregular, with an empty chunk at either end, at two places within, and one of one element.
 UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    """Thousands of small tasks; the schedulers have tests of their own."""
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 def check_sorted(found: da.Array, values: NDArray[Any], backend: Backend) -> None:
@@ -163,7 +158,7 @@ def test_bits_out_of_range(bits: int) -> None:
 def test_what_cannot_be_sorted() -> None:
     with pytest.raises(TypeError, match="x must be a dask array, not ndarray"):
         radix_sort(np.ones(3))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="real numbers, not complex128"):
+    with pytest.raises(TypeError, match="real numbers, bools or dates, not complex128"):
         radix_sort(da.ones(3, dtype=complex))
     masked = da.ones(3).map_blocks(np.ma.masked_array, meta=np.ma.masked_array([]))
     with pytest.raises(TypeError, match="masked arrays are not supported"):
@@ -268,7 +263,7 @@ def test_what_cannot_be_described() -> None:
         describe_sorted(da.ones(2), np.nan)
     with pytest.raises(TypeError, match="box plots need integers or floats, not bool"):
         describe_sorted(da.ones(2, dtype=bool))
-    with pytest.raises(TypeError, match="real numbers, not complex128"):
+    with pytest.raises(TypeError, match="real numbers, bools or dates, not complex128"):
         describe_sorted(da.ones(2, dtype=complex))
     with pytest.raises(TypeError, match="must be a sorted dask array, not ndarray"):
         describe_sorted(np.ones(2))  # type: ignore[arg-type]

@@ -28,16 +28,11 @@ from tests.backends import CUPY, NUMPY, Backend, kind_of
 from tests.data import hashed, normal, uniform
 from tests.sources import Source, changing
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 # Irregular, with empty chunks at both ends and within, and one of one element.
 UNEVEN = (0, 300, 1, 0, 0, 500, 200, 0)
 N = sum(UNEVEN)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    """Thousands of small tasks; threads and clusters have tests of their own."""
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 # --- What goes where ------------------------------------------------------------------------------
@@ -243,17 +238,7 @@ def test_no_task_of_a_group_holds_more_than_a_few_chunks(data: NDArray[Any]) -> 
 
 
 @pytest.mark.usefixtures("grouped")
-def test_what_goes_through_groups_is_written_twice(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    written: list[int] = []
-    write = SpillFile.write
-
-    def noted(self: SpillFile, array: NDArray[Any]) -> Any:
-        written.append(array.nbytes)
-        return write(self, array)
-
-    monkeypatch.setattr(SpillFile, "write", noted)
+def test_what_goes_through_groups_is_written_twice(written: list[int], tmp_path: Path) -> None:
     x = da.from_array(normal(900), chunks=30)
     sort(x, spill=tmp_path).compute()
     assert sum(written) == 2 * x.nbytes
@@ -336,15 +321,7 @@ def test_pieces_wait_in_one_file_that_is_gone_afterwards(tmp_path: Path) -> None
     assert not [name for name in open_files() if str(tmp_path) in name]
 
 
-def test_when_pieces_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[int] = []
-    write = SpillFile.write
-
-    def noted(self: SpillFile, array: NDArray[Any]) -> Any:
-        written.append(array.nbytes)
-        return write(self, array)
-
-    monkeypatch.setattr(SpillFile, "write", noted)
+def test_when_pieces_wait_on_disk(written: list[int]) -> None:
     values = uniform(1000)
     held = da.from_array(values, chunks=100)
     lazy = held.map_blocks(np.copy)

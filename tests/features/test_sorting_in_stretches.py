@@ -20,7 +20,7 @@ from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges, find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.partition import SortedChunks
-from dask_gpuselect.maths.stretches import between, cuts_of_counts, joined, tallies_of_stretches
+from dask_gpuselect.maths.stretches import cuts_of_counts, joined, tallies_of_stretches
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
@@ -72,7 +72,7 @@ def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[int]] = {"candidates": [], "edges": []}
-    look, deal = stretches._looked, graph._make_deal
+    look, deal = stretches._resolved, graph._make_deal
 
     def looking(parts: Any, *args: Any, **told: Any) -> Any:
         seen["candidates"].append(sum(len(part.candidates) for part in parts))
@@ -82,7 +82,7 @@ def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPa
         seen["edges"].append(sum(part.left.size for part in parts))
         return deal(parts, *args, **told)
 
-    monkeypatch.setattr(stretches, "_looked", looking)
+    monkeypatch.setattr(stretches, "_resolved", looking)
     monkeypatch.setattr(graph, "_make_deal", dealing)
     monkeypatch.setattr(exchange, "PAIRS", 10)
     a = normal(3000)
@@ -126,7 +126,7 @@ def test_stretches_hold_their_ranks(
     ranks = np.array_split(np.unique(drawn), n)
     cuts = Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
     found = [
-        find_brackets(between(cuts, Ranges.of_ranks(cuts, own, own)), own, own) for own in ranks
+        find_brackets(Ranges.of_ranks(cuts, own, own).hull.around(cuts), own, own) for own in ranks
     ]
     together = joined(found)
     tallies = []

@@ -48,16 +48,16 @@ def test_nearly_two_loads_of_mixed_data(name: str, scheduler: str) -> None:
 @pytest.mark.parametrize("name", DATA)
 @pytest.mark.parametrize("knows_sizes", [True, False])
 def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
-    values, chunk = DATA[name](80_000), 2000
-    data = Counted(values, chunk)
-    x = data.lazy
+    values = DATA[name](80_000)
+    data = Counted(values)
+    x = data.lazy(2000)
     how = {"chunks": 10_001}
     if not knows_sizes:
         x, how = x.copy(), {}
         x._chunks = ((np.nan,) * x.npartitions,)
     found = sort(x, **how).compute(scheduler="sync")
     np.testing.assert_array_equal(found, np.sort(values))
-    assert data.n_loads.max() <= 3
+    assert data.most <= 3
     with dask.config.set({"dask_gpuselect.keep-limit": 0}):
         np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
 

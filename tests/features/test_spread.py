@@ -11,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.base import tokenize
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -24,12 +23,12 @@ from dask_gpuselect.maths.cuts import Cuts, Tally
 from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad
 from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
-from tests.data import FLOATS, normal, uniform
+from tests.data import FLOATS, normal, two_halves, uniform
 from tests.features.test_boxplot import Shaped
 from tests.features.test_ecdf import lazy_of
 from tests.matrix import definitions
+from tests.matrix.cases import Counted
 from tests.oracle import check
-from tests.sources import Source
 
 FUNCTIONS = {"mad": mad, "nanmad": nanmad, "iqr": iqr, "naniqr": naniqr}
 
@@ -59,7 +58,7 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
     brackets = question.bracket(cuts)
     told = tally(brackets)
     most = len(told.candidates)
-    found = question.look(brackets, told)
+    found = question.resolve(brackets, told)
     more = question.more(brackets, found)
     if more is not None:
         told = tally(more)
@@ -103,26 +102,12 @@ def test_all_missing() -> None:
 # --- Along some axes ------------------------------------------------------------------------------
 
 
-class Holding(Source):
-    """Some elements that are there, their loads counted."""
-
-    def __init__(self, values: NDArray[Any]) -> None:
-        super().__init__(values.shape, values.dtype.str)
-        self.held = values
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return *super().__dask_tokenize__(), tokenize(self.held)
-
-    def values(self, index: Any) -> NDArray[Any]:
-        return np.asarray(self.held[index]).copy()
-
-
 def test_loads_of_columns_that_do_not_fit() -> None:
     """One for each slab; where there would be many, those of two medians in passes."""
     a = normal(600 * 40).reshape(600, 40)
     passes = {"mad-median", "mad-distances", "mad-scaled"}
     for limit, loads in ((50_000, 2), (22_000, 4)):
-        source = Holding(a)
+        source = Counted(a)
         x = source.lazy((50, 20))
         with dask.config.set(
             {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
@@ -132,15 +117,10 @@ def test_loads_of_columns_that_do_not_fit() -> None:
         names = {"-".join(name.split("-")[:2]) for name in lazy.dask.layers}
         assert (passes <= names) == (loads == 4)
         check(computed(lazy), np.array([formula(lane) for lane in a.T]))
-        assert set(source.loads.values()) == {loads}
+        assert set(source.counts.values()) == {loads}
 
 
 # --- Loads, and what is gathered ------------------------------------------------------------------
-
-
-def two_halves(u: NDArray[Any]) -> NDArray[Any]:
-    """Far apart, so that until the median is known half of all elements may be the answer."""
-    return np.where(u < 0.5, u, 1e6 + u)
 
 
 def lost_in_rounding(u: NDArray[Any]) -> NDArray[Any]:
@@ -233,7 +213,7 @@ def test_shells_that_do_not_hold_are_told() -> None:
     told = reference.tally(b, brackets, b.size)
     assert told is not None
     with pytest.raises(ChunksChangedError, match="middle distances"):
-        question.look(brackets, told)
+        question.resolve(brackets, told)
 
 
 def test_elements_that_are_not_gathered_must_be_further() -> None:

@@ -13,12 +13,10 @@ from scipy.stats import trim_mean
 
 from dask_gpuselect import explain
 from dask_gpuselect.engine import pilot
-from dask_gpuselect.groups import groupby
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.moments import means
 from dask_gpuselect.robust import nantrimmed_mean, trimmed, trimmed_mean
-from tests.backends import Backend
-from tests.data import normal, uniform
+from tests.data import uniform
 from tests.features.test_boxplot import Shaped
 from tests.matrix import definitions
 from tests.oracle import check
@@ -49,22 +47,6 @@ def test_as_scipy(cut: float) -> None:
     a = uniform(999).reshape(37, 27)
     np.testing.assert_allclose(trimmed_mean(a, cut, 0), trim_mean(a, cut), rtol=1e-14)
     np.testing.assert_allclose(trimmed_mean(a, cut), trim_mean(a, cut, axis=None), rtol=1e-14)
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", ">f8", "i8", "u2", "i1", "bool"])
-@pytest.mark.parametrize("cut", CUTS)
-def test_ties_and_dtypes(dtype: str, cut: float) -> None:
-    """Elements that equal a cut stay as often as they must, under any chunks."""
-    a = tied(dtype, (41, 7))
-    for chunks in ((41, 7), (10, 7), (6, 2)):
-        x = da.from_array(a, chunks=chunks)
-        for y in (x, x.map_blocks(np.copy)):
-            check(trimmed_mean(y, cut).compute(), defined(a, cut))
-            check(trimmed_mean(y, cut, 0).compute(), defined_along(a, cut, 0))
-            check(trimmed_mean(y, cut, 1).compute(), defined_along(a, cut, 1))
-    check(trimmed_mean(a, cut), defined(a, cut))
-    check(trimmed_mean(a, cut, 0), defined_along(a, cut, 0))
 
 
 @pytest.mark.parametrize("axis", [None, 0])
@@ -101,15 +83,6 @@ def test_infinities() -> None:
         np.testing.assert_array_equal([trimmed_mean(a[i], 0.2) for i in range(3)], wanted)
 
 
-def test_nan() -> None:
-    rows = np.array([[1, np.nan, 3, 5, 100.0], [1, 2, 3, 4, 5]])
-    for a in (rows, da.from_array(rows, chunks=(1, 2)).map_blocks(np.copy)):
-        np.testing.assert_array_equal(trimmed_mean(a, 0.25, 1), [np.nan, 3])
-        np.testing.assert_array_equal(nantrimmed_mean(a, 0.25, 1), [4, 3])
-        assert np.isnan(trimmed_mean(a, 0.25))
-        np.testing.assert_array_equal(nantrimmed_mean(a, 0.25), 3.4)
-
-
 @pytest.mark.parametrize("is_lazy", [False, True])
 def test_nothing(is_lazy: bool) -> None:
     def ask(function: Any, a: NDArray[Any], **how: Any) -> Any:
@@ -129,43 +102,6 @@ def test_nothing(is_lazy: bool) -> None:
 
 
 # --- Masks and groups -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
-def test_masks(dtype: str) -> None:
-    a, keeps = tied(dtype, (60, 5)), normal(300).reshape(60, 5) < 0.3
-    wanted = defined(a[keeps], 0.2)
-    along = np.array([defined(a[:, i][keeps[:, i]], 0.2) for i in range(5)])
-    x = da.from_array(a, chunks=(16, 2)).map_blocks(np.copy)
-    for y in (a, x):
-        found = trimmed_mean(y, 0.2, where=keeps)
-        check(np.asarray(found), np.asarray(wanted))
-        check(np.asarray(trimmed_mean(y, 0.2, 0, where=keeps)), along)
-    masked = da.ma.masked_array(x, ~keeps)
-    check(np.asarray(trimmed_mean(masked, 0.2)), np.asarray(wanted))
-    kept = a != a[0, 0]
-    check(np.asarray(trimmed_mean(x, 0.2, nodata=a[0, 0])), np.asarray(defined(a[kept], 0.2)))
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
-@pytest.mark.parametrize("limit", ["1 GiB", 10_000])
-def test_groups(dtype: str, limit: Any) -> None:
-    """Of all elements, by known and by lazy labels, and along an axis; also in passes."""
-    a = tied(dtype, (90, 8))
-    labels = (uniform(720) * 5000 % 5).astype(int).reshape(90, 8)
-    wanted = np.array([defined(a[labels == group], 0.1) for group in range(5)])
-    x = da.from_array(a, chunks=(30, 3)).map_blocks(np.copy)
-    no_scratch = {"dask_gpuselect.scratch-directory": False}
-    with dask.config.set({"dask_gpuselect.column-limit": limit} | no_scratch):
-        found = groupby(x, labels).trimmed_mean(0.1)
-        lazily = groupby(x, da.from_array(labels, chunks=(30, 3)), groups=range(5))
-        check(found.compute(), wanted)
-        check(lazily.trimmed_mean().compute(), wanted)
-        months = np.arange(90) % 4
-        along = np.array([defined_along(a[months == month], 0.1, 0) for month in range(4)])
-        check(groupby(x, months, 0).trimmed_mean(0.1).compute(), along)
-    check(groupby(a, labels).trimmed_mean(0.1), wanted)
 
 
 # --- Reads, and what is gathered ------------------------------------------------------------------
@@ -241,21 +177,3 @@ def test_wrong_types() -> None:
         trimmed_mean(np.arange(3), "0.1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a trimmed mean needs numbers"):
         trimmed_mean(np.array(["2020-01-01"], "M8[D]"))
-
-
-def test_every_backend(backend: Backend) -> None:
-    """Lazily and eagerly, of all elements, along an axis, by groups and with a mask."""
-    a, keeps = tied("f4", (60, 5)), normal(300).reshape(60, 5) < 0.3
-    labels = np.arange(60) % 3
-    for x in (backend.asarray(a), backend.lazy(a, (20, 2))):
-        for found, wanted in (
-            (trimmed_mean(x, 0.2), defined(a, 0.2)),
-            (trimmed_mean(x, 0.2, 0), defined_along(a, 0.2, 0)),
-            (trimmed_mean(x, 0.2, where=keeps), defined(a[keeps], 0.2)),
-            (
-                groupby(x, labels, 0).trimmed_mean(0.2),
-                np.array([defined_along(a[labels == i], 0.2, 0) for i in range(3)]),
-            ),
-        ):
-            found = found.compute() if isinstance(found, da.Array) else found
-            check(backend.to_numpy(found), wanted)

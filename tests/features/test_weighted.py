@@ -98,7 +98,7 @@ def test_what_is_told_is_what_comes_to_one_place(monkeypatch: pytest.MonkeyPatch
     bracket = WeightedQuantiles.bracket
 
     def noted(self: WeightedQuantiles, cuts: Any) -> Any:
-        columns = [getattr(cuts, name) for name in cuts.column_names()]
+        columns = cuts.by_name().values()
         held.append(sum(each.nbytes for each in columns if len(each) == len(cuts.pivots)))
         return bracket(self, cuts)
 

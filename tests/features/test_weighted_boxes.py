@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from dask_gpuselect import Box, ChunksChangedError, describe_boxplot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.quantiles.weighted import WEIGHTED
-from tests.data import make, normal, uniform
-from tests.features.test_boxplot import Shaped, cluster_at_the_fence
-from tests.features.test_lane_boxes import assert_same
+from tests.data import cluster_at_the_fence, make, normal, uniform
+from tests.features.test_boxplot import Shaped
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
+from tests.matrix.laws import same
 from tests.sources import Source, changing
 
 
@@ -160,10 +160,10 @@ def test_weights_of_each_array() -> None:
         describe_boxplot({"a": lazy[0], "b": b}, weights={"b": w, "a": v}, labels=["", " "]),
     ):
         for box, (one,) in zip(found, alone, strict=True):
-            assert_same([box], [one])
+            same([box], [one])
     _, second = describe_boxplot([a, b], weights=[v, w], where=[True, mask])
     (one,) = describe_boxplot(b, weights=w, where=mask)
-    assert_same([second], [one])
+    same([second], [one])
     both = describe_boxplot([b, 2 * b], weights=w)
     assert both[1].med == 2 * both[0].med == 2 * alone[1][0].med
 

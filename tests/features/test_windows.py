@@ -18,11 +18,15 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from dask_gpuselect import robust
+from dask_gpuselect.engine.halos import Halo, of_array
 from dask_gpuselect.kernels import compiling
-from dask_gpuselect.kernels.cpu import window_networks
+from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.backends import Backend
 from tests.sources import Source
+
+pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 ndimage = pytest.importorskip("scipy.ndimage")
 
@@ -59,55 +63,7 @@ def unfolded(
     return found.reshape(*x.shape, -1)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
 # --- Answers --------------------------------------------------------------------------------------
-
-SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=4)
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    st.lists(SIZES, min_size=1, max_size=3),
-    st.data(),
-    st.booleans(),
-    st.sampled_from(["f8", "f4", "u1", "i2"]),
-)
-def test_windows_of_any_chunks_are_those_that_are_unfolded(
-    chunks: list[list[int]], data: Any, center: bool, dtype: str
-) -> None:
-    x = some(tuple(map(sum, chunks)), dtype)
-    axes = data.draw(st.lists(st.integers(0, x.ndim - 1), min_size=1, unique=True))
-    windows = {axis: data.draw(st.integers(1, 9)) for axis in sorted(axes)}
-    boundary = data.draw(st.sampled_from([None, "reflect", "nearest", "mirror", "wrap"]))
-    method = data.draw(st.sampled_from(["linear", "lower", "hazen", "higher", "midpoint"]))
-    lazy = da.from_array(x, chunks=tuple(map(tuple, chunks)))
-    about = rolling(lazy, windows, center=center, boundary=boundary)
-    if x.size == 0:
-        assert about.median().compute().shape == x.shape
-        return
-    every = unfolded(x, windows, center=center, boundary=boundary)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for found, expected in (
-            (about.median(), np.median(every, -1)),
-            (about.nanmedian(), np.nanmedian(every, -1)),
-            (about.quantile(0.3, method=method), np.quantile(every, 0.3, -1, method=method)),
-            (about.nanquantile([0, 0.9]), np.nanquantile(every, [0, 0.9], -1)),
-            (about.nanmin(), np.nanmin(every, -1)),
-            (about.max(), np.max(every, -1)),
-            (about.count(), np.isfinite(every).sum(-1)),
-            (about.iqr(), np.subtract(*np.quantile(every, [0.75, 0.25], -1))),
-        ):
-            answer = found.compute()
-            assert answer.dtype == found.dtype
-            assert answer.shape == found.shape
-            rounded = expected.astype(found.dtype)
-            np.testing.assert_array_equal(answer, rounded)
 
 
 @pytest.fixture(params=["numpy", "blocks", "networks"])
@@ -145,21 +101,55 @@ def test_every_kernel_is_exact(way: str, dtype: str, windows: dict[int, int]) ->
     by_definition(unfolded(x, windows), rolling(x, windows), result)
 
 
-@pytest.mark.parametrize("windows", [{0: 7}, {0: 3, 1: 9}, {0: 6, 1: 6}])
-def test_masks_leave_out_elements(way: str, windows: dict[int, int]) -> None:
-    x, keeps = some((40, 30), nan=0), RANDOM.random((40, 30)) < 0.7
-    every = unfolded(np.where(keeps & (x != 3), x, np.nan), windows)
-    about = rolling(x, windows, where=keeps, nodata=3.0, min_periods=2)
-    n = np.isfinite(every).sum(-1)
-    np.testing.assert_array_equal(about.count(), n)
+@pytest.mark.parametrize("size", [(5, 5), (9, 12), (30, 8), (4, 6, 7)])
+@pytest.mark.parametrize("dtype", ["u1", "i1"])
+@pytest.mark.parametrize("stripe", [512, 20])
+def test_windows_of_bytes_are_sums_of_columns(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, ...], dtype: str, stripe: int
+) -> None:
+    """All bytes, stripes that end within rows, masks, and ranks beside each other."""
+    monkeypatch.setattr(compiling, "LARGE", 0)
+    monkeypatch.setattr(window_networks, "MOST", 0)
+    monkeypatch.setattr(window_columns, "STRIPE", stripe)
+    shape = (12, 20, 30) if len(size) == 3 else (33, 70)
+    x = RANDOM.integers(0, 256, shape).astype("u1").view(dtype)
+    n = int(np.prod(size))
+    for rank in (0, n // 9, n - 1):
+        expected = ndimage.rank_filter(x, rank, size, mode="mirror")
+        np.testing.assert_array_equal(rank_filter(x, rank, size, mode="mirror"), expected)
+    keeps, windows = RANDOM.random(shape) < 0.3, dict(enumerate(size))
+    every = unfolded(np.where(keeps, x, np.nan), windows)
+    found = rolling(x, windows, where=keeps).nanquantile([0.1, 0.5, 0.77])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = np.where(n >= 2, np.nanmedian(every, -1), np.nan)
-        np.testing.assert_array_equal(about.median(), expected)
-        np.testing.assert_array_equal(about.nanmedian(), expected)
-        centre = np.nanmedian(every, -1)[..., None]
-        expected = np.where(n >= 2, np.nanmedian(abs(every - centre), -1), np.nan)
-        np.testing.assert_array_equal(about.mad(scale=1.0), expected)
+        np.testing.assert_array_equal(found, np.nanquantile(every, [0.1, 0.5, 0.77], -1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from([(1, 9), (9, 1), (3, 3), (4, 5), (2, 3, 2)]))
+def test_networks_find_every_rank(data: Any, size: tuple[int, ...]) -> None:
+    """Of zeros and ones, which suffices; footprints of any form, and sets of ranks."""
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    marks = random.random(size) < data.draw(st.sampled_from([1.0, 0.6]))
+    marks[(0,) * marks.ndim] = True
+    n = int(marks.sum())
+    wanted = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
+    made = window_networks.network(size, tuple(marks.ravel().tolist()), tuple(sorted(wanted)))
+    height = int(np.prod(size[:-1]))
+    x = random.random((height, 4000)) < random.random((1, 4000)).round(1)
+    rows = [*x, *(np.empty(0, bool) for _ in range(made.n_rows - height))]
+    for first, moved, second, also_moved, low, high in made.table:
+        pair = rows[first][moved:], rows[second][also_moved:]
+        a, b = (each[: min(map(len, pair))] for each in pair)
+        for place, result in ((low, a & b), (high, a | b)):
+            if place >= 0:
+                rows[place] = result
+    n_windows = 4000 - size[-1] + 1
+    flat = marks.reshape(height, -1)
+    every = np.sort([x[row, i : i + n_windows] for row, i in np.argwhere(flat)], axis=0)
+    for rank in wanted:
+        row, moved = made.places[rank]
+        np.testing.assert_array_equal(rows[row][moved:][:n_windows], every[rank])
 
 
 def test_elements_that_differ_in_their_last_bits(way: str) -> None:
@@ -169,33 +159,6 @@ def test_elements_that_differ_in_their_last_bits(way: str) -> None:
     x[::1000] = 1e300
     expected = np.median(sliding_window_view(x, 101), -1)
     np.testing.assert_array_equal(rolling(x, 101).median()[100:], expected)
-
-
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ms]", ">M8[s]", "bool", "f2", ">f4", "i8"])
-def test_other_dtypes(dtype: str) -> None:
-    x = RANDOM.integers(0, 9, (30,)).astype("i8").astype(dtype)
-    found = rolling(x, 4, min_periods=1).quantile(0.5, method="higher")
-    assert found.dtype == x.dtype.newbyteorder("=")
-    expected = [np.sort(x[max(i - 3, 0) : i + 1])[min(i + 1, 4) // 2] for i in range(30)]
-    np.testing.assert_array_equal(found, np.array(expected))
-    assert rolling(x, 4).max().dtype == ("f8" if x.dtype.kind in "bi" else found.dtype)
-
-
-def test_masked_integers_may_lack() -> None:
-    """Where all of a window is masked there is no integer to answer."""
-    x = np.ma.masked_equal(np.array([3, 1, 2, 9, 9, 9, 4]), 9)
-    for array in (x, da.from_array(x, chunks=3)):
-        found = np.asarray(rolling(array, 2).nanmax())
-        np.testing.assert_array_equal(found, [3, 3, 2, 2, np.nan, np.nan, 4])
-
-
-def test_missing_dates_are_left_out() -> None:
-    x = np.array(["2026-01-01", "NaT", "2026-01-05", "2026-01-02"], "M8[D]")
-    found = rolling(x, 2, min_periods=1).nanmax()
-    np.testing.assert_array_equal(found, x[[0, 0, 2, 2]])
-    np.testing.assert_array_equal(
-        rolling(x, 2).median(), np.array(["NaT"] * 3 + ["2026-01-03"], "M8[D]")
-    )
 
 
 # --- pandas and xarray ----------------------------------------------------------------------------
@@ -214,13 +177,32 @@ def test_windows_are_those_of_pandas(
     for window in (2, 5, 6):
         theirs = series.rolling(window, min_periods=least, **how)
         least_own = window if least is None else least
-        if closed == "neither" and least_own > window - 1:
-            continue
         ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
         np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
         expected = theirs.quantile(0.3, interpolation="higher")
         np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
         np.testing.assert_array_equal(ours.nanmin(), theirs.min())
+
+
+@pytest.mark.parametrize("closed", ["left", "both", "neither"])
+def test_min_periods_is_the_window_by_default(closed: str) -> None:
+    """In pandas, too, where a window that is open at both ends then has too few elements."""
+    x = some((20,), "i2")
+    theirs = pd.Series(x).rolling(5, closed=closed).median()
+    for boundary in (None, "reflect"):
+        found = rolling(x, 5, closed=closed, boundary=boundary).median()
+        np.testing.assert_array_equal(found[5:], theirs[5:])
+        assert found.dtype == "f8"
+    np.testing.assert_array_equal(rolling(x, 5, closed=closed).median(), theirs)
+
+
+def test_spreads_are_rounded_once(backend: Backend) -> None:
+    """Interquartile ranges of float32 are those of `robust.iqr`, to the last bit."""
+    x = RANDOM.random((9, 40), dtype="f4")
+    found = rolling(backend.asarray(x), 7, 1, center=True).iqr(scale="normal")
+    every = sliding_window_view(x, 7, axis=1)
+    expected = robust.iqr(every, axis=-1, scale="normal")
+    np.testing.assert_array_equal(backend.to_numpy(found)[:, 3:-3], expected)
 
 
 def test_windows_are_those_of_xarray() -> None:
@@ -286,15 +268,6 @@ def test_filters_along_some_axes() -> None:
     np.testing.assert_array_equal(found, ndimage.median_filter(x, (3, 1, 3)))
 
 
-def test_nan_in_filters() -> None:
-    x = np.array([1.0, np.nan, 2, 5, 3, 4, 9])
-    np.testing.assert_array_equal(median_filter(x, 3), [np.nan] * 3 + [3, 4, 4, 9])
-    np.testing.assert_array_equal(median_filter(x, 3, nan="omit"), [1, 2, 5, 3, 4, 4, 9])
-    np.testing.assert_array_equal(rank_filter(x, -1, 3, nan="omit"), [1, 2, 5, 5, 5, 9, 9])
-    with pytest.raises(ValueError, match='nan must be "propagate" or "omit"'):
-        median_filter(x, 3, nan="drop")
-
-
 # --- Loads and graphs -----------------------------------------------------------------------------
 
 
@@ -308,6 +281,38 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
     found = dask.compute(x - wide, filtered, spread)
     assert set(source.loads.values()) == {1}
     np.testing.assert_array_equal(found[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 6), st.integers(-3, 14), st.integers(0, 14), st.integers(1, 4),
+            st.sampled_from(["reflect", "mirror", "nearest", "wrap"]),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)  # fmt: skip
+def test_arrays_in_memory_are_padded_by_what_stands_beyond(about: list[Any]) -> None:
+    """Windows may reach further than the array is long, or lie beyond their own element."""
+    x = np.arange(np.prod([n for n, *_ in about])).reshape([n for n, *_ in about])
+    reaches = [Halo(first, size - first, step, mode) for _, first, size, step, mode in about]
+    places = [
+        reach.standing(
+            np.arange(-reach.before, (n - 1) // reach.step * reach.step + reach.after + 1), n
+        )
+        for reach, n in zip(reaches, x.shape, strict=True)
+    ]
+    np.testing.assert_array_equal(of_array(x, reaches), x[np.ix_(*places)])
+
+
+@pytest.mark.parametrize("boundary", [None, "wrap"])
+def test_empty_chunks_between_others(boundary: str | None) -> None:
+    x = some((9,))
+    lazy = da.from_array(x, chunks=((3, 0, 4, 0, 2),))
+    found, expected = (rolling(a, 6, boundary=boundary).nanmedian() for a in (lazy, x))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_windows_are_lazy_and_their_names_deterministic() -> None:
@@ -390,6 +395,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         "size must be one value, or one for",
     ),
     "size 0": (lambda: median_filter(X, 0), ValueError, "size must be 1 or more"),
+    "nan": (lambda: median_filter(X, 3, nan="drop"), ValueError, '"propagate" or "omit"'),
     "mode": (lambda: median_filter(X, 3, mode="zero"), ValueError, "mode must be one of"),
     "origin": (lambda: median_filter(X, 3, origin=2), ValueError, "invalid origin 2"),
     "rank": (lambda: rank_filter(X, 9, 3), RuntimeError, "rank not within filter footprint size"),

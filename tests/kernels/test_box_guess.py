@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied, Several
 from dask_gpuselect.maths.boxes import BoxGuess, Rule, box_guess, first_ranks
-from dask_gpuselect.maths.finish import is_held, order_statistics
+from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from tests.backends import CUPY
 from tests.data import hashed, normal, uniform
@@ -96,7 +96,7 @@ def test_usual_data(name: str, n_parts: int) -> None:
     mine, others = (np.sort(one.candidates.on_host()) for one in (tally, wanted))
     np.testing.assert_array_equal(mine, others)
     ranks = first_ranks(RULE, N)
-    ranks = ranks[is_held(brackets, tally, ranks)]
+    ranks = ranks[are_gathered(brackets, tally, ranks)]
     expected = np.sort(values)[ranks].astype(dtype)
     np.testing.assert_array_equal(order_statistics(brackets, tally, ranks), expected)
 

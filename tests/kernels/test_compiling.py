@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
 from numba import types
 
 from dask_gpuselect.kernels import compiling
+from dask_gpuselect.kernels.cpu import typed as t
 
 pytestmark = pytest.mark.any_dask  # of kernels alone
 
@@ -38,15 +40,14 @@ def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
     # The number tells two functions of one name and types apart in this process alone. A kernel
     # that a process has kept may mean one function by the symbol of another. Three ways to cut a
     # block were once such functions: a deviation of 259 for one of 998.
-    found = importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
+    importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
     scalar = compiling.numba().from_dtype(np.dtype("f4"))
-    signatures = found._compiled.keywords["signatures"](
-        types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
-    )
-    of_integers = re.compile("long|words")
-    chosen = [kernel for kernel in signatures if not of_integers.search(kernel.__name__)]
-    for kernel in chosen:
-        compiled = compiling.numba().njit(signatures[kernel], nogil=True)(kernel)
+    arrays = types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
+    kernels = compiling.kernels_for(np.dtype("f4"), {module})
+    assert kernels
+    for kernel, build in kernels:
+        signatures = build.args[-1]
+        compiled = compiling.numba().njit(signatures(*arrays)[kernel], nogil=True)(kernel)
         (code,) = compiled.inspect_llvm().values()
         numbers = defaultdict(set)
         for before, number, after in DEFINED.findall(code):
@@ -55,3 +56,24 @@ def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
         # A function of a module's own name may be compiled twice: its code is the same.
         made = [name for name in numbers if "_3clocals_3" in name[0]]
         assert [name for name in made if len(numbers[name]) > 1] == []
+
+
+def test_a_kernel_is_compiled_by_its_annotations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of numbers, arrays and tuples; for the dtypes that are named, and no others."""
+    monkeypatch.setattr(compiling, "_tables", [])
+
+    @compiling.kernel_of("f4 f8")
+    def add(given: tuple[t.Values, t.Ints], times: int, is_negative: bool) -> Any:
+        values, places = given
+        total = 0.0
+        for place in places:
+            total += times * values[place]
+        return -total if is_negative else total
+
+    for dtype in ("f8", "f4"):
+        values = np.arange(5, dtype=dtype)
+        values.flags.writeable = False
+        assert add((values, np.array([1, 4])), 2, True) == -10.0
+        ((_, build),) = compiling.kernels_for(np.dtype(dtype), {"test_compiling"})
+        assert build() is not None
+    assert compiling.kernels_for(np.dtype("i4"), {"test_compiling"}) == []

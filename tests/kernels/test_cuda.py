@@ -202,9 +202,12 @@ def test_kernels_of_rows_and_of_lower_sets_compile(dtype: str, arch: str) -> Non
 @pytest.mark.parametrize("arch", ["sm_75", "the newest"])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
 def test_kernels_of_weighted_lanes_compile(dtype: str, arch: str) -> None:
-    for (threads, lanes), kind in itertools.product(((256, 256), (1024, 8)), WEIGHTS_ARE.values()):
+    """With any two of three parameters; of dtypes other than float64, with any three."""
+    for (i, (threads, lanes)), (j, kind) in itertools.product(
+        enumerate(((256, 256), (1024, 8))), enumerate(WEIGHTS_ARE.values())
+    ):
         made = ("REACH_THREADS", threads), ("A_BLOCK", lanes), ("WEIGHTS_ARE", kind)
-        for side_by_side in (0, 1):
+        for side_by_side in (0, 1) if dtype != "f8" else ((i + j) % 2,):
             compiled("reach_lanes", dtype, arch, (*made, ("SIDE_BY_SIDE", side_by_side)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,9 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference import labels as reference_labels
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally, find_group_brackets
+from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import CUPY, NUMPY, Backend, kernel_module
 from tests.data import make, normal, uniform
@@ -77,7 +78,7 @@ def assert_same_lanes(found: Lanes, wanted: Lanes) -> None:
     assert_same(found, wanted, ("lower", "upper"), wanted.n_valid > 0)
 
 
-def assert_same_tally(found: GroupTally, wanted: GroupTally) -> None:
+def assert_same_tally(found: CellTally, wanted: CellTally) -> None:
     """Candidates in any order."""
     assert_same(found, wanted, ("cells", "inside", "equal"))
     orders = [np.lexsort((each.candidates, each.of_cells)) for each in (found, wanted)]
@@ -87,12 +88,12 @@ def assert_same_tally(found: GroupTally, wanted: GroupTally) -> None:
         np.testing.assert_array_equal(of_both[0][orders[0]], of_both[1][orders[1]], err_msg=name)
 
 
-def brackets_of(parts: Parts, n_groups: int) -> GroupBrackets:
+def brackets_of(parts: Parts, n_groups: int) -> Brackets:
     """As few pivots in many parts leave them."""
     several = [
         reference.cuts([(a[i::9], b[i::9]) for a, b in parts], n_groups, 1) for i in range(9)
     ]
-    return find_group_brackets(several, n_groups, three)
+    return bracket_slots(several, n_groups, three).brackets
 
 
 @pytest.mark.few(7)
@@ -154,12 +155,7 @@ def test_nearly_all_are_candidates(dtype: str, n_groups: int) -> None:
     """More than there is room for at first; tables in shared memory, and not."""
     parts = parts_of(dtype, (100_000, 150_000), n_groups)
     brackets = brackets_of([(a[:100], b[:100]) for a, b in parts], n_groups)
-    every = GroupBrackets(
-        brackets.ends,
-        brackets.n_ends,
-        np.ones_like(brackets.wanted),
-        *(getattr(brackets, name) for name in ("lower", "upper", "n_valid", "n_missing")),
-    )
+    every = replace(brackets, wanted=np.ones_like(brackets.wanted))
     found = kernel_module("cuda", "groups").tally(of_kind(CUPY, parts), every)
     assert_same_tally(found, kernel_module("cpu", "groups").tally(parts, every))
 

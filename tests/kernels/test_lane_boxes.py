@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot
+from dask_gpuselect import describe_boxplot, median
 from dask_gpuselect.boxplot.questions import LaneBoxQuestion
 from dask_gpuselect.boxplot.tables import COLUMNS, Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.maths.boxes import Rule
 from tests.backends import CUPY, kernel_module
-from tests.data import FLOATS, INTEGERS, MISSING, make
+from tests.data import FLOATS, INTEGERS, MISSING, make, uniform
 from tests.kernels.reports import assert_same
 
 RULES = {
@@ -136,3 +138,52 @@ def test_boxes_of_lazy_chunks_come_to_the_host() -> None:
     (found,) = describe_boxplot(lazy, axis=1).compute().tables
     (wanted,) = describe_boxplot(rows, axis=1).tables
     assert_same(found, wanted, NAMES)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u2", "i4", "i8"])
+@pytest.mark.parametrize("n", [24, 365])
+def test_masked_lanes(dtype: str, n: int) -> None:
+    names = ["normal", "some nan", "lognormal"] if dtype[0] == "f" else [*INTEGERS][:2]
+    device = kernel_module("cuda", "lanes")
+    for name, is_any_empty, axis in product(names, (False, True), (0, 1)):
+        rows = rows_of(name, dtype, 60, n)
+        mask = uniform(rows.size).reshape(rows.shape) > 0.2
+        mask[3] = not is_any_empty
+        arrays = (rows, mask) if axis == 1 else (rows.T.copy(), mask.T.copy())
+        values, where = map(CUPY.asarray, arrays)
+        for policy in ("omit", "propagate"):
+            asked = {"axis": axis, "nan_policy": policy}
+            if dtype == "i8" and is_any_empty:  # their table has objects, with NaN among integers
+                continue
+            (found,) = describe_boxplot(values, where=where, **asked).tables
+            (wanted,) = describe_boxplot(arrays[0], where=arrays[1], **asked).tables
+            assert_same(found, wanted, NAMES)
+        chunk = Accompanied(values, keeps=where)
+        rule, kind = RULES["usual"], np.dtype(dtype)
+        question = LaneBoxQuestion.of(rule, kind, omits_nan=True)
+        how = {"omits_nan": True}
+        made = device.box_lanes([chunk], kind, (axis,), question, rule, **how)
+        # The host answers integers of eight bytes, and of which a lane has none.
+        assert (made is None) == (dtype == "i8" or (dtype[0] != "f" and is_any_empty))
+
+
+@pytest.mark.gpu
+def test_a_long_masked_lane_is_selected_by_the_whole_device() -> None:
+    from dask_gpuselect.kernels.cuda import launch
+
+    values = make("normal", "f4", 1 << 16)
+    mask = np.arange(values.size) % 7 != 3
+    started, prepared = [], launch._prepared
+
+    def noted(*args: Any) -> Any:
+        started.append(args[1])
+        return prepared(*args)
+
+    launch._prepared = noted
+    try:
+        found = median(CUPY.asarray(values)[None], axis=1, where=CUPY.asarray(mask)[None])
+    finally:
+        launch._prepared = prepared
+    assert started == ["only_lane"]
+    assert found.get().tolist() == [np.median(values[mask])]

@@ -13,7 +13,7 @@ from dask_gpuselect import arrays, kernels
 from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
-from dask_gpuselect.maths.finish import is_held, order_statistics
+from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from tests.backends import Backend
 from tests.data import hashed, normal
@@ -140,7 +140,7 @@ def test_tally_and_sums(backend: Backend, dtype: str, rate: float | None, wanted
     assert found is not None
     if not of.n_missing:  # then the ranks are those of the elements
         asked = ranks(n)
-        asked = asked[is_held(brackets, found, asked)]
+        asked = asked[are_gathered(brackets, found, asked)]
         np.testing.assert_array_equal(order_statistics(brackets, found, asked), of.x[asked])
     places = np.arange(0, len(candidates), 999)
     np.testing.assert_array_equal(found.candidates.elements_at(places), candidates[places])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dask_gpuselect import median
+from dask_gpuselect import median, order_statistic
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.backends import kernel_module
@@ -63,13 +65,14 @@ def test_as_numpy(dtype: str, n: int) -> None:
 
 
 @pytest.mark.gpu
-def test_one_wait_and_one_launch() -> None:
+@pytest.mark.parametrize("ask", [median, partial(order_statistic, k=[3, -1])])
+def test_one_wait_and_one_launch(ask: Callable[[Any], Any]) -> None:
     import cupy
 
     from dask_gpuselect.kernels.cuda import launch
 
     x = cupy.random.default_rng(0).standard_normal(1 << 20, dtype="f4")
-    median(x)
+    ask(x)
     started, prepared = [], launch._prepared
 
     def noted(*args: Any) -> Any:
@@ -78,7 +81,7 @@ def test_one_wait_and_one_launch() -> None:
 
     launch._prepared = noted
     try:
-        median(x)
+        ask(x)
     finally:
         launch._prepared = prepared
     assert set(started) == {"only_lane"}

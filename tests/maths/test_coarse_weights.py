@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts
-from dask_gpuselect.maths.kept import tally_by
 from dask_gpuselect.maths.weight_boxes import bracket_from_weights, narrower_weighted_box
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import WeightedTally
@@ -129,7 +129,7 @@ def test_brackets_are_narrow(name: str, method: str) -> None:
     brackets, few = narrowed(question, coarse, tallies, every=every, most=most, rounds=2)
     assert len(few.candidates) <= max(len(whole.candidates) / 20, 64)
     with np.errstate(all="ignore"):
-        found = question.look(brackets, few)
+        found = question.resolve(brackets, few)
         right = [weighted(*merged_chunks(chunks)[0], q, method, FLOAT) for q in (0.1, 0.5)]
     np.testing.assert_array_equal(found, right)
 

@@ -23,6 +23,10 @@ def cuts_of(chunks: Sequence[NDArray[Any]], n_pivots: int) -> Cuts:
     return Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
 
 
+def with_distances(cuts: Cuts, use: bool) -> Cuts:
+    return cuts if use else replace(cuts, distance=None, slack=None)
+
+
 def ranks_of(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The two neighbours of some quantiles."""
     first = np.unique((QUANTILES * (n - 1)).astype(np.int64))
@@ -71,7 +75,7 @@ def test_brackets_hold_the_order_statistics(name: str, how: str, use_distances: 
     if len(ordered) == 0:
         return
     first, last = ranks_of(len(ordered))
-    brackets = find_brackets(cuts, first, last, use_distances=use_distances)
+    brackets = find_brackets(with_distances(cuts, use_distances), first, last)
     assert all(holds(brackets, ordered[k]) for k in [*first, *last])
 
 
@@ -127,7 +131,7 @@ def test_candidates_are_few(name: str) -> None:
             by_counts, by_distances = (
                 np.array(
                     [
-                        gathered(ordered, find_brackets(cuts, k, k, use_distances=use))
+                        gathered(ordered, find_brackets(with_distances(cuts, use), k, k))
                         for k in ranks[:, None]
                     ]
                 )

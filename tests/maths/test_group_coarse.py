@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.maths import coarse
-from dask_gpuselect.maths.coarse import cuts_of_group_tally, merged_groups_coarsely, narrower_groups
-from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
-    GroupCuts,
-    GroupTally,
-    find_group_brackets,
-    found_in_groups,
-    runs_as_chunks,
+from dask_gpuselect.maths.cached import cell_tally_by
+from dask_gpuselect.maths.coarse import cuts_of_cells, merged_coarsely, narrower_slots
+from dask_gpuselect.maths.cuts import Cuts
+from dask_gpuselect.maths.ragged import (
+    Bracketed,
+    CellTally,
+    bracket_slots,
+    order_statistics_of_slots,
 )
-from dask_gpuselect.maths.kept import group_tally_by
 from tests.data import normal
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
@@ -50,28 +49,30 @@ def asked(
 ) -> tuple[Any, list[int]]:
     """What is found, and how many candidates there were before each round, and at last."""
     cuts: list[Any] = [reference.cuts([part], n_groups, 1) for part in parts]
-    few = levels(cuts, every, lambda some: merged_groups_coarsely(some, most))
-    brackets = find_group_brackets(few, n_groups, ranks)
-    tallies = [reference.tally([part], brackets) for part in parts]
-    lots = [GroupTally.merge(tallies[i : i + every]) for i in range(0, len(parts), every)]
+    few = levels(cuts, every, lambda some: merged_coarsely(some, most))
+    brackets = bracket_slots(few, n_groups, ranks)
+    tallies = [reference.tally([part], brackets.brackets) for part in parts]
+    lots = [CellTally.merge(tallies[i : i + every]) for i in range(0, len(parts), every)]
     held = [candidates(lots)]
     for _ in range(rounds):
         brackets, lots = narrowed(brackets, lots, every, most)
         held.append(candidates(lots))
-    return found_in_groups(lots, brackets, in_groups), held
+    tally = CellTally.merge(lots).in_one_order(len(brackets.brackets.wanted), in_groups)
+    return order_statistics_of_slots(brackets, tally, ranks), held
 
 
 def narrowed(
-    brackets: GroupBrackets, lots: list[GroupTally], every: int, most: int
-) -> tuple[GroupBrackets, list[GroupTally]]:
-    few: list[GroupCuts] = [cuts_of_group_tally(brackets, lot, most) for lot in lots]
-    (merged,) = levels(few, every, lambda some: merged_groups_coarsely(some, most))
-    found = narrower_groups(brackets, merged)
-    left = [group_tally_by(brackets, lot, found, np.arange(brackets.n_groups)) for lot in lots]
+    brackets: Bracketed, lots: list[CellTally], every: int, most: int
+) -> tuple[Bracketed, list[CellTally]]:
+    few: list[Cuts] = [cuts_of_cells(brackets.brackets, lot, most) for lot in lots]
+    (merged,) = levels(few, every, lambda some: merged_coarsely(some, most))
+    found = narrower_slots(brackets, merged, ranks)
+    old, new = brackets.brackets, found.brackets
+    left = [cell_tally_by(old, lot, new, np.arange(old.n_slots)) for lot in lots]
     return found, [lot for lot in left if lot is not None]
 
 
-def candidates(lots: list[GroupTally]) -> int:
+def candidates(lots: list[CellTally]) -> int:
     return sum(len(lot.candidates) for lot in lots)
 
 
@@ -127,17 +128,17 @@ def test_what_is_in_one_place_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         reference.cuts([(normal(900) + i, np.arange(900, dtype=np.int32) % 3)], 3, 1)
         for i in range(300)
     ]
-    found = merged_groups_coarsely(parts, 64)
+    found = merged_coarsely(parts, 64)
     assert sum(held[-3:]) <= coarse.COARSE_EVERY * 64
     assert len(found.pivots) <= 64 + 3 * 2 * 20
-    assert (np.unique(found.groups) == np.arange(3)).all()
-    chunks = runs_as_chunks(found)
+    assert (np.unique(found.slots) == np.arange(3)).all()
+    chunks = found.unpacked()
     assert (chunks.least_upto <= chunks.upto).all()
     assert chunks.n_valid.sum() == 300 * 900
 
 
 def test_groups_that_only_lack_values() -> None:
-    parts = [GroupCuts.of_missing(np.array([2, 0, 1]), np.dtype("f8")) for _ in range(40)]
-    found = merged_groups_coarsely(parts, 4)
+    parts = [Cuts.of_missing(np.array([2, 0, 1]), np.dtype("f8")) for _ in range(40)]
+    found = merged_coarsely(parts, 4)
     assert found.n_missing.sum() == 120
-    assert len(found.groups) == 2
+    assert len(found.slots) == 2

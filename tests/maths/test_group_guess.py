@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import GroupTally, located
+from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
+from dask_gpuselect.maths.ragged import Bracketed, order_statistics_of_slots
 from tests.data import normal, uniform
 
 
@@ -30,11 +31,8 @@ def test_a_sample_is_enough() -> None:
     assert len(tally.candidates) < sample_size(n, n_groups, 1)[1] < n
     counts = np.bincount(codes, minlength=n_groups)
     for group in range(n_groups):
-        cells = np.flatnonzero(brackets.group_of_cell == group)
-        inside, equal = (
-            np.bincount(tally.cells, weights, minlength=len(brackets.wanted))[cells]
-            for weights in (tally.inside, tally.equal)
-        )
+        cells = np.flatnonzero(brackets.slot_of_cell == group)
+        inside, equal = tally.counts(len(brackets.wanted))[cells].T
         before, middle = inside[0], (counts[group] - 1) // 2
         assert brackets.wanted[cells].tolist() == [False, True, False]
         assert before + equal[0] <= middle < before + equal[0] + inside[1]
@@ -46,10 +44,8 @@ def test_counts_that_changed_are_seen() -> None:
     ordered, n_valid, _ = reference.in_groups([(values, codes)], 2)
     brackets = guess_group_brackets(n_valid, ranks_of([0.5]), lambda places: ordered[places])
     codes[3] = 1
-
-    def counts_of(tally: GroupTally) -> tuple[IntArray, IntArray]:
-        found = np.zeros((2, len(brackets.wanted)), np.int64)
-        found[:, tally.cells] = tally.inside, tally.equal
-        return found[0], found[1]
-
-    assert located(*counts_of(reference.tally([(values, codes)], brackets)), brackets) is None
+    tally = reference.tally([(values, codes)], brackets)
+    whole = tally.in_one_order(len(brackets.wanted), reference.sorted_in_groups)
+    about = Bracketed(brackets, n_valid, np.zeros(2, np.int64))
+    with pytest.raises(ChunksChangedError, match="groups have other sizes"):
+        order_statistics_of_slots(about, whole, ranks_of([0.5]))

@@ -10,31 +10,29 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import groups as reference
+from dask_gpuselect.maths.cached import cell_tally_by
 from dask_gpuselect.maths.cuts import Brackets
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally, totals
-from dask_gpuselect.maths.kept import group_tally_by
+from dask_gpuselect.maths.ragged import CellTally
 
 VALUES = st.integers(-4, 4)
 N_GROUPS = 3
 
 
 @st.composite
-def brackets(draw: st.DrawFn) -> GroupBrackets:
+def brackets(draw: st.DrawFn) -> Brackets:
     """Any ends of each group, and any of the cells between."""
-    found = {}
-    for group in draw(st.sets(st.integers(0, N_GROUPS - 1))):
+    found = []
+    for _ in range(N_GROUPS):
         ends = sorted(draw(st.sets(VALUES, max_size=4)))
         wanted = draw(st.lists(st.booleans(), min_size=len(ends) + 1, max_size=len(ends) + 1))
-        found[group] = Brackets(np.array(ends, np.float64), np.array(wanted, np.bool_))
-    return GroupBrackets.of_nothing(N_GROUPS, np.dtype("f8")).with_each(found)
+        found.append(Brackets(np.array(ends, np.float64), np.array(wanted, np.bool_)))
+    return Brackets.of_each(found)
 
 
-def known(tally: GroupTally, at: GroupBrackets) -> list[Any]:
+def known(tally: CellTally, at: Brackets) -> list[Any]:
     """All that a tally says, candidates in an order of their own."""
-    n_cells = len(at.wanted)
-    counts = [totals(tally.cells, each, n_cells) for each in (tally.inside, tally.equal)]
     candidates = sorted(zip(tally.of_cells.tolist(), tally.candidates.tolist(), strict=True))
-    return [*(each.tolist() for each in counts), candidates]
+    return [tally.counts(len(at.wanted)).tolist(), candidates]
 
 
 def part(data: st.DataObject) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
@@ -51,7 +49,7 @@ def test_what_covers_tells(data: st.DataObject) -> None:
     some = part(data)
     kept, wanted = data.draw(brackets()), data.draw(brackets())
     tally, among = reference.tally([some], kept), np.arange(N_GROUPS)
-    found = group_tally_by(kept, tally, wanted, among)
+    found = cell_tally_by(kept, tally, wanted, among)
     if found is not None:
         assert known(found, wanted) == known(reference.tally([some], wanted), wanted)
-    assert group_tally_by(kept, tally, kept, among) is not None
+    assert cell_tally_by(kept, tally, kept, among) is not None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.maths.cached import covers, tally_by
 from dask_gpuselect.maths.cuts import Brackets, Tally
-from dask_gpuselect.maths.kept import covers, tally_by
 from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, WeightedBrackets, WeightedTally
 
 VALUES = st.integers(-6, 6)

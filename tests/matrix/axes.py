@@ -99,12 +99,12 @@ CUTS: Mapping[str, Callable[[int, Random], tuple[int, ...]]] = {
     "odd": lambda n, r: _parts(n, r.integers(0, n + 1, 4)),
     "ones": lambda n, r: (1,) * n if 0 < n <= 12 else _parts(n, [1, 2, n - 1]),
     "some empty": lambda n, r: (0, *_parts(n, [n // 3]), 0),
+    "many": lambda n, r: _parts(n, r.integers(0, n + 1, MOST_CHUNKS - 1)),
 }
 """How an axis is divided: from its size to the sizes of the chunks along it."""
 
-
 MOST_CHUNKS = 12
-"""Of an array: more take longer, and find nothing more."""
+"""Of an array: more take longer, and find nothing more. The first load caches from 8 chunks on."""
 
 
 def chunks_of(shape: tuple[int, ...], cuts: str, random: Random) -> tuple[tuple[int, ...], ...]:
@@ -257,9 +257,11 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
 
 PLAIN = {"missing": "nothing", "measure": "count"}
 ELEMENTS = {"slots": "all", "shape": "long"} | PLAIN
+CACHED = ELEMENTS | {"limits": "defaults", "home": "tasks", "cuts": "many", "kernels": "NumPy"}
 FOCI: Mapping[str, Mapping[str, str]] = {
     "brackets": ELEMENTS | {"limits": "nothing kept", "home": "tasks"},
-    "ties that are kept": ELEMENTS | {"limits": "little kept", "data": FEW, "kernels": "NumPy"},
+    "ties that are cached": CACHED | {"dtype": "f8", "data": "normal"},
+    "ties of integers that are cached": CACHED | {"dtype": "i8", "data": "whole range"},
     "one missing": ELEMENTS | {"dtype": "f8", "data": ONE_MISSING},
     "passes": PLAIN
     | {"slots": "first axis", "shape": "taller map", "limits": "small columns", "home": "tasks"},
@@ -282,6 +284,7 @@ FOCI: Mapping[str, Mapping[str, str]] = {
     | {"missing": "nothing"},
     "windows over small chunks": {"slots": "first axis", "shape": "tens", "cuts": "odd"}
     | {"home": "tasks", "mask": "most"},
+    "windows of bytes": {"dtype": "u1", "kernels": "compiled", "slots": "all", "shape": "map"},
     "compiled windows": {"dtype": "f8", "kernels": "compiled", "shape": "map", "data": FEW},
     "missing that weighs nothing": {"slots": "all", "measure": "0 of what is missing"}
     | {"dtype": "f8", "data": FEW, "missing": "nothing"},

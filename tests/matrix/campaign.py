@@ -7,7 +7,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from tests.matrix.cases import Case, drawn, on_device, script, smaller
 from tests.matrix.laws import LAWS, problem_of
@@ -16,11 +17,35 @@ LIMIT_TOO_SMALL = "column-limit is"
 """A part of the error that says that no plan fits a limit, as is documented."""
 
 
-class Failure(NamedTuple):
-    """A law that a case breaks: its kind, and a script that fails by itself."""
+@dataclass(frozen=True)
+class Failure:
+    """A law that a case breaks, and the error that says so."""
 
-    kind: str
-    script: str
+    case: Case
+    law: str
+    error: Exception
+
+    @property
+    def kind(self) -> str:
+        """What failures of one cause have in common."""
+        return f"{self.law}, {self.case.question.name}: {_kind(self.error)}"
+
+    @cached_property
+    def script(self) -> str:
+        """A script that fails by itself, of a case that is as small as possible."""
+        kind = _kind(self.error)
+        small = smaller(self.case, lambda other: _kind(problem_of(other, self.law)) == kind)
+        problem = problem_of(small, self.law) or self.error
+        return script(small, f"{self.law}: {type(problem).__name__}: {problem}")
+
+
+SEED, PARTS, CASES = 20, 12, 90
+"""The short campaign: so many parts of so many cases."""
+
+
+def short_campaign(part: int, *, device: bool = False) -> Iterator[Failure]:
+    """Check a part of the short campaign."""
+    return campaign(SEED, most=CASES, part=part, of=PARTS, device=device)
 
 
 def campaign(
@@ -71,16 +96,8 @@ def campaign(
                 if LIMIT_TOO_SMALL in str(error):
                     seen["limits that are too small"] += 1
                 else:
-                    yield _failure(case, law, error)
+                    yield Failure(case, law, error)
                 break
-
-
-def _failure(case: Case, law: str, error: Exception) -> Failure:
-    kind = _kind(error)
-    small = smaller(case, lambda other: _kind(problem_of(other, law)) == kind)
-    problem = problem_of(small, law) or error
-    text = f"{law}: {type(problem).__name__}: {problem}"
-    return Failure(f"{law}, {case.question.name}: {kind}", script(small, text))
 
 
 def _kind(error: BaseException | None) -> str:

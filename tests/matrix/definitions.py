@@ -256,13 +256,16 @@ def _reached(n: int, before: int, after: int, step: int, mode: str | None) -> li
 
 def _windows(about: Elements, along: list[list[list[int]]]) -> Iterator[tuple[Array, Array]]:
     """Yield the values of each window, and which of them take part, in its shape."""
-    takes_part = about.takes_part if about.takes_part is not None else np.ones(about.values.shape)
-    for places in itertools.product(*along):
-        index = np.ix_(*places)
-        inside = np.ix_(*(np.array(each) >= 0 for each in places))
-        is_inside = np.zeros(tuple(map(len, places)), bool)
-        is_inside[inside] = True
-        yield about.values[index], takes_part[index].astype(bool) & is_inside
+    values, takes_part = about.values, about.takes_part
+    takes_part = np.ones(values.shape, bool) if takes_part is None else takes_part
+    n = values.ndim
+    for axis, places in enumerate(map(np.array, along)):  # an axis of windows, and one within them
+        values, takes_part = (each.take(places, 2 * axis) for each in (values, takes_part))
+        takes_part = takes_part & (places >= 0).reshape(*places.shape, *(1,) * (n - axis - 1))
+    order = [*range(0, 2 * n, 2), *range(1, 2 * n, 2)]
+    values, takes_part = values.transpose(order), takes_part.transpose(order)
+    for index in np.ndindex(values.shape[:n]):
+        yield values[index], takes_part[index]
 
 
 def rolling(
@@ -280,7 +283,7 @@ def rolling(
 ) -> Array:
     """Define a statistic of every moving window, by what it is of one slot."""
     dtype = about.values.dtype
-    along, n, lacks = [], 1, about.takes_part is not None
+    along, n, most, lacks = [], 1, 1, about.takes_part is not None
     omits = statistic.startswith("nan")
     for axis, length in enumerate(about.values.shape):
         if axis not in about.axes:
@@ -291,11 +294,13 @@ def rolling(
         before = size - 1 - after + (closed in ("left", "both"))
         after -= closed in ("left", "neither")
         along.append(_reached(length, before, after, step, boundary))
-        n *= before + after + 1
+        n *= size
+        most *= before + after + 1
         is_short = boundary is None and (before, after) != (0, 0)
         wants_more = not omits if min_periods is None else min_periods > 1
         lacks |= is_short and (min(before, after) < 0 or wants_more)
     least = min_periods if min_periods is not None else 1 if omits else n
+    lacks |= least > most
     plain = statistic.removeprefix("nan")
     definition, function = {
         "mad": (mad, statistic), "iqr": (iqr, statistic), "count": (count, "count"),

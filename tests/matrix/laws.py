@@ -41,9 +41,9 @@ class Law:
 # --- Comparing ------------------------------------------------------------------------------------
 
 
-def same(found: Any, wanted: Any, what: str) -> None:
+def same(found: Any, wanted: Any, what: str = "an answer") -> None:
     """Compare bits: dtype, shape, every element; all NaN are equal, and so are the two zeros."""
-    if isinstance(found, Boxplot):
+    if isinstance(found, Boxplot | list):
         return same_boxes(found, wanted, what)
     if isinstance(found, EmpiricalDistribution):
         (told,) = wanted if isinstance(wanted, list) else (vars(wanted),)
@@ -84,8 +84,9 @@ def same_boxes(found: Any, wanted: Any, what: str, but: str = "label") -> None:
             if name in ("label", but):
                 continue
             value_found = np.asarray(getattr(one, name))
-            same_dtype = value_found.astype(np.asarray(value).dtype)
-            same(same_dtype, value, f"{what}, box {i}, {name}")
+            if name != "fliers":  # which alone have the dtype of the elements
+                value_found = value_found.astype(np.asarray(value).dtype)
+            same(value_found, value, f"{what}, box {i}, {name}")
 
 
 # --- Laws of one answer ---------------------------------------------------------------------------
@@ -359,15 +360,8 @@ def memory_stated(case: Case) -> None:
         case, row=row, values=values, beside=beside, chunks=((n // 4,) * 3 + (n - n // 4 * 3,),)
     )
     chunk = sum(a[: n // 4].nbytes for a in (values, *beside.values()))
-    most = [0]
-
-    def begin(key: Any, graph: Any, state: Any) -> None:
-        tracemalloc.reset_peak()
-        begin.at = tracemalloc.get_traced_memory()[0]  # type: ignore[attr-defined]
-
-    def end(key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
-        most[0] = max(most[0], tracemalloc.get_traced_memory()[1] - begin.at)  # type: ignore[attr-defined]
-
+    n_answers = np.size(case.asked.get("q", 0)) if case.question.moves else 1
+    stated = (2 + n_answers) * chunk + SCRATCH
     computed(larger)  # what is made once in a process is made
     lazy = lazily(larger)
     with surroundings(larger):
@@ -375,15 +369,34 @@ def memory_stated(case: Case) -> None:
         if case.question.moves:
             answer = answer.sum()  # else the last task joins answers as large as the array
         dask.compute(answer)  # its tasks load or compile the kernels that they choose
-        tracemalloc.start()
-        try:
-            with Callback(pretask=begin, posttask=end):
-                dask.compute(answer)
-        finally:
-            tracemalloc.stop()
-    n_answers = np.size(case.asked.get("q", 0)) if case.question.moves else 1
-    if most[0] > (2 + n_answers) * chunk + SCRATCH:
-        raise Broken(f"a task takes {most[0]} bytes, of chunks of {chunk}")
+        # Other threads of the process allocate meanwhile, but not each time as much: what is taken
+        # by a task is the least of several measurements.
+        for _ in range(3):
+            if (taken := _peak_of_tasks(answer)) <= stated:
+                return
+    raise Broken(f"a task takes {taken} bytes, of chunks of {chunk}")
+
+
+def _peak_of_tasks(answer: Any) -> int:
+    """Compute an answer, and return how many bytes the process allocates during a task, at most."""
+    at_begin, most = 0, 0
+
+    def begin(key: Any, graph: Any, state: Any) -> None:
+        nonlocal at_begin
+        tracemalloc.reset_peak()
+        at_begin = tracemalloc.get_traced_memory()[0]
+
+    def end(key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
+        nonlocal most
+        most = max(most, tracemalloc.get_traced_memory()[1] - at_begin)
+
+    tracemalloc.start()
+    try:
+        with Callback(pretask=begin, posttask=end):
+            dask.compute(answer)
+    finally:
+        tracemalloc.stop()
+    return most
 
 
 # --- The list -------------------------------------------------------------------------------------

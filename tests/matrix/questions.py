@@ -315,7 +315,7 @@ def _moving(name: str, function: Any, definition: Any, draw: Any, **how: Any) ->
 
 
 def _spread(name: str, definition: Any, draw: Any, **how: Any) -> Question:
-    return Question(name, getattr(robust, name), definition, draw, kinds="iuf", **how)
+    return Question(name, getattr(robust, name), definition, draw, **{"kinds": "iuf"} | how)
 
 
 QUESTIONS: Mapping[str, Question] = {
@@ -332,7 +332,7 @@ QUESTIONS: Mapping[str, Question] = {
         _spread("iqr", definitions.iqr, draw_iqr),
         _spread("naniqr", definitions.iqr, draw_iqr),
         *(
-            _spread(name, definitions.trimmed_mean, draw_cut, loads=3, loads_along=2)
+            _spread(name, definitions.trimmed_mean, draw_cut, kinds="biuf", loads=3, loads_along=2)
             for name in ("trimmed_mean", "nantrimmed_mean")
         ),
         Question("count", None, definitions.count, draw_nothing, slots=GROUPS),

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.matrix.campaign import campaign
+from tests.matrix.campaign import PARTS, short_campaign
 from tests.matrix.planted import MISTAKES, PACKAGE, ROOT
-
-SEED = 20
-PARTS, CASES = 12, 90
 
 
 @pytest.mark.any_dask  # the graphs are those of other tests
 @pytest.mark.parametrize("part", range(PARTS))
 def test_laws_hold(part: int) -> None:
     """A failure shows a script that fails by itself."""
-    failures = list(campaign(SEED, most=CASES, part=part, of=PARTS))
+    failures = [*short_campaign(part)]
     assert not failures, "\n\n".join(failure.script for failure in failures)
 
 
@@ -23,7 +20,7 @@ def test_laws_hold(part: int) -> None:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_laws_hold_of_cupy_arrays(part: int) -> None:
-    failures = list(campaign(SEED, most=CASES, part=part, of=PARTS, device=True))
+    failures = [*short_campaign(part, device=True)]
     assert not failures, "\n\n".join(failure.script for failure in failures)
 
 

@@ -1,4 +1,4 @@
-"""Single machine instructions for kernels: counts and positions of bits, words as floats."""
+"""Bits of elements for kernels: counts and positions of bits, words as floats, keys of elements."""
 
 from __future__ import annotations
 
@@ -17,6 +17,26 @@ def as_floats(words: Any) -> Any:
     if words.dtype == types.uint32:
         return lambda words: words.view(np.float32)
     return lambda words: words
+
+
+@by_types
+def ordered(value: Any, bits: Any) -> Any:
+    """Return the key of an element from its bits as a signed integer, minus the key of zero."""
+    if isinstance(value, types.Float):
+        top = value.bitwidth - 1
+        rest = (1 << top) - 1
+        return lambda value, bits: np.int64(bits ^ ((bits >> top) & rest) if value != 0 else 0)
+    if value.signed:
+        return lambda value, bits: np.int64(bits)
+    least = -(1 << (value.bitwidth - 1))
+    return lambda value, bits: np.int64(bits ^ least)
+
+
+@by_types
+def key_of(value: Any, bits: Any) -> Any:
+    """Return the key of an element from its bits as a signed integer; see `keys.to_keys`."""
+    zero = np.uint64(1 << (value.bitwidth - 1))
+    return lambda value, bits: np.uint64(ordered(value, bits)) + zero
 
 
 def _count_bits(context: Any, word: Any) -> Any:

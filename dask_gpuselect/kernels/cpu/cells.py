@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
+from dask_gpuselect.kernels.compiling import kernel, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.scalars import gap, is_missing
 from dask_gpuselect.kernels.cpu.spans import tally
-from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import even_positions, heavy_cells
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
@@ -38,20 +39,11 @@ def cuts(values: NDArray[Any], n_pivots: int) -> Cuts:
         ordered, n_missing = _sort_valid(values)
         return cuts_of_sorted(ordered, n_pivots, n_missing)
     pivots = _sample_pivots(values, n_pivots)
-    tree, padded, levels = tree_of(pivots)
-    total, equal = np.zeros((2, len(padded)), np.int64)
-    distance, cell = np.zeros(2 * len(padded)), np.empty(RUN, np.uint32)
-    n_missing = _compiled(_classify, values.dtype)(
-        values,
-        tree,
-        padded,
-        levels,
-        total,
-        equal,
-        np.zeros_like(distance, np.int64),
-        distance,
-        cell,
-    )
+    tree = tree_of(pivots)
+    total, equal = np.zeros((2, len(tree[1])), np.int64)
+    distance = np.zeros(2 * len(total))
+    scratch = np.zeros_like(distance, np.int64), np.empty(RUN, np.uint32)
+    n_missing = _classify(values, tree, (total, equal, distance), scratch)
     with np.errstate(over="ignore", invalid="ignore"):
         distance = distance[::2] + distance[1::2]
     total[0] -= n_missing  # NaN is counted as if it were below all pivots
@@ -81,28 +73,24 @@ def _split_heavy(sampled: Cuts, values: NDArray[Any], n_pivots: int) -> Cuts:
     heavy, inside, before = heavy_cells(sampled.below, sampled.upto, n_valid, share)
     if len(heavy) == 0:
         return sampled
-    held = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))
+    inside_heavy = np.sort(_gather_cells(sampled.pivots, heavy, values, int(inside[heavy].sum())))
 
     parts = [sampled]
     taken = 0
     for size, start in zip(inside[heavy], before[heavy], strict=True):
-        within = cuts_of_sorted(held[taken : taken + size], -(-int(size) // share) + 1, 0)
+        within = cuts_of_sorted(inside_heavy[taken : taken + size], -(-int(size) // share) + 1, 0)
         parts.append(replace(within, below=within.below + start, upto=within.upto + start))
         taken += size
     merged = Cuts.merge(parts)
     # The pivot at the end of a heavy cell now follows the last of the cell's own pivots, and there
     # is no element between the two.
+    assert merged.distance is not None
     merged.distance[heavy[heavy < len(sampled.pivots)]] = 0.0
     order = np.argsort(merged.pivots)
     n_missing = int(sampled.n_missing[0])
-    return Cuts.of_chunk(
-        merged.pivots[order],
-        merged.below[order],
-        merged.upto[order],
-        merged.distance[order],
-        n_valid,
-        n_missing,
-    )
+    columns: list[Any] = [merged.pivots, merged.below, merged.upto, merged.distance]
+    pivots, below, upto, distance = (column[order] for column in columns)
+    return Cuts.of_chunk(pivots, below, upto, distance, n_valid, n_missing)
 
 
 def _gather_cells(
@@ -145,24 +133,20 @@ def cuts_of_sorted(ordered: NDArray[Any], n_pivots: int, n_missing: int) -> Cuts
     n = len(positions)
     pivots, distance = np.empty(n, ordered.dtype), np.empty(n)
     below, upto = np.empty((2, n), np.int64)
-    m = _compiled(_measure_sorted, ordered.dtype)(ordered, positions, pivots, below, upto, distance)
+    m = _measure_sorted(ordered, positions, pivots, below, upto, distance)
     distance[:1] = np.nan
-    return Cuts.of_chunk(
-        pivots[:m].copy(),
-        below[:m].copy(),
-        upto[:m].copy(),
-        distance[:m].copy(),
-        len(ordered),
-        n_missing,
-    )
+    pivots, distance = pivots[:m].copy(), distance[:m].copy()
+    below, upto = below[:m].copy(), upto[:m].copy()
+    return Cuts.of_chunk(pivots, below, upto, distance, len(ordered), n_missing)
 
 
 # Kernels get the arrays that they write to as arguments. Allocating arrays inside them, and
 # operations on whole arrays, would take Numba a third of a kernel's compile time.
 
 
+@kernel
 def _measure_sorted(
-    x: Any, positions: Any, pivots: Any, below: Any, upto: Any, distance: Any
+    x: t.Values, positions: t.Places, pivots: t.Out, below: t.Ints, upto: t.Ints, distance: t.Floats
 ) -> Any:
     """Measure the distinct elements at ascending positions of the sorted x; return their number.
 
@@ -186,16 +170,12 @@ def _measure_sorted(
     return m
 
 
+@kernel
 def _classify(
-    x: Any,
-    tree: Any,
-    pivots: Any,
-    levels: Any,
-    total: Any,
-    equal: Any,
-    counts: Any,
-    distance: Any,
-    cell: Any,
+    x: t.Values,
+    tree: Tree,
+    sums: tuple[t.Ints, t.Ints, t.Floats],
+    scratch: tuple[t.Ints, t.Cells],
 ) -> Any:
     """Count and sum the cells of x, and count NaN.
 
@@ -206,13 +186,16 @@ def _classify(
     one, each addition would wait for the one before on constant data. A word counts all elements in
     its lower half and the equal ones in its upper half, so that one addition does both.
     """
+    total, equal, distance = sums
+    counts, cell = scratch
+    _, pivots, _ = tree
     leaf = np.uint32(pivots.size)
     n_missing = 0
     for begin in range(0, x.size, FLUSH):
         end = min(begin + FLUSH, x.size)
         for start in range(begin, end, RUN):
             run = x[start : min(start + RUN, end)]
-            walk(run, tree, pivots, levels, cell)
+            walk(run, tree, cell)
             for k in range(run.size):
                 n_missing += is_missing(run[k])
             for k in range(run.size):
@@ -225,16 +208,3 @@ def _classify(
             equal[place >> 1] += counts[place] >> 32
             counts[place] = 0
     return n_missing
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    numbers, floats = types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")
-    places, cell = (
-        types.Array(types.int64, 1, "C", readonly=True),
-        types.Array(types.uint32, 1, "C"),
-    )
-    return {
-        _measure_sorted: (values, places, values_out, numbers, numbers, floats),
-        _classify: (values, values, values, types.int64, *[numbers] * 3, floats, cell),
-    }

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.kernels.compiling import Types, called_by_kernels, called_with, compiles, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, called_with, kernel
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.nearest import DOWN, LARGE, NORMAL, SMALL, TINY, UP, Nearest
 
 MOST_ROWS = 256  # rows of a tile: 512 take as long, 1,024 take 1.2 to 2 times as long
@@ -49,7 +50,7 @@ def nearest(
         tile_rows = max(LEAST_ROWS, min(MOST_ROWS, TILE_FEATURES // rows.shape[1]))
         tile = np.empty((rows.shape[1], tile_rows))
         queries = np.ascontiguousarray(queries)
-        _compiled(_search, native)(rows, queries, tile, level, squared, index)
+        _search(rows, queries, tile, (level, squared, index))
     return Nearest(level, squared, index, n)
 
 
@@ -61,12 +62,18 @@ def nearest_in_place(rows: NDArray[Any], queries: Any, k: int, tile_elements: in
 # --- Kernels ------------------------------------------------------------------------------------
 
 
-def _search(rows: Any, queries: Any, tile: Any, level: Any, squared: Any, index: Any) -> Any:
+Best = tuple[t.Levels, t.FloatTable, t.IntTable]
+"""The fields of `Nearest` for the nearest rows of every query so far."""
+
+
+@kernel
+def _search(rows: t.Rows, queries: t.RealRows, tile: t.FloatTable, best: Best) -> Any:
     """Search all rows for every query, by a heap of its nearest rows so far.
 
     The top of the heap is the furthest of them: the threshold for further rows. Rows come in
     ascending order, so an equally distant one is no nearer.
     """
+    level, squared, index = best
     n, p = rows.shape
     n_queries, k = level.shape
     sums, spare = np.empty((GROUP, tile.shape[1])), np.empty(tile.shape[1])
@@ -83,11 +90,12 @@ def _search(rows: Any, queries: Any, tile: Any, level: Any, squared: Any, index:
             near_two = _threshold(level[two, 0], squared[two, 0], start >= k, p)
             if not _measure(tile, m, queries[i], queries[two], near, near_two, sums[0], sums_two):
                 continue
-            _take(rows, m, start, queries[i], sums[0], level[i], squared[i], index[i])
+            _take(rows, m, start, queries[i], sums[0], (level[i], squared[i], index[i]))
             if two > i:
-                _take(rows, m, start, queries[two], sums_two, level[two], squared[two], index[two])
+                heap = level[two], squared[two], index[two]
+                _take(rows, m, start, queries[two], sums_two, heap)
     for i in range(n_queries):
-        _sort(level[i], squared[i], index[i])
+        _sort((level[i], squared[i], index[i]))
 
 
 @called_by_kernels
@@ -163,10 +171,9 @@ def _any_near(m: Any, near: Any, near_two: Any, sums: Any, sums_two: Any) -> Any
 
 
 @called_by_kernels
-def _take(
-    rows: Any, m: Any, start: Any, query: Any, sums: Any, level: Any, squared: Any, index: Any
-) -> Any:
+def _take(rows: Any, m: Any, start: Any, query: Any, sums: Any, heap: Any) -> None:
     """Put the rows of a tile that are near enough into the heap of a query."""
+    level, squared, index = heap
     k, p = level.size, query.size
     near = _threshold(level[0], squared[0], start >= k, p)
     for j in range(m):
@@ -175,10 +182,10 @@ def _take(
         row = start + j
         its_level, its_squared = _key(rows[row], query)
         if row < k:
-            _push(level, squared, index, row, its_level, its_squared, row)
+            _push(heap, row, its_level, its_squared)
         elif its_level < level[0] or (its_level == level[0] and its_squared < squared[0]):
             level[0], squared[0], index[0] = its_level, its_squared, row
-            _sink(level, squared, index, k)
+            _sink(heap, k)
         near = _threshold(level[0], squared[0], row + 1 >= k, p)
 
 
@@ -204,7 +211,8 @@ def _key(row: Any, query: Any) -> Any:
 
 
 @called_by_kernels
-def _is_further(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
+def _is_further(heap: Any, i: Any, j: Any) -> Any:
+    level, squared, index = heap
     if level[i] != level[j]:
         return level[i] > level[j]
     if squared[i] != squared[j]:
@@ -213,58 +221,47 @@ def _is_further(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
 
 
 @called_by_kernels
-def _swap(level: Any, squared: Any, index: Any, i: Any, j: Any) -> Any:
+def _swap(heap: Any, i: Any, j: Any) -> None:
+    level, squared, index = heap
     level[i], level[j] = level[j], level[i]
     squared[i], squared[j] = squared[j], squared[i]
     index[i], index[j] = index[j], index[i]
 
 
 @called_by_kernels
-def _push(level: Any, squared: Any, index: Any, n: Any, lev: Any, sq: Any, row: Any) -> Any:
-    """Add a row to a heap of `n` rows."""
-    level[n], squared[n], index[n] = lev, sq, row
-    place = n
+def _push(heap: Any, row: Any, its_level: Any, its_squared: Any) -> None:
+    """Add a row to a heap of all rows before it."""
+    level, squared, index = heap
+    level[row], squared[row], index[row] = its_level, its_squared, row
+    place = row
     while place > 0:
         parent = (place - 1) // 2
-        if not _is_further(level, squared, index, place, parent):
+        if not _is_further(heap, place, parent):
             break
-        _swap(level, squared, index, place, parent)
+        _swap(heap, place, parent)
         place = parent
 
 
 @called_by_kernels
-def _sink(level: Any, squared: Any, index: Any, n: Any) -> Any:
+def _sink(heap: Any, n: Any) -> None:
     """Move the top of a heap of `n` rows down to its place."""
     place = 0
     while True:
         child = 2 * place + 1
         if child >= n:
             break
-        if child + 1 < n and _is_further(level, squared, index, child + 1, child):
+        if child + 1 < n and _is_further(heap, child + 1, child):
             child += 1
-        if not _is_further(level, squared, index, child, place):
+        if not _is_further(heap, child, place):
             break
-        _swap(level, squared, index, place, child)
+        _swap(heap, place, child)
         place = child
 
 
 @called_by_kernels
-def _sort(level: Any, squared: Any, index: Any) -> Any:
+def _sort(heap: Any) -> None:
     """Sort a heap in ascending order."""
+    level, _, _ = heap
     for n in range(level.size - 1, 0, -1):
-        _swap(level, squared, index, 0, n)
-        _sink(level, squared, index, n)
-
-
-# --- Compilation --------------------------------------------------------------------------------
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    del values_out
-    rows = types.Array(values.dtype, 2, "C", readonly=True)
-    queries = types.Array(types.float64, 2, "C", readonly=True)
-    floats, levels, ints = (
-        types.Array(scalar, 2, "C") for scalar in (types.float64, types.int8, types.int64)
-    )
-    return {_search: (rows, queries, floats, levels, floats, ints)}
+        _swap(heap, 0, n)
+        _sink(heap, n)

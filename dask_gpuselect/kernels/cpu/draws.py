@@ -7,13 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.reference import sampling as reference
 
 
@@ -21,11 +16,12 @@ from dask_gpuselect.kernels.reference import sampling as reference
 def sample(values: NDArray[Any], size: int) -> NDArray[Any]:
     """Draw valid elements at `size` hashed places; see `reference.sampling.sample`."""
     drawn = np.empty(size, values.dtype)
-    _compiled(_sample, values.dtype)(values, drawn)
+    _sample(values, drawn)
     return drawn[~np.isnan(drawn)] if drawn.dtype.kind == "f" else drawn
 
 
-def _sample(x: Any, drawn: Any) -> None:
+@kernel
+def _sample(x: t.Values, drawn: t.Out) -> None:
     """Draw one element from each of equal stretches of x, at a hashed place of the stretch.
 
     A fixed stride would see one phase of periodic data. Stretches make the sample of sorted data
@@ -46,12 +42,12 @@ def sampled_place(i: Any, n_sampled: Any, n: Any, salt: Any) -> Any:
 @called_by_kernels
 def hashed(i: Any) -> Any:
     """Hash an integer by SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random."""
-    i = i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
-    i = (i ^ (i >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    i = (i ^ (i >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return i ^ (i >> np.uint64(31))
+    return mixed_word(i * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15))
 
 
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    return {_sample: (values, values_out)}
+@called_by_kernels
+def mixed_word(word: Any) -> Any:
+    """Hash a word by the last step of SplitMix64: every bit depends on all bits of the word."""
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))

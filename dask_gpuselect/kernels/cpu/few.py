@@ -10,7 +10,7 @@ made: none for lanes of one element, one for the median of two.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ from dask_gpuselect.maths.lane_cuts import (
     values_if_missing,
 )
 
-TILE = 1 << 18  # bytes of lanes that are sorted together
+TILE = 1 << 18  # bytes of lanes that are sorted side by side
+WHOLE_TILE = 1 << 19  # bytes of lanes that are sorted one by one
 
 MOST = {1: 64, 2: 32, 4: 12, 8: 7}
 """Largest number of elements of a lane that is sorted here, by the size of an element in bytes.
@@ -58,11 +59,11 @@ def answer_lanes(parts: Sequence[NDArray[Any]], question: LaneOrder) -> NDArray[
         return answers
     is_any_missing = False
     start = 0
-    for found in _found_in_tiles(parts, question.lane_ranks):
-        stop = start + len(found.n_valid)
-        answers[:, start:stop] = question.lane_values(found)
-        if not found.is_complete:
-            is_any_missing = is_any_missing or bool((found.n_valid == 0).any())
+    for lanes_ in _elements_in_tiles(parts, question.lane_ranks):
+        stop = start + len(lanes_.n_valid)
+        answers[:, start:stop] = question.lane_values(lanes_)
+        if not lanes_.is_complete:
+            is_any_missing = is_any_missing or bool((lanes_.n_valid == 0).any())
         start = stop
     question.tell_missing(is_empty=False, is_all_missing=is_any_missing)
     return answers
@@ -86,25 +87,25 @@ def lanes(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Lanes:
     """Find the elements of some ranks in every lane; see `reference.lanes.lanes`."""
     return join(
         [
-            replace(found, lower=found.lower.copy(), upper=found.upper.copy())
-            for found in _found_in_tiles(parts, ranks)
+            replace(lanes_, lower=lanes_.lower.copy(), upper=lanes_.upper.copy())
+            for lanes_ in _elements_in_tiles(parts, ranks)
         ]
     )
 
 
-def _found_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
+def _elements_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> Iterator[Lanes]:
     """Find the elements of some ranks, tile by tile in C order.
 
     Each result may use the memory of the one before.
     """
     wanted = _Wanted.of(sum(part.shape[-1] for part in parts), ranks)
-    for table in _tiles(parts):
+    for table in _columns(parts):
         yield _found(table, wanted, ranks)
 
 
 def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """Yield tables of sorted lanes; see `reference.lanes.sorted_lanes`."""
-    for table in _tiles(parts):
+    for table in _columns(parts):
         table, n_missing = _without_missing(table)
         n = len(table)
         rows = np.empty(table.shape[::-1], table.dtype)
@@ -147,8 +148,8 @@ def _found(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
     # Lanes with missing elements have other ranks.
     touched = np.flatnonzero(n_missing)
     n_valid = n - n_missing
-    for found, own in zip((first, second), ranks_of_each(n_valid[touched], ranks), strict=True):
-        found[:, touched] = ordered[own.T, touched]
+    for elements, own in zip((first, second), ranks_of_each(n_valid[touched], ranks), strict=True):
+        elements[:, touched] = ordered[own.T, touched]
     return Lanes(first.T, second.T, n_valid, n_missing)
 
 
@@ -211,12 +212,12 @@ def exchanges(n: int, wanted: tuple[int, ...]) -> tuple[Exchange, ...]:
     that no wanted rank depends on.
     """
     needed = set(wanted)
-    kept = []
+    needed_exchanges = []
     for first, second in reversed(list(_merge_exchange(n))):
         if first in needed or second in needed:
-            kept.append(Exchange(first, second, first in needed, second in needed))
+            needed_exchanges.append(Exchange(first, second, first in needed, second in needed))
             needed |= {first, second}
-    return tuple(reversed(kept))
+    return tuple(reversed(needed_exchanges))
 
 
 def _merge_exchange(n: int) -> Iterator[tuple[int, int]]:
@@ -259,22 +260,52 @@ def _exchanged(table: NDArray[Any], network: Sequence[Exchange]) -> list[Row]:
 # --- Tiles ----------------------------------------------------------------------------------------
 
 
-def _tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+def _columns(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
     """Yield all lanes as tables with one column per lane, all in the same memory."""
-    shape = parts[0].shape[:-1]
     parts = [part for part in parts if part.shape[-1]]
-    n, dtype = sum(part.shape[-1] for part in parts), parts[0].dtype
-    most = TILE // max(n * dtype.itemsize, 4)  # at least 4 bytes: answers are float64
+    size = sum(part.shape[-1] for part in parts) * parts[0].dtype.itemsize
+    most = TILE // max(size, 4)  # at least 4 bytes: answers are float64
+    return tiles(parts, most=most, are_columns=True)
+
+
+def tiles(
+    parts: Sequence[Any],
+    put: Callable[[NDArray[Any], Any], None] = np.copyto,
+    most: int | None = None,
+    *,
+    are_columns: bool = False,
+) -> Iterator[NDArray[Any]]:
+    """Yield all lanes as tables with one row per lane; each reuses the memory of the one before.
+
+    Parameters
+    ----------
+    parts : sequence of parts
+        Parts of lanes as for `reference.lanes.lanes`, or whatever `put` takes.
+    put : callable
+        ``(tile, piece of a part)``: writes the piece into the tile.
+    most : int, optional
+        Number of lanes of a table; by default as many as fit in `WHOLE_TILE` bytes.
+    are_columns : bool, optional
+        True for one column per lane.
+    """
+    shape = parts[0].shape[:-1]
+    n = sum(part.shape[-1] for part in parts)
+    dtype = parts[0].dtype
+    most = most or max(1, WHOLE_TILE // max(n * dtype.itemsize, 1))
     memory = np.empty(min(most, math.prod(shape)) * n, dtype)
+    if not math.prod(shape):
+        yield memory.reshape(0, n)
+        return
     for place in slabs(shape, most):
         slab = parts[0][place].shape[:-1]
-        table = memory[: math.prod(slab) * n].reshape(n, *slab)
+        tile = memory[: math.prod(slab) * n].reshape((n, *slab) if are_columns else (*slab, n))
+        lanes_of_tile = np.moveaxis(tile, 0, -1) if are_columns else tile
         start = 0
         for part in parts:
             stop = start + part.shape[-1]
-            table[start:stop] = np.moveaxis(part[place], -1, 0)
+            put(lanes_of_tile[..., start:stop], part[place])
             start = stop
-        yield table.reshape(n, math.prod(slab))
+        yield tile.reshape((n, -1) if are_columns else (math.prod(slab), n))
 
 
 def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[int | slice, ...]]:

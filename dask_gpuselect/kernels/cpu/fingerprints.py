@@ -8,13 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import kernel_of, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.draws import mixed_word
 
 MASK = (1 << 64) - 1
 STATES = 1024  # states that take words in turn: enough for NumPy to mix them in one call
@@ -43,10 +39,10 @@ def mixed_in(start: int, chunk: NDArray[Any]) -> int:
     ended = np.zeros(-(-len(states) // LAST) * LAST, np.uint64)
     ended[: len(states)] = _mixed_each(states)
     states = np.bitwise_xor.reduce(ended.reshape(-1, LAST), axis=0)
-    found = mixed(int.from_bytes(given[8 * n_words :].tobytes(), "little") ^ len(given))
+    word = mixed(int.from_bytes(given[8 * n_words :].tobytes(), "little") ^ len(given))
     for state in states.tolist():
-        found = mixed(((found ^ state) * ODD) & MASK)
-    return found
+        word = mixed(((word ^ state) * ODD) & MASK)
+    return word
 
 
 begun = mixed_in  # on the host, a fingerprint is always finished
@@ -103,12 +99,7 @@ def _mix_by_numpy(words: Words, states: Words) -> None:
 @until_compiled(_mix_by_numpy)
 def _mix(words: Words, states: Words) -> None:
     """Mix words into states in place: each state takes every n-th word, n being their number."""
-    _compiled(_mix_words, words.dtype)(words, states)
-
-
-@compiles
-def _compiled(words: types.Array, states: types.Array) -> Types:
-    return {_mix_words: (words, states)} if words.dtype == types.uint64 else {}
+    _mix_words(words, states)
 
 
 def _pieces(columns: Sequence[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
@@ -141,62 +132,49 @@ def _sum_by_numpy(columns: Sequence[NDArray[Any]]) -> int:
 def _sum(columns: Sequence[NDArray[Any]]) -> int:
     """Sum the hashes of the elements at each place, modulo 2**64."""
     n = len(columns)
-    order = [_sum_alone] if n == 1 else [_hash_first, *[_hash_next] * (n - 2), _sum_last]
-    first, *others = (
-        _compiled_sums(kernel, column.dtype) for kernel, column in zip(order, columns, strict=True)
-    )
+    between = [_hash_next] * (n - 2)
+    first, *others = [_sum_alone] if n == 1 else [_hash_first, *between, _sum_last]
     hashes, total = np.empty(PIECE, np.uint64), 0
     for words, *more in _pieces(columns):
         own = hashes[: len(words)]
-        found = first(words, own)
-        for kernel, others_words in zip(others, more, strict=True):
-            found = kernel(others_words, own)
-        total += int(found)
+        sum_ = first(words, own)
+        for add, others_words in zip(others, more, strict=True):
+            sum_ = add(others_words, own)
+        total += int(sum_)
     return total & MASK
 
 
-@compiles
-def _compiled_sums(words: types.Array, _: types.Array) -> Types:
-    if words.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
-        return {}
-    hashes = types.Array(types.uint64, 1, "C")
-    return dict.fromkeys((_hash_first, _hash_next, _sum_last, _sum_alone), (words, hashes))
-
-
-@called_by_kernels
-def _mixed_word(word: Any) -> Any:
-    """Hash a word as `mixed` does."""
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
-
-
-def _hash_first(words: Any, hashes: Any) -> None:
+@kernel_of("u8 u4 u2 u1")
+def _hash_first(words: t.Values, hashes: t.LongWords) -> None:
     for i in range(words.size):
-        hashes[i] = _mixed_word(np.uint64(words[i]))
+        hashes[i] = mixed_word(np.uint64(words[i]))
 
 
-def _hash_next(words: Any, hashes: Any) -> None:
+@kernel_of("u8 u4 u2 u1")
+def _hash_next(words: t.Values, hashes: t.LongWords) -> None:
     for i in range(words.size):
-        hashes[i] = _mixed_word(hashes[i] ^ np.uint64(words[i]))
+        hashes[i] = mixed_word(hashes[i] ^ np.uint64(words[i]))
 
 
-def _sum_last(words: Any, hashes: Any) -> Any:
+@kernel_of("u8 u4 u2 u1")
+def _sum_last(words: t.Values, hashes: t.LongWords) -> Any:
     total = np.uint64(0)
     for i in range(words.size):
-        total += _mixed_word(hashes[i] ^ np.uint64(words[i]))
+        total += mixed_word(hashes[i] ^ np.uint64(words[i]))
     return total
 
 
-def _sum_alone(words: Any, hashes: Any) -> Any:
+@kernel_of("u8 u4 u2 u1")
+def _sum_alone(words: t.Values, hashes: t.LongWords) -> Any:
     """Sum the hashes of a single array; a quarter faster than `_sum_last` with hashes of zero."""
     total = np.uint64(0)
     for i in range(words.size):
-        total += _mixed_word(np.uint64(words[i]))
+        total += mixed_word(np.uint64(words[i]))
     return total
 
 
-def _mix_words(words: Any, states: Any) -> None:
+@kernel_of("u8")
+def _mix_words(words: t.Values, states: t.Out) -> None:
     up, down = np.uint64(29), np.uint64(35)
     odd = np.uint64(0x9E3779B97F4A7C15)
     for start in range(0, words.size, states.size):

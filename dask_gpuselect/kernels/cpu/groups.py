@@ -12,20 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
+from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
 from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
-from dask_gpuselect.kernels.cpu.word_counts import is_word
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference.groups import elements_of_sorted, lane_counts
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
-    GroupCuts,
-    GroupTally,
-    pivot_counts,
-)
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.ragged import CellTally, pivot_counts
 
 __all__ = [
     "cuts",
@@ -53,7 +48,7 @@ FEW_ENDS = 16  # ends of a group up to which elements are compared with all of t
 
 
 @until_compiled(reference.cuts)
-def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
+def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     """Measure the cuts of every group; see `reference.groups.cuts`."""
     ordered, n_valid, n_missing = in_groups(parts, n_groups)
     groups = np.flatnonzero(n_valid + n_missing)
@@ -61,24 +56,23 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
     counts = pivot_counts(n, share)
     places = np.empty((3, int(counts.sum())), np.int64)
     sizes = np.empty(len(groups), np.int64)
-    kernel = _compiled(_cut, ordered.dtype)
-    n_pivots = kernel(ordered, n, counts, sizes, *places)
+    n_pivots = _cut(ordered, n, counts, sizes, places)
     at, below, upto = places[:, :n_pivots]
-    return GroupCuts.of_runs(groups, sizes, n, n_missing[groups], ordered[at], below, upto)
+    return Cuts.of_runs(groups, sizes, n, n_missing[groups], ordered[at], below, upto)
 
 
 @until_compiled(reference.tally)
-def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
+def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Tally every group at its brackets; see `reference.groups.tally`."""
-    ordered, stops, _ = _dealt(parts, brackets.n_groups)
+    ordered, stops, _ = _dealt(parts, brackets.n_slots)
     at = ordered, stops, brackets.ends, brackets.first_end
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
-    _compiled(_count_at_ends, ordered.dtype)(*at, counts)
+    _count_at_ends(at, counts)
     n = int(counts[brackets.wanted, 0].sum())
     candidates, of_cells = np.empty(n + 1, ordered.dtype), np.empty(n, np.int32)
     wanted = brackets.wanted & (counts[:, 0] > 0)
-    _compiled(_gather, ordered.dtype)(*at, wanted, candidates, of_cells)
-    return GroupTally.of_counts(counts, candidates[:n], of_cells)
+    _gather(at, wanted, candidates, of_cells)
+    return CellTally.of_counts(counts, candidates[:n], of_cells)
 
 
 @until_compiled(reference.elements)
@@ -104,7 +98,7 @@ def _count_by_numpy(table: IntArray, words: NDArray[Any], codes: NDArray[Any]) -
 
 @until_compiled(_count_by_numpy)
 def _count_into(table: IntArray, words: NDArray[Any], codes: NDArray[Any]) -> None:
-    _compiled(_count_words, words.dtype)(words, codes, table)
+    _count_words(words, codes, table)
 
 
 @until_compiled(reference.places_in_groups)
@@ -131,7 +125,7 @@ def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntA
     """Sort the valid elements by group and value; see `reference.groups.in_groups`."""
     ordered, stops, n_missing = _dealt(parts, n_groups)
     n_valid = np.diff(stops, prepend=0)
-    _compiled(_sort_short, ordered.dtype)(ordered, stops, np.empty(SHORT, ordered.dtype))
+    _sort_short(ordered, stops, np.empty(SHORT, ordered.dtype))
     for group in np.flatnonzero(n_valid > SHORT).tolist():
         ordered[stops[group] - n_valid[group] : stops[group]].sort()
     return ordered, n_valid, n_missing
@@ -146,12 +140,12 @@ def _dealt(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArra
     dtype = parts[0][0].dtype
     n_valid, n_missing = np.zeros((2, n_groups), np.int64)
     for part in parts:
-        _compiled(_count, dtype)(*part, n_valid, n_missing)
+        _count(*part, n_valid, n_missing)
     stops = np.cumsum(n_valid)
     ordered = np.empty(int(n_valid.sum()), dtype)
     at = stops - n_valid
     for part in parts:
-        _compiled(_deal, dtype)(*part, at, ordered)
+        _deal(*part, at, ordered)
     return ordered, stops, n_missing
 
 
@@ -161,7 +155,8 @@ def _ready(part: Part) -> Part:
     return np.require(values, requirements=["C", "A"]), np.require(codes, requirements=["C", "A"])
 
 
-def _count(values: Any, codes: Any, n_valid: Any, n_missing: Any) -> None:
+@kernel
+def _count(values: t.Values, codes: t.Codes, n_valid: t.Ints, n_missing: t.Ints) -> None:
     """Count the valid and the missing elements of every group."""
     for k in range(values.size):
         code = codes[k]
@@ -172,7 +167,8 @@ def _count(values: Any, codes: Any, n_valid: Any, n_missing: Any) -> None:
                 n_valid[code] += 1
 
 
-def _deal(values: Any, codes: Any, at: Any, ordered: Any) -> None:
+@kernel
+def _deal(values: t.Values, codes: t.Codes, at: t.Ints, ordered: t.Out) -> None:
     """Write every valid element of a group behind the earlier ones of that group."""
     for k in range(values.size):
         code = codes[k]
@@ -181,7 +177,8 @@ def _deal(values: Any, codes: Any, at: Any, ordered: Any) -> None:
             at[code] += 1
 
 
-def _count_words(words: Any, codes: Any, table: Any) -> None:
+@kernel_of("u2 u1")
+def _count_words(words: t.Values, codes: t.Codes, table: t.IntTable) -> None:
     """Count every word in each group."""
     for k in range(words.size):
         code = codes[k]
@@ -189,7 +186,8 @@ def _count_words(words: Any, codes: Any, table: Any) -> None:
             table[code, words[k]] += 1
 
 
-def _sort_short(ordered: Any, stops: Any, some: Any) -> None:
+@kernel
+def _sort_short(ordered: t.Out, stops: t.Places, some: t.Out) -> None:
     """Sort every group of at most ``some.size`` elements, by the number of those before each."""
     start = 0
     for stop in stops:
@@ -207,42 +205,50 @@ def _sort_short(ordered: Any, stops: Any, some: Any) -> None:
         start = stop
 
 
+@kernel
 def _cut(
-    ordered: Any, sizes: Any, counts: Any, n_pivots: Any, places: Any, below: Any, upto: Any
+    ordered: t.Values, sizes: t.Places, counts: t.Places, n_pivots: t.Ints, places: t.IntTable
 ) -> int:
     """Find the distinct pivots of each run, and count the elements below and up to them.
 
     Returns the number of pivots.
     """
-    found = 0
+    at, below, upto = places[0], places[1], places[2]
+    n = 0
     start = np.int64(0)
     for run in range(sizes.size):
-        n = sizes[run]
+        size = sizes[run]
         steps = max(counts[run] - 1, 1)
-        whole = (n - 1) // steps
-        rest = (n - 1) % steps
-        before = found
+        whole = (size - 1) // steps
+        rest = (size - 1) % steps
+        before = n
         reached = start  # first element greater than the previous pivot
         for j in range(counts[run]):
-            at = start + j * whole + j * rest // steps
-            if at < reached:
+            place = start + j * whole + j * rest // steps
+            if place < reached:
                 continue
-            value = ordered[at]
-            places[found] = at
-            below[found] = first_from(ordered, reached, at, value) - start
-            reached = first_behind(ordered, at, start + n, value)
-            upto[found] = reached - start
-            found += 1
-        n_pivots[run] = found - before
-        start += n
-    return found
+            value = ordered[place]
+            at[n] = place
+            below[n] = first_from(ordered, reached, place, value) - start
+            reached = first_behind(ordered, place, start + size, value)
+            upto[n] = reached - start
+            n += 1
+        n_pivots[run] = n - before
+        start += size
+    return n
 
 
-def _count_at_ends(ordered: Any, stops: Any, ends: Any, first_end: Any, counts: Any) -> None:
+AtEnds = tuple[t.Values, t.Places, t.Values, t.Places]
+"""Elements by group, where each group stops, the ends of brackets, and the first end of each."""
+
+
+@kernel
+def _count_at_ends(at: AtEnds, counts: t.IntTable) -> None:
     """Count the elements of every group in its cells and at its ends.
 
     Few ends are compared one by one, in loops that vectorise; among many, elements are looked up.
     """
+    ordered, stops, ends, first_end = at
     start = np.int64(0)
     for group in range(stops.size):
         some = ordered[start : stops[group]]
@@ -271,17 +277,11 @@ def _count_at_ends(ordered: Any, stops: Any, ends: Any, first_end: Any, counts: 
         counts[cell, 0] = some.size - before
 
 
-def _gather(
-    ordered: Any,
-    stops: Any,
-    ends: Any,
-    first_end: Any,
-    wanted: Any,
-    candidates: Any,
-    of_cells: Any,
-) -> None:
+@kernel
+def _gather(at: AtEnds, wanted: t.Flags, candidates: t.Out, of_cells: t.CodesOut) -> None:
     """Gather the elements of the wanted cells; only cells with elements are wanted."""
-    found = 0
+    ordered, stops, ends, first_end = at
+    n = 0
     start = np.int64(0)
     for group in range(stops.size):
         some = ordered[start : stops[group]]
@@ -292,9 +292,9 @@ def _gather(
             for value in some:
                 end = first_from(ends, first, last, value)
                 if wanted[end + group] and not (end < last and ends[end] == value):
-                    candidates[found] = value
-                    of_cells[found] = np.int32(end + group)
-                    found += 1
+                    candidates[n] = value
+                    of_cells[n] = np.int32(end + group)
+                    n += 1
             continue
         for end in range(first, last + 1):
             if not wanted[end + group]:
@@ -303,26 +303,8 @@ def _gather(
             # has room for one element more than there are candidates.
             has_low, has_high = end > first, end < last
             low, high = ends[max(end - 1, 0)], ends[min(end, ends.size - 1)]
-            begin = found
+            begin = n
             for value in some:
-                candidates[found] = value
-                found += (not has_low or value > low) & (not has_high or value < high)
-            of_cells[begin:found] = np.int32(end + group)
-
-
-@compiles
-def _compiled(values: types.Array, out: types.Array) -> Types:
-    codes = types.Array(types.int32, 1, "C", readonly=True)
-    given, taken = (types.Array(types.int64, 1, "C", readonly=only) for only in (True, False))
-    pairs = types.Array(types.int64, 2, "C")
-    flags = types.Array(types.boolean, 1, "C", readonly=True)
-    of_cells = types.Array(types.int32, 1, "C")
-    of_words: Types = {_count_words: (values, codes, pairs)} if is_word(values.dtype) else {}
-    return of_words | {
-        _count: (values, codes, taken, taken),
-        _deal: (values, codes, taken, out),
-        _sort_short: (out, given, out),
-        _cut: (values, given, given, taken, taken, taken, taken),
-        _count_at_ends: (values, given, values, given, pairs),
-        _gather: (values, given, values, given, flags, out, of_cells),
-    }
+                candidates[n] = value
+                n += (not has_low or value > low) & (not has_high or value < high)
+            of_cells[begin:n] = np.int32(end + group)

@@ -7,13 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.moments import add_at, sums_of_sorted
 from dask_gpuselect.kernels.cpu.pairs import (
     LARGE,
@@ -58,14 +53,13 @@ def ends_of_sorted(
     counts = np.zeros((6, len(rows)), np.int64)
     ends = np.empty((4, len(rows)), rows.dtype)
     ends[::2], ends[1::2] = extremes_of(rows.dtype)[::-1]
-    given = n_valid, bounds.low, bounds.high, most
-    _compiled(_look_at_sorted, rows.dtype)(rows, *given, counts, ends)
+    _ends_of_sorted_rows(rows, n_valid, bounds.low, bounds.high, most, counts, ends)
     is_short = lanes.weights is not None or rows.shape[1] <= SHORT
     sums_of = _rounded_sums if are_whole and is_short else _exact_sums
     measures, moments = sums_of(lanes, counts[:4])
     low, high = (
-        _outermost(lanes, measure, _places(kept, start), most, is_high=is_high)
-        for measure, kept, start, is_high in (
+        _outermost(lanes, measure, _places(n, start), most, is_high=is_high)
+        for measure, n, start, is_high in (
             (measures[1], counts[4], np.zeros_like(n_valid), False),
             (measures[2], counts[5], n_valid - counts[5], True),
         )
@@ -93,14 +87,21 @@ def _outermost(
     return Outermost.of(measure, *some, is_high=is_high, weights=weights)
 
 
-def _places(kept: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the lanes and places of `kept` elements of each lane, from the place `start` on."""
-    lane = np.repeat(np.arange(len(kept)), kept)
-    return lane, np.arange(len(lane)) + np.repeat(start - (np.cumsum(kept) - kept), kept)
+def _places(n: IntArray, start: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the lanes and places of n elements of each lane, from the place `start` on."""
+    lane = np.repeat(np.arange(len(n)), n)
+    return lane, np.arange(len(lane)) + np.repeat(start - (np.cumsum(n) - n), n)
 
 
-def _look_at_sorted(
-    rows: Any, valid: Any, low: Any, high: Any, most: int, counts: Any, ends: Any
+@kernel
+def _ends_of_sorted_rows(
+    rows: t.StridedRows,
+    valid: t.StridedInts,
+    low: t.StridedReals,
+    high: t.StridedReals,
+    most: int,
+    counts: t.IntTable,
+    ends: t.Table,
 ) -> None:
     """Count the elements beyond the bounds of every row, and find its extremes.
 
@@ -125,14 +126,14 @@ def _look_at_sorted(
         if high[i] == high[i] and n_upto > 0:
             ends[3, i] = row[n_upto - 1]
         # Elements that equal the last collected one are collected too.
-        kept = min(n_low, most)
-        while 0 < kept < n_low and row[kept] == row[kept - 1]:
-            kept += 1
-        counts[4, i] = kept
-        kept = min(n_high, most)
-        while 0 < kept < n_high and row[n - 1 - kept] == row[n - kept]:
-            kept += 1
-        counts[5, i] = kept
+        size = min(n_low, most)
+        while 0 < size < n_low and row[size] == row[size - 1]:
+            size += 1
+        counts[4, i] = size
+        size = min(n_high, most)
+        while 0 < size < n_high and row[n - 1 - size] == row[n - size]:
+            size += 1
+        counts[5, i] = size
 
 
 # --- Sums that are rounded once -------------------------------------------------------------------
@@ -145,21 +146,28 @@ def _rounded_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measur
     """
     rows, weights, n_valid = lanes.values, lanes.weights, lanes.n_valid
     own = np.empty((0, rows.shape[1])) if weights is None else weights
-    found, is_sure = np.zeros((5, len(rows))), np.ones(len(rows), np.bool_)
+    sums_, is_sure = np.zeros((5, len(rows))), np.ones(len(rows), np.bool_)
     is_whole = rows.dtype.kind in "iu"
-    _compiled(_summarize, rows.dtype)(rows, own, n_valid, counts, is_whole, found, is_sure)
+    _summarize(rows, own, n_valid, counts, is_whole, sums_, is_sure)
     unsure = np.flatnonzero(~is_sure)
     if len(unsure):
         sums, moments = _exact_sums(some_lanes(lanes, unsure), counts[:, unsure])
-        found[3:, unsure] = moments.mean_and_std()
+        sums_[3:, unsure] = moments.mean_and_std()
         if weights is not None:
-            found[:3, unsure] = [each.rounded() for each in sums if isinstance(each, ExactSums)]
-    rounded = RoundedMoments(found[3], found[4])
-    return (n_valid, *counts[:2]) if weights is None else tuple(found[:3]), rounded
+            sums_[:3, unsure] = [each.rounded() for each in sums if isinstance(each, ExactSums)]
+    rounded = RoundedMoments(sums_[3], sums_[4])
+    return (n_valid, *counts[:2]) if weights is None else tuple(sums_[:3]), rounded
 
 
+@kernel
 def _summarize(
-    rows: Any, weights: Any, n_valid: Any, counts: Any, is_whole: bool, found: Any, is_sure: Any
+    rows: t.StridedRows,
+    weights: t.StridedRealRows,
+    n_valid: t.StridedInts,
+    counts: t.StridedIntRows,
+    is_whole: bool,
+    sums_: t.FloatTable,
+    is_sure: t.FlagsOut,
 ) -> None:
     """Compute the mean and deviation of every row, and its weights in all and beyond the bounds.
 
@@ -168,7 +176,7 @@ def _summarize(
     weighs = weights.shape[0] > 0
     for i in range(rows.shape[0]):
         row, n = rows[i], n_valid[i]
-        found[3, i] = found[4, i] = np.nan
+        sums_[3, i] = sums_[4, i] = np.nan
         if n == 0:
             continue
         weight, rest, weight_off = 1.0 * n, 0.0, 0.0
@@ -179,7 +187,7 @@ def _summarize(
                 part, part_rest, part_off = _added_up(weights[i], begin, stops[k])
                 begin = stops[k]
                 if k != 1:
-                    found[1 if k == 0 else 2, i] = part + part_rest
+                    sums_[1 if k == 0 else 2, i] = part + part_rest
                     is_sure[i] &= part + (part_rest - part_off) == part + (part_rest + part_off)
                 weight_off += part_off
                 rest, more = two_sum(rest, part_rest)
@@ -187,31 +195,28 @@ def _summarize(
                 rest, least = two_sum(rest, part)
                 weight_off += abs(more) + abs(least)
             weight, rest = normal(weight, rest)
-            found[0, i] = weight
+            sums_[0, i] = weight
             is_sure[i] &= weight + (rest - weight_off) == weight + (rest + weight_off)
         n_above, n_below = counts[2, i], counts[3, i]
         if n_above or n_below:
-            found[3, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
+            sums_[3, i] = np.nan if n_above and n_below else np.inf if n_above else -np.inf
             continue
         size = max(abs(np.float64(row[0])), abs(np.float64(row[n - 1])))
         if size == 0:
-            found[3, i] = found[4, i] = 0.0
+            sums_[3, i] = sums_[4, i] = 0.0
             continue
         is_usual = SMALL < size < LARGE and SMALL < weight < LARGE
         if not is_usual or (is_whole and size >= 2.0**53):
             is_sure[i] = False
             continue
-        total, total_rest, off = _weighed_total(row, weights, i, n, weighs)
-        mean, mean_rest, found[3, i], off, is_one = _mean(
-            total, total_rest, off, weight, rest, weight_off, size
-        )
+        total = _weighed_total(row, weights, i, n, weighs)
+        pair = weight, rest, weight_off
+        mean, sums_[3, i], is_one = _mean(total, pair, size)
         is_sure[i] &= is_one
         if row[0] == row[n - 1]:
-            found[4, i] = 0.0
+            sums_[4, i] = 0.0
             continue
-        found[4, i], is_one = _deviation(
-            row, weights, i, n, weighs, mean, mean_rest, off, weight, rest, weight_off
-        )
+        sums_[4, i], is_one = _deviation(row, weights, i, n, weighs, mean, pair)
         is_sure[i] &= is_one
 
 
@@ -248,22 +253,23 @@ def _weighed_total(row: Any, weights: Any, i: int, n: int, weighs: bool) -> Any:
 
 
 @called_by_kernels
-def _mean(
-    total: Any, total_rest: Any, off: Any, weight: Any, rest: Any, weight_off: Any, size: Any
-) -> Any:
-    """Compute the mean, as a pair and rounded, an error bound, and whether it is rounded correctly.
+def _mean(total: Any, weight: Any, size: Any) -> Any:
+    """Compute the mean: as a pair with an error bound, rounded, and whether that is correct.
 
-    `size` is the largest magnitude of the elements.
+    `total` and `weight` are pairs of floats with error bounds, and `size` is the largest magnitude
+    of the elements.
     """
+    total, total_rest, off = total
+    weight, rest, weight_off = weight
     mean, mean_rest = over(total, total_rest, weight, rest)
     error = size * 16 * LOST
     if off or weight_off:
         error += (2 * off + 2 * size * weight_off) / weight
     least, most = mean + (mean_rest - error), mean + (mean_rest + error)
     if least == most:
-        return mean, mean_rest, least, error, abs(mean) > 2.0**-900
+        return (mean, mean_rest, error), least, abs(mean) > 2.0**-900
     if off or weight_off or rest:
-        return mean, mean_rest, least, error, False
+        return (mean, mean_rest, error), least, False
     # If the quotient of the two sums is exactly a pair of floats, its rounding is known. That
     # covers zeros, and means halfway between two floats, which no error bound decides.
     first = total / weight
@@ -274,28 +280,18 @@ def _mean(
     high, low = two_product(second, weight)
     is_known = lost == 0 and more == 0 and high == left and low == 0
     is_usual = abs(first) > 2.0**-900 or total == 0
-    return mean, mean_rest, first + second, error, is_known and is_usual
+    return (mean, mean_rest, error), first + second, is_known and is_usual
 
 
 @called_by_kernels
-def _deviation(
-    row: Any,
-    weights: Any,
-    i: int,
-    n: int,
-    weighs: bool,
-    mean: Any,
-    mean_rest: Any,
-    off: Any,
-    weight: Any,
-    rest: Any,
-    weight_off: Any,
-) -> Any:
+def _deviation(row: Any, weights: Any, i: int, n: int, weighs: bool, mean: Any, weight: Any) -> Any:
     """Compute the standard deviation, and whether it is proven to be rounded correctly.
 
     Distances from a mean with an error e have a sum of squares that is too large by the weight
     times e**2.
     """
+    mean, mean_rest, off = mean
+    weight, rest, weight_off = weight
     square, square_rest = 0.0, 0.0
     for j in range(n):
         distance, lower = two_sum(np.float64(row[j]), -mean)
@@ -334,48 +330,28 @@ def _exact_sums(lanes: SortedLanes, counts: IntArray) -> tuple[Sequence[Measure]
         return (n_valid, n_low, n_high), moments
     sizes = (3 * TOTAL_DIGITS, TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)
     digits, *tables = (np.zeros((len(rows), size), np.int64) for size in sizes)
-    _compiled(_add_rows, rows.dtype)(rows, weights, n_valid, n_low, n_high, digits, *tables)
+    _add_rows(rows, weights, (n_valid, n_low, n_high), (digits, *tables))
     parts = ExactSums.of_table(digits.reshape(len(rows), 3, TOTAL_DIGITS), TOTAL_POINT)
     moments = moments_of_tables(counts[2:], *tables)
     return (ExactSums.sum([parts[:, i] for i in range(3)]), parts[:, 0], parts[:, 2]), moments
 
 
+@kernel
 def _add_rows(
-    rows: Any,
-    weights: Any,
-    valid: Any,
-    n_low: Any,
-    n_high: Any,
-    parts: Any,
-    finite: Any,
-    total: Any,
-    square: Any,
+    rows: t.StridedRows,
+    weights: t.StridedRealRows,
+    counts: tuple[t.StridedInts, t.StridedInts, t.StridedInts],
+    digits: tuple[t.IntTable, t.IntTable, t.IntTable, t.IntTable],
 ) -> None:
     """Add the elements of every row to digits of its own."""
-    held = np.empty(1, np.float64)
+    valid, n_low, n_high = counts
+    parts, finite, total, square = digits
+    one = np.empty(1, np.float64)
     for i in range(rows.shape[0]):
         first_above = valid[i] - n_high[i]
         for j in range(valid[i]):
-            weight, begin, _ = whole_number(weights[i, j], held)
+            weight, begin, _ = whole_number(weights[i, j], one)
             part = np.int64(j >= n_low[i]) + np.int64(j >= first_above)
             add_at(parts[i], -part * TOTAL_DIGITS, np.int64(weight), begin)
             if np.isfinite(rows[i, j]):
-                add_moment(rows[i, j], weight, begin, held, finite[i], total[i], square[i])
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    del values_out
-    rows, table = types.Array(values.dtype, 2, "A"), types.Array(values.dtype, 2, "C")
-    weights = types.Array(types.float64, 2, "A")
-    numbers, digits = types.Array(types.int64, 2, "C"), types.Array(types.int64, 2, "C")
-    reals = types.Array(types.float64, 1, "A", readonly=True)
-    places = types.Array(types.int64, 1, "A", readonly=True)
-    sums = (digits, digits, digits, digits)
-    counts = types.Array(types.int64, 2, "A", readonly=True)
-    table_of_reals, flags = types.Array(types.float64, 2, "C"), types.Array(types.boolean, 1, "C")
-    return {
-        _look_at_sorted: (rows, places, reals, reals, types.int64, numbers, table),
-        _add_rows: (rows, weights, places, places, places, *sums),
-        _summarize: (rows, weights, places, counts, types.boolean, table_of_reals, flags),
-    }
+                add_moment(rows[i, j], weight, begin, one, finite[i], total[i], square[i])

@@ -13,13 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import hashed
 from dask_gpuselect.kernels.cpu.lanes import sorted_lanes, tiles
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
@@ -88,11 +83,11 @@ def tails(parts: Sequence[Any], sizes: TailSizes, n_unused: IntArray | None = No
 def _cuts_of_rows(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
     """Measure the cuts of lanes that are not sorted yet."""
     ordered = _sorted(rows)
-    found = cuts_of_sorted(ordered, brackets, m)
+    cuts = cuts_of_sorted(ordered, brackets, m)
     if ordered is rows:
-        return found
-    pivots = found.low.astype(rows.dtype)
-    return replace(found, low=pivots, high=pivots)
+        return cuts
+    pivots = cuts.low.astype(rows.dtype)
+    return replace(cuts, low=pivots, high=pivots)
 
 
 def _sorted(rows: NDArray[Any]) -> NDArray[Any]:
@@ -114,17 +109,19 @@ def _cuts_by_numpy(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) ->
 def cuts_of_sorted(rows: NDArray[Any], brackets: LaneBrackets | None, m: int) -> LaneCuts:
     """Measure the cuts of sorted lanes; see `maths.sorted_lanes.cuts_of_sorted`."""
     n_questions = brackets.low.shape[1] if brackets else 1
-    found = np.empty((len(rows), n_questions, m), rows.dtype)
+    pivots = np.empty((len(rows), n_questions, m), rows.dtype)
     counts = np.zeros((2, len(rows), n_questions), np.int64)
     n_valid = np.empty(len(rows), np.int64)
-    ends = (
-        [np.ascontiguousarray(end, rows.dtype) for end in (brackets.low, brackets.high)]
-        if brackets
-        else [np.empty((0, 1), rows.dtype)] * 2
-    )
-    _compiled(_cut_rows, rows.dtype)(rows, *ends, found, counts, n_valid)
+    _cut_rows(rows, _ends_of(brackets, rows.dtype), pivots, counts, n_valid)
     n_inside, n_before = counts
-    return LaneCuts(found, found, n_inside, n_before, n_valid, rows.shape[1] - n_valid)
+    return LaneCuts(pivots, pivots, n_inside, n_before, n_valid, rows.shape[1] - n_valid)
+
+
+def _ends_of(brackets: LaneBrackets | None, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
+    """Return the lower and upper ends of brackets for kernels, without rows if there are none."""
+    none = np.empty((0, 1), dtype)
+    ends = (brackets.low, brackets.high) if brackets else (none, none)
+    return tuple(np.ascontiguousarray(end, dtype) for end in ends)
 
 
 def _tally_by_sorting(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
@@ -140,11 +137,11 @@ def tally_of_rows(rows: NDArray[Any], brackets: LaneBrackets) -> LaneTally:
     """
     counts = np.zeros((4, *brackets.low.shape), np.int64)
     n_missing = np.zeros(len(rows), np.int64)
-    ends = [np.ascontiguousarray(end, rows.dtype) for end in (brackets.low, brackets.high)]
-    _compiled(_count_rows, rows.dtype)(rows, *ends, counts, n_missing)
+    ends = _ends_of(brackets, rows.dtype)
+    _count_rows(rows, ends, counts, n_missing)
     below, n_before, n_inside, upto = counts
     candidates = np.empty(int(n_inside.sum()), rows.dtype)
-    _compiled(_gather_rows, rows.dtype)(rows, *ends, n_inside, candidates)
+    _gather_rows(rows, ends, n_inside, candidates)
     n_valid = rows.shape[1] - n_missing
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
@@ -159,9 +156,10 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     out = np.empty(int(n_inside.sum()), dtype)
     starts = np.cumsum(n_inside.reshape(-1)) - n_inside.reshape(-1)
     plain = np.dtype("i8") if dtype.kind in "Mm" else dtype
-    place = _compiled(_place_candidates, plain)
     for part in parts:  # each call moves `starts` on
-        place(part.candidates.view(plain), part.n_inside.reshape(-1), starts, out.view(plain))
+        _place_candidates(
+            part.candidates.view(plain), part.n_inside.reshape(-1), starts, out.view(plain)
+        )
     below, n_before, upto = (total(name, parts) for name in ("below", "n_before", "upto"))
     return LaneTally(below, n_before, n_inside, upto, out, *known_of_all(parts))
 
@@ -187,8 +185,7 @@ def bracketed(
     tables = [[as_rows(getattr(part, end)) for part in parts] for end in ("low", "high")]
     sizes = np.stack([part.n_inside.reshape(-1) for part in parts], axis=1)
     wanted = [np.ascontiguousarray(as_rows(each)) for each in (lower, upper)]
-    found = np.empty((2, len(sizes), k), dtype)
-    find = _compiled(_find_pivots, plain)
+    bounds = np.empty((2, len(sizes), k), dtype)
     widths = [table.shape[1] for table in tables[0]]
     stops = np.cumsum(widths)
     are_known = all(part.low is part.high for part in parts)  # one table for both ends
@@ -197,30 +194,31 @@ def bracketed(
         for end in range(2):
             if end and not are_known:
                 pivots = np.concatenate([table[rows] for table in tables[1]], axis=1)
-            find(
-                pivots.view(plain),
-                stops,
-                sizes[rows],
-                wanted[end][rows],
-                end == 1,
-                found[end, rows].view(plain),
-            )
-    return found[0].reshape(shape), found[1].reshape(shape)
+            about = stops, sizes[rows], wanted[end][rows], end == 1
+            _find_pivots(pivots.view(plain), *about, bounds[end, rows].view(plain))
+    return bounds[0].reshape(shape), bounds[1].reshape(shape)
 
 
 # --- A part ---------------------------------------------------------------------------------------
 
 
-def _cut_rows(rows: Any, low: Any, high: Any, found: Any, counts: Any, n_valid: Any) -> None:
+Ends = tuple[t.Rows, t.Rows]
+
+
+@kernel
+def _cut_rows(
+    rows: t.Table, ends: Ends, pivots: t.Stack, counts: t.IntStack, n_valid: t.Ints
+) -> None:
     """Take the elements of sorted rows at even ranks: inside the brackets if given, else of all."""
-    m = found.shape[2]
+    low, high = ends
+    m = pivots.shape[2]
     for i in range(rows.shape[0]):
         row = rows[i]
         n = row.size
         if n and row[n - 1] != row[n - 1]:  # NaN is last
             n = first_behind(row, 0, n, np.inf)
         n_valid[i] = n
-        for q in range(found.shape[1]):
+        for q in range(pivots.shape[1]):
             begin, size = 0, n
             if low.shape[0]:
                 begin = first_behind(row, 0, n, low[i, q])
@@ -228,11 +226,13 @@ def _cut_rows(rows: Any, low: Any, high: Any, found: Any, counts: Any, n_valid: 
             counts[0, i, q], counts[1, i, q] = size, begin
             if row.size:
                 for j in range(m):
-                    found[i, q, j] = row[min(begin + _rank(j, m, max(size, 1)), row.size - 1)]
+                    pivots[i, q, j] = row[min(begin + _rank(j, m, max(size, 1)), row.size - 1)]
 
 
-def _count_rows(rows: Any, low: Any, high: Any, counts: Any, n_missing: Any) -> None:
+@kernel
+def _count_rows(rows: t.Table, ends: Ends, counts: t.IntStack, n_missing: t.Ints) -> None:
     """Count the elements below and up to the lower end, inside, up to the upper end; and NaN."""
+    low, high = ends
     n = rows.shape[1]
     for i in range(rows.shape[0]):
         for start in range(0, n, RUN):
@@ -257,8 +257,10 @@ def _count_rows(rows: Any, low: Any, high: Any, counts: Any, n_missing: Any) -> 
                 counts[3, i, q] += upto
 
 
-def _gather_rows(rows: Any, low: Any, high: Any, n_inside: Any, out: Any) -> None:
+@kernel
+def _gather_rows(rows: t.Table, ends: Ends, n_inside: t.IntRows, out: t.Out) -> None:
     """Gather the elements inside each bracket, one bracket after the other."""
+    low, high = ends
     begin = 0
     for i in range(rows.shape[0]):
         for q in range(low.shape[1]):
@@ -272,7 +274,8 @@ def _gather_rows(rows: Any, low: Any, high: Any, n_inside: Any, out: Any) -> Non
                 j += 1
 
 
-def _place_candidates(candidates: Any, sizes: Any, starts: Any, out: Any) -> None:
+@kernel
+def _place_candidates(candidates: t.Values, sizes: t.Places, starts: t.Ints, out: t.Out) -> None:
     """Copy the candidates of each bracket behind those of earlier parts."""
     taken = 0
     for i in range(sizes.size):
@@ -315,8 +318,14 @@ def _place_left(first: Any, last: Any, share: Any, n_left: Any, step: Any) -> An
     return first[widest] + min(max(np.int64(share * width), 0), width - 1)
 
 
+@kernel
 def _find_pivots(
-    pivots: Any, stops: Any, sizes: Any, wanted: Any, is_upper: bool, found: Any
+    pivots: t.Rows,
+    stops: t.Places,
+    sizes: t.IntRows,
+    wanted: t.IntRows,
+    is_upper: bool,
+    bounds: t.Table,
 ) -> None:
     """Find the pivot in each row that bounds the element of a wanted rank.
 
@@ -374,24 +383,4 @@ def _find_pivots(
                     else:
                         first[p] = at[p] if is_upper else first_behind(row, at[p], last[p], value)
                     n_left += last[p] - first[p]
-            found[i, k] = best
-
-
-# --- Compilation ----------------------------------------------------------------------------------
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    table = types.Array(values.dtype, 2, "C")
-    ends = types.Array(values.dtype, 2, "C", readonly=True)
-    numbers = types.Array(types.int64, 1, "C")
-    counts = types.Array(types.int64, 3, "C")
-    sizes = types.Array(types.int64, 1, "C", readonly=True)
-    inside = types.Array(types.int64, 2, "C", readonly=True)
-    return {
-        _cut_rows: (table, ends, ends, types.Array(values.dtype, 3, "C"), counts, numbers),
-        _count_rows: (table, ends, ends, counts, numbers),
-        _gather_rows: (table, ends, ends, inside, values_out),
-        _place_candidates: (values, sizes, numbers, values_out),
-        _find_pivots: (ends, sizes, inside, inside, types.boolean, table),
-    }
+            bounds[i, k] = best

@@ -8,8 +8,7 @@ are expanded for one tile at a time.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
+from dask_gpuselect.kernels.cpu.few import tiles as tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
 from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
 from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
@@ -41,7 +41,6 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
 Part = Any
 """An array of lanes ``(*lanes, n)``, with masks and weights if it has some."""
 
-TILE = 1 << 19  # bytes of lanes that are sorted together
 WEIGHED = 1 << 18  # elements that are sorted together with their weights
 
 
@@ -56,8 +55,8 @@ def parts_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...])
 
     def elements(values: Any) -> NDArray[Any]:
         values = np.asarray(to_host(values)).astype(native, copy=False)
-        found: NDArray[Any] = lanes_last(values.astype(wanted, copy=False), axes)
-        return found
+        rows: NDArray[Any] = lanes_last(values.astype(wanted, copy=False), axes)
+        return rows
 
     return [
         Accompanied(
@@ -131,8 +130,8 @@ def answer_lanes(
     """
     parts = parts_of(chunks, dtype, axes)
     if isinstance(parts[0], Accompanied):
-        found = join([_picked(table, question) for table in sorted_lanes(parts)])
-        return in_kind(question.lane_answer(found), chunks[0].values)
+        elements = join([_picked(table, question) for table in sorted_lanes(parts)])
+        return in_kind(question.lane_answer(elements), chunks[0].values)
     if few.is_few(parts):
         return few.answer_lanes(parts, question)
     return question.lane_answer(lanes(parts, question.lane_ranks))
@@ -181,8 +180,8 @@ def lane_ends(parts: Sequence[Part], bounds: Bounds, most: int) -> LaneEnds:
         stop = start + len(table.values)
         pieces.append(ends_of_sorted(table, lanes_between(bounds, start, stop), most))
         start = stop
-    found: LaneEnds = join(pieces)
-    return found
+    ends: LaneEnds = join(pieces)
+    return ends
 
 
 def sorted_lanes(parts: Sequence[Part]) -> Iterator[SortedLanes]:
@@ -253,41 +252,6 @@ def sort_rows(rows: NDArray[Any]) -> NDArray[Any]:
     else:
         rows.sort(axis=-1)
     return rows
-
-
-def tiles(
-    parts: Sequence[Any],
-    put: Callable[[NDArray[Any], Any], None] = np.copyto,
-    most: int | None = None,
-) -> Iterator[NDArray[Any]]:
-    """Yield all lanes as tables with one row per lane; each reuses the memory of the one before.
-
-    Parameters
-    ----------
-    parts : sequence of parts
-        Parts of lanes as for `reference.lanes.lanes`, or whatever `put` takes.
-    put : callable
-        ``(tile, piece of a part)``: writes the piece into the tile.
-    most : int, optional
-        Number of lanes of a table; by default as many as fit in `TILE` bytes.
-    """
-    shape = parts[0].shape[:-1]
-    n = sum(part.shape[-1] for part in parts)
-    dtype = parts[0].dtype
-    most = most or max(1, TILE // max(n * dtype.itemsize, 1))
-    memory = np.empty(min(most, math.prod(shape)) * n, dtype)
-    if not math.prod(shape):
-        yield memory.reshape(0, n)
-        return
-    for place in few.slabs(shape, most):
-        slab = parts[0][place].shape[:-1]
-        tile = memory[: math.prod(slab) * n].reshape(*slab, n)
-        start = 0
-        for part in parts:
-            stop = start + part.shape[-1]
-            put(tile[..., start:stop], part[place])
-            start = stop
-        yield tile.reshape(math.prod(slab), n)
 
 
 def deviations(chunk: NDArray[Any], centre: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import hashed, sampled_place
 from dask_gpuselect.kernels.cpu.scalars import is_missing
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -18,7 +19,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, ranks_of_each
 
 SAMPLED = 64  # elements of a sample of a lane; half as many for a short one
 FEW_LEFT = 48  # elements up to which insertion sort finishes
-MOST_LOOKED_AT = 3  # reads of a lane at most: mostly 1.1 to 1.5, and 2.2 in 140,000 lanes
+MOST_READS = 3  # reads of a lane at most: mostly 1.1 to 1.5, and 2.2 in 140,000 lanes
 SEED = secrets.randbits(62)  # seed of the places of samples; no answer depends on it
 
 
@@ -46,29 +47,26 @@ def select(rows: NDArray[Any], ranks: RanksOfLanes, seed: int) -> tuple[Lanes, I
     n_valid = np.full(len(rows), rows.shape[1], np.int64)
     if rows.dtype.kind == "f":
         n_valid -= np.count_nonzero(np.isnan(rows), axis=1)
-    lower, upper = (np.ascontiguousarray(each) for each in ranks_of_each(n_valid, ranks))
-    found = np.zeros((2, *lower.shape), rows.dtype)
-    looked_at = np.zeros(lower.shape, np.int64)
-    _compiled(_select_rows, rows.dtype)(
-        rows, n_valid, lower, upper, found[0], found[1], seed, looked_at
-    )
-    for i in np.flatnonzero((looked_at < 0).any(axis=1)):
+    wanted = np.stack(ranks_of_each(n_valid, ranks))
+    pair = np.zeros(wanted.shape, rows.dtype)
+    n_read = np.zeros(wanted.shape[1:], np.int64)
+    _select_rows(rows, n_valid, wanted, pair, seed, n_read)
+    for i in np.flatnonzero((n_read < 0).any(axis=1)):
         elements = HostCandidates(rows[i, : n_valid[i]])
-        found[:, i] = elements.elements_at(np.stack([lower[i], upper[i]]))
-    return Lanes(found[0], found[1], n_valid, rows.shape[1] - n_valid), looked_at
+        pair[:, i] = elements.elements_at(wanted[:, i])
+    return Lanes(pair[0], pair[1], n_valid, rows.shape[1] - n_valid), n_read
 
 
+@kernel
 def _select_rows(
-    rows: Any,
-    n_valid: Any,
-    lower: Any,
-    upper: Any,
-    first: Any,
-    second: Any,
+    rows: t.Table,
+    n_valid: t.Ints,
+    wanted: t.IntStack,
+    pair: t.Stack,
     seed: int,
-    looked_at: Any,
+    n_read: t.IntTable,
 ) -> None:
-    """Find the elements of ranks `lower` and `upper` of every row; results are (row, answer)."""
+    """Find the elements of two ranks for each answer; all are (lower or upper, row, answer)."""
     n = rows.shape[1]
     one, other = np.empty(n + 1, rows.dtype), np.empty(n + 1, rows.dtype)
     sample = np.empty(SAMPLED, rows.dtype)
@@ -82,9 +80,9 @@ def _select_rows(
                 size += not is_missing(value)
         valid = row[: n_valid[i]]
         if valid.size:
-            for q in range(lower.shape[1]):
-                first[i, q], second[i, q], looked_at[i, q] = _select_pair(
-                    valid, lower[i, q], upper[i, q], one, other, sample, seed
+            for q in range(n_read.shape[1]):
+                pair[0, i, q], pair[1, i, q], n_read[i, q] = _select_pair(
+                    valid, wanted[0, i, q], wanted[1, i, q], one, other, sample, seed
                 )
 
 
@@ -104,11 +102,11 @@ def _select_pair(
     they may be half of all elements in every sweep.
     """
     left, k = x, rank
-    looked_at = 0
+    n_read = 0
     while left.size > FEW_LEFT:
         n = left.size
-        looked_at += n
-        if looked_at > MOST_LOOKED_AT * x.size:
+        n_read += n
+        if n_read > MOST_READS * x.size:
             return x[0], x[0], -1
         n_sampled = SAMPLED // 2 if n < 2000 else SAMPLED
         salt = np.int64(hashed(np.uint64(seed + n)) >> np.uint64(2))
@@ -140,8 +138,8 @@ def _select_pair(
                 size += left[i] > r
             k -= upto
         elif k < begin or k >= end:
-            found, last = (p, begin) if k < begin else (r, upto)
-            return found, (found if upper == rank or k + 1 < last else _next(x, found)), looked_at
+            lower, last = (p, begin) if k < begin else (r, upto)
+            return lower, (lower if upper == rank or k + 1 < last else _next(x, lower)), n_read
         elif begin > below:
             for i in range(n):
                 one[size] = left[i]
@@ -157,10 +155,10 @@ def _select_pair(
     for i in range(left.size):
         one[i] = left[i]
     _insertion_sort(one, left.size)
-    found = one[k]
+    lower = one[k]
     if upper == rank:
-        return found, found, looked_at
-    return found, (one[k + 1] if k + 1 < left.size else _next(x, found)), looked_at
+        return lower, lower, n_read
+    return lower, (one[k + 1] if k + 1 < left.size else _next(x, lower)), n_read
 
 
 @called_by_kernels
@@ -184,11 +182,11 @@ def _count_two(x: Any, p: Any, r: Any) -> Any:
 @called_by_kernels
 def _next(x: Any, value: Any) -> Any:
     """Find the least element larger than a value; there must be one."""
-    found = value
+    next_ = value
     for i in range(x.size):
-        if x[i] > value and (found == value or x[i] < found):
-            found = x[i]
-    return found
+        if x[i] > value and (next_ == value or x[i] < next_):
+            next_ = x[i]
+    return next_
 
 
 @called_by_kernels
@@ -200,11 +198,3 @@ def _insertion_sort(x: Any, n: Any) -> None:
             x[j] = x[j - 1]
             j -= 1
         x[j] = value
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    del values_out
-    table, numbers = types.Array(values.dtype, 2, "C"), types.Array(types.int64, 2, "C")
-    sizes, seed = types.Array(types.int64, 1, "C"), types.int64
-    return {_select_rows: (table, sizes, numbers, numbers, table, table, seed, numbers)}

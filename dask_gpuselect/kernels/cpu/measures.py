@@ -11,7 +11,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, by_types, called_by_kernels, compiles, types
+from dask_gpuselect.kernels.compiling import Kernel, by_types, kernel, renamed, types
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.bits import key_of
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import extreme_keys, to_keys
 from dask_gpuselect.strategies import probes
@@ -23,17 +25,18 @@ PIECE = 1 << 16  # elements whose logarithms are computed at a time
 
 def report(values: NDArray[Any], probe: probes.Measure) -> probes.Report:
     """Measure what a probe asks; see `measures.report`."""
-    found: probes.Report = MEASURES[type(probe)](values, probe)
-    return found
+    answer: probes.Report = MEASURES[type(probe)](values, probe)
+    return answer
 
 
 def _extent(values: NDArray[Any], probe: probes.Extent) -> probes.ExtentReport:
-    ends, is_by_key = _ends(values.dtype), probe.space.name == "key"
-    if is_by_key:
-        arguments = (values, _words(values), np.uint64(int(probe.space.origin)))
-        total, n_missing = _compiled(_extent_by_key, values.dtype)(*arguments, ends)
+    ends = _ends(values.dtype)
+    if probe.space.name == "key":
+        total, n_missing = _extent_by_key(
+            values, _bits(values), np.uint64(probe.space.origin), ends
+        )
     else:
-        total, n_missing = _compiled(_extent_by_value, values.dtype)(values, ends)
+        total, n_missing = _extent_by_value(values, _bits(values), 0.0, ends)
     n_valid = values.size - n_missing
     if n_valid == 0:
         return probes.ExtentReport(
@@ -49,8 +52,8 @@ def _ends(dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.array([largest, least], dtype)
 
 
-def _words(values: NDArray[Any]) -> NDArray[Any]:
-    return values.view(f"u{values.dtype.itemsize}")
+def _bits(values: NDArray[Any]) -> NDArray[Any]:
+    return values.view(f"i{values.dtype.itemsize}")
 
 
 def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
@@ -65,11 +68,10 @@ def _points(values: NDArray[Any], probe: probes.Points) -> probes.PointsReport:
         ends = _ends(dtype)
         pivot = element(key, dtype)
         if probe.space is not None and probe.space.name == "key":
-            by_key = _compiled(_point_by_key, dtype)
-            found = by_key(values, _words(values), pivot, np.uint64(key), ends)
+            measured = _point_by_key(values, _bits(values), pivot, np.uint64(key), ends)
         else:
-            found = _compiled(_point_by_value, dtype)(values, pivot, ends)
-        below[i], n_equal, n_missing, low[i], high[i] = found
+            measured = _point_by_value(values, _bits(values), pivot, np.float64(pivot), ends)
+        below[i], n_equal, n_missing, low[i], high[i] = measured
         upto[i] = below[i] + n_equal
         next_key, previous_key = to_keys(ends).tolist()
         previous.append(previous_key if below[i] else probes.NO_KEY_BELOW)
@@ -93,19 +95,14 @@ def _points_by_log(values: NDArray[Any], probe: probes.Points) -> probes.PointsR
 
 
 def _key_bins(values: NDArray[Any], probe: probes.KeyBins) -> probes.BinsReport:
-    counts, n_before, n_missing = _compiled(_count_keys, values.dtype)(
-        values,
-        _words(values),
-        np.uint64(probe.origin),
-        np.uint64(probe.shift),
-        probe.n_bins,
-    )
+    origin, shift = np.uint64(probe.origin), np.uint64(probe.shift)
+    counts, n_before, n_missing = _count_keys(values, _bits(values), origin, shift, probe.n_bins)
     return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
 
 
 def _linear_bins(values: NDArray[Any], probe: probes.LinearBins) -> probes.BinsReport:
     lo, hi = (element(key, values.dtype) for key in (probe.lo, probe.hi))
-    counts, n_before, n_missing = _compiled(_count_linear, values.dtype)(
+    counts, n_before, n_missing = _count_linear(
         values, lo, hi, probe.start, probe.slope, probe.n_bins
     )
     return probes.BinsReport(values.size - n_missing, n_missing, n_before, counts.sum(axis=0))
@@ -127,103 +124,74 @@ MEASURES: Mapping[type[Any], Callable[..., Any]] = {
 # --- Kernels ------------------------------------------------------------------------------------
 
 
-@called_by_kernels
-def _key(word: Any, sign: Any, is_signed: Any, is_float: Any) -> Any:
-    """Return the ordered key of an element from its bits as uint64; see `keys.to_keys`."""
-    if is_float:
-        if word == sign:
-            return sign  # -0.0, as +0.0
-        return (sign + sign - np.uint64(1)) - word if word & sign else word | sign
-    return word ^ sign if is_signed else word
-
-
-def _extent_by_value(x: Any, ends: Any) -> Any:
-    least, largest = ends[0], ends[1]
-    total, n_missing = 0.0, 0
-    for i in range(x.size):
-        value = x[i]
-        is_missing = value != value
-        n_missing += is_missing
-        least = value if value < least else least
-        largest = value if value > largest else largest
-        total += 0.0 if is_missing else np.float64(value)
-    ends[0], ends[1] = least, largest
-    return total, n_missing
-
-
-def _extent_by_key(x: Any, words: Any, origin: Any, ends: Any) -> Any:
-    sign, is_signed, is_float = _kind(x)
-    least, largest = ends[0], ends[1]
-    total, n_missing = 0.0, 0
-    for i in range(x.size):
-        value = x[i]
-        is_missing = value != value
-        n_missing += is_missing
-        least = value if value < least else least
-        largest = value if value > largest else largest
-        key = _key(np.uint64(words[i]), sign, is_signed, is_float)
-        total += 0.0 if is_missing else _distance(key, origin)
-    ends[0], ends[1] = least, largest
-    return total, n_missing
-
-
-@called_by_kernels
-def _distance(key: Any, origin: Any) -> Any:
-    """Return the signed distance of a key from the origin, as float64."""
-    return np.float64(key - origin) if key >= origin else -np.float64(origin - key)
-
-
 @by_types
-def _kind(x: Any) -> Any:
-    """Return the key of zero, and whether elements are signed integers or floats."""
-    sign = np.uint64(1 << (x.dtype.bitwidth - 1))
-    is_float = isinstance(x.dtype, types.Float)
-    is_signed = not is_float and x.dtype.signed
-    return lambda x: (sign, is_signed, is_float)
+def _distance(value: Any, bits: Any, origin: Any) -> Any:
+    """Return the signed distance of an element from an origin, a value or a key, as float64."""
+    if isinstance(origin, types.Float):
+        return lambda value, bits, origin: np.float64(value) - origin
+
+    def of_keys(value: Any, bits: Any, origin: Any) -> Any:
+        key = key_of(value, bits)
+        return np.float64(key - origin) if key >= origin else -np.float64(origin - key)
+
+    return of_keys
 
 
-def _point_by_value(x: Any, pivot: Any, ends: Any) -> Any:
-    following, previous = ends[0], ends[1]
-    n_below = n_equal = n_missing = 0
-    low = high = 0.0
-    centre = np.float64(pivot)
-    for i in range(x.size):
-        value = x[i]
-        is_below, is_above = value < pivot, value > pivot
-        n_below += is_below
-        n_equal += value == pivot
-        n_missing += value != value
-        previous = value if is_below and value > previous else previous
-        following = value if is_above and value < following else following
-        distance = np.float64(value) - centre
-        low -= distance if is_below else 0.0
-        high += distance if is_above else 0.0
-    ends[0], ends[1] = following, previous
-    return n_below, n_equal, n_missing, low, high
+def _extent_from(name: str, of_origin: Any) -> Kernel:
+    """Make the kernel that finds the extremes and sums the distances from an origin of a type."""
+
+    def measure(x: t.Values, bits: t.Bits, origin: Any, ends: t.Out) -> Any:
+        least, largest = ends[0], ends[1]
+        total, n_missing = 0.0, 0
+        for i in range(x.size):
+            value = x[i]
+            is_missing = value != value
+            n_missing += is_missing
+            least = value if value < least else least
+            largest = value if value > largest else largest
+            total += 0.0 if is_missing else _distance(value, bits[i], origin)
+        ends[0], ends[1] = least, largest
+        return total, n_missing
+
+    return kernel(renamed(measure, name, origin=of_origin))
 
 
-def _point_by_key(x: Any, words: Any, pivot: Any, centre: Any, ends: Any) -> Any:
-    sign, is_signed, is_float = _kind(x)
-    following, previous = ends[0], ends[1]
-    n_below = n_equal = n_missing = 0
-    low = high = 0.0
-    for i in range(x.size):
-        value = x[i]
-        is_below, is_above = value < pivot, value > pivot
-        n_below += is_below
-        n_equal += value == pivot
-        n_missing += value != value
-        previous = value if is_below and value > previous else previous
-        following = value if is_above and value < following else following
-        key = _key(np.uint64(words[i]), sign, is_signed, is_float)
-        low += np.float64(centre - key) if is_below else 0.0
-        high += np.float64(key - centre) if is_above else 0.0
-    ends[0], ends[1] = following, previous
-    return n_below, n_equal, n_missing, low, high
+def _point_from(name: str, of_origin: Any) -> Kernel:
+    """Make the kernel that counts at a pivot, and sums distances from it as a value or a key."""
+
+    def measure(x: t.Values, bits: t.Bits, pivot: t.Value, origin: Any, ends: t.Out) -> Any:
+        following, previous = ends[0], ends[1]
+        n_below = n_equal = n_missing = 0
+        low = high = 0.0
+        for i in range(x.size):
+            value = x[i]
+            is_below, is_above = value < pivot, value > pivot
+            n_below += is_below
+            n_equal += value == pivot
+            n_missing += value != value
+            previous = value if is_below and value > previous else previous
+            following = value if is_above and value < following else following
+            distance = _distance(value, bits[i], origin)
+            low -= distance if is_below else 0.0
+            high += distance if is_above else 0.0
+        ends[0], ends[1] = following, previous
+        return n_below, n_equal, n_missing, low, high
+
+    return kernel(renamed(measure, name, origin=of_origin))
 
 
-def _count_keys(x: Any, words: Any, origin: Any, shift: Any, n_bins: Any) -> Any:
-    sign, is_signed, is_float = _kind(x)
+_extent_by_value, _extent_by_key = (
+    _extent_from("_extent_by_value", float),
+    _extent_from("_extent_by_key", t.Word),
+)
+_point_by_value, _point_by_key = (
+    _point_from("_point_by_value", float),
+    _point_from("_point_by_key", t.Word),
+)
+
+
+@kernel
+def _count_keys(x: t.Values, bits: t.Bits, origin: t.Word, shift: t.Word, n_bins: int) -> Any:
     counts = np.zeros((COUNTERS, n_bins), np.int64)
     n_before = n_missing = 0
     for i in range(x.size):
@@ -231,7 +199,7 @@ def _count_keys(x: Any, words: Any, origin: Any, shift: Any, n_bins: Any) -> Any
         if value != value:
             n_missing += 1
             continue
-        key = _key(np.uint64(words[i]), sign, is_signed, is_float)
+        key = key_of(value, bits[i])
         if key < origin:
             n_before += 1
             continue
@@ -241,7 +209,10 @@ def _count_keys(x: Any, words: Any, origin: Any, shift: Any, n_bins: Any) -> Any
     return counts, n_before, n_missing
 
 
-def _count_linear(x: Any, lo: Any, hi: Any, start: Any, slope: Any, n_bins: Any) -> Any:
+@kernel
+def _count_linear(
+    x: t.Values, lo: t.Value, hi: t.Value, start: float, slope: float, n_bins: int
+) -> Any:
     counts = np.zeros((COUNTERS, n_bins), np.int64)
     n_before = n_missing = 0
     for i in range(x.size):
@@ -250,23 +221,5 @@ def _count_linear(x: Any, lo: Any, hi: Any, start: Any, slope: Any, n_bins: Any)
         n_before += value < lo
         if lo <= value <= hi:
             place = np.int64((np.float64(value) - start) * slope)
-            counts[i % COUNTERS, min(place, n_bins - 1)] += 1
+            counts[i % COUNTERS, place if place < n_bins else n_bins - 1] += 1
     return counts, n_before, n_missing
-
-
-# --- Compilation --------------------------------------------------------------------------------
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    scalar: Any = values.dtype
-    word: types.Type = getattr(types, f"uint{scalar.bitwidth}")
-    words = types.Array(word, 1, "C", readonly=True)
-    return {
-        _extent_by_value: (values, values_out),
-        _extent_by_key: (values, words, types.uint64, values_out),
-        _point_by_value: (values, scalar, values_out),
-        _point_by_key: (values, words, scalar, types.uint64, values_out),
-        _count_keys: (values, words, types.uint64, types.uint64, types.int64),
-        _count_linear: (values, scalar, scalar, types.float64, types.float64, types.int64),
-    }

@@ -19,15 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import (
-    Types,
     by_types,
     called_by_kernels,
-    compiles,
     intrinsic,
+    kernel_of,
+    renamed,
     types,
     until_compiled,
 )
 from dask_gpuselect.kernels.cpu import plain_moments
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.reference.moments import in_cells as in_cells
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import (
@@ -47,6 +48,7 @@ from dask_gpuselect.maths.moments import Moments
 BLOCK = 512
 WIDTH = 23  # bits of a piece
 MOST_PIECES = 4
+N_SUMS = MOST_PIECES + MOST_PIECES * (MOST_PIECES + 1) // 2  # of pieces, and of products of two
 LARGEST = 400  # largest exponent at which blocks are cut; its negative is the smallest
 CARRY_EVERY = 1 << 27  # elements after which 64-bit digits could overflow
 SAMPLED = 32  # elements of a block that are sampled to choose where it is cut
@@ -70,24 +72,28 @@ ZEROTH, ONE, TWO, THREE, FOUR = (np.uint64(i) for i in range(5))
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Reads it once."""
     del near
+    if values.dtype.kind != "f":
+        n = np.array([values.size])
+        none = np.zeros_like(n)
+        return Moments(n, none, none, *sums_of_sorted(values[np.newaxis], none, n))
     total, square = np.zeros((1, TOTAL_DIGITS), np.int64), np.zeros((1, SQUARE_DIGITS), np.int64)
     others = np.zeros(3, np.int64)
-    if values.dtype.kind != "f":
-        kernel = _add_integers if values.dtype.itemsize < 8 else _add_long_integers
-        _compiled(kernel, values.dtype)(values, total[0], TOTAL_POINT, square[0], SQUARE_POINT)
-    else:
-        least = 2 if values.dtype.itemsize < 8 else 3
-        _compiled(_add_floats, values.dtype)(values, total[0], square[0], others, least)
-    return moments_of(values.size, others, total, square)
+    _add_floats(values, total[0], square[0], others, _least_pieces(values.dtype))
+    return moments_of(values.size, others[:, None], total, square)
 
 
-def moments_of(n: int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
-    """Return the moments of n elements from the digits of their sums, tables of one row.
+def _least_pieces(dtype: np.dtype[Any]) -> int:
+    """Return the number of pieces that hold most elements."""
+    return 2 if dtype.itemsize < 8 else 3
 
-    `others` holds the numbers of elements that are inf, -inf and NaN.
+
+def moments_of(n: IntArray | int, others: IntArray, total: IntArray, square: IntArray) -> Moments:
+    """Return the moments of lanes of n elements from the digits of their sums, a row for each lane.
+
+    `others` holds the numbers of elements that are inf, -inf and NaN, in three rows.
     """
     sums = ExactSums.of_table(total, TOTAL_POINT), ExactSums.of_table(square, SQUARE_POINT)
-    return Moments(np.array([n - others.sum()]), others[:1], others[1:2], *sums)
+    return Moments(n - others.sum(axis=0), others[0], others[1], *sums)
 
 
 # --- Floats: blocks -------------------------------------------------------------------------------
@@ -134,22 +140,19 @@ def plus_product(total: Any, a: Any, b: Any) -> Any:
     return lambda total, a, b: plus(total, a, b)
 
 
-def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> None:
+@kernel_of("f8 f4")
+def _add_floats(x: t.Values, total: t.Ints, square: t.Ints, others: t.Ints, least: int) -> None:
     """Add up all finite elements, and count inf, -inf and NaN."""
-    held = np.empty(BLOCK, np.float64)
-    bits = held.view(np.int64)
-    marks = np.zeros(BLOCK, np.uint8)
-    sums = np.empty(MOST_PIECES + MOST_PIECES * (MOST_PIECES + 1) // 2, np.float64)
-    top, n_pieces = _chosen(x[:BLOCK], least, held, bits)
+    scratch = _scratch()
+    digits = total, 0, square, 0
+    chosen = _chosen(x[:BLOCK], least, scratch)
     again = 0
     of_each = np.zeros((0, SUMS_OF_EACH), np.int64)
     for start in range(0, x.size, BLOCK):
         run = x[start : min(start + BLOCK, x.size)]
-        n_held = _add_run(
-            run, top, n_pieces, total, 0, square, 0, others, held, bits, marks, sums, of_each
-        )
-        if n_held > TOO_MANY and start >= again:
-            top, n_pieces = _chosen(x[start + BLOCK : start + 2 * BLOCK], least, held, bits)
+        n_alone = _add_run(run, chosen, digits, others, scratch, of_each)
+        if n_alone > TOO_MANY and start >= again:
+            chosen = _chosen(x[start + BLOCK : start + 2 * BLOCK], least, scratch)
             again = start + AGAIN * BLOCK
             if of_each.shape[0] == 0 and x.size - start >= LARGE:
                 of_each = np.zeros((EXPONENTS, SUMS_OF_EACH), np.int64)
@@ -162,6 +165,13 @@ def _add_floats(x: Any, total: Any, square: Any, others: Any, least: int) -> Non
 
 
 @called_by_kernels
+def _scratch() -> Any:
+    """Allocate room for elements that are added by themselves, their bits and marks, and sums."""
+    alone = np.empty(BLOCK, np.float64)
+    return alone, alone.view(np.int64), np.zeros(BLOCK, np.uint8), np.empty(N_SUMS, np.float64)
+
+
+@called_by_kernels
 def carry(digits: Any) -> None:
     for i in range(digits.size - 1):
         digits[i + 1] += digits[i] >> 32
@@ -169,25 +179,15 @@ def carry(digits: Any) -> None:
 
 
 @called_by_kernels
-def _add_run(
-    run: Any,
-    top: Any,
-    n_pieces: Any,
-    total: Any,
-    first_total: Any,
-    square: Any,
-    first_square: Any,
-    others: Any,
-    held: Any,
-    bits: Any,
-    marks: Any,
-    sums: Any,
-    of_each: Any,
-) -> Any:
-    """Add a block cut at ``2**top``, and return how many elements were added by themselves.
+def _add_run(run: Any, chosen: Any, digits: Any, others: Any, scratch: Any, of_each: Any) -> Any:
+    """Add a block cut at a power of two, and return how many elements were added by themselves.
 
-    These are added to the sums of each exponent if there are any, else to the digits.
+    These are added to the sums of each exponent if there are any, else to the digits. `chosen` is
+    the power and the number of pieces, and `digits` are those of the sum and of the sum of squares,
+    each with the number of the first.
     """
+    top, n_pieces = chosen
+    alone, bits, marks, sums = scratch
     n_fit = np.int64(0)
     if n_pieces:
         # If the last bit of an element is at or above this power of two, it is a multiple of the
@@ -200,19 +200,19 @@ def _add_run(
             n_fit = _cut_in_three(run, top, least, most, sums)
         else:
             n_fit = _cut_in_four(run, top, least, most, sums)
-        n_held = _hold(run, least, most, held, marks) if n_fit < run.size else 0
+        n_alone = _leave(run, least, most, alone, marks) if n_fit < run.size else 0
     else:
-        n_held = run.size
+        n_alone = run.size
         for i in range(run.size):
-            held[i] = run[i]
+            alone[i] = run[i]
     if n_fit:
-        _add_pieces(sums, top, n_pieces, total, first_total, square, first_square)
+        _add_pieces(sums, top, n_pieces, digits)
     if of_each.shape[0]:
-        _add_to_exponents(bits[:n_held], of_each, others)
+        _add_to_exponents(bits[:n_alone], of_each, others)
     else:
-        for i in range(n_held):
-            _add_one(bits[i], total, first_total, square, first_square, others)
-    return n_held
+        for i in range(n_alone):
+            _add_one(bits[i], digits, others)
+    return n_alone
 
 
 @called_by_kernels
@@ -238,11 +238,9 @@ def _fits(v: Any, least: Any, most: Any) -> Any:
 def _cutter(n_pieces: int) -> Any:
     """Make a function that cuts a block into `n_pieces` pieces and adds these up.
 
-    Code for more pieces is removed when it is compiled. Each function has a name of its own. Numba
-    tells functions of one name and the same types apart by a number, and every process counts from
-    1. Two processes that cache their kernels on disk may give one symbol to two of these functions.
-    A third process that loads both kernels would then call one function in place of the other, and
-    sum the squares of the wrong pieces.
+    Code for more pieces is removed when it is compiled. `sums` gets the sums of MOST_PIECES pieces,
+    then those of the products of the first with each, of the second with it and later ones, and so
+    on.
     """
 
     def cut(run: Any, top: Any, least: Any, most: Any, sums: Any) -> Any:
@@ -271,53 +269,35 @@ def _cutter(n_pieces: int) -> Any:
                     ad, bd = plus_product(ad, a, d), plus_product(bd, b, d)
                     cd, dd = plus_product(cd, c, d), plus_product(dd, d, d)
                 sc = _plus(sc, c)
-                ac, bc, cc = (
-                    plus_product(ac, a, c),
-                    plus_product(bc, b, c),
-                    plus_product(cc, c, c),
-                )
+                ac, bc = plus_product(ac, a, c), plus_product(bc, b, c)
+                cc = plus_product(cc, c, c)
             sa, sb = _plus(sa, a), _plus(sb, b)
             aa, ab, bb = plus_product(aa, a, a), plus_product(ab, a, b), plus_product(bb, b, b)
-        if n_pieces == 2:
-            sums[0], sums[1] = sa, sb
-            sums[2], sums[3], sums[4] = aa, ab, bb
-        elif n_pieces == 3:
-            sums[0], sums[1], sums[2] = sa, sb, sc
-            sums[3], sums[4], sums[5], sums[6], sums[7], sums[8] = aa, ab, ac, bb, bc, cc
-        else:
-            sums[0], sums[1], sums[2], sums[3] = sa, sb, sc, sd
-            sums[4], sums[5], sums[6], sums[7] = aa, ab, ac, ad
-            sums[8], sums[9], sums[10], sums[11], sums[12], sums[13] = bb, bc, bd, cc, cd, dd
+        sums[0], sums[1], sums[2], sums[3] = sa, sb, sc, sd
+        sums[4], sums[5], sums[6], sums[7] = aa, ab, ac, ad
+        sums[8], sums[9], sums[10], sums[11], sums[12], sums[13] = bb, bc, bd, cc, cd, dd
         return n_fit
 
-    cut.__name__ = cut.__qualname__ = f"_cut_in_{n_pieces}"
-    return called_by_kernels(cut)
+    return called_by_kernels(renamed(cut, f"_cut_in_{n_pieces}"))
 
 
 _cut_in_two, _cut_in_three, _cut_in_four = _cutter(2), _cutter(3), _cutter(4)
 
 
 @called_by_kernels
-def _add_pieces(
-    sums: Any,
-    top: Any,
-    n_pieces: Any,
-    total: Any,
-    first_total: Any,
-    square: Any,
-    first_square: Any,
-) -> None:
+def _add_pieces(sums: Any, top: Any, n_pieces: Any, digits: Any) -> None:
     """Add the sums of the pieces, and then those of their products, to the digits."""
-    place = n_pieces
+    total, first_total, square, first_square = digits
+    place = MOST_PIECES
     for i in range(n_pieces):
         unit = _unit(top, i)
         whole = np.int64(sums[i] * math.ldexp(1.0, -unit))
         add_at(total, first_total, whole, unit + 32 * TOTAL_POINT)
         for j in range(i, n_pieces):
             both = unit + _unit(top, j)
-            whole = np.int64(sums[place] * math.ldexp(1.0, -both))
+            whole = np.int64(sums[place + j - i] * math.ldexp(1.0, -both))
             add_at(square, first_square, whole, both + 32 * SQUARE_POINT + (1 if j > i else 0))
-            place += 1
+        place += MOST_PIECES - i
 
 
 @called_by_kernels
@@ -336,7 +316,7 @@ def add_at(digits: Any, first: Any, number: Any, begin: Any) -> None:
 
 
 @called_by_kernels
-def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
+def _leave(run: Any, least: Any, most: Any, alone: Any, marks: Any) -> Any:
     """Collect the elements that the pieces cannot represent, and return their number.
 
     Marks are tested eight at a time: in normal data one element in a thousand does not fit.
@@ -344,13 +324,13 @@ def _hold(run: Any, least: Any, most: Any, held: Any, marks: Any) -> Any:
     for i in range(run.size):
         marks[i] = np.uint8(not _fits(np.float64(run[i]), least, most))
     words = marks.view(np.uint64)
-    n_held = 0
+    n_alone = 0
     for w in range((run.size + 7) // 8):
         if words[w]:
             for i in range(8 * w, min(8 * w + 8, run.size)):
-                held[n_held] = run[i]
-                n_held += marks[i] & (run[i] != 0)
-    return n_held
+                alone[n_alone] = run[i]
+                n_alone += marks[i] & (run[i] != 0)
+    return n_alone
 
 
 @called_by_kernels
@@ -369,13 +349,12 @@ def whole_of(bits: Any) -> Any:
 
 
 @called_by_kernels
-def _add_one(
-    bits: Any, total: Any, first_total: Any, square: Any, first_square: Any, others: Any
-) -> None:
+def _add_one(bits: Any, digits: Any, others: Any) -> None:
     """Add a float64 and its square to the digits, or count it if it is not finite."""
     if (bits >> 52) & 0x7FF == 0x7FF:
         others[2 if bits & 0xFFFFFFFFFFFFF else 0 if bits > 0 else 1] += 1
         return
+    total, first_total, square, first_square = digits
     whole, begin = whole_of(bits)
     add_at(total, first_total, -whole if bits < 0 else whole, begin)
     i, shift = np.uint64((2 * begin >> 5) - first_square), np.uint64(2 * begin & 31)
@@ -429,12 +408,13 @@ def _spill(of_each: Any, total: Any, square: Any) -> None:
 
 
 @called_by_kernels
-def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
+def _chosen(run: Any, least: Any, scratch: Any) -> Any:
     """Choose the power of two and the number of pieces by which to cut blocks like this one."""
+    one, bits, _, _ = scratch
     tops = np.empty(SAMPLED, np.int64)
     size = 0
     for i in range(min(SAMPLED, run.size)):
-        held[0] = run[i * run.size // min(SAMPLED, run.size)]
+        one[0] = run[i * run.size // min(SAMPLED, run.size)]
         exponent = (bits[0] >> 52) & 0x7FF
         if 0 < exponent < 0x7FF:
             tops[size] = exponent - 1022
@@ -459,55 +439,51 @@ def _chosen(run: Any, least: Any, held: Any, bits: Any) -> Any:
 # --- Integers -------------------------------------------------------------------------------------
 
 
-@called_by_kernels
-def _add_integers(x: Any, total: Any, first_total: Any, square: Any, first_square: Any) -> None:
-    """Add up integers of at most 32 bits, and their squares.
-
-    `first_total` and `first_square` are the places of the digits of the units.
-    """
-    for start in range(0, x.size, CARRY_EVERY):
-        run = x[start : min(start + CARRY_EVERY, x.size)]
-        sum_ = np.int64(0)
-        low, high = np.uint64(0), np.uint64(0)
-        for i in range(run.size):
-            v = np.int64(run[i])
-            own = np.uint64(v * v)
-            sum_ += v
-            low += own & UMASK
-            high += own >> USHIFT
-        total[first_total] += sum_ & MASK
-        total[first_total + 1] += sum_ >> 32
-        square[first_square] += np.int64(low & UMASK)
-        square[first_square + 1] += np.int64(low >> USHIFT) + np.int64(high & UMASK)
-        square[first_square + 2] += np.int64(high >> USHIFT)
+@by_types
+def _add_integers(run: Any, total: Any, square: Any) -> Any:
+    """Add up at most `CARRY_EVERY` integers, and their squares."""
+    return _add_long if run.dtype.bitwidth == 64 else _add_short
 
 
 @called_by_kernels
-def _add_long_integers(
-    x: Any, total: Any, first_total: Any, square: Any, first_square: Any
-) -> None:
-    """Add up 64-bit integers and their squares; places as for `_add_integers`."""
-    for start in range(0, x.size, CARRY_EVERY):
-        run = x[start : min(start + CARRY_EVERY, x.size)]
-        s_low, s_high = np.int64(0), np.int64(0)
-        a, b, c, d = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
-        for i in range(run.size):
-            of_sum, size = _sum_and_size(run[i])
-            s_low += of_sum[0]
-            s_high += of_sum[1]
-            low, high = size & UMASK, size >> USHIFT
-            own, cross, upper = low * low, low * high, high * high
-            a += own & UMASK
-            b += (own >> USHIFT) + np.uint64(2) * (cross & UMASK)
-            c += np.uint64(2) * (cross >> USHIFT) + (upper & UMASK)
-            d += upper >> USHIFT
-        total[first_total] += s_low & MASK
-        total[first_total + 1] += (s_low >> 32) + (s_high & MASK)
-        total[first_total + 2] += s_high >> 32
-        _add_sum(square, first_square, a)
-        _add_sum(square, first_square + 1, b)
-        _add_sum(square, first_square + 2, c)
-        _add_sum(square, first_square + 3, d)
+def _add_short(run: Any, total: Any, square: Any) -> None:
+    """Add up integers of at most 32 bits, and their squares."""
+    sum_ = np.int64(0)
+    low, high = np.uint64(0), np.uint64(0)
+    for i in range(run.size):
+        v = np.int64(run[i])
+        own = np.uint64(v * v)
+        sum_ += v
+        low += own & UMASK
+        high += own >> USHIFT
+    total[0] += sum_ & MASK
+    total[1] += sum_ >> 32
+    _add_sum(square, 0, low)
+    _add_sum(square, 1, high)
+
+
+@called_by_kernels
+def _add_long(run: Any, total: Any, square: Any) -> None:
+    """Add up 64-bit integers and their squares."""
+    s_low, s_high = np.int64(0), np.int64(0)
+    a, b, c, d = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    for i in range(run.size):
+        of_sum, size = _sum_and_size(run[i])
+        s_low += of_sum[0]
+        s_high += of_sum[1]
+        low, high = size & UMASK, size >> USHIFT
+        own, cross, upper = low * low, low * high, high * high
+        a += own & UMASK
+        b += (own >> USHIFT) + np.uint64(2) * (cross & UMASK)
+        c += np.uint64(2) * (cross >> USHIFT) + (upper & UMASK)
+        d += upper >> USHIFT
+    total[0] += s_low & MASK
+    total[1] += (s_low >> 32) + (s_high & MASK)
+    total[2] += s_high >> 32
+    _add_sum(square, 0, a)
+    _add_sum(square, 1, b)
+    _add_sum(square, 2, c)
+    _add_sum(square, 3, d)
 
 
 @called_by_kernels
@@ -547,10 +523,9 @@ def sums_of_sorted(
     dtype = rows.dtype
     if dtype.kind != "f":
         total, square = np.zeros((len(rows), 3), np.int64), np.zeros((len(rows), 6), np.int64)
-        kernel = _add_integer_rows if dtype.itemsize < 8 else _add_long_integer_rows
-        _compiled(kernel, dtype)(rows, first, stop, total, square)
+        _add_integer_rows(rows, first, stop, total, square)
         return ExactSums.of_table(total, 0), ExactSums.of_table(square, 0)
-    low, high = _compiled(_exponents, dtype)(rows, first, stop)
+    low, high = _exponents(rows, first, stop)
     # The digits reach from the lowest unit of a piece to the highest digit that is touched.
     lowest = max(low - 1022 + 1 - MOST_PIECES * WIDTH + DIGIT * TOTAL_POINT, 0)
     highest = high - 1022 + 2 + 1 - WIDTH + DIGIT * TOTAL_POINT
@@ -559,9 +534,8 @@ def sums_of_sorted(
     stop_square = max((2 * highest + 1 >> 5) + 3, (2 * (high + OFFSET) >> 5) + 5)
     total = np.zeros((len(rows), stop_total - first_total), np.int64)
     square = np.zeros((len(rows), stop_square - first_square), np.int64)
-    least = 2 if dtype.itemsize < 8 else 3
-    _compiled(_add_float_rows, dtype)(
-        rows, first, stop, total, first_total, square, first_square, least
+    _add_float_rows(
+        rows, first, stop, (total, first_total, square, first_square), _least_pieces(dtype)
     )
     return (
         ExactSums.of_table(total, TOTAL_POINT - first_total),
@@ -569,10 +543,11 @@ def sums_of_sorted(
     )
 
 
-def _exponents(rows: Any, first: Any, stop: Any) -> Any:
+@kernel_of("f8 f4")
+def _exponents(rows: t.Rows, first: t.StridedInts, stop: t.StridedInts) -> Any:
     """Return the least and largest biased exponent of all nonzero elements; 1 if there are none."""
-    held = np.empty(1, np.float64)
-    bits = held.view(np.int64)
+    one = np.empty(1, np.float64)
+    bits = one.view(np.int64)
     low, high = np.int64(2046), np.int64(1)
     for i in range(rows.shape[0]):
         row = rows[i, first[i] : stop[i]]
@@ -580,89 +555,49 @@ def _exponents(rows: Any, first: Any, stop: Any) -> Any:
         upto = np.searchsorted(row, row.dtype.type(0), "right")
         for j in (0, below - 1, upto, row.size - 1):
             if 0 <= j < row.size and row[j] != 0:
-                held[0] = row[j]
+                one[0] = row[j]
                 exponent = max((bits[0] >> 52) & 0x7FF, 1)
                 low, high = min(low, exponent), max(high, exponent)
     return min(low, high), high
 
 
+@kernel_of("f8 f4")
 def _add_float_rows(
-    rows: Any,
-    first: Any,
-    stop: Any,
-    total: Any,
-    first_total: int,
-    square: Any,
-    first_square: int,
+    rows: t.Rows,
+    first: t.StridedInts,
+    stop: t.StridedInts,
+    tables: tuple[t.IntTable, int, t.IntTable, int],
     least: int,
 ) -> None:
     """Add up the elements of every row in digits of its own."""
-    held = np.empty(BLOCK, np.float64)
-    bits = held.view(np.int64)
-    marks = np.zeros(BLOCK, np.uint8)
-    sums = np.empty(MOST_PIECES + MOST_PIECES * (MOST_PIECES + 1) // 2, np.float64)
+    scratch = _scratch()
+    one, bits, _, _ = scratch
+    total, first_total, square, first_square = tables
     others = np.zeros(3, np.int64)
     of_each = np.zeros((0, SUMS_OF_EACH), np.int64)
     for i in range(rows.shape[0]):
         row = rows[i, first[i] : stop[i]]
         if row.size == 0:
             continue
-        held[0] = max(abs(row[0]), abs(row[row.size - 1]))
+        digits = total[i], first_total, square[i], first_square
+        one[0] = max(abs(row[0]), abs(row[row.size - 1]))
         top = np.int64(((bits[0] >> 52) & 0x7FF) - 1022)
-        n_pieces = np.int64(least if abs(top) <= LARGEST else 0)
+        chosen = top, np.int64(least if abs(top) <= LARGEST else 0)
         again = 0
         for start in range(0, row.size, BLOCK):
             run = row[start : min(start + BLOCK, row.size)]
-            n_held = _add_run(
-                run,
-                top,
-                n_pieces,
-                total[i],
-                first_total,
-                square[i],
-                first_square,
-                others,
-                held,
-                bits,
-                marks,
-                sums,
-                of_each,
-            )
-            if n_held > TOO_MANY and start >= again and start + BLOCK < row.size:
+            n_alone = _add_run(run, chosen, digits, others, scratch, of_each)
+            if n_alone > TOO_MANY and start >= again and start + BLOCK < row.size:
                 run = row[start + BLOCK : min(start + 2 * BLOCK, row.size)]
-                top, n_pieces = _chosen(run, least, held, bits)
+                chosen = _chosen(run, least, scratch)
                 again = start + AGAIN * BLOCK
 
 
-def _add_integer_rows(rows: Any, first: Any, stop: Any, total: Any, square: Any) -> None:
+@kernel_of("i8 i4 i2 i1 u8 u4 u2 u1")
+def _add_integer_rows(
+    rows: t.Rows, first: t.StridedInts, stop: t.StridedInts, total: t.IntTable, square: t.IntTable
+) -> None:
     for i in range(rows.shape[0]):
-        _add_integers(rows[i, first[i] : stop[i]], total[i], 0, square[i], 0)
-
-
-def _add_long_integer_rows(rows: Any, first: Any, stop: Any, total: Any, square: Any) -> None:
-    for i in range(rows.shape[0]):
-        _add_long_integers(rows[i, first[i] : stop[i]], total[i], 0, square[i], 0)
-
-
-# --- Compilation ----------------------------------------------------------------------------------
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    del values_out
-    digits, tables = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
-    rows = types.Array(values.dtype, 2, "C", readonly=True)
-    places, number = types.Array(types.int64, 1, "A", readonly=True), types.int64
-    if isinstance(values.dtype, types.Float):
-        return {
-            _add_floats: (values, digits, digits, digits, number),
-            _exponents: (rows, places, places),
-            _add_float_rows: (rows, places, places, tables, number, tables, number, number),
-        }
-    whole, of_rows = (
-        (values, digits, number, digits, number),
-        (rows, places, places, tables, tables),
-    )
-    if values.dtype in (types.int64, types.uint64):
-        return {_add_long_integers: whole, _add_long_integer_rows: of_rows}
-    return {_add_integers: whole, _add_integer_rows: of_rows}
+        for start in range(first[i], stop[i], CARRY_EVERY):
+            run = rows[i, start : min(start + CARRY_EVERY, stop[i])]
+            _add_integers(run, total[i], square[i])

@@ -12,15 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    Kernel,
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
-from dask_gpuselect.kernels.cpu.word_counts import is_word
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.word_counts import count_in_turn
 
 FEW_OF_EACH = 4 * 256  # elements of a row of bytes below which each element is placed by itself
 
@@ -39,10 +33,12 @@ def sort_rows(rows: NDArray[Any]) -> None:
     width = rows.dtype.itemsize
     keys = rows.view(f"u{width}")
     flip = keys.dtype.type(1 << (8 * width - 1) if rows.dtype.kind == "i" else 0)
-    _compiled(_sort_bytes if width == 1 else _sort_words, keys.dtype)(keys, flip)
+    sort = _sort_bytes if width == 1 else _sort_words
+    sort(keys, flip)
 
 
-def _sort_bytes(rows: Any, flip: Any) -> None:
+@kernel_of("u1")
+def _sort_bytes(rows: t.Table, flip: t.Value) -> None:
     """Sort rows of bytes by counting their values.
 
     Long rows are written as runs of equal values. In short rows each element is moved to its place:
@@ -81,23 +77,11 @@ def _place_each(rows: Any, flip: Any) -> None:
 
 @called_by_kernels
 def _write_runs(rows: Any, flip: Any) -> None:
-    """Count the values of each row, and write each as often as it was counted.
-
-    There are four counters for each value, used in turn: with one, equal neighbours would wait for
-    each other.
-    """
-    n = rows.shape[1]
-    whole = n - n % 4
+    """Count the values of each row, and write each as often as it was counted."""
     counts = np.zeros((4, 256), np.int64)
     for i in range(rows.shape[0]):
         row = rows[i]
-        for j in range(0, whole, 4):
-            counts[0, row[j]] += 1
-            counts[1, row[j + 1]] += 1
-            counts[2, row[j + 2]] += 1
-            counts[3, row[j + 3]] += 1
-        for j in range(whole, n):
-            counts[0, row[j]] += 1
+        count_in_turn(row, counts)
         stop = 0
         for key in range(256):
             value = np.uint8(key) ^ flip
@@ -109,7 +93,8 @@ def _write_runs(rows: Any, flip: Any) -> None:
                 row[j] = value
 
 
-def _sort_words(rows: Any, flip: Any) -> None:
+@kernel_of("u2")
+def _sort_words(rows: t.Table, flip: t.Value) -> None:
     """Sort rows of 16-bit integers: by the lower bytes into a copy, and back by the upper bytes."""
     n = rows.shape[1]
     other = np.empty(n, rows.dtype)
@@ -137,12 +122,3 @@ def _sort_words(rows: Any, flip: Any) -> None:
             digit = (other[j] ^ flip) >> shift
             row[upper[digit]] = other[j]
             upper[digit] += 1
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    del values_out
-    if not is_word(values.dtype):
-        return {}
-    kernel: Kernel = _sort_bytes if values.dtype == types.uint8 else _sort_words
-    return {kernel: (types.Array(values.dtype, 2, "C"), values.dtype)}

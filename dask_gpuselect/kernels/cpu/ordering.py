@@ -14,16 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels import radix
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import is_missing
-from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
-from dask_gpuselect.kernels.cpu.word_counts import count_words, is_word, place_of
+from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
+from dask_gpuselect.kernels.cpu.word_counts import count_in_turn, count_words, place_of
 from dask_gpuselect.kernels.reference.ordering import Dealt, in_order
 from dask_gpuselect.maths.cuts import IntArray
 
@@ -127,7 +122,7 @@ def _ascends_by_numpy(keys: NDArray[Any]) -> bool:
 @until_compiled(_ascends_by_numpy)
 def ascends(keys: NDArray[Any]) -> bool:
     """Return whether the keys are in order, NaN last. Stops soon if they are not."""
-    return bool(_compiled(_ascends, keys.dtype)(keys))
+    return bool(_ascends(keys))
 
 
 def sort(keys: NDArray[Any]) -> None:
@@ -148,7 +143,7 @@ def _sort_narrow_by_numpy(keys: NDArray[Any]) -> None:
 
 @until_compiled(_sort_narrow_by_numpy)
 def _sort_narrow(keys: NDArray[Any]) -> None:
-    _compiled(_sort_by_counting, keys.dtype)(keys, np.zeros(1 << 8 * keys.itemsize, np.int64))
+    _sort_by_counting(keys, np.zeros(1 << 8 * keys.itemsize, np.int64))
 
 
 def classes(keys: NDArray[Any], marks: NDArray[Any]) -> tuple[NDArray[np.uint32], IntArray]:
@@ -158,23 +153,20 @@ def classes(keys: NDArray[Any], marks: NDArray[Any]) -> tuple[NDArray[np.uint32]
     classes follow the last mark: keys above it, keys that equal the largest number, and NaN.
     """
     of_each = np.empty(keys.size, np.uint32)
-    tree, padded, levels = tree_of(marks)
-    return of_each, _compiled(_find_classes, keys.dtype)(
-        keys, tree, padded, levels, len(marks), of_each
-    )
+    return of_each, _find_classes(keys, tree_of(marks), len(marks), of_each)
 
 
 def _dealt_keys(keys: NDArray[Any], of_each: NDArray[np.uint32], counts: IntArray) -> NDArray[Any]:
     """Return the keys class by class, in their order within a class."""
     out = np.empty_like(keys)
-    _compiled(_deal, keys.dtype)(keys, of_each, np.cumsum(counts) - counts, out)
+    _deal(keys, of_each, np.cumsum(counts) - counts, out)
     return out
 
 
 def _dealt_places(of_each: NDArray[np.uint32], counts: IntArray) -> IntArray:
     """Return the places of the keys that `_dealt_keys` returns."""
     out = np.empty(of_each.size, np.int64)
-    _compiled(_deal_places, of_each.dtype)(of_each, np.cumsum(counts) - counts, out)
+    _deal_places(of_each, np.cumsum(counts) - counts, out)
     return out
 
 
@@ -198,18 +190,19 @@ def stable_order(keys: NDArray[Any]) -> IntArray:
     sign = np.uint64(1 << (8 * keys.dtype.itemsize - 1))
     infinity = np.array(np.inf, keys.dtype).view(bits.dtype)[()] if keys.dtype.kind == "f" else 0
     words = np.empty(n, np.uint64)
-    low, high = _compiled(_to_words, bits.dtype)(bits, sign, np.uint64(infinity), words)
+    low, high = _to_words(bits, sign, np.uint64(infinity), words)
     for_places = (n - 1).bit_length()
     shift = max((int(high) - int(low)).bit_length() + for_places - 64, 0)
     packed = np.empty(n, np.int64)
-    _compiled(_pack, words.dtype)(words, low, shift, for_places, packed)
+    _pack(words, low, shift, for_places, packed)
     packed.sort()
-    if _compiled(_unpack, words.dtype)(words, shift, for_places, packed):
+    if _unpack(words, shift, for_places, packed):
         return packed
     return _stable_by_numpy(keys)
 
 
-def _ascends(keys: Any) -> bool:
+@kernel_of("f8 f4 i8 i4 i2 i1 u2 u1")
+def _ascends(keys: t.Values) -> bool:
     for start in range(0, keys.size - 1, RUN):
         stop = min(start + RUN, keys.size - 1)
         n_down = 0
@@ -220,7 +213,8 @@ def _ascends(keys: Any) -> bool:
     return True
 
 
-def _sort_by_counting(keys: Any, counts: Any) -> None:
+@kernel_of("u2 u1")
+def _sort_by_counting(keys: t.Out, counts: t.Ints) -> None:
     count_words(keys, counts)
     start = 0
     for value in range(counts.size):
@@ -229,18 +223,20 @@ def _sort_by_counting(keys: Any, counts: Any) -> None:
         start = stop
 
 
-def _find_classes(keys: Any, tree: Any, marks: Any, levels: Any, n_marks: Any, of_each: Any) -> Any:
+@kernel_of("f8 f4 i8 i4 i2 i1 u2 u1")
+def _find_classes(keys: t.Values, tree: Tree, n_marks: int, of_each: t.Cells) -> Any:
     """Find the class of every key and count the classes.
 
     The loops vectorise one after the other: 3 ns an element at 15 marks.
     """
+    _, marks, _ = tree
     cell = np.empty(RUN, np.uint32)
     leaf = np.uint32(marks.size)
     missing = np.uint32(2 * n_marks + 2)
     for start in range(0, keys.size, RUN):
         run = keys[start : min(start + RUN, keys.size)]
         found = of_each[start : start + run.size]
-        walk(run, tree, marks, levels, cell)
+        walk(run, tree, cell)
         n_missing = 0
         for k in range(run.size):
             n_missing += is_missing(run[k])
@@ -250,20 +246,13 @@ def _find_classes(keys: Any, tree: Any, marks: Any, levels: Any, n_marks: Any, o
             for k in range(run.size):
                 if is_missing(run[k]):
                     found[k] = missing
-    # Four counters, used in turn: with one, equal keys would wait for each other.
     counts = np.zeros((4, 2 * n_marks + 3), np.int64)
-    n = of_each.size // 4 * 4
-    for k in range(0, n, 4):
-        counts[0, of_each[k]] += 1
-        counts[1, of_each[k + 1]] += 1
-        counts[2, of_each[k + 2]] += 1
-        counts[3, of_each[k + 3]] += 1
-    for k in range(n, of_each.size):
-        counts[0, of_each[k]] += 1
+    count_in_turn(of_each, counts)
     return counts.sum(axis=0)
 
 
-def _deal(keys: Any, of_each: Any, starts: Any, out: Any) -> None:
+@kernel_of("f8 f4 i8 i4 i2 i1 u2 u1")
+def _deal(keys: t.Values, of_each: t.Cells, starts: t.Ints, out: t.Out) -> None:
     for k in range(keys.size):
         i = of_each[k]
         start = starts[i]
@@ -271,7 +260,8 @@ def _deal(keys: Any, of_each: Any, starts: Any, out: Any) -> None:
         out[start] = keys[k]
 
 
-def _deal_places(of_each: Any, starts: Any, out: Any) -> None:
+@kernel_of("u4")
+def _deal_places(of_each: t.Out, starts: t.Ints, out: t.Ints) -> None:
     for k in range(of_each.size):
         i = of_each[k]
         start = starts[i]
@@ -279,7 +269,8 @@ def _deal_places(of_each: Any, starts: Any, out: Any) -> None:
         out[start] = k
 
 
-def _to_words(bits: Any, sign: Any, infinity: Any, words: Any) -> Any:
+@kernel_of("u8 u4")
+def _to_words(bits: t.Values, sign: t.Word, infinity: t.Word, words: t.LongWords) -> Any:
     """Write unsigned words in the order of floats; return the least and the largest.
 
     With ``infinity == 0``, elements are signed integers. Zeros of both signs have one word, and so
@@ -299,7 +290,8 @@ def _to_words(bits: Any, sign: Any, infinity: Any, words: Any) -> Any:
     return low, high
 
 
-def _pack(words: Any, low: Any, shift: Any, for_places: Any, packed: Any) -> None:
+@kernel_of("u8")
+def _pack(words: t.Out, low: t.Value, shift: int, for_places: int, packed: t.Ints) -> None:
     """Pack leading bits and places into signed integers, which AVX2 compares in one instruction."""
     for k in range(words.size):
         leading = (words[k] - low) >> np.uint64(shift)
@@ -307,7 +299,8 @@ def _pack(words: Any, low: Any, shift: Any, for_places: Any, packed: Any) -> Non
         packed[k] = np.int64(word ^ np.uint64(1 << 63))
 
 
-def _unpack(words: Any, shift: Any, for_places: Any, packed: Any) -> bool:
+@kernel_of("u8")
+def _unpack(words: t.Out, shift: int, for_places: int, packed: t.Ints) -> bool:
     """Replace packed words by places, and order these where leading bits are equal.
 
     Returns False if there are too many of these to sort by insertion.
@@ -347,32 +340,3 @@ def _sort_few(words: Any, order: Any, start: Any, stop: Any) -> bool:
             i -= 1
         order[i] = place
     return True
-
-
-# --- Compilation --------------------------------------------------------------------------------
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    numbers, words = types.Array(types.int64, 1, "C"), types.Array(types.uint64, 1, "C")
-    of_each = types.Array(types.uint32, 1, "C")
-    size, word = types.int64, types.uint64
-    if values.dtype == types.uint32:  # never keys: see `keys_of`
-        return {
-            _to_words: (values, word, word, words),
-            _deal_places: (of_each, numbers, numbers),
-        }
-    if values.dtype == types.uint64:
-        return {
-            _to_words: (values, word, word, words),
-            _pack: (words, word, size, size, numbers),
-            _unpack: (words, size, size, numbers),
-        }
-    found: Types = {
-        _ascends: (values,),
-        _find_classes: (values, values, values, size, size, of_each),
-        _deal: (values, of_each, numbers, values_out),
-    }
-    if is_word(values.dtype):
-        found[_sort_by_counting] = (values_out, numbers)
-    return found

@@ -34,15 +34,15 @@ def normal(high: Any, low: Any) -> Any:
 @called_by_kernels
 def two_product(a: Any, b: Any) -> Any:
     """Return a product and its rounding error."""
-    found = a * b
+    product = a * b
     wide = 134217729.0 * a  # 2**27 + 1
     a_high = wide - (wide - a)
     a_low = a - a_high
     wide = 134217729.0 * b
     b_high = wide - (wide - b)
     b_low = b - b_high
-    error = ((a_high * b_high - found) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return found, error
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error
 
 
 @called_by_kernels

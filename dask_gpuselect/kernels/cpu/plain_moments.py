@@ -27,8 +27,8 @@ REACH = N_PIECES * WIDTH - 53  # binades; elements smaller by more than that are
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Scratch: a few blocks."""
     del near
-    found = [_of_block(values[i : i + BLOCK]) for i in range(0, max(values.size, 1), BLOCK)]
-    return Moments.merge(found)
+    blocks = [_of_block(values[i : i + BLOCK]) for i in range(0, max(values.size, 1), BLOCK)]
+    return Moments.merge(blocks)
 
 
 def _of_block(values: NDArray[Any]) -> Moments:

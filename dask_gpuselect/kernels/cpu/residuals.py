@@ -12,13 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    called_with,
-    compiles,
-    types,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, called_with, kernel_of
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
@@ -50,24 +45,22 @@ def row_tallies(
         row[: len(each)] = each
     groups = (n_fits, 1 + padded.shape[1])
     n = np.zeros(groups, np.int64)
-    gram, moment = np.zeros((*groups, p, p)), np.zeros((*groups, p))
-    squares = np.zeros(groups)
-    held = [_Gathered(each) for each in most]
-    kernel = _compiled(_tally, x.dtype)
-    about = (*_numbers(design), np.ascontiguousarray(thetas), padded, n_ends, with_sums)
+    gram, moment, squares = (np.zeros((*groups, *each)) for each in ((p, p), (p,), ()))
+    between = [_Gathered(each) for each in most]
+    how = _numbers(design), np.ascontiguousarray(thetas), padded, n_ends, with_sums
     room = np.empty((n_fits, min(SLAB, len(x)), 1 + p))
     for start in range(0, len(x), SLAB):
         slab = slice(start, start + SLAB)
         n_between = np.zeros(n_fits, np.int64)
-        kernel(x[slab], y[slab], *about, n, gram, moment, squares, room, n_between)
-        for rows, size, gathered in zip(room, n_between.tolist(), held, strict=True):
+        _tally(x[slab], y[slab], *how, (n, gram, moment, squares), room, n_between)
+        for rows, size, gathered in zip(room, n_between.tolist(), between, strict=True):
             gathered.add(rows[:size])
     gram += np.tril(gram, -1).swapaxes(-1, -2)
-    found = []
-    for i, (size, gathered) in enumerate(zip(1 + n_ends, held, strict=True)):
+    tallies = []
+    for i, (size, gathered) in enumerate(zip(1 + n_ends, between, strict=True)):
         sums = (n[i, :size], gram[i, :size], moment[i, :size], squares[i, :size])
-        found.append(RowTally(*sums, gathered.rows(p), gathered.is_whole))
-    return found
+        tallies.append(RowTally(*sums, gathered.rows(p), gathered.is_whole))
+    return tallies
 
 
 class _Gathered:
@@ -95,7 +88,7 @@ def absolute_residuals(
     """Return the absolute residuals of one fit; see `residuals.absolute_residuals`."""
     x, y = _rows(x), np.ascontiguousarray(y, np.float64)
     sizes = np.empty(len(x))
-    _compiled(_sizes, x.dtype)(x, y, *_numbers(design), np.ascontiguousarray(theta), sizes)
+    _sizes(x, y, _numbers(design), np.ascontiguousarray(theta), sizes)
     return sizes
 
 
@@ -104,35 +97,24 @@ def _rows(x: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(x, x.dtype if is_float else np.float64)
 
 
-def _numbers(design: Design) -> tuple[FloatArray, FloatArray, float, float, bool]:
-    """Return the numbers of a design for the kernels, and whether it has an intercept."""
-    return (
-        design.centre,
-        design.scale,
-        design.y_centre,
-        design.y_scale,
-        design.has_intercept,
-    )
+Numbers = tuple[t.Reals, t.Reals, float, float, bool]
+"""The fields of a design."""
+
+
+def _numbers(design: Design) -> tuple[Any, ...]:
+    """Return the numbers of a design for the kernels."""
+    about_y = design.y_centre, design.y_scale
+    return design.centre, design.scale, *about_y, design.has_intercept
 
 
 # --- Kernels ------------------------------------------------------------------------------------
 
 
 @called_by_kernels
-def _load(
-    x: Any,
-    y: Any,
-    start: Any,
-    size: Any,
-    centre: Any,
-    scale: Any,
-    y_centre: Any,
-    y_scale: Any,
-    first: Any,
-    z: Any,
-    target: Any,
-) -> None:
+def _load(x: Any, y: Any, start: Any, size: Any, design: Any, z: Any, target: Any) -> None:
     """Standardise rows of the design, column by column."""
+    centre, scale, y_centre, y_scale, has_intercept = design
+    first = np.int64(has_intercept)
     for k in range(centre.size):
         for b in range(size):
             z[first + k, b] = (np.float64(x[start + b, k]) - centre[k]) * scale[k]
@@ -159,33 +141,27 @@ def _dot(u: Any, v: Any) -> Any:
     return total
 
 
+@kernel_of("f8 f4")
 def _tally(
-    x: Any,
-    y: Any,
-    centre: Any,
-    scale: Any,
-    y_centre: Any,
-    y_scale: Any,
-    has_intercept: Any,
-    thetas: Any,
-    ends: Any,
-    n_ends: Any,
-    with_sums: Any,
-    n: Any,
-    gram: Any,
-    moment: Any,
-    squares: Any,
-    gathered: Any,
-    n_between: Any,
+    x: t.Rows,
+    y: t.Reals,
+    design: Numbers,
+    thetas: t.FloatTable,
+    ends: t.FloatTable,
+    n_ends: t.Ints,
+    with_sums: bool,
+    sums: tuple[t.IntTable, t.FloatStacks, t.FloatStack, t.FloatTable],
+    gathered: t.FloatStack,
+    n_between: t.Ints,
 ) -> None:
     n_fits, p = thetas.shape
-    first = np.int64(has_intercept)
-    z, held = np.ones((p, RUN)), np.empty((p, RUN))
-    target, residuals, of_held = np.empty(RUN), np.empty(RUN), np.empty(RUN)
+    n, gram, moment, squares = sums
+    z, below = np.ones((p, RUN)), np.empty((p, RUN))
+    target, residuals, of_below = np.empty(RUN), np.empty(RUN), np.empty(RUN)
     marks = np.empty(RUN, np.int64)
     for start in range(0, x.shape[0], RUN):
         size = min(RUN, x.shape[0] - start)
-        _load(x, y, start, size, centre, scale, y_centre, y_scale, first, z, target)
+        _load(x, y, start, size, design, z, target)
         for j in range(n_fits):
             _subtract(z, target, thetas[j], size, residuals)
             least, largest = ends[j, 0], ends[j, n_ends[j] - 1]
@@ -196,21 +172,21 @@ def _tally(
                 n_below += is_below
                 marks[n_marks] = b
                 n_marks += (not is_below) and a <= largest
-                of_held[b] = residuals[b] if is_below else 0.0
+                of_below[b] = residuals[b] if is_below else 0.0
             n[j, 0] += n_below
             if with_sums and n_below:
                 for b in range(size, RUN):
-                    of_held[b] = 0.0
+                    of_below[b] = 0.0
                 for k in range(p):
                     for b in range(size):
-                        held[k, b] = z[k, b] if abs(residuals[b]) < least else 0.0
+                        below[k, b] = z[k, b] if abs(residuals[b]) < least else 0.0
                     for b in range(size, RUN):
-                        held[k, b] = 0.0
+                        below[k, b] = 0.0
                 for k in range(p):
                     for m in range(k + 1):
-                        gram[j, 0, k, m] += _dot(held[k], held[m])
-                    moment[j, 0, k] += _dot(held[k], of_held)
-                squares[j, 0] += _dot(of_held, of_held)
+                        gram[j, 0, k, m] += _dot(below[k], below[m])
+                    moment[j, 0, k] += _dot(below[k], of_below)
+                squares[j, 0] += _dot(of_below, of_below)
             for i in range(n_marks):
                 b = marks[i]
                 residual = residuals[b]
@@ -234,41 +210,13 @@ def _tally(
                     squares[j, 1 + at] += residual * residual
 
 
-def _sizes(
-    x: Any,
-    y: Any,
-    centre: Any,
-    scale: Any,
-    y_centre: Any,
-    y_scale: Any,
-    has_intercept: Any,
-    theta: Any,
-    sizes: Any,
-) -> None:
-    first = np.int64(has_intercept)
+@kernel_of("f8 f4")
+def _sizes(x: t.Rows, y: t.Reals, design: Numbers, theta: t.Floats, sizes: t.Floats) -> None:
     z, target, residuals = np.ones((theta.size, RUN)), np.empty(RUN), np.empty(RUN)
     for start in range(0, x.shape[0], RUN):
         size = min(RUN, x.shape[0] - start)
-        _load(x, y, start, size, centre, scale, y_centre, y_scale, first, z, target)
+        _load(x, y, start, size, design, z, target)
         _subtract(z, target, theta, size, residuals)
         for b in range(size):
             a = abs(residuals[b])
             sizes[start + b] = a if a == a else np.inf
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    del values_out
-    if not isinstance(values.dtype, types.Float):
-        return {}
-    numbers = types.Array(types.float64, 1, "C", readonly=True)
-    rows = types.Array(values.dtype, 2, "C", readonly=True)
-    design = (rows, numbers, numbers, numbers, types.float64, types.float64, types.boolean)
-    matrix, floats = types.Array(types.float64, 2, "C"), types.Array(types.float64, 1, "C")
-    stack = types.Array(types.float64, 3, "C")
-    integers, counts = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
-    sums = (counts, types.Array(types.float64, 4, "C"), stack, matrix, stack, integers)
-    return {
-        _sizes: (*design, floats, floats),
-        _tally: (*design, matrix, matrix, integers, types.boolean, *sums),
-    }

@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import (
-    Types,
-    by_types,
     called_by_kernels,
-    compiles,
-    types,
+    kernel,
     until_compiled,
 )
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.bits import ordered
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.scalars import is_missing
-from dask_gpuselect.kernels.cpu.spans import tally
+from dask_gpuselect.kernels.cpu.spans import append_marked, tally
 from dask_gpuselect.kernels.cpu.tree import RUN
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
@@ -49,20 +48,20 @@ def tally_by_ruler(
     counts = _counted(values, ruler, is_reached, most + len(values) // BESIDE)
     if counts is not None:
         total, equal, n_missing, some = counts
-        found = tally(some, brackets, most)
-        if found is not None:
-            found = tally_of_reached(found, ruler, brackets, total * ~is_reached, n_missing)
+        tallied = tally(some, brackets, most)
+        if tallied is not None:
+            tallied = tally_of_reached(tallied, ruler, brackets, total * ~is_reached, n_missing)
     else:  # a guess or ruler made for other data: count and tally separately
         counts = _counted(values, ruler, np.zeros_like(is_reached), 0)
         assert counts is not None
         total, equal, _, _ = counts
-        found = tally(values, brackets, most)
-    if found is None:
+        tallied = tally(values, brackets, most)
+    if tallied is None:
         return None
     upto = np.cumsum(total[:-1])
     # Bars may be equal if steps are finer than the elements. Only the first of equal bars has a
     # count.
-    return found, upto - equal[ruler.bars.searchsorted(ruler.bars)], upto
+    return tallied, upto - equal[ruler.bars.searchsorted(ruler.bars)], upto
 
 
 Counts = tuple[IntArray, IntArray, int, NDArray[Any]]
@@ -78,19 +77,18 @@ def _counted(
     edges = np.flatnonzero(np.diff(is_reached, prepend=False, append=False)).astype(np.int32)
     firsts, sizes = edges[::2].copy(), edges[1::2] - edges[::2]
     out = np.empty(most + RUN, values.dtype)
-    how = (bars, firsts, sizes, is_reached, most, out)
+    by_value, by_key = np.empty(0, values.dtype), (0, 0)
     if ruler.is_by_key:
-        words = values.view(f"i{values.dtype.itemsize}")
-        kernel = _compiled(_count_by_key, values.dtype)
-        total, equal, n_missing, found = kernel(values, words, ruler.start, ruler.step, *how)
+        by_key = ruler.start, ruler.step
     else:
-        kernel = _compiled(_count_by_value, values.dtype)
-        near = _nearest_to_next(ruler)
-        total, equal, n_missing, found = kernel(values, ruler.start, ruler.step, near, *how)
-    if found < 0:
+        by_value = np.array([ruler.start, ruler.step, _nearest_to_next(ruler)], values.dtype)
+    bits = values.view(f"i{values.dtype.itemsize}")
+    cells = bars, firsts, sizes, is_reached
+    total, equal, n_missing, n = _count_cells(values, bits, by_value, by_key, cells, most, out)
+    if n < 0:
         return None
     total[0] -= n_missing
-    return total, equal, n_missing, out[:found]
+    return total, equal, n_missing, out[:n]
 
 
 def _nearest_to_next(ruler: Ruler) -> Any:
@@ -103,105 +101,80 @@ def _nearest_to_next(ruler: Ruler) -> Any:
     return (place - np.trunc(place)).min()
 
 
-def _count_by_value(
-    x: Any,
-    start: Any,
-    step: Any,
-    near: Any,
-    bars: Any,
-    firsts: Any,
-    sizes: Any,
-    is_reached: Any,
-    most: Any,
-    out: Any,
+@kernel
+def _count_cells(
+    x: t.Values,
+    bits: t.Bits,
+    by_value: t.Values,
+    by_key: tuple[int, int],
+    cells: tuple[t.Values, t.Codes, t.Codes, t.Flags],
+    most: int,
+    out: t.Out,
 ) -> Any:
+    """Count the cells of a ruler, and gather the elements of some.
+
+    `by_value` holds start, step and the least fraction of `_nearest_to_next`; it is empty for a
+    ruler by key, and `by_key` holds the start and step of that. `cells` are the bars, the first
+    cells and the sizes of the ranges to gather, and whether each cell is in one of these.
+    """
+    bars, firsts, sizes, is_reached = cells
     total = np.zeros(bars.size, np.int64)
     equal = np.zeros(bars.size, np.int64)
     counts = np.zeros((2, bars.size), np.int32)
     cell = np.empty(RUN, np.int32)
     marks = np.zeros(RUN, np.uint8)
-    last = x.dtype.type(bars.size - 1)
-    zero = x.dtype.type(0)
     n_missing = 0
-    found = 0
-    for begin in range(0, x.size, FLUSH):
-        end = min(begin + FLUSH, x.size)
-        for first in range(begin, end, RUN):
-            run = x[first : min(first + RUN, end)]
-            n_near = 0
-            for k in range(run.size):
-                place = (run[k] - start) * step
-                place = place if place > zero else zero  # NaN becomes 0 too
-                place = place if place < last else last
-                cell[k] = np.int32(place)
-                n_near += place - x.dtype.type(cell[k]) >= near
-            if n_near:
-                _count_equal(run, bars, cell, equal)
-            n_missing += _count(run, cell, counts)
-            found = _pick(run, cell, firsts, sizes, is_reached, marks, out, found)
-            if found > most:
-                return total, equal, n_missing, -1
-        _flush(counts, total)
-    return total, equal, n_missing, found
-
-
-def _count_by_key(
-    x: Any,
-    bits: Any,
-    start: Any,
-    shift: Any,
-    bars: Any,
-    firsts: Any,
-    sizes: Any,
-    is_reached: Any,
-    most: Any,
-    out: Any,
-) -> Any:
-    total = np.zeros(bars.size, np.int64)
-    equal = np.zeros(bars.size, np.int64)
-    counts = np.zeros((2, bars.size), np.int32)
-    cell = np.empty(RUN, np.int32)
-    marks = np.zeros(RUN, np.uint8)
-    last = np.uint64(bars.size - 1)
-    by = np.uint64(shift)
-    rest = (np.uint64(1) << by) - np.uint64(1)
-    n_missing = 0
-    found = 0
+    n_gathered = 0
     for begin in range(0, x.size, FLUSH):
         end = min(begin + FLUSH, x.size)
         for first in range(begin, end, RUN):
             stop = min(first + RUN, end)
             run = x[first:stop]
-            of_run = bits[first:stop]
-            n_near = 0
-            for k in range(run.size):
-                key = _key(run[k], of_run[k])
-                behind = np.uint64(key - start)
-                place = behind >> by
-                place = place if place < last else last
-                cell[k] = np.int32(place if key >= start and not is_missing(run[k]) else 0)
-                n_near += behind & rest == rest  # a bar is the last key of its cell
+            if by_value.size:
+                n_near = _cells_by_value(run, by_value, bars.size - 1, cell)
+            else:
+                n_near = _cells_by_key(run, bits[first:stop], by_key, bars.size - 1, cell)
             if n_near:
                 _count_equal(run, bars, cell, equal)
             n_missing += _count(run, cell, counts)
-            found = _pick(run, cell, firsts, sizes, is_reached, marks, out, found)
-            if found > most:
+            _mark(run, cell, firsts, sizes, is_reached, marks)
+            n_gathered = append_marked(run, marks, out, n_gathered)
+            if n_gathered > most:
                 return total, equal, n_missing, -1
         _flush(counts, total)
-    return total, equal, n_missing, found
+    return total, equal, n_missing, n_gathered
 
 
-@by_types
-def _key(value: Any, bits: Any) -> Any:
-    """Return the key of an element from its bits as a signed integer, minus the key of zero."""
-    if isinstance(value, types.Float):
-        top = value.bitwidth - 1
-        rest = (1 << top) - 1
-        return lambda value, bits: np.int64(bits ^ ((bits >> top) & rest) if value != 0 else 0)
-    if value.signed:
-        return lambda value, bits: np.int64(bits)
-    least = -(1 << (value.bitwidth - 1))
-    return lambda value, bits: np.int64(bits ^ least)
+@called_by_kernels
+def _cells_by_value(run: Any, by_value: Any, last_cell: Any, cell: Any) -> Any:
+    """Find the cells of a run by value; return how many elements may equal a bar."""
+    start, step, near = by_value[0], by_value[1], by_value[2]
+    zero, last = run.dtype.type(0), run.dtype.type(last_cell)
+    n_near = 0
+    for k in range(run.size):
+        place = (run[k] - start) * step
+        place = place if place > zero else zero  # NaN becomes 0 too
+        place = place if place < last else last
+        cell[k] = np.int32(place)
+        n_near += place - run.dtype.type(cell[k]) >= near
+    return n_near
+
+
+@called_by_kernels
+def _cells_by_key(run: Any, bits: Any, by_key: Any, last_cell: Any, cell: Any) -> Any:
+    """Find the cells of a run by key; return how many elements may equal a bar."""
+    start, shift = by_key
+    by, last = np.uint64(shift), np.uint64(last_cell)
+    rest = (np.uint64(1) << by) - np.uint64(1)
+    n_near = 0
+    for k in range(run.size):
+        key = ordered(run[k], bits[k])
+        behind = np.uint64(key - start)
+        place = behind >> by
+        place = place if place < last else last
+        cell[k] = np.int32(place if key >= start and not is_missing(run[k]) else 0)
+        n_near += behind & rest == rest  # a bar is the last key of its cell
+    return n_near
 
 
 @called_by_kernels
@@ -228,21 +201,8 @@ def _count(run: Any, cell: Any, counts: Any) -> Any:
 
 
 @called_by_kernels
-def _pick(
-    run: Any,
-    cell: Any,
-    firsts: Any,
-    sizes: Any,
-    is_reached: Any,
-    marks: Any,
-    out: Any,
-    found: Any,
-) -> Any:
-    """Append the elements of the cells in `is_reached` to those found before.
-
-    Marks are tested eight at a time.
-    """
-    words = marks.view(np.uint64)
+def _mark(run: Any, cell: Any, firsts: Any, sizes: Any, is_reached: Any, marks: Any) -> None:
+    """Mark the elements of the cells in `is_reached`."""
     marks[:] = 0
     if firsts.size <= FEW_RANGES:
         for j in range(firsts.size):
@@ -253,12 +213,6 @@ def _pick(
     else:
         for k in range(run.size):
             marks[k] = is_reached[cell[k]]
-    for w in range(words.size):
-        if words[w]:
-            for k in range(8 * w, min(8 * w + 8, run.size)):
-                out[found] = run[k]
-                found += marks[k]
-    return found
 
 
 @called_by_kernels
@@ -267,23 +221,3 @@ def _flush(counts: Any, total: Any) -> None:
         for i in range(total.size):
             total[i] += counts[copy, i]
             counts[copy, i] = 0
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    scalar: Any = values.dtype
-    signed = getattr(types, f"int{scalar.bitwidth}")
-    bits = types.Array(signed, 1, "C", readonly=True)
-    found: Types = {
-        _count_by_key: (values, bits, types.int64, types.int64, *_ruler_types(values), values_out),
-    }
-    if isinstance(scalar, types.Float):
-        found[_count_by_value] = (values, scalar, scalar, scalar, *_ruler_types(values), values_out)
-    return found
-
-
-def _ruler_types(values: types.Array) -> tuple[Any, ...]:
-    """Return the Numba types of bars, ranges of cells, flags of cells, and a size."""
-    cells = types.Array(types.int32, 1, "C", readonly=True)
-    flags = types.Array(types.boolean, 1, "C", readonly=True)
-    return values, cells, cells, flags, types.int64

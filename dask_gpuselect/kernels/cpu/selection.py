@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, words_of
-from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
+from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.cells import cuts
 from dask_gpuselect.kernels.cpu.rulers import tally_by_ruler
 from dask_gpuselect.kernels.cpu.spans import tally
-from dask_gpuselect.kernels.cpu.word_counts import count_words, is_word, words_at
+from dask_gpuselect.kernels.cpu.word_counts import count_words, words_at
 from dask_gpuselect.maths.cuts import IntArray, Tally
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -20,7 +21,7 @@ from dask_gpuselect.maths.value_counts import ValueCounts
 __all__ = [
     "cuts",
     "elements_of",
-    "kept",
+    "unmasked",
     "merged",
     "tally",
     "tally_by_ruler",
@@ -59,36 +60,36 @@ def flat(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.require(values, selection_dtype(dtype), ["C", "A"])
 
 
-def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """Return the unmasked elements of a chunk; see `reference.selection.kept`."""
+def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
+    """Return the unmasked elements of a chunk; see `reference.selection.unmasked`."""
     if chunk.keeps is None:
         return elements_of(chunk.values, dtype)
     if not (chunk.values.flags.c_contiguous and chunk.keeps.flags.c_contiguous):
         return elements_of(chunk.values[chunk.keeps], dtype)
     values = flat(chunk.values, dtype)
-    found = np.empty_like(values)
-    n = _compact_into(found, values, chunk.keeps.reshape(-1))
-    return without_nat(found[:n], dtype)
+    out = np.empty_like(values)
+    n = _compact_into(out, values, chunk.keeps.reshape(-1))
+    return without_nat(out[:n], dtype)
 
 
-def _compact_by_numpy(found: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
+def _compact_by_numpy(out: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
     n = 0
     for i in range(0, values.size, PIECE):
         some = values[i : i + PIECE][keeps[i : i + PIECE]]
-        found[n : n + some.size] = some
+        out[n : n + some.size] = some
         n += some.size
     return n
 
 
 @until_compiled(_compact_by_numpy)
-def _compact_into(found: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
-    n: int = _compiled(_compact, values.dtype)(values, keeps, found)
+def _compact_into(out: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
+    n: int = _compact(values, keeps, out)
     return n
 
 
 def value_counts(chunk: NDArray[Any] | Accompanied, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value; see `reference.selection.value_counts`."""
-    words, _ = words_of(chunk, dtype, kept, elements_of)
+    words, _ = words_of(chunk, dtype, unmasked, elements_of)
     return ValueCounts.of_words(*_occurring(words, 1 << 8 * dtype.itemsize), dtype)
 
 
@@ -104,35 +105,25 @@ def _occurring_by_numpy(words: NDArray[Any], n_words: int) -> tuple[IntArray, In
 def _occurring(words: NDArray[Any], n_words: int) -> tuple[IntArray, IntArray]:
     """Return the words that occur, in any order, and how often each does, out of `n_words`."""
     counts = np.zeros(n_words, np.int64)
-    _counting(_count_words, words.dtype)(words, counts)
+    _count_words(words, counts)
     places = np.flatnonzero(counts)
     return words_at(places, n_words), counts[places]
 
 
-def _count_words(words: Any, counts: Any) -> None:
+@kernel_of("u2 u1")
+def _count_words(words: t.Values, counts: t.Ints) -> None:
     count_words(words, counts)
 
 
-@compiles
-def _counting(words: types.Array, _: types.Array) -> Types:
-    counts = types.Array(types.int64, 1, "C")
-    return {_count_words: (words, counts)} if is_word(words.dtype) else {}
-
-
-def _compact(values: Any, keeps: Any, found: Any) -> int:
-    """Move the unmasked elements to the front of `found`, and return their number.
+@kernel
+def _compact(values: t.Values, keeps: t.Flags, out: t.Out) -> int:
+    """Move the unmasked elements to the front of `out`, and return their number.
 
     It has no branches: where the mask is random, it takes a fifth of the time of indexing by the
     mask.
     """
     n = 0
     for i in range(values.size):
-        found[n] = values[i]  # overwritten by the next element unless it is unmasked
+        out[n] = values[i]  # overwritten by the next element unless it is unmasked
         n += keeps[i]
     return n
-
-
-@compiles
-def _compiled(values: types.Array, scratch: types.Array) -> Types:
-    keeps = types.Array(types.bool_, 1, "C", readonly=True)
-    return {_compact: (values, keeps, scratch)}

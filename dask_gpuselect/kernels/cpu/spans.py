@@ -7,15 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import is_missing
-from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Tally
@@ -38,51 +33,23 @@ def tally(values: NDArray[Any], brackets: Brackets, most: int) -> Tally | None:
         is_marked[np.arange(len(ends)) + is_above] = True
         total, sizes = np.zeros((2, len(wanted)), np.int64)
         equal = np.zeros(len(ends), np.int64)
-        cell, held, marks = np.empty((3, RUN), np.uint8)
-        words = marks.view(np.uint64)
-        n_missing, found = _compiled(_tally_few, values.dtype)(
-            values,
-            bars,
-            ends,
-            wanted,
-            is_marked,
-            total,
-            equal,
-            sizes,
-            cell,
-            held,
-            marks,
-            words,
-            most,
-            out,
-        )
-        upto = np.cumsum(total[:-1]) + equal * is_above
-        below = upto - equal
+        cells = bars, ends, wanted, is_marked
+        sums = total, equal, sizes
+        n_missing, n = _tally_few(values, cells, sums, np.empty((3, RUN), np.uint8), most, out)
     else:
-        tree, padded, levels = tree_of(ends)
-        is_wanted = np.full(len(padded), wanted[-1])
+        tree, is_above = tree_of(ends), np.zeros(len(ends), np.bool_)
+        is_wanted = np.full(len(tree[1]), wanted[-1])
         is_wanted[: len(ends)] = wanted[:-1]
-        total, equal = np.zeros((2, len(padded)), np.int64)
-        n_missing, found = _compiled(_tally_many, values.dtype)(
-            values,
-            tree,
-            padded,
-            levels,
-            len(ends),
-            is_wanted,
-            total,
-            equal,
-            np.empty(RUN, np.uint32),
-            most,
-            out,
-        )
-        total[0] -= n_missing
-        upto = np.cumsum(total[: len(ends)])
-        below = upto - equal[: len(ends)]
-    if found < 0:
+        total, equal = np.zeros((2, len(is_wanted)), np.int64)
+        how = len(ends), is_wanted, total, equal, np.empty(RUN, np.uint32), most, out
+        n_missing, n = _tally_many(values, tree, *how)
+    if n < 0:
         return None
-    candidates = HostCandidates(out[:found].copy())
-    return Tally(below, upto, candidates, values.size - n_missing, n_missing)
+    total[0] -= n_missing
+    equal = equal[: len(ends)]
+    upto = np.cumsum(total[: len(ends)]) + equal * is_above
+    candidates = HostCandidates(out[:n].copy())
+    return Tally(upto - equal, upto, candidates, values.size - n_missing, n_missing)
 
 
 def bars_of(
@@ -104,21 +71,14 @@ def bars_of(
 # As in `cells`, kernels get the arrays that they write to as arguments.
 
 
+@kernel
 def _tally_few(
-    x: Any,
-    bars: Any,
-    ends: Any,
-    wanted: Any,
-    is_marked: Any,
-    total: Any,
-    equal: Any,
-    sizes: Any,
-    cell: Any,
-    held: Any,
-    marks: Any,
-    words: Any,
+    x: t.Values,
+    cells: tuple[t.Values, t.Values, t.Flags, t.Flags],
+    sums: tuple[t.Ints, t.Ints, t.Ints],
+    scratch: t.ByteTable,
     most: int,
-    out: Any,
+    out: t.Out,
 ) -> Any:
     """Compare every element with every bar, and gather the elements of wanted cells.
 
@@ -128,8 +88,12 @@ def _tally_few(
     One comparison for each bar and one byte for each cell: 1e7 float64 at twelve ends take 19 ms.
     Comparing elements with the ends in both ways to count them, and again to mark them, takes 31.
     """
+    bars, ends, wanted, is_marked = cells
+    total, equal, sizes = sums
+    cell, marked_cells, marks = scratch[0], scratch[1], scratch[2]
+    words = marks.view(np.uint64)
     n_missing = 0
-    found = 0
+    n = 0
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
         count_bars(run, bars, cell)
@@ -137,14 +101,11 @@ def _tally_few(
         for k in range(run.size):
             missing += is_missing(run[k])
         n_missing += missing
-        total[0] -= missing
         for w in range(words.size):
             words[w] = 0
         n_marked = 0
         for j in range(wanted.size):
-            size = np.uint16(0)
-            for k in range(run.size):
-                size = np.uint16(size + np.uint16(cell[k] == np.uint8(j)))
+            size = count_equal(run.size, cell, j)
             sizes[j] = size
             total[j] += size
             if is_marked[j] and size:
@@ -154,48 +115,72 @@ def _tally_few(
         if missing:
             for k in range(run.size):
                 marks[k] &= not is_missing(run[k])
-        if found > most:
+        if n > most:
             return n_missing, -1
         if n_marked > MANY_MARKS:
             _unmark(run, cell, sizes, ends, wanted, equal, marks)
-            for w in range(words.size):
-                if words[w]:
-                    for k in range(8 * w, min(8 * w + 8, run.size)):
-                        out[found] = run[k]
-                        found += marks[k]
-            continue
-        begin = found
-        for w in range(words.size):
-            if words[w]:
-                for k in range(8 * w, min(8 * w + 8, run.size)):
-                    out[found] = run[k]
-                    held[found - begin] = cell[k]
-                    found += marks[k]
-        found = _without_ends(out, begin, found, held, ends, wanted, equal)
-    if found > most:
-        return n_missing, -1
-    return n_missing, found
+            n = append_marked(run, marks, out, n)
+        else:
+            stop = n + append_both(run, cell, marks, out[n:], marked_cells, 0)
+            n = _without_ends(out, n, stop, marked_cells, ends, wanted, equal)
+    return n_missing, (n if n <= most else -1)
+
+
+@called_by_kernels
+def count_equal(n: Any, cell: Any, j: Any) -> Any:
+    """Count the first n elements of a run that are in cell j."""
+    size = np.uint16(0)
+    for k in range(n):
+        size = np.uint16(size + np.uint16(cell[k] == np.uint8(j)))
+    return size
+
+
+@called_by_kernels
+def append_marked(run: Any, marks: Any, out: Any, n: Any) -> Any:
+    """Write the marked elements of a run behind n others, and return their new number.
+
+    Marks are tested eight at a time, as words.
+    """
+    words = marks.view(np.uint64)
+    for w in range(words.size):
+        if words[w]:
+            for k in range(8 * w, min(8 * w + 8, run.size)):
+                out[n] = run[k]
+                n += marks[k]
+    return n
+
+
+@called_by_kernels
+def append_both(run: Any, beside: Any, marks: Any, out: Any, out_beside: Any, n: Any) -> Any:
+    """Write the marked elements of a run, and what is beside them, as `append_marked` does."""
+    words = marks.view(np.uint64)
+    for w in range(words.size):
+        if words[w]:
+            for k in range(8 * w, min(8 * w + 8, run.size)):
+                out[n], out_beside[n] = run[k], beside[k]
+                n += marks[k]
+    return n
 
 
 @called_by_kernels
 def _without_ends(
-    out: Any, begin: Any, found: Any, cells: Any, ends: Any, wanted: Any, equal: Any
+    out: Any, begin: Any, stop: Any, cells: Any, ends: Any, wanted: Any, equal: Any
 ) -> Any:
-    """Count the ends among the elements of a run, and keep only the elements in wanted cells."""
-    kept = begin
-    for k in range(begin, found):
+    """Count the ends among the last elements, and leave only those in wanted cells."""
+    n = begin
+    for k in range(begin, stop):
         value = out[k]
         i = np.int64(cells[k - begin])
-        is_kept = wanted[i]
+        is_candidate = wanted[i]
         if i < ends.size and value == ends[i]:
             equal[i] += 1
-            is_kept = False
+            is_candidate = False
         elif i > 0 and value == ends[i - 1]:
             equal[i - 1] += 1
-            is_kept = False
-        out[kept] = value
-        kept += is_kept
-    return kept
+            is_candidate = False
+        out[n] = value
+        n += is_candidate
+    return n
 
 
 @called_by_kernels
@@ -242,26 +227,26 @@ def count_bars(run: Any, bars: Any, cell: Any) -> None:
             cell[k] = np.uint8(cell[k] + np.uint8(run[k] > bar))
 
 
+@kernel
 def _tally_many(
-    x: Any,
-    tree: Any,
-    ends: Any,
-    levels: Any,
+    x: t.Values,
+    tree: Tree,
     n_ends: int,
-    is_wanted: Any,
-    total: Any,
-    equal: Any,
-    cell: Any,
+    is_wanted: t.Flags,
+    total: t.Ints,
+    equal: t.Ints,
+    cell: t.Cells,
     most: int,
-    out: Any,
+    out: t.Out,
 ) -> Any:
     """Classify every element among the ends, as `cells._classify` does among the pivots."""
+    _, ends, _ = tree
     leaf = np.uint32(ends.size)
     n_missing = 0
-    found = 0
+    n = 0
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
-        walk(run, tree, ends, levels, cell)
+        walk(run, tree, cell)
         for k in range(run.size):
             n_missing += is_missing(run[k])
         for k in range(run.size):
@@ -269,32 +254,8 @@ def _tally_many(
             is_end = run[k] == ends[i] and i < n_ends
             total[i] += 1
             equal[i] += is_end
-            out[found] = run[k]
-            found += is_wanted[i] and not is_end and not is_missing(run[k])
-        if found > most:
+            out[n] = run[k]
+            n += is_wanted[i] and not is_end and not is_missing(run[k])
+        if n > most:
             return n_missing, -1
-    return n_missing, found
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    flags, size = types.Array(types.boolean, 1, "C", readonly=True), types.int64
-    numbers, marks = types.Array(types.int64, 1, "C"), types.Array(types.uint8, 1, "C")
-    words, cell = types.Array(types.uint64, 1, "C"), types.Array(types.uint32, 1, "C")
-    scratch = (numbers, numbers, numbers, marks, marks, marks, words)
-    return {
-        _tally_few: (values, values, values, flags, flags, *scratch, size, values_out),
-        _tally_many: (
-            values,
-            values,
-            values,
-            size,
-            size,
-            flags,
-            numbers,
-            numbers,
-            cell,
-            size,
-            values_out,
-        ),
-    }
+    return n_missing, n

@@ -13,8 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import called_by_kernels
+from dask_gpuselect.kernels.cpu import typed as t
 
 RUN = 512  # elements of a run: 4 KiB of float64 and 2 KiB of cells
+
+Tree = tuple[t.Values, t.Values, int]
+"""The tree of `tree_of` as a kernel takes it."""
 
 
 def tree_of(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
@@ -37,8 +41,9 @@ def tree_of(pivots: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], int]:
 
 
 @called_by_kernels
-def walk(run: Any, tree: Any, pivots: Any, levels: Any, cell: Any) -> None:
+def walk(run: Any, tree: Any, cell: Any) -> None:
     """Find the leaf of every element of a run, level by level; each inner loop is one gather."""
+    nodes, pivots, levels = tree
     first = 0
     if levels >= 4:
         first = 4
@@ -49,7 +54,7 @@ def walk(run: Any, tree: Any, pivots: Any, levels: Any, cell: Any) -> None:
     for _ in range(first, levels):
         for k in range(run.size):
             node = cell[k]
-            cell[k] = np.uint32(2) * node + np.uint32(run[k] > tree[node])
+            cell[k] = np.uint32(2) * node + np.uint32(run[k] > nodes[node])
 
 
 @called_by_kernels

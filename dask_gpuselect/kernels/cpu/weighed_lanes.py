@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import (
-    Types,
-    by_types,
     called_by_kernels,
-    compiles,
-    types,
+    kernel,
+    kernel_of,
     until_compiled,
 )
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.bits import key_of
 from dask_gpuselect.kernels.cpu.pairs import (
     LARGE,
     LOST,
@@ -59,27 +59,31 @@ def sorted_with_weights(
     if values.dtype.kind in "mM" or weights.dtype.kind == "i" or (is_wide and n > FEW):
         return SortedLanes.weighed(values, weights, keeps)
     counts = np.zeros((3, n_lanes), np.int64)
-    kept = np.empty((0, n), np.bool_) if keeps is None else keeps
-    ordered, own = np.empty_like(values), np.empty_like(weights)
+    given = values, weights, np.empty((0, n), np.bool_) if keeps is None else keeps
+    ordered = np.empty_like(values), np.empty_like(weights)
     if is_wide:
-        _compiled(_sort_few, values.dtype)(values, weights, kept, counts, ordered, own)
+        _sort_few(given, counts, ordered)
     else:
         keys = np.empty((n_lanes, n), np.uint64)
-        words = values.view(f"u{values.dtype.itemsize}")
-        _compiled(_make_keys, values.dtype)(values, words, weights, kept, keys, counts)
+        _make_keys(given, values.view(f"i{values.dtype.itemsize}"), keys, counts)
         keys.sort(axis=1)
-        _compiled(_by_keys, values.dtype)(keys, values, weights, counts[0], ordered, own)
+        _by_keys(given, keys, counts[0], ordered)
     n_valid, n_missing, n_left_out = counts
-    return SortedLanes(ordered, n_valid, n_missing, n_left_out, own)
+    return SortedLanes(ordered[0], n_valid, n_missing, n_left_out, ordered[1])
+
+
+Given = tuple[t.Table, t.FloatTable, t.StridedFlagRows]
+"""Elements, weights and masks of lanes; there are no masks if these have no rows."""
+Ordered = tuple[t.Table, t.FloatTable]
 
 
 @called_by_kernels
-def _takes(value: Any, weight: Any, kept: Any, i: int, j: int, counts: Any) -> Any:
+def _takes(value: Any, weight: Any, keeps: Any, i: int, j: int, counts: Any) -> Any:
     """Return whether an element is valid and has a positive weight.
 
     Counts it as valid, missing or masked; an element of weight 0 is not counted.
     """
-    if kept.shape[0] and not kept[i, j]:
+    if keeps.shape[0] and not keeps[i, j]:
         counts[2, i] += 1
         return False
     if not weight > 0:
@@ -91,15 +95,18 @@ def _takes(value: Any, weight: Any, kept: Any, i: int, j: int, counts: Any) -> A
     return True
 
 
-def _sort_few(values: Any, weights: Any, kept: Any, counts: Any, ordered: Any, own: Any) -> None:
+@kernel_of("f8 i8 u8")
+def _sort_few(given: Given, counts: t.IntTable, ordered: Ordered) -> None:
     """Sort the rows by the number of lesser elements of each, without branches."""
+    values, weights, keeps = given
+    elements, own = ordered
     n = values.shape[1]
     row, places = np.empty(n, values.dtype), np.empty(n, np.int64)
     ranks = np.empty(n, np.int32)
     for i in range(values.shape[0]):
         n_valid = 0
         for j in range(n):
-            if _takes(values[i, j], weights[i, j], kept, i, j, counts):
+            if _takes(values[i, j], weights[i, j], keeps, i, j, counts):
                 row[n_valid], places[n_valid] = values[i, j], j
                 n_valid += 1
         for j in range(n_valid):
@@ -110,46 +117,39 @@ def _sort_few(values: Any, weights: Any, kept: Any, counts: Any, ordered: Any, o
                 ranks[k] += np.int32(1) - is_before
             ranks[j] = rank
         for j in range(n_valid):
-            ordered[i, ranks[j]], own[i, ranks[j]] = row[j], weights[i, places[j]]
+            elements[i, ranks[j]], own[i, ranks[j]] = row[j], weights[i, places[j]]
         for j in range(n_valid, n):
-            ordered[i, j], own[i, j] = values[i, j], 0
+            elements[i, j], own[i, j] = values[i, j], 0
 
 
 NONE = np.uint64(2**64 - 1)
 
 
-def _make_keys(values: Any, words: Any, weights: Any, kept: Any, keys: Any, counts: Any) -> None:
+@kernel_of("f4 i4 i2 i1 u4 u2 u1")
+def _make_keys(given: Given, bits: t.BitTable, keys: t.LongTable, counts: t.IntTable) -> None:
     """Write integers in the order of the elements, with the place of each in the lower half."""
+    values, weights, keeps = given
     n = values.shape[1]
     for i in range(values.shape[0]):
         for j in range(n):
-            if _takes(values[i, j], weights[i, j], kept, i, j, counts):
-                place = np.uint64(_ordered(values[i, j], words[i, j]))
-                keys[i, j] = place << np.uint64(32) | np.uint64(j)
+            if _takes(values[i, j], weights[i, j], keeps, i, j, counts):
+                keys[i, j] = key_of(values[i, j], bits[i, j]) << np.uint64(32) | np.uint64(j)
             else:
                 keys[i, j] = NONE
 
 
-@by_types
-def _ordered(value: Any, word: Any) -> Any:
-    """Map the bits of an element of up to four bytes to an integer in the order of the elements."""
-    sign = 1 << (word.bitwidth - 1)
-    if isinstance(value, types.Float):
-        return lambda value, word: ~word if word & sign else word | sign
-    if value.signed:
-        return lambda value, word: word ^ sign
-    return lambda value, word: word
-
-
-def _by_keys(keys: Any, values: Any, weights: Any, n_valid: Any, ordered: Any, own: Any) -> None:
+@kernel_of("f4 i4 i2 i1 u4 u2 u1")
+def _by_keys(given: Given, keys: t.LongTable, n_valid: t.StridedInts, ordered: Ordered) -> None:
     """Write elements and weights in the order of their keys."""
+    values, weights, _ = given
+    elements, own = ordered
     for i in range(keys.shape[0]):
         for j in range(keys.shape[1]):
             if j < n_valid[i]:
                 place = keys[i, j] & np.uint64(0xFFFFFFFF)
-                ordered[i, j], own[i, j] = values[i, place], weights[i, place]
+                elements[i, j], own[i, j] = values[i, place], weights[i, place]
             else:
-                ordered[i, j], own[i, j] = values[i, 0], 0
+                elements[i, j], own[i, j] = values[i, 0], 0
 
 
 # --- Quantiles ------------------------------------------------------------------------------------
@@ -164,13 +164,13 @@ def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
     check_some_weigh(lanes)
     values, dtype = lanes.values, lanes.values.dtype
     q = np.array(wanted.q, np.float64)
-    given = values, lanes.weights, lanes.n_valid, q
+    given = values, lanes.weights, lanes.n_valid
     shape = (2, len(values), len(q))
     is_sure = np.ones(shape[1:], np.bool_)
     if wanted.method == TYPE_7:
         means = np.zeros(shape[1:])
         kinds = wanted.dtype.itemsize == 4, dtype.kind in "iu"
-        _compiled(_average, dtype)(*given, *kinds, means, is_sure)
+        _average(given, q, *kinds, means, is_sure)
         with np.errstate(over="ignore"):
             lower = upper = means.astype(wanted.dtype)
             if wanted.dtype.itemsize == 2:  # float16 is rounded twice
@@ -178,10 +178,14 @@ def pick(lanes: SortedLanes, wanted: WantedQuantiles) -> Lanes:
                 is_sure &= np.equal(*beside)
     else:
         places = np.zeros(shape, np.int64)
-        _compiled(_reach, dtype)(*given, places, is_sure)
+        _reach(given, q, places, is_sure)
         lower = taken(values, places[0])
         upper = lower if wanted.method == "inverted_cdf" else taken(values, places[1])
     return lane_weights.decided(lanes, wanted, lower, upper, is_sure)
+
+
+Weighed = tuple[t.Table, t.FloatTable, t.StridedInts]
+"""Sorted elements, their weights, and the number of valid ones of each lane."""
 
 
 @called_by_kernels
@@ -196,11 +200,13 @@ def _add_up(weights: Any, n: int, high: Any, low: Any) -> Any:
     return lost
 
 
-def _reach(values: Any, weights: Any, n_valid: Any, q: Any, places: Any, is_sure: Any) -> None:
+@kernel
+def _reach(given: Weighed, q: t.Floats, places: t.IntStack, is_sure: t.FlagTable) -> None:
     """Find where sums of weights reach the shares of q, and where they exceed them.
 
     Sums and shares are rounded to 53 bits.
     """
+    values, weights, n_valid = given
     high, low = np.empty(weights.shape[1]), np.empty(weights.shape[1])
     for i in range(values.shape[0]):
         n = n_valid[i]
@@ -224,15 +230,14 @@ def _reach(values: Any, weights: Any, n_valid: Any, q: Any, places: Any, is_sure
             places[0, i, k], places[1, i, k] = min(reached, n - 1), min(passed, n - 1)
 
 
+@kernel
 def _average(
-    values: Any,
-    weights: Any,
-    n_valid: Any,
-    q: Any,
+    given: Weighed,
+    q: t.Floats,
     is_narrow: bool,
     is_whole: bool,
-    means: Any,
-    is_sure: Any,
+    means: t.FloatTable,
+    is_sure: t.FlagTable,
 ) -> None:
     """Average each lane over the windows of the type 7 estimator, rounded once.
 
@@ -244,6 +249,7 @@ def _average(
     the window is from ``q (W**2 - S)`` on and S wide. The part behind the sum F of the first
     weights begins at ``F W``.
     """
+    values, weights, n_valid = given
     high, low, high_times, low_times = np.empty((4, weights.shape[1]))
     for i in range(values.shape[0]):
         n, row = n_valid[i], values[i]
@@ -331,30 +337,3 @@ def _mean(
     if not SMALL < size < LARGE:
         return np.nan, 0.0
     return mean, 2.0**-46 * size * (j - begin + 4 + by_square)
-
-
-# --- Compilation ----------------------------------------------------------------------------------
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    dtype: Any = values.dtype
-    table, weights = types.Array(dtype, 2, "C"), types.Array(types.float64, 2, "C")
-    flags, counts = types.Array(types.boolean, 2, "C"), types.Array(types.int64, 2, "C")
-    kept, numbers = (
-        types.Array(each, n, "A", readonly=True)
-        for each, n in ((types.boolean, 2), (types.int64, 1))
-    )
-    given = (table, weights, numbers, types.Array(types.float64, 1, "C"))
-    found: Types = {
-        _reach: (*given, types.Array(types.int64, 3, "C"), flags),
-        _average: (*given, types.boolean, types.boolean, weights, flags),
-    }
-    if dtype.bitwidth > 32:
-        return found | {_sort_few: (table, weights, kept, counts, table, weights)}
-    words = types.Array(getattr(types, f"uint{dtype.bitwidth}"), 2, "C")
-    keys = types.Array(types.uint64, 2, "C")
-    return found | {
-        _make_keys: (table, words, weights, kept, keys, counts),
-        _by_keys: (keys, table, weights, numbers, table, weights),
-    }

@@ -16,19 +16,14 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.compiling import (
-    Types,
     by_types,
     called_by_kernels,
-    compiles,
+    kernel,
     types,
     until_compiled,
 )
-from dask_gpuselect.kernels.cpu.cells import (
-    CHANGED,
-    OVERSAMPLING,
-    SORT_AT_MOST,
-    brackets_of_cells,
-)
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.cells import CHANGED, OVERSAMPLING, SORT_AT_MOST, brackets_of_cells
 from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import (
     CARRY_EVERY,
@@ -44,8 +39,14 @@ from dask_gpuselect.kernels.cpu.moments import (
     whole_of,
 )
 from dask_gpuselect.kernels.cpu.selection import flat
-from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, bars_of, count_bars
-from dask_gpuselect.kernels.cpu.tree import RUN, tree_of, walk
+from dask_gpuselect.kernels.cpu.spans import (
+    FEW_ENDS,
+    append_both,
+    bars_of,
+    count_bars,
+    count_equal,
+)
+from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY
 from dask_gpuselect.kernels.reference.weighing import in_units
@@ -62,12 +63,7 @@ from dask_gpuselect.maths.exact_sums import (
     ExactSums,
 )
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.weights import (
-    NEGATIVE,
-    NOT_FINITE,
-    WeightedCuts,
-    WeightedTally,
-)
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, WeightedCuts, WeightedTally
 
 # --- Elements that take part ----------------------------------------------------------------------
 
@@ -91,19 +87,19 @@ def weighed(
     has_nat = dtype.kind in "Mm"
     if chunk.keeps is not None:
         keeps = chunk.keeps.transpose(axes).ravel()
-    elif _compiled(_all_take_part, values.dtype)(values, weights, has_nat):
+    elif _all_take_part(values, weights, has_nat):
         return values, weights, 0
     else:
         keeps = np.broadcast_to(True, values.shape)
     out, out_weights = np.empty_like(values), np.empty_like(weights)
-    found, n_missing, n_negative, n_not_finite = _compiled(_take_part, values.dtype)(
+    n, n_missing, n_negative, n_not_finite = _take_part(
         values, weights, keeps, has_nat, out, out_weights
     )
     if n_negative:
         raise ValueError(NEGATIVE)
     if n_not_finite:
         raise ValueError(NOT_FINITE)
-    return out[:found], out_weights[:found], n_missing
+    return out[:n], out_weights[:n], n_missing
 
 
 NAT = np.iinfo(np.int64).min
@@ -119,7 +115,8 @@ def _is_missing(value: Any, has_nat: Any) -> Any:
     return lambda value, has_nat: False
 
 
-def _all_take_part(x: Any, weights: Any, has_nat: Any) -> Any:
+@kernel
+def _all_take_part(x: t.Values, weights: t.Reals, has_nat: bool) -> Any:
     """Return whether all weights are positive and finite, and no element is missing."""
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
@@ -133,22 +130,30 @@ def _all_take_part(x: Any, weights: Any, has_nat: Any) -> Any:
     return True
 
 
-def _take_part(x: Any, weights: Any, keeps: Any, has_nat: Any, out: Any, out_weights: Any) -> Any:
+@kernel
+def _take_part(
+    x: t.Values,
+    weights: t.Reals,
+    keeps: t.StridedFlags,
+    has_nat: bool,
+    out: t.Out,
+    out_weights: t.Floats,
+) -> Any:
     """Write the valid elements of positive weight and their weights, and count the others.
 
     Returns the number written, and those of missing elements, negative weights and non-finite
     weights.
     """
-    found, n_missing, n_negative, n_not_finite = 0, 0, 0, 0
+    n, n_missing, n_negative, n_not_finite = 0, 0, 0, 0
     for k in range(x.size):
         weight, is_kept = weights[k], keeps[k]
         n_negative += is_kept & (weight < 0)
         n_not_finite += is_kept & (not weight < np.inf)
         weighs, is_missing = is_kept & (weight > 0), _is_missing(x[k], has_nat)
         n_missing += weighs & is_missing
-        out[found], out_weights[found] = x[k], weight
-        found += weighs & (not is_missing)
-    return found, n_missing, n_negative, n_not_finite
+        out[n], out_weights[n] = x[k], weight
+        n += weighs & (not is_missing)
+    return n, n_missing, n_negative, n_not_finite
 
 
 # --- Load 1 ---------------------------------------------------------------------------------------
@@ -171,34 +176,13 @@ def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> W
     if len(values) > SORT_AT_MOST:
         pivots = _sample_pivots(values, weights, unit, total / n_pivots, n_pivots)
     scale = math.ldexp(1.0, -unit // 2), math.ldexp(1.0, -unit - -unit // 2)
-    inside, equal, square = _compiled(_classify, values.dtype)(
-        values, weights, *tree_of(pivots), *scale
-    )
+    inside, equal, square = _classify(values, weights, tree_of(pivots), *scale)
     upto = np.cumsum(inside + equal, axis=0)
     totals, upto = upto[-1], upto[: len(pivots)]
     below = upto - equal[: len(pivots)]
-    pivots, below, upto = _with_heavy_split(
-        pivots, below, upto, totals, values, weights, unit, n_pivots
-    )
-    unknown = np.full(len(pivots), np.nan)
-    sizes, n, n_missing, weight, of_unit = (
-        np.array([number], np.int64) for number in (len(pivots), totals[0], 0, totals[1], unit)
-    )
-    return WeightedCuts(
-        pivots=pivots,
-        below=below[:, 0],
-        upto=upto[:, 0],
-        distance=unknown,
-        slack=unknown,
-        sizes=sizes,
-        n_valid=n,
-        n_missing=n_missing,
-        weight_below=below[:, 1],
-        weight_upto=upto[:, 1],
-        weight=weight,
-        unit=of_unit,
-        square=np.array([square]),
-    )
+    measured = pivots, below, upto, totals
+    pivots, below, upto = _with_heavy_split(measured, values, weights, unit, n_pivots)
+    return reference.cuts_of_chunk(pivots, below, upto, totals, unit, square)
 
 
 def _even_places(units: IntArray, totals: IntArray, n_steps: int) -> IntArray:
@@ -235,52 +219,51 @@ def _sample_pivots(
     return np.unique(np.concatenate([drawn[order[places[: n_steps - 1]]], heavy]))
 
 
+Measured = tuple[NDArray[Any], IntArray, IntArray, IntArray]
+"""Pivots; the numbers of elements and their weights below and up to each; and those of all."""
+
+
 def _with_heavy_split(
-    pivots: NDArray[Any],
-    below: IntArray,
-    upto: IntArray,
-    totals: IntArray,
-    values: NDArray[Any],
-    weights: NDArray[np.float64],
-    unit: int,
-    n_pivots: int,
+    cuts: Measured, values: NDArray[Any], weights: NDArray[np.float64], unit: int, n_pivots: int
 ) -> tuple[NDArray[Any], IntArray, IntArray]:
     """Divide the cells that hold more than `HEAVY` times their share, at exactly even steps.
 
     A share is one of the elements or of the weight; both are columns of the tables. Without a
     pivot, the only cell is divided.
     """
+    pivots, below, upto, totals = cuts
     before = np.concatenate([np.zeros((1, 2), np.int64), upto])
     inside = np.concatenate([below, totals[np.newaxis]]) - before
     most = HEAVY * np.maximum(totals / n_pivots, 1) if len(pivots) else 0
     heavy = np.flatnonzero((inside > most).any(axis=1))
     if len(heavy) == 0:
         return pivots, below, upto
-    held, held_weights = values, weights
+    inside_heavy, own_weights = values, weights
     if len(pivots):
         brackets = brackets_of_cells(pivots, heavy)
         gathered = tally(values, weights, brackets, int(inside[heavy, 0].sum()))
         if gathered is None:
             raise RuntimeError(CHANGED)
-        held, held_weights = gathered.candidates.on_host(), gathered.weights
-    order = np.argsort(held)
-    held, units = held[order], in_units(held_weights[order], unit)
+        inside_heavy, own_weights = gathered.candidates.on_host(), gathered.weights
+    order = np.argsort(inside_heavy)
+    inside_heavy, units = inside_heavy[order], in_units(own_weights[order], unit)
 
-    within = np.unique(held[_even_places(units, totals, 2 * n_pivots)])
-    sums = np.zeros((len(held) + 1, 2), np.int64)
-    sums[1:, 0], sums[1:, 1] = np.arange(1, len(held) + 1), np.cumsum(units)
+    within = np.unique(inside_heavy[_even_places(units, totals, 2 * n_pivots)])
+    sums = np.zeros((len(inside_heavy) + 1, 2), np.int64)
+    sums[1:, 0], sums[1:, 1] = np.arange(1, len(inside_heavy) + 1), np.cumsum(units)
     cell = np.searchsorted(pivots, within)
-    base = before[cell] - sums[np.append(0, np.searchsorted(held, pivots))[cell]]
+    base = before[cell] - sums[np.append(0, np.searchsorted(inside_heavy, pivots))[cell]]
     all_pivots = np.concatenate([pivots, within])
     order = np.argsort(all_pivots)
     return (
         all_pivots[order],
-        np.concatenate([below, base + sums[np.searchsorted(held, within)]])[order],
-        np.concatenate([upto, base + sums[np.searchsorted(held, within, "right")]])[order],
+        np.concatenate([below, base + sums[np.searchsorted(inside_heavy, within)]])[order],
+        np.concatenate([upto, base + sums[np.searchsorted(inside_heavy, within, "right")]])[order],
     )
 
 
-def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any, b: Any) -> Any:
+@kernel
+def _classify(x: t.Values, weights: t.Reals, tree: Tree, a: float, b: float) -> Any:
     """Sum the cells of x: those below each pivot, and those equal to it.
 
     Returns the number of elements and their weight in whole units, ``weight * a * b`` rounded down,
@@ -289,6 +272,7 @@ def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any,
     The places of a whole run are looked up first: 9.5 ns an element, and 12.3 if each is looked up
     when its element is added.
     """
+    _, pivots, _ = tree
     n_cells = pivots.size
     # Two copies for even and odd elements, as in `cells`.
     sums = np.zeros((2, 2 * n_cells, 2), np.int64)
@@ -300,7 +284,7 @@ def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any,
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
         run_weights = weights[start : min(start + RUN, x.size)]
-        walk(run, tree, pivots, levels, cell)
+        walk(run, tree, cell)
         for k in range(run.size):
             exact = run_weights[k] * a * b
             units[k] = np.int64(exact)
@@ -324,6 +308,9 @@ def _classify(x: Any, weights: Any, tree: Any, pivots: Any, levels: Any, a: Any,
 
 # --- Load 2 ---------------------------------------------------------------------------------------
 
+Exact = tuple[t.IntTable, t.IntTable, t.Ints, t.Floats, t.Ints, t.FloatTable]
+"""The digits of the sums at every place and scratch: see `_digits_and_room`."""
+
 
 @until_compiled(reference.tally)
 def tally(
@@ -339,16 +326,12 @@ def tally(
     ends, wanted = brackets.ends, brackets.wanted
     counts = np.zeros(2 * len(ends) + 1, np.int64)
     sums = _digits_and_room(len(counts))
-    room = wanted, most, out, out_weights, counts, sums
+    room = wanted, most, (out, out_weights), counts, sums
     if len(ends) <= FEW_ENDS:
-        found = _compiled(_tally_few, values.dtype)(
-            values, weights, *bars_of(ends, wanted), ends, *room
-        )
+        n = _tally_few(values, weights, (*bars_of(ends, wanted), ends), *room)
     else:
-        found = _compiled(_tally_many, values.dtype)(
-            values, weights, *tree_of(ends), len(ends), *room
-        )
-    if found < 0:
+        n = _tally_many(values, weights, tree_of(ends), len(ends), *room)
+    if n < 0:
         return None
     # The ends come behind all cells.
     order = np.arange(len(counts)) // 2
@@ -356,8 +339,8 @@ def tally(
     return WeightedTally.of_segments(
         counts[order],
         ExactSums.of_table(sums[0], TOTAL_POINT)[order],
-        HostCandidates(out[:found].copy()),
-        out_weights[:found].copy(),
+        HostCandidates(out[:n].copy()),
+        out_weights[:n].copy(),
     )
 
 
@@ -366,36 +349,36 @@ def tally_in_place(
 ) -> WeightedTally | None:
     """Tally a chunk, with candidates on the host; see `reference.weighing.tally_in_place`."""
     values, weights, n_missing = weighed(chunk, dtype)
-    found = tally(values, weights, brackets, most)
-    return found and reference.with_others(found, chunk, n_missing)
+    tallied = tally(values, weights, brackets, most)
+    return tallied and reference.with_others(tallied, chunk, n_missing)
 
 
 sorted_sample = reference.sorted_sample
 
 
+@kernel
 def _tally_few(
-    x: Any,
-    weights: Any,
-    bars: Any,
-    is_above: Any,
-    ends: Any,
-    wanted: Any,
+    x: t.Values,
+    weights: t.Reals,
+    at: tuple[t.Values, t.Flags, t.Values],
+    wanted: t.Flags,
     most: int,
-    out: Any,
-    out_weights: Any,
-    counts: Any,
-    exact: Any,
+    out: tuple[t.Out, t.Floats],
+    counts: t.Ints,
+    exact: Exact,
 ) -> Any:
-    """Compare every element with every bar, as `spans.tally` does."""
+    """Compare every element with every bar, as `spans.tally` does.
+
+    `at` holds the bars, whether each end is in the cell above, and the ends.
+    """
+    bars, is_above, ends = at
     n_ends = ends.size
     is_marked = wanted.copy()
     for j in range(n_ends):
         is_marked[j + is_above[j]] = True
     sizes = np.zeros(n_ends + 1, np.int64)
-    place = np.empty(RUN, np.uint8)
-    marks = np.empty(RUN, np.uint8)
-    words = marks.view(np.uint64)
-    found = 0
+    place, marks = np.empty(RUN, np.uint8), np.empty(RUN, np.uint8)
+    n = 0
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
         run_weights = weights[start : min(start + RUN, x.size)]
@@ -404,10 +387,7 @@ def _tally_few(
         count_bars(run, bars, place)
         n_marked = 0
         for j in range(n_ends + 1):
-            size = np.uint16(0)
-            for k in range(run.size):
-                size = np.uint16(size + np.uint16(place[k] == np.uint8(j)))
-            sizes[j] = size
+            sizes[j] = count_equal(run.size, place, j)
             counts[j] += sizes[j]
             n_marked += sizes[j] * is_marked[j]
         if n_marked:
@@ -417,16 +397,12 @@ def _tally_few(
                 if sizes[j] and wanted[j]:
                     for k in range(run.size):
                         marks[k] |= place[k] == np.uint8(j)
-            for w in range(words.size):
-                if words[w]:
-                    for k in range(8 * w, min(8 * w + 8, run.size)):
-                        out[found], out_weights[found] = run[k], run_weights[k]
-                        found += marks[k]
-            if found > most:
+            n = append_both(run, run_weights, marks, out[0], out[1], n)
+            if n > most:
                 return -1
         _add_weights(run_weights, place, exact)
     _end_block(counts, exact)
-    return found
+    return n
 
 
 @called_by_kernels
@@ -446,33 +422,33 @@ def _take_ends_out(run: Any, ends: Any, is_above: Any, sizes: Any, place: Any, c
             counts[own] += size
 
 
+@kernel
 def _tally_many(
-    x: Any,
-    weights: Any,
-    tree: Any,
-    ends: Any,
-    levels: Any,
+    x: t.Values,
+    weights: t.Reals,
+    tree: Tree,
     n_ends: int,
-    wanted: Any,
+    wanted: t.Flags,
     most: int,
-    out: Any,
-    out_weights: Any,
-    counts: Any,
-    exact: Any,
+    out: tuple[t.Out, t.Floats],
+    counts: t.Ints,
+    exact: Exact,
 ) -> Any:
     """Classify every element among the ends, as `_classify` does among the pivots."""
     is_wanted = np.zeros(counts.size, np.bool_)
     is_wanted[: n_ends + 1] = wanted
     cell = np.empty(RUN, np.uint32)
     place = np.empty(RUN, np.int32)
+    _, ends, _ = tree
+    values, own_weights = out
     leaf = np.uint32(ends.size)
-    found = 0
+    n = 0
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
         run_weights = weights[start : min(start + RUN, x.size)]
         if start % BLOCK == 0:
             _begin_block(weights, start, counts, exact)
-        walk(run, tree, ends, levels, cell)
+        walk(run, tree, cell)
         for k in range(run.size):
             at = np.int32(cell[k] - leaf)
             is_end = (run[k] == ends[at]) & (at < n_ends)
@@ -480,13 +456,13 @@ def _tally_many(
         for k in range(run.size):
             i = np.int64(place[k])
             counts[i] += 1
-            out[found], out_weights[found] = run[k], run_weights[k]
-            found += is_wanted[i]
-        if found > most:
+            values[n], own_weights[n] = run[k], run_weights[k]
+            n += is_wanted[i]
+        if n > most:
             return -1
         _add_weights(run_weights, place, exact)
     _end_block(counts, exact)
-    return found
+    return n
 
 
 # --- Exact sums of weights ------------------------------------------------------------------------
@@ -519,7 +495,7 @@ def _digits_and_room(n_places: int) -> tuple[NDArray[Any], ...]:
 
 
 @called_by_kernels
-def _begin_block(weights: Any, start: Any, counts: Any, exact: Any) -> None:
+def _begin_block(weights: Any, start: Any, counts: Any, exact: Exact) -> None:
     """Choose where the weights from `start` on are cut."""
     _end_block(counts, exact)
     digits, _, _, cutters, units, _ = exact
@@ -545,7 +521,7 @@ def _begin_block(weights: Any, start: Any, counts: Any, exact: Any) -> None:
 
 
 @called_by_kernels
-def _end_block(counts: Any, exact: Any) -> None:
+def _end_block(counts: Any, exact: Exact) -> None:
     """Add the sums of the pieces to the digits."""
     digits, sums, counted, cutters, units, _ = exact
     bits = cutters.view(np.int64)
@@ -561,7 +537,7 @@ def _end_block(counts: Any, exact: Any) -> None:
 
 
 @called_by_kernels
-def _add_weights(weights: Any, place: Any, exact: Any) -> None:
+def _add_weights(weights: Any, place: Any, exact: Exact) -> None:
     """Add the weights of a run to the sums of their places.
 
     Adding 1.5 * 2**52 units to a number rounds it to whole units; the bits of the result then
@@ -609,9 +585,7 @@ def products(
         return reference.products(values, weights, ends, summed)
     if not summed.any():
         return ExactSums.zeros((len(summed),))
-    digits = _compiled(_add_products, values.dtype)(
-        values, weights, *tree_of(ends), len(ends), summed
-    )
+    digits = _add_products(values, weights, tree_of(ends), len(ends), summed)
     return ExactSums.of_table(digits, SQUARE_POINT)
 
 
@@ -621,7 +595,7 @@ def moments(values: NDArray[Any], weights: NDArray[np.float64]) -> Moments:
     if weights.dtype != np.float64:
         return reference.moments(values, weights)
     tables = [np.zeros((1, n), np.int64) for n in (TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS)]
-    infinite = _compiled(_add_moments, values.dtype)(values, weights, *(row for (row,) in tables))
+    infinite = _add_moments(values, weights, *(row for (row,) in tables))
     return moments_of_tables(np.array(infinite)[:, None], *tables)
 
 
@@ -643,22 +617,22 @@ def moments_of_tables(
     )
 
 
-def _add_products(
-    x: Any, weights: Any, tree: Any, ends: Any, levels: Any, n_ends: int, summed: Any
-) -> Any:
+@kernel
+def _add_products(x: t.Values, weights: t.Reals, tree: Tree, n_ends: int, summed: t.Flags) -> Any:
     """Return the digits of the sum of products in each wanted cell; 0 in others."""
     digits = np.zeros((summed.size, SQUARE_DIGITS), np.int64)
     cell = np.empty(RUN, np.uint32)
-    held = np.empty(1, np.float64)
+    one = np.empty(1, np.float64)
+    _, ends, _ = tree
     leaf = np.uint32(ends.size)
     for start in range(0, x.size, RUN):
         run = x[start : min(start + RUN, x.size)]
-        walk(run, tree, ends, levels, cell)
+        walk(run, tree, cell)
         for k in range(run.size):
             i = np.int64(cell[k] - leaf)
             if summed[i] and not (i < n_ends and run[k] == ends[i]):
-                size, begin, is_negative = whole_number(run[k], held)
-                weight, begin_of_weight, _ = whole_number(weights[start + k], held)
+                size, begin, is_negative = whole_number(run[k], one)
+                weight, begin_of_weight, _ = whole_number(weights[start + k], one)
                 add_product(digits[i], size, weight, begin + begin_of_weight, is_negative)
         if start % CARRY_EVERY == 0:
             for row in digits:
@@ -666,12 +640,15 @@ def _add_products(
     return digits
 
 
-def _add_moments(x: Any, weights: Any, weight_sum: Any, total: Any, square: Any) -> Any:
+@kernel
+def _add_moments(
+    x: t.Values, weights: t.Reals, weight_sum: t.Ints, total: t.Ints, square: t.Ints
+) -> Any:
     """Sum the weights of finite elements and their products with these and their squares.
 
     Returns the numbers of elements that are inf and -inf.
     """
-    held = np.empty(1, np.float64)
+    one = np.empty(1, np.float64)
     n_high, n_low = 0, 0
     for k in range(x.size):
         if k % CARRY_EVERY == 0:
@@ -682,20 +659,20 @@ def _add_moments(x: Any, weights: Any, weight_sum: Any, total: Any, square: Any)
             n_high += x[k] > 0
             n_low += x[k] < 0
             continue
-        weight, begin, _ = whole_number(weights[k], held)
-        add_moment(x[k], weight, begin, held, weight_sum, total, square)
+        weight, begin, _ = whole_number(weights[k], one)
+        add_moment(x[k], weight, begin, one, weight_sum, total, square)
     return n_high, n_low
 
 
 @called_by_kernels
 def add_moment(
-    value: Any, weight: Any, begin: Any, held: Any, weight_sum: Any, total: Any, square: Any
+    value: Any, weight: Any, begin: Any, one: Any, weight_sum: Any, total: Any, square: Any
 ) -> None:
     """Add a weight and its products with a finite element and with its square.
 
     The lowest bit of the weight is at bit `begin`.
     """
-    size, begin_of_size, is_negative = whole_number(value, held)
+    size, begin_of_size, is_negative = whole_number(value, one)
     add_at(weight_sum, 0, np.int64(weight), begin)
     add_product(total, size, weight, begin_of_size + begin, is_negative)
     low, high = _squared(size)
@@ -716,18 +693,18 @@ def _squared(size: Any) -> Any:
 
 
 @by_types
-def whole_number(value: Any, held: Any) -> Any:
+def whole_number(value: Any, one: Any) -> Any:
     """Return a finite number as magnitude, place of its lowest bit in sums, and sign.
 
     The sign is True if the number is negative.
     """
 
-    def of_float(value: Any, held: Any) -> Any:
-        held[0] = value
-        whole, begin = whole_of(held.view(np.int64)[0])
+    def of_float(value: Any, one: Any) -> Any:
+        one[0] = value
+        whole, begin = whole_of(one.view(np.int64)[0])
         return np.uint64(whole), begin, value < 0
 
-    def of_integer(value: Any, held: Any) -> Any:
+    def of_integer(value: Any, one: Any) -> Any:
         size = np.uint64(value)
         return np.uint64(0) - size if value < 0 else size, DIGIT * TOTAL_POINT, value < 0
 
@@ -758,25 +735,3 @@ def add_product(digits: Any, a: Any, b: Any, begin: Any, is_negative: Any) -> No
     digits[i + TWO] += (np.int64((b >> USHIFT) + (c & UMASK)) ^ sign) - sign
     digits[i + THREE] += (np.int64((c >> USHIFT) + (d & UMASK)) ^ sign) - sign
     digits[i + FOUR] += (np.int64(d >> USHIFT) ^ sign) - sign
-
-
-# --- Compilation ----------------------------------------------------------------------------------
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    weights, weights_out = types.Array(types.float64, 1, "C", readonly=True), types.float64[::1]
-    flags, size = types.Array(types.boolean, 1, "C", readonly=True), types.int64
-    keeps = types.Array(types.boolean, 1, "A", readonly=True)
-    counts, table, cutters = types.int64[::1], types.int64[:, ::1], types.float64[::1]
-    exact = types.Tuple((table, table, counts, cutters, counts, types.float64[:, ::1]))
-    room = (flags, size, values_out, weights_out, counts, exact)
-    return {
-        _all_take_part: (values, weights, types.boolean),
-        _take_part: (values, weights, keeps, types.boolean, values_out, weights_out),
-        _classify: (values, weights, values, values, size, types.float64, types.float64),
-        _tally_few: (values, weights, values, flags, values, *room),
-        _tally_many: (values, weights, values, values, size, size, *room),
-        _add_products: (values, weights, values, values, size, size, flags),
-        _add_moments: (values, weights, counts, counts, counts),
-    }

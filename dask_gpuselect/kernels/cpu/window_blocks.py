@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
 from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits
-from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
 LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
 DIGITS = 3  # digits by which elements are sorted at first
@@ -102,14 +102,32 @@ def elements(
     order: WindowOrder,
     *,
     is_whole: bool,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
 
-    The two arrays are one if both elements always are. For distances they hold their words.
+    There is one array if both elements always are one. For distances they hold their words.
     `is_whole` says that all elements take part.
     """
+    axes, given, marks, own = laid_out(keys, keeps, frame)
+    walk = Walk.of(given.shape, own)
+    ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
     shape = frame.shape(keys.shape)
-    # Axes along which windows have size 1 come first, as one batch; the longest side comes last.
+    found = ranks.room(math.prod(shape), keys.dtype)
+    kernel = _compiled(_walk, keys.dtype)
+    about = (int(has_missing), *walk, *ranks, int(order.deviates))
+    flat = [each.reshape(-1) for each in found]
+    kernel(given.reshape(-1), marks, *about, flat[0], flat[-1])
+    return [restored(each, axes, shape) for each in found]
+
+
+def laid_out(
+    keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame
+) -> tuple[tuple[int, ...], NDArray[Any], NDArray[np.uint8], Frame]:
+    """Move the axes along which windows have size 1 to the front, and the longest side to the end.
+
+    Return the order of the axes, the keys with axes of size 1 as one batch, their marks, and the
+    frame of the other axes.
+    """
     axes = tuple(sorted(range(keys.ndim), key=lambda axis: (frame.size[axis], frame.step[axis])))
     moved = frame.moved(axes)
     n_batch = min(
@@ -117,28 +135,22 @@ def elements(
         keys.ndim - 1,
     )
     given = np.ascontiguousarray(keys.transpose(axes))
-    batch, rest = given.shape[:n_batch], given.shape[n_batch:]
-    own = Frame(moved.size[n_batch:], moved.step[n_batch:], frame.footprint and moved.footprint)
-    walk = Walk.of((math.prod(batch), *rest), own)
     marks = np.empty(0, np.uint8)
     if keeps is not None:
         marks = np.ascontiguousarray(keeps.transpose(axes)).reshape(-1).view(np.uint8)
-    lower, upper, _ = ranks_by_count(order, own.n)
-    has_upper = differ(lower, upper, is_whole=is_whole)
-    n = math.prod(shape)
-    found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
-    kernel = _compiled(_walk, keys.dtype)
-    about = (int(has_missing), *walk, lower, upper, int(has_upper), int(order.deviates))
-    kernel(given.reshape(-1), marks, *about, found[0], found[-1])
-    back = tuple(np.argsort(axes).tolist())
-    moved_shape = tuple(shape[axis] for axis in axes)
-    laid = [
-        each.reshape(len(lower), *moved_shape)
-        .transpose(0, *(axis + 1 for axis in back))
-        .reshape(len(lower), n)
-        for each in found
-    ]
-    return laid[0], laid[-1]
+    own = Frame(moved.size[n_batch:], moved.step[n_batch:], frame.footprint and moved.footprint)
+    batch, rest = given.shape[:n_batch], given.shape[n_batch:]
+    return axes, given.reshape(math.prod(batch), *rest), marks, own
+
+
+def restored(found: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return answers, ``(n_answers, n_windows)``, for axes that have been moved as if they had not.
+
+    `shape` is that of the answers before.
+    """
+    back = (0, *(axis + 1 for axis in np.argsort(axes).tolist()))
+    moved = (shape[axis] for axis in axes)
+    return found.reshape(-1, *moved).transpose(back).reshape(found.shape)
 
 
 def _walk(

@@ -66,7 +66,7 @@ def _merged(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) ->
     shape = (len(sizes), n_lanes, tables[0].shape[1])
     lower, upper = np.zeros((2, *shape), dtype)
     n_valid = np.zeros(shape[:2], np.int64)
-    kernel = _compiled(_look, dtype)
+    kernel = _compiled(_select, dtype)
     given = atoms.starts, atoms.members, atoms.first_member, *tables
     begin = 0
     for rows in tiles(parts):
@@ -94,7 +94,7 @@ def _sorted_atoms(rows: NDArray[Any], atoms: Atoms) -> NDArray[Any]:
     return ordered
 
 
-def _look(
+def _select(
     rows: Any,
     starts: Any,
     members: Any,
@@ -174,4 +174,4 @@ def _compiled(values: types.Array, out: types.Array) -> Types:
     table = types.Array(types.int64, 2, "C", readonly=True)
     found = types.Array(values.dtype, 3, "A")
     counts = types.Array(types.int64, 2, "A")
-    return {_look: (rows, given, given, given, table, table, found, found, counts)}
+    return {_select: (rows, given, given, given, table, table, found, found, counts)}

@@ -1,75 +1,228 @@
-"""Windows of few elements: sorting networks over many windows at a time.
+"""Windows of few elements: networks of comparisons over many windows at a time.
 
-The elements at one place of many windows in a row are contiguous, so that each comparison of a
-network is a loop that the compiler vectorises. A network is a table of comparisons without those
-that cannot change the wanted ranks (Batcher's odd-even merge sort).
+The elements at one place of many windows in a row are contiguous, so that each comparison is a loop
+that the compiler vectorises. A comparison of two places is also that of their neighbours for the
+window beside it. So it is made once, for all windows that need it: columns of a window are sorted
+once, then pairs of columns are merged once, and pairs of pairs. Comparisons that cannot change the
+wanted ranks are left out. Merges are Batcher's (Knuth, The Art of Computer Programming, 5.3.4).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles, types
+from dask_gpuselect.kernels.compiling import Types, by_types, compiles, types
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.windows import Frame, WindowOrder, differ, ranks_by_count, strides_of
+from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
 
-MOST = 27  # elements of a window
-RUN = 128  # windows that are sorted together
+MOST = 121  # elements of a window
+MOST_WORK = 1800  # bytes that are written for a window, twice as many for several sides
+FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
+ROW = 4096  # bytes of elements that are compared together
+ROUND = 128  # bytes that the compiler's loops take in one turn
+
+Node = tuple[int, int]
+"""A row of elements, by its number, and how many places to the right it is read."""
 
 
-def takes(keys: NDArray[Any], frame: Frame) -> bool:
-    """Return whether networks are the way for these windows."""
-    return 1 <= frame.n <= MOST and frame.step[-1] == 1 and frame.shape(keys.shape)[-1] >= LEAST_RUN
+# --- Networks -------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
-def network(n: int, wanted: tuple[int, ...]) -> IntArray:
-    """Return the comparisons, ``(k, 2)``, that bring the elements of some ranks to their places."""
-    size = 1 << max(n - 1, 0).bit_length()
-    every: list[tuple[int, int]] = []
-    _merge_sort(0, size, every)
-    needed, kept = set(wanted), []
-    for low, high in reversed([pair for pair in every if pair[1] < n]):
-        if low in needed or high in needed:
-            needed |= {low, high}
-            kept.append((low, high))
-    return np.array(kept[::-1], np.int64).reshape(-1, 2)
-
-
-def _merge_sort(start: int, n: int, found: list[tuple[int, int]]) -> None:
-    """Add the comparisons that sort n elements, a power of two, to those found."""
-    if n > 1:
-        _merge_sort(start, n // 2, found)
-        _merge_sort(start + n // 2, n // 2, found)
-        _merge(start, n, 1, found)
-
-
-def _merge(start: int, n: int, apart: int, found: list[tuple[int, int]]) -> None:
-    """Merge two sorted halves of the elements that lie `apart` from each other."""
-    step = 2 * apart
-    if step < n:
-        _merge(start, n, step, found)
-        _merge(start + apart, n, step, found)
-        found += [(i, i + apart) for i in range(start + apart, start + n - apart, step)]
-    else:
-        found.append((start, start + apart))
-
-
-def elements(
-    keys: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
-
-    The two arrays are one if both elements always are.
+class Network(NamedTuple):
+    """A list of comparisons that find elements of some ranks in windows.
 
     Parameters
     ----------
+    table : ndarray
+        For each comparison, the two rows with their shifts to the right, and the rows to which the
+        lesser and the larger elements go, -1 for none.
+    n_rows : int
+        Number of rows, of which the first are those of the window.
+    places : ndarray
+        For each rank, its row and shift.
+    """
+
+    table: IntArray
+    n_rows: int
+    places: IntArray
+
+    @classmethod
+    def fitting(
+        cls, keys: NDArray[Any], frame: Frame, order: WindowOrder, n_valid: IntArray | None
+    ) -> Network | None:
+        """Return the network for windows of some keys; None if other kernels are faster."""
+        is_short = frame.shape(keys.shape)[-1] < LEAST_RUN
+        if not 1 <= frame.n <= MOST or frame.step[-1] != 1 or is_short or order.deviates:
+            return None
+        lower, upper, _ = ranks_by_count(order, frame.n)
+        least = frame.n
+        if n_valid is not None:  # rounded, so that few networks are made
+            least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
+        wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
+        found = network(frame.size, frame.footprint, tuple(wanted))
+        work = int((found.table[:, 4:] >= 0).sum()) * keys.itemsize
+        n_sides = sum(n > 1 for n in frame.size)
+        return found if work <= MOST_WORK * (1 + (n_sides > 1)) else None
+
+
+@lru_cache(maxsize=64)
+def network(
+    size: tuple[int, ...], footprint: tuple[bool, ...] | None, wanted: tuple[int, ...]
+) -> Network:
+    """Return the shortest network that is known for some ranks of a window."""
+    marks = np.ones(size, bool) if footprint is None else np.array(footprint).reshape(size)
+    marks = marks.reshape(-1, size[-1])
+    ways = [_Comparisons.of(marks, wanted, selects=selects) for selects in (False, True)]
+    made, answers = min(ways, key=lambda way: way[0].cost(way[1].values()))
+    return made.laid(answers, int(marks.sum()))
+
+
+class _Comparisons:
+    """Comparisons of rows of elements, of which each is made once.
+
+    The results of each are two more rows. A comparison of two rows that are both moved is the same
+    comparison, moved.
+    """
+
+    def __init__(self, n_rows: int) -> None:
+        self._n_rows = n_rows
+        self._numbers: dict[tuple[int, int, int, int], int] = {}
+
+    @classmethod
+    def of(
+        cls, marks: NDArray[np.bool_], wanted: Iterable[int], *, selects: bool
+    ) -> tuple[_Comparisons, dict[int, Node]]:
+        """Collect comparisons for wanted ranks of a window; return them with the answers' nodes.
+
+        `selects` says that the last merge finds each rank by itself.
+        """
+        made = cls(len(marks))
+        columns = [
+            made.merged([[(int(row), x)] for row in np.flatnonzero(marks[:, x])])
+            for x in range(marks.shape[1])
+            if marks[:, x].any()
+        ]
+        parts = columns if len(columns) > 1 else [[node] for node in columns[0]]
+        half = _half(parts)
+        first, second = made.merged(parts[:half]), made.merged(parts[half:])
+        if selects:
+            return made, {rank: made.selected(first, second, rank) for rank in wanted}
+        every = made.merge(first, second)
+        return made, {rank: every[rank] for rank in wanted}
+
+    def compare(self, *nodes: Node) -> tuple[Node, Node]:
+        """Return the nodes of the lesser and of the larger elements of two nodes."""
+        (first, i), (second, k) = sorted(nodes)
+        moved = min(i, k)
+        key = (first, i - moved, second, k - moved)
+        number = self._numbers.setdefault(key, self._n_rows + 2 * len(self._numbers))
+        return (number, moved), (number + 1, moved)
+
+    def merged(self, parts: Sequence[list[Node]]) -> list[Node]:
+        """Merge sorted lists, those of the next larger power of two by themselves."""
+        if len(parts) < 2:
+            return parts[0] if parts else []
+        half = _half(parts)
+        return self.merge(self.merged(parts[:half]), self.merged(parts[half:]))
+
+    def merge(self, first: list[Node], second: list[Node]) -> list[Node]:
+        """Merge two sorted lists."""
+        if not first or not second:
+            return first or second
+        if len(first) == len(second) == 1:
+            return list(self.compare(first[0], second[0]))
+        even, odd = (self.merge(first[i::2], second[i::2]) for i in (0, 1))
+        found = even[:1]
+        for low, high in zip(odd, even[1:], strict=False):
+            found += self.compare(low, high)
+        n = min(len(odd), len(even) - 1)
+        return found + odd[n:] + even[1 + n :]
+
+    def selected(self, first: list[Node], second: list[Node], rank: int) -> Node:
+        """Find the element of one rank in two sorted lists.
+
+        It is the least of the largest elements of i of the first list and the rest of the second.
+        """
+        n = rank + 1
+        found = []
+        for i in range(max(0, n - len(second)), min(len(first), n) + 1):
+            ends = first[i - 1 : i] if i else [], second[n - i - 1 : n - i] if n > i else []
+            some = [*ends[0], *ends[1]]
+            found.append(self.compare(*some)[1] if len(some) > 1 else some[0])
+        while len(found) > 1:
+            pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
+            found = [self.compare(*pair)[0] if len(pair) > 1 else pair[0] for pair in pairs]
+        return found[0]
+
+    def cost(self, answers: Iterable[Node]) -> int:
+        """Count the rows that are computed for some answers."""
+        return sum((low >= 0) + (high >= 0) for *_, low, high in self._needed(answers))
+
+    def _needed(self, answers: Iterable[Node]) -> list[tuple[int, ...]]:
+        """List comparisons that answers depend on, with their results, -1 for what none needs."""
+        needed, found = {number for number, _ in answers}, []
+        for key, number in reversed(self._numbers.items()):
+            results = tuple(each if each in needed else -1 for each in (number, number + 1))
+            if results != (-1, -1):
+                needed |= {key[0], key[2]}
+                found.append((*key, *results))
+        return found[::-1]
+
+    def laid(self, answers: dict[int, Node], n: int) -> Network:
+        """Give a row to each result, and again when no later comparison needs it."""
+        steps = self._needed(answers.values())
+        last = {number: i for i, step in enumerate(steps) for number in (step[0], step[2])}
+        last |= {number: len(steps) for number, _ in answers.values()}
+        rows = {number: number for number in range(self._n_rows)}
+        free: list[int] = []
+        n_rows, table = self._n_rows, []
+        for i, (first, moved, second, also_moved, *results) in enumerate(steps):
+            step = [rows[first], moved, rows[second], also_moved]
+            for number in results:
+                if number >= 0 and not free:
+                    free.append(n_rows)
+                    n_rows += 1
+                if number >= 0:
+                    rows[number] = free.pop()
+                step.append(rows[number] if number >= 0 else -1)
+            free += [rows[number] for number in {first, second} if last[number] == i]
+            table.append(step)
+        places = np.full((n, 2), -1, np.int64)
+        for rank, (number, moved) in answers.items():
+            places[rank] = rows[number], moved
+        return Network(np.array(table, np.int64).reshape(-1, 6), n_rows, places)
+
+
+def _half(parts: Sequence[Any]) -> int:
+    """Return the largest power of two that is less than the number of parts."""
+    return 1 << max(len(parts) - 1, 1).bit_length() - 1
+
+
+# --- Windows --------------------------------------------------------------------------------------
+
+
+def elements(
+    made: Network,
+    keys: NDArray[Any],
+    frame: Frame,
+    order: WindowOrder,
+    n_valid: IntArray | None,
+) -> list[NDArray[Any]]:
+    """Find the keys of the two elements of each answer in every window, ``(n_answers, n_windows)``.
+
+    There is one array if both elements always are one.
+
+    Parameters
+    ----------
+    made : Network
+        That of `fitting`.
     keys : ndarray
         Keys of the elements; masked and missing ones have the last key.
     frame : Frame
@@ -80,86 +233,135 @@ def elements(
         Number of valid elements of each window; all of them by default.
     """
     shape = frame.shape(keys.shape)
-    lower, upper, _ = ranks_by_count(order, frame.n)
-    has_upper = differ(lower, upper, is_whole=n_valid is None)
-    wanted = (
-        tuple(range(frame.n))
-        if n_valid is not None
-        else tuple(np.unique([lower[:, -1], upper[:, -1]]).tolist())
-    )
+    ranks = WindowRanks.of(order, frame.n, is_whole=n_valid is None)
+    found = ranks.room(math.prod(shape), keys.dtype)
     strides = strides_of(keys.shape)
-    n = math.prod(shape)
-    found = [np.empty(len(lower) * n, keys.dtype) for _ in range(1 + has_upper)]
     held = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
-    kernel = _compiled(_sort_windows, keys.dtype)
-    about = (np.array(shape), strides * frame.step, frame.places() @ strides, held)
-    table = network(frame.n, wanted)
-    kernel(keys.reshape(-1), *about, table, lower, upper, int(has_upper), found[0], found[-1])
-    laid = [each.reshape(len(lower), n) for each in found]
-    return laid[0], laid[-1]
+    rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
+    about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1, held)
+    kernel = _compiled(_compare_windows, keys.dtype)
+    flat = [each.reshape(-1) for each in found]
+    kernel(keys.reshape(-1), *about, *made, *ranks, flat[0], flat[-1])
+    return found
 
 
-def _sort_windows(
-    keys: Any,
+@by_types
+def _per_byte(keys: Any, n_bytes: Any) -> Any:
+    """Return how many keys have a number of bytes, a constant for the compiler."""
+    size = keys.dtype.bitwidth // 8
+    return lambda keys, n_bytes: n_bytes // size
+
+
+@by_types
+def _ordered(keys: Any) -> Any:
+    """View keys in the dtype in which they are compared: vectors of uint64 have no minimum."""
+    if keys.dtype == types.uint64:
+        return lambda keys: keys.view(np.int64)
+    return lambda keys: keys
+
+
+@by_types
+def _flip(keys: Any) -> Any:
+    """Return what turns keys into those that are compared, and back, by exclusive or."""
+    flip = np.int64(-(1 << 63)) if keys.dtype == types.int64 else keys.dtype(0)
+    return lambda keys: flip
+
+
+def _compare_windows(
+    given: Any,
     shape: Any,
     strides: Any,
-    places: Any,
+    row_places: Any,
+    reach: Any,
     held: Any,
     table: Any,
+    n_rows: Any,
+    places: Any,
     lower: Any,
     upper: Any,
     has_upper: Any,
-    out_lower: Any,
-    out_upper: Any,
+    found_lower: Any,
+    found_upper: Any,
 ) -> None:
-    """Sort windows in runs along the last axis, and take the elements of two ranks."""
-    d, n = shape.size, places.size
-    rows = np.empty((n, RUN), keys.dtype)
-    n_rows = 1
-    for a in range(d - 1):
-        n_rows *= shape[a]
+    """Run a network over windows in runs along the last axis, and take the elements of two ranks.
+
+    Windows of a run reach `reach` elements beyond it. Each comparison writes to rows that it does
+    not read, so that the compiler's check of this, once in a loop, is always true.
+    """
+    d = shape.size
+    keys, out_lower, out_upper = _ordered(given), _ordered(found_lower), _ordered(found_upper)
+    flip = _flip(keys)
+    room, turn = _per_byte(keys, ROW), _per_byte(keys, ROUND)
+    width = room + 2 * reach + turn
+    rows = np.zeros(n_rows * width, keys.dtype)
+    steps = np.empty((table.shape[0], 4), np.int64)  # places in rows; -1 for none
+    for i in range(table.shape[0]):
+        steps[i, 0] = table[i, 0] * width + table[i, 1]
+        steps[i, 1] = table[i, 2] * width + table[i, 3]
+        steps[i, 2] = max(table[i, 4] * width, -1)
+        steps[i, 3] = max(table[i, 5] * width, -1)
+    from_lower, from_upper = np.empty_like(lower), np.empty_like(lower)  # places, by the count
+    for question in range(lower.shape[0]):
+        for n in range(lower.shape[1]):
+            low_at, high_at = places[lower[question, n]], places[upper[question, n]]
+            from_lower[question, n] = low_at[0] * width + low_at[1]
+            from_upper[question, n] = high_at[0] * width + high_at[1]
     length = shape[d - 1]
-    total = n_rows * length
-    for row in range(n_rows):
+    total = length
+    for a in range(d - 1):
+        total *= shape[a]
+    for row in range(total // length):
         rest, first = row, 0
         for a in range(d - 2, -1, -1):
             first += rest % shape[a] * strides[a]
             rest //= shape[a]
-        for start in range(0, length, RUN):
-            stop = min(RUN, length - start)
-            for i in range(n):
-                source = keys[first + places[i] + start : first + places[i] + start + stop]
-                row_of = rows[i]
-                for j in range(stop):
-                    row_of[j] = source[j]
-            for i in range(table.shape[0]):
-                low, high = rows[table[i, 0]], rows[table[i, 1]]
-                for j in range(RUN):
-                    a_key, b_key = low[j], high[j]
-                    low[j] = min(a_key, b_key)
-                    high[j] = max(a_key, b_key)
+        for start in range(0, length, room):
+            stop = min(room, length - start)
+            n = (stop + reach + turn - 1) // turn * turn
+            for i in range(row_places.size):
+                begin = first + row_places[i] + start
+                source, own = keys[begin : begin + stop + reach], rows[i * width :]
+                for j in range(source.size):
+                    own[j] = source[j] ^ flip
+            for i in range(steps.shape[0]):
+                one, two = rows[steps[i, 0] :], rows[steps[i, 1] :]
+                low, high = rows[steps[i, 2] :], rows[steps[i, 3] :]
+                if steps[i, 3] < 0:
+                    for j in range(n):
+                        low[j] = min(one[j], two[j])
+                elif steps[i, 2] < 0:
+                    for j in range(n):
+                        high[j] = max(one[j], two[j])
+                else:
+                    for j in range(n):
+                        a_key, b_key = one[j], two[j]
+                        low[j] = min(a_key, b_key)
+                        high[j] = max(a_key, b_key)
             to = row * length + start
             for question in range(lower.shape[0]):
                 place = question * total + to
+                lows, highs = out_lower[place : place + stop], out_upper[place : place + stop]
                 if held.size > 0:
+                    counts = held[to : to + stop]
                     for j in range(stop):
-                        count = held[to + j]
-                        out_lower[place + j] = rows[lower[question, count], j]
+                        lows[j] = rows[from_lower[question, counts[j]] + j] ^ flip
                         if has_upper:
-                            out_upper[place + j] = rows[upper[question, count], j]
+                            highs[j] = rows[from_upper[question, counts[j]] + j] ^ flip
                     continue
-                out_lower[place : place + stop] = rows[lower[question, n], :stop]
+                own = rows[from_lower[question, lower.shape[1] - 1] :]
+                for j in range(stop):
+                    lows[j] = own[j] ^ flip
                 if has_upper:
-                    out_upper[place : place + stop] = rows[upper[question, n], :stop]
+                    own = rows[from_upper[question, lower.shape[1] - 1] :]
+                    for j in range(stop):
+                        highs[j] = own[j] ^ flip
 
 
 @compiles
 def _compiled(values: types.Array, values_out: types.Array) -> Types:
     if values.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
         return {}
-    numbers, table = (
-        types.Array(types.int64, 1, "C", readonly=True),
-        types.Array(types.int64, 2, "C", readonly=True),
-    )
-    about = (numbers, numbers, numbers, numbers, table, table, table, types.int64)
-    return {_sort_windows: (values, *about, values_out, values_out)}
+    numbers, table = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
+    size = types.int64
+    about = (numbers, numbers, numbers, size, numbers, table, size, table, table, table, size)
+    return {_compare_windows: (values, *about, values_out, values_out)}

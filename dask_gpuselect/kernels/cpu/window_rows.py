@@ -13,21 +13,20 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.windows import RowWindows, WindowOrder, differ, ranks_by_count
+from dask_gpuselect.maths.windows import RowWindows, WindowOrder, WindowRanks
 
 ROUND = 16  # elements that are compared together; a window has room for more behind it
 
 
 def elements(
     keys: NDArray[Any], windows: RowWindows, order: WindowOrder, n_valid: IntArray
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer; see `window_networks.elements`."""
-    lower, upper, _ = ranks_by_count(order, windows.n)
-    has_upper = differ(lower, upper, is_whole=False)
-    found = [np.empty((len(lower), len(windows.begins)), keys.dtype) for _ in range(1 + has_upper)]
-    about = windows.begins, windows.ends, n_valid, lower, upper, int(has_upper)
+    ranks = WindowRanks.of(order, windows.n, is_whole=False)
+    found = ranks.room(len(windows.begins), keys.dtype)
+    about = (windows.begins, windows.ends, n_valid, *ranks)
     _compiled(_move, keys.dtype)(keys, *about, found[0], found[-1])
-    return found[0], found[-1]
+    return found
 
 
 def _move(

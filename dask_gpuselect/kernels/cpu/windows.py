@@ -1,7 +1,8 @@
-"""Moving windows of NumPy chunks, slab by slab, by the kernels of three modules.
+"""Moving windows of NumPy chunks, slab by slab, by the kernels of four modules.
 
-`window_networks` takes windows of few elements, `window_blocks` others, and `window_rows` windows
-of rows whose sizes differ. They find elements by their keys.
+`window_networks` takes windows of few elements, `window_columns` larger ones of bytes along several
+axes, `window_blocks` others, and `window_rows` windows of rows whose sizes differ. They find
+elements by their keys.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from dask_gpuselect.kernels.compiling import (
     types,
     until_compiled,
 )
-from dask_gpuselect.kernels.cpu import window_blocks, window_networks, window_rows
+from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
 from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
 
-SLAB = 1 << 16  # windows that are answered together: their elements stay in the cache
+SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 
 counts = reference.counts
 
@@ -37,7 +38,9 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
     if order.deviates and order.dtype.itemsize < 4:
         return reference.answer(chunk, dtype, frame, order)
-    most = max(SLAB, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
+    # A mask is often of the ends alone: then few slabs have one.
+    n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB
+    most = max(n_bytes // dtype.itemsize, math.ceil(16 * 2.5 ** len(frame.size)) * frame.n)
     return reference.in_slabs(_answer_slab, chunk, dtype, frame, order, most)
 
 
@@ -50,9 +53,14 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     counted = _counts(keys, keeps, frame, has_missing=has_missing)
     n_valid = counted[0]
     is_whole = 0 in n_valid.strides
-    if window_networks.takes(keys, frame) and not order.deviates:
-        given = keys if keeps is None else np.where(keeps, keys, ~keys.dtype.type(0))
-        found = window_networks.elements(given, frame, order, None if is_whole else n_valid)
+    about = (keys, frame, order, None if is_whole else n_valid)
+    network = window_networks.Network.fitting(*about)
+    if network is not None:
+        if keeps is not None:
+            about = (np.where(keeps, keys, ~keys.dtype.type(0)), *about[1:])
+        found = window_networks.elements(network, *about)
+    elif window_columns.takes(keys, frame):
+        found = window_columns.elements(keys, keeps, frame, order)
     else:
         found = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
     return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
@@ -73,7 +81,7 @@ def answer_rows(
 
 
 def _finished(
-    found: tuple[NDArray[Any], NDArray[Any]],
+    found: list[NDArray[Any]],
     counted: tuple[NDArray[Any], NDArray[Any]],
     dtype: np.dtype[Any],
     order: WindowOrder,
@@ -86,11 +94,11 @@ def _finished(
         *_, weights = ranks_by_count(order, n)
         n_valid, n_missing = (_known(each) for each in counted)
         kernel = _compiled(_to_answers, found[0].dtype)
-        kernel(*found, n_valid, n_missing, weights, *about)
+        kernel(found[0], found[-1], n_valid, n_missing, weights, *about)
         return order.finished(found[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(found[0], dtype).T
-    if found[1] is not found[0]:
+    if len(found) > 1:
         upper = of(found[1], dtype).T
     return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
 

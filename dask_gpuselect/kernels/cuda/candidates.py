@@ -16,7 +16,7 @@ from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device
 from dask_gpuselect.kernels.cuda.ordering import counts_at
 from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.candidates import Counter, Counts, Kept, Side, Sort, Survey
+from dask_gpuselect.maths.candidates import Counter, Counts, Listed, Side, Sort, Survey
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import from_keys, to_keys
 
@@ -80,25 +80,25 @@ class DeviceCandidates:
         """Return all candidates, in no particular order."""
         return np.asarray(self.elements.get())
 
-    def look(
-        self, intervals: Sequence[Sequence[tuple[Any, Any]]], kept: Sequence[Kept]
+    def survey(
+        self, intervals: Sequence[Sequence[tuple[Any, Any]]], listed: Sequence[Listed]
     ) -> tuple[Sequence[Survey], Sequence[NDArray[Any]]]:
         """Survey the elements in each interval [low, high], and collect those of other intervals.
 
         The results are on the host. Reads all elements once.
         """
         wanted = [each for neighbours in intervals for each in neighbours]
-        if not (wanted or kept):
+        if not (wanted or listed):
             return [], []
         sheet = np.zeros((), SURVEY)
         sheet["low"] = sheet["kept_low"] = 1  # an empty interval
         sheet["least"] = np.iinfo(np.uint64).max
-        n, n_kept, itemsize = len(wanted), len(kept), self.dtype.itemsize
-        intervals = [*wanted, *((low, high) for low, high, _ in kept)]
+        n, n_kept, itemsize = len(wanted), len(listed), self.dtype.itemsize
+        intervals = [*wanted, *((low, high) for low, high, _ in listed)]
         low, high = to_keys(np.array(intervals, self.dtype)).T
         sheet["low"][:n], sheet["high"][:n] = low[:n], high[:n]
         sheet["kept_low"][:n_kept], sheet["kept_high"][:n_kept] = low[n:], high[n:]
-        rooms = [most for _, _, most in kept]
+        rooms = [most for _, _, most in listed]
         starts = [0, *itertools.accumulate(rooms)]
         sheet["room"][:n_kept], sheet["start"][:n_kept] = rooms, starts[:-1]
         told = on_device(sheet, room=starts[-1] * itemsize)

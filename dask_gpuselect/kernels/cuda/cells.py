@@ -147,6 +147,8 @@ def _cells_of_gathered(held: Array, n_pivots: int, above: NDArray[Any]) -> Cells
         if cells is not None:
             return cells
     found = cpu.cuts_of_sorted(np.sort(held.get()), n_pivots, 0)
+    assert found.distance is not None
+    assert found.slack is not None
     # The extremes are pivots: no element is below the first or above the last.
     distance, slack = np.append(found.distance, 0.0), np.append(found.slack, 0.0)
     distance[0] = slack[0] = 0.0

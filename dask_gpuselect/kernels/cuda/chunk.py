@@ -85,10 +85,10 @@ def masked(chunk: Elements) -> Defined:
     return KEEPS if isinstance(parts_of(chunk)[0], Accompanied) else ()
 
 
-def n_kept(chunk: Elements) -> int:
+def n_unmasked(chunk: Elements) -> int:
     """Count the unmasked elements of a chunk or of several. Reads the mask once."""
     if len(parts_of(chunk)) > 1:
-        return sum(map(n_kept, parts_of(chunk)))
+        return sum(map(n_unmasked, parts_of(chunk)))
     (chunk,) = parts_of(chunk)
     if not isinstance(chunk, Accompanied) or chunk.keeps is None:
         return int(chunk.size)

@@ -128,7 +128,7 @@ def _ahead(
         return best, start
     tiles = _Tiles(question, plan.room, best)
     for number, (first, stop) in enumerate(itertools.pairwise(plan.bounds), 1):
-        tiles.look_at(rows[first:stop, :], first, number)
+        tiles.start_tile(rows[first:stop, :], first, number)
     failed = int(tiles.failed.get()[0])
     return tiles.best, plan.bounds[failed - 1] if failed else n
 
@@ -167,7 +167,7 @@ class _Tiles:
         arguments = (question.queries, *sizes, question.centre, *made)
         launch(FLOAT, "near_queries", NEAR_THREADS, arguments)
 
-    def look_at(self, tile: Array, start: int, number: int) -> None:
+    def start_tile(self, tile: Array, start: int, number: int) -> None:
         """Start the kernels for one tile, whose rows begin at a place.
 
         All rows of the first tile are compared; after it, as many rows are known as are wanted.

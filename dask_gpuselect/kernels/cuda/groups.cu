@@ -63,6 +63,31 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
     }
 }
 
+// Find where each of some wanted numbers belongs in an ascending stretch of its own, from `start` to
+// `stop`: behind the numbers less than it, or behind those up to it where `passes` is set. A number has
+// `n_words` words, the lowest first; word k of number i of the table is ``table[k * n + i]``.
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
+    const u64* table, i64 n, int n_words, const i64* start, const i64* stop, const i64* passes,
+    const u64* wanted, i64 n_wanted, i64* found
+) {
+    i64 step = (i64)gridDim.x * GROUPS_THREADS;
+    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n_wanted; i += step) {
+        i64 first = start[i], last = stop[i];
+        while (first < last) {
+            i64 middle = (first + last) / 2;
+            bool is_before = passes[i];  // if all words are equal
+            for (int k = n_words - 1; k >= 0; --k) {
+                u64 word = table[k * n + middle], its = wanted[k * n_wanted + i];
+                if (word == its) continue;
+                is_before = word < its;
+                break;
+            }
+            if (is_before) first = middle + 1; else last = middle;
+        }
+        found[i] = first;
+    }
+}
+
 // --- Counting at ends -----------------------------------------------------------------------------
 
 // Counts in shared memory.

@@ -8,7 +8,7 @@ and only the elements in these are sorted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,22 +25,21 @@ from dask_gpuselect.kernels.cuda.source import (
 )
 from dask_gpuselect.kernels.reference.groups import (
     elements_of_places,
-    places_of_ranks,
     sorted_in_groups,
     window_lanes,
 )
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
-    GroupCuts,
-    GroupTally,
-    lanes_at,
-    located,
-    pivot_counts,
-)
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.ragged import (
+    Bracketed,
+    CellTally,
+    order_statistics_of_slots,
+    pivot_counts,
+    ranks_in_one_order,
+    tally_of_cells,
+)
 
 __all__ = [
     "cuts",
@@ -97,11 +96,17 @@ class Keys(NamedTuple):
         if self.numbers is None:
             self.keys.sort()
             return self
+        return self.taken(self.order())
+
+    def order(self) -> Array:
+        """Return the places of the keys by number, then by value."""
         order = self.keys.argsort()
-        numbers = self.numbers[order]
-        again = numbers.argsort()  # CuPy's argsort is stable
-        numbers, order = numbers[again], order[again]
-        return Keys(self.keys[order], numbers)
+        if self.numbers is None:
+            return order
+        return order[self.numbers[order].argsort()]  # CuPy's argsort is stable
+
+    def taken(self, order: Array) -> Keys:
+        return Keys(self.keys[order], None if self.numbers is None else self.numbers[order])
 
     def stops(self, n: int) -> IntArray:
         """Count the sorted elements whose number is below 1, 2, ..., n."""
@@ -126,8 +131,22 @@ class Keys(NamedTuple):
         return from_keys(keys, dtype), numbers.astype(np.int32)
 
 
+@dataclass(frozen=True)
+class Ordered:
+    """Candidates on the device, in order: the part of `OrderedCandidates` that is asked here."""
+
+    keys: Keys
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int:
+        return int(self.keys.keys.size)
+
+    def elements_at(self, places: IntArray) -> NDArray[Any]:
+        return self.keys.elements_at(places, self.dtype)
+
+
 @advised
-def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
+def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     """Measure the cuts of every group; see `reference.groups.cuts`.
 
     Scratch: 8 bytes for each element, and as much again to sort them.
@@ -150,11 +169,11 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
     so_far[1:] = cupy.cumsum(is_new, dtype=np.int64)
     sizes = np.diff(so_far[first].get())
     pivots = from_keys(key.view(np.uint64), dtype)
-    return GroupCuts.of_runs(groups, sizes, n, n_missing[groups], pivots, below, upto)
+    return Cuts.of_runs(groups, sizes, n, n_missing[groups], pivots, below, upto)
 
 
 @advised
-def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
+def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Tally every group at its brackets; see `reference.groups.tally`.
 
     Reads elements and codes once, or twice if more than a quarter of all are candidates.
@@ -164,7 +183,7 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
     if found.candidates is None:
         found = _tallied(parts, brackets, found.n_candidates)
     assert found.candidates is not None
-    return GroupTally.of_counts(found.counts, *found.candidates.on_host(_dtype(parts)))
+    return CellTally.of_counts(found.counts, *found.candidates.on_host(_dtype(parts)))
 
 
 @advised
@@ -193,9 +212,9 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     if found is not None:
         return found
     keys, n_valid, n_missing = _in_groups(parts, n_groups)
-    places = places_of_ranks(n_valid, ranks)
-    look = partial(keys.elements_at, dtype=_dtype(parts))
-    return elements_of_places(places, look, n_valid, n_missing)
+    places = ranks_in_one_order(n_valid, ranks)
+    read = partial(keys.elements_at, dtype=_dtype(parts))
+    return elements_of_places(places, read, n_valid, n_missing)
 
 
 @advised
@@ -257,30 +276,19 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     if not (n_answers and is_few and is_worth and size + expected <= n // 2):
         return None
     sample, n_valid, _ = _in_groups(parts, n_groups, size / n)
-    look = partial(sample.elements_at, dtype=dtype)
-    guessed = guess_group_brackets(n_valid, ranks, look)
-    del sample, look
+    read = partial(sample.elements_at, dtype=dtype)
+    guessed = guess_group_brackets(n_valid, ranks, read)
+    del sample, read
     found = _tallied(parts, guessed, min(int(SLACK * expected), n) + 1)
     if found.candidates is None:
         return None
-    every = np.add.reduceat(found.counts.sum(axis=1), guessed.first_cell)
-    lower, upper = (
-        np.broadcast_to(each, (n_answers, n_groups)) for each in ranks(np.maximum(every, 1))
-    )
-    brackets = replace(guessed, lower=lower, upper=upper, n_valid=every, n_missing=found.n_missing)
-    places = located(found.counts[:, 0], found.counts[:, 1], brackets)
-    if places is None:
+    every = np.add.reduceat(found.counts.sum(axis=1), guessed.first_cell[:-1])
+    candidates: Any = Ordered(found.candidates.ordered(), dtype)
+    about = Bracketed(guessed, every, found.n_missing)
+    try:
+        return order_statistics_of_slots(about, tally_of_cells(found.counts, candidates), ranks)
+    except ChunksChangedError:  # the brackets do not hold: a miss
         return None
-    candidates = found.candidates.ordered()
-
-    def elements_at(places: IntArray) -> NDArray[Any]:
-        is_end = places < 0
-        table = np.empty(places.shape, dtype)
-        table[is_end] = brackets.ends[places[is_end]]
-        table[~is_end] = candidates.elements_at(places[~is_end], dtype)
-        return table
-
-    return lanes_at(places, elements_at, brackets)
 
 
 def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntArray, IntArray]:
@@ -289,6 +297,13 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
     Missing elements come behind, also by group. Also returns the number of valid and of missing
     elements of each group.
     """
+    keys = keys_of(parts, n_groups, rate).ordered()
+    counts = np.diff(keys.stops(2 * n_groups), prepend=0)
+    return keys, counts[:n_groups], counts[n_groups:]
+
+
+def keys_of(parts: Parts, n_groups: int, rate: float = 1) -> Keys:
+    """Make the keys of the elements of some parts, or of a sample; see `_in_groups`."""
     dtype = _dtype(parts)
     sizes = [int(np.ceil(values.size * rate)) for values, _ in parts]
     keys, stop = Keys.room(sum(sizes), dtype), 0
@@ -298,9 +313,7 @@ def _in_groups(parts: Parts, n_groups: int, rate: float = 1) -> tuple[Keys, IntA
             sides = np.int64(values.size), np.int64(size), np.int32(n_groups)
             arguments = (values, codes, *sides, *keys.between(start, stop).pointers)
             launch(dtype, "groups_keys", GROUPS_THREADS, arguments)
-    keys = keys.ordered()
-    counts = np.diff(keys.stops(2 * n_groups), prepend=0)
-    return keys, counts[:n_groups], counts[n_groups:]
+    return keys
 
 
 class BracketCounts(NamedTuple):
@@ -324,8 +337,8 @@ class BracketCounts(NamedTuple):
     candidates: Keys | None
 
 
-def _tallied(parts: Parts, brackets: GroupBrackets, room: int) -> BracketCounts:
-    dtype, n_groups, n_ends = _dtype(parts), brackets.n_groups, len(brackets.ends)
+def _tallied(parts: Parts, brackets: Brackets, room: int) -> BracketCounts:
+    dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
     n_cells = n_ends + n_groups
     totals = cupy.zeros(1 + 2 * n_cells + n_groups, np.uint64)
     taken = Keys.room(room, dtype)

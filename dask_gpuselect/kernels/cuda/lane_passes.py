@@ -131,7 +131,7 @@ def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBr
 
     The host waits once, for the numbers of valid elements, from which the ranks follow.
     """
-    told = on_device(_nothing_told())
+    told = on_device(_no_facts())
     n_valid, n_missing = _sums(parts, ("n_valid", "n_missing"), told)
     _, _, least, most, *_ = _read(told)
     if not 0 <= most - least < MOST_COUNTS:
@@ -202,7 +202,7 @@ def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array
     wanted = as_bytes(wanted_of(order, sizes.least, tables))
     known, held = _known(tally, brackets)
     found = cupy.empty((order.n_answers, n_lanes), order.dtype)
-    told = on_device(_nothing_told())
+    told = on_device(_no_facts())
     answer = 8 * order.dtype.itemsize if order.mixes else 0
     arguments = (known, wanted, np.int64(n_lanes), found, told)
     _launch(dtype, "answers_of_tally", arguments, 32 * found.size, (("ANSWER", answer),))
@@ -221,7 +221,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
         return _on_host(tally, brackets)
     known, held = _known(tally, brackets)
     lower, upper = cupy.empty(shape, dtype), cupy.empty(shape, dtype)
-    told = on_device(_nothing_told())
+    told = on_device(_no_facts())
     sizes = (np.int64(lower.size), np.int64(shape[1]))
     _launch(dtype, "reports_select", (known, *sizes, lower, upper, told), 32 * lower.size)
     has_changed, any_missing, least, most, *_ = _read(told)
@@ -259,7 +259,7 @@ def _known(tally: LaneTally, brackets: LaneBrackets) -> tuple[Any, list[Array]]:
     return as_bytes(known), held
 
 
-def _nothing_told() -> Any:
+def _no_facts() -> Any:
     told = np.zeros((), source.REPORT_TOLD)
     told["least"] = np.iinfo(np.uint64).max
     return told

@@ -20,13 +20,14 @@ from dask_gpuselect.kernels.companions import Accompanied, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.chunk import distances_from
-from dask_gpuselect.kernels.cuda.lane_boxes import box_lanes
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
 from dask_gpuselect.kernels.cuda.source import BLANK_THREADS
 from dask_gpuselect.kernels.reference.lanes import lanes, parts_of, sorted_lanes
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
@@ -59,8 +60,47 @@ def _answer_masked(
         if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
             found = weighed_lanes.answer_lanes(chunks, dtype, axes, question)
         return host.answer_lanes(chunks, dtype, axes, question) if found is None else found
+    if len(chunks) == 1 and chunks[0].keeps is not None:
+        values = chunks[0].values.astype(dtype, copy=False)
+        answers = plain_lanes.answers_of_few([values], axes, question, chunks[0].keeps)
+        if answers is not None:
+            return answers
     filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
     return _answers(chunks, filled, dtype, axes, question)
+
+
+@advised
+def _masked_boxes(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    rule: Rule,
+    *,
+    omits_nan: bool,
+) -> LaneBoxes | None:
+    """Compute the box plot of every masked lane, on the device; see `reference.lanes.box_lanes`.
+
+    Scratch: a copy of every chunk, of four bytes an element or more. None also for integers of
+    which a lane has none, and where NaN that are not masked make boxes NaN.
+    """
+    wide = _floating(chunks, dtype)
+    if wide is None:
+        return None
+    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
+    has_missing = any(map(BlankedChunk.has_missing, filled))
+    if has_missing and not omits_nan:
+        return None
+    values = [each.values for each in filled]
+    found = plain_lanes.box_lanes(values, wide, axes, question, rule, omits_nan=True)
+    if found is None or (dtype.kind != "f" and not bool(found.n_valid.all())):
+        return None
+    elements = ("least", "most", "low", "high", "fliers")
+    own = {name: getattr(found, name).astype(dtype, copy=False) for name in elements}
+    n_left_out = found.n - found.n_valid
+    if has_missing:
+        n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes)
+    return replace(found, **own, n_left_out=n_left_out)
 
 
 @advised
@@ -125,6 +165,7 @@ def _answer_masked_groups(
 answer_lanes = with_companions(_answer_masked)(plain_lanes.answer_lanes)
 answers_and_ends = with_companions(_masked_answers_and_ends)(plain_lanes.answers_and_ends)
 answer_group_lanes = with_companions(_answer_masked_groups)(plain_lanes.answer_group_lanes)
+box_lanes = with_companions(_masked_boxes)(plain_lanes.box_lanes)
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
 
 

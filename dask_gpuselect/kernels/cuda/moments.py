@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -15,7 +16,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     Elements,
     as_float64,
     masked,
-    n_kept,
+    n_unmasked,
     on_host,
 )
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
@@ -40,13 +41,20 @@ def moments(values: Elements, near: NDArray[Any]) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Reads the chunk once."""
     if values.size <= FEW:
         return cpu.moments(on_host(values), near)
-    dtype = np.dtype(values.dtype)
-    found = cupy.zeros(N_SUMS, np.uint64)
-    pieces, top = cut_for(near, dtype)
-    arguments = (*Chunk.of(values), np.int32(top), found, found[N_DIGITS:])
-    made = (("PIECES", pieces), *masked(values))
-    launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
-    return moments_of(found.get().view(np.int64), n_kept(values))
+    return moments_of_each([values], near)
+
+
+def moments_of_each(parts: Sequence[Elements], near: NDArray[Any]) -> Moments:
+    """Sum each of several arrays of one dtype exactly, as `moments` does."""
+    sums = cupy.zeros((len(parts), N_SUMS), np.uint64)
+    for row, values in zip(sums, parts, strict=True):
+        dtype = np.dtype(values.dtype)
+        pieces, top = cut_for(near, dtype)
+        arguments = (*Chunk.of(values), np.int32(top), row, row[N_DIGITS:])
+        made = (("PIECES", pieces), *masked(values))
+        launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
+    sizes = np.array([n_unmasked(values) for values in parts], np.int64)
+    return moments_of(sums.get().view(np.int64), sizes)
 
 
 def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Array:
@@ -56,10 +64,10 @@ def in_cells(values: Array, ends: NDArray[Any], cells: NDArray[np.bool_]) -> Arr
     return reference.in_cells(values, ends, cells)
 
 
-def moments_of(sums: IntArray, size: int) -> Moments:
-    """Return the moments of `size` elements from the `N_SUMS` numbers of a kernel."""
-    total, square, others = np.split(sums, [TOTAL_DIGITS, N_DIGITS])
-    return cpu.moments_of(size, others, total[None], square[None])
+def moments_of(sums: IntArray, sizes: IntArray | int) -> Moments:
+    """Return the moments of lanes of some sizes from the `N_SUMS` numbers of a kernel for each."""
+    total, square, others = np.split(sums, [TOTAL_DIGITS, N_DIGITS], axis=1)
+    return cpu.moments_of(sizes, others.T, total, square)
 
 
 def moments_of_rows(rows: Array) -> Moments:

@@ -12,7 +12,7 @@ import numpy as np
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import most_selected
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch_together
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.maths.lane_cuts import ElementOrder
 
 # Bytes read, over all digits, up to which this is faster than a sample and the steps after it:
 # arrays of 2^25 float32, or 2^23 float64.
@@ -22,7 +22,7 @@ BYTES_EACH = 64  # bytes for a thread: with fewer, some blocks would have no ele
 
 
 @advised
-def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
+def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
     """Answer a question about all elements, ``(n_answers,)``, on the device.
 
     See `reference.lanes.answer_only_lane`.
@@ -96,7 +96,7 @@ _ROOMS = _Rooms()
 
 
 @lru_cache  # cached, because arrays of one size are asked repeatedly
-def _wanted(question: LaneOrder, n: int) -> tuple[Any, int] | None:
+def _wanted(question: ElementOrder, n: int) -> tuple[Any, int] | None:
     """Describe the wanted ranks of n elements, and return their number; None if too many."""
     n_answers = question.n_answers
     if not 0 < n_answers <= source.ONLY_MADE[-1]:

@@ -67,7 +67,7 @@ def answer_lanes(
     """
     if sum(chunk.size for chunk in chunks):
         own = [chunk.astype(dtype, copy=False) for chunk in chunks]
-        for answers_of in (_answers_of_few, _answers):
+        for answers_of in (answers_of_few, _answers):
             answers = answers_of(own, axes, question)
             if answers is not None:
                 return answers
@@ -80,12 +80,16 @@ def answer_lanes(
 ALONE = 1 << 18
 
 
-def _answers_of_few(
-    chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
+def answers_of_few(
+    chunks: Sequence[Array],
+    axes: tuple[int, ...],
+    question: LaneOrder,
+    keeps: Array | None = None,
 ) -> Array | None:
     """Answer a question for few long lanes of one chunk, lane by lane, each with the whole device.
 
-    None if the lanes are not few and long, or if one of them cannot be answered this way.
+    `keeps` is the mask of the elements that take part, if there is one. None if the lanes are not
+    few and long, or if one of them cannot be answered this way.
     """
     chunk, *others = chunks
     n = math.prod(chunk.shape[axis] for axis in axes)
@@ -94,11 +98,13 @@ def _answers_of_few(
     if others or not (is_last and chunk.flags.c_contiguous and chunk.nbytes >= ALONE * n_lanes**2):
         return None
     answers = cupy.empty((question.n_answers, n_lanes), question.dtype)
-    for i, lane in enumerate(chunk.reshape(n_lanes, n)):
-        found = answer_only_lane(lane, question)
-        if found is None:
+    masks = [None] * n_lanes if keeps is None else keeps.reshape(n_lanes, n)
+    for i, (lane, mask) in enumerate(zip(chunk.reshape(n_lanes, n), masks, strict=True)):
+        some = lane if mask is None else lane[mask]
+        own = answer_only_lane(some, question) if some.size else None
+        if own is None:
             return None
-        answers[:, i] = found
+        answers[:, i] = own
     return answers
 
 
@@ -230,7 +236,7 @@ def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
     return reference.lane_ends(parts, bounds, most, as_float64, moments_of_rows)
 
 
-answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, look=lane_ends)
+answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, ends_of=lane_ends)
 
 
 def _start(

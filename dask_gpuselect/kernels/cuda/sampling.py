@@ -24,7 +24,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
     selected,
     start_selection,
 )
-from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_kept
+from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_unmasked
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
     advised,
@@ -50,7 +50,7 @@ from dask_gpuselect.kernels.cuda.spans import (
 from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
-from dask_gpuselect.maths.finish import is_held, order_statistics
+from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
@@ -89,9 +89,9 @@ def sample(values: Elements, size: int) -> NDArray[Any]:
 WHOLE_READS = 3 << 27
 
 
-def is_best_whole(values: Array) -> bool:
+def is_best_whole(values: Array, times: int = 1) -> bool:
     """Return whether all elements are best taken as candidates."""
-    return bool(len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
+    return bool(times * len(digits(values.dtype)) * values.nbytes <= WHOLE_READS)
 
 
 def is_best_counted(values: Array) -> bool:
@@ -104,7 +104,7 @@ def is_best_counted(values: Array) -> bool:
 
 
 @advised
-def whole(values: Elements, ranks: RanksOf) -> Tally:
+def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
     """Tally a bracket of everything, with the elements of some ranks already selected.
 
     See `reference.sampling.whole`. Reads the array once for each digit.
@@ -140,7 +140,7 @@ def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally 
     Reads the chunk once. Scratch on the device: the candidates, and three times the sample, which
     has at most `SAMPLE_TIMES` times `size` elements for each bracket.
     """
-    n = n_kept(values)
+    n = n_unmasked(values)
     n_brackets = len(ranks(n)[0])
     most = SAMPLE_TIMES * max(n_brackets, 1) * size
     size = min(max(size, n >> 8), most, n)
@@ -192,7 +192,7 @@ class ManyCandidates(DeviceCandidates):
             return there, there
 
         brackets, tally = _guessed(self.elements, n, _sample_for(wanted.size, n), ranks)
-        if tally is None or not is_held(brackets, tally, wanted).all():
+        if tally is None or not are_gathered(brackets, tally, wanted).all():
             return super().elements_at(places)
         return order_statistics(brackets, tally, wanted)[np.searchsorted(wanted, places)]
 
@@ -311,7 +311,7 @@ def guess_and_sums(
     device waited 0.9 ms for a guess on the host, out of 5.5 ms for a box of 2^30 float32.
     """
     dtype = np.dtype(values.dtype)
-    n = n_kept(values)
+    n = n_unmasked(values)
     wanted = ranks(n)
     if masked(values) or not 0 < len(wanted) <= most_selected():
         return None

@@ -21,7 +21,7 @@ __all__ = [
     "MOST_PIVOTS",
     "cuts",
     "elements_of",
-    "kept",
+    "unmasked",
     "merged",
     "tally",
     "tally_by_ruler",
@@ -35,10 +35,10 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     return chunk.astype(dtype, copy=False), 0
 
 
-def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Any, int]:
+def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Any, int]:
     """Return the elements of a chunk and its mask, both of which kernels read in place.
 
-    See `reference.selection.kept`.
+    See `reference.selection.unmasked`.
     """
     values, n_nat = elements_of(chunk.values, dtype)
     keeps = chunk.keeps
@@ -63,7 +63,7 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     `cupy.bincount` takes 2.9 to 9.4; uint16 takes two reads, 0.39 to 0.50 ms, where it takes 2.6 to
     15.9.
     """
-    words, _ = words_of(chunk, dtype, kept, elements_of)
+    words, _ = words_of(chunk, dtype, unmasked, elements_of)
     device = cupy.cuda.Device().id
     window, shared = tabulate_memory(words.dtype, most_shared(device))
     found = cupy.zeros(1 << 8 * dtype.itemsize, np.uint64)

@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
     selected,
     start_selection,
 )
-from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_kept, on_host
+from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_unmasked, on_host
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
 from dask_gpuselect.kernels.cuda.source import cut_for
@@ -102,7 +102,7 @@ def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     n_ends = len(brackets.ends)
     is_placed = kinds == "any" and spans == [(0, 2 * n_ends)] and n_ends > 1
     candidates = start_tally(values, layout, told, kinds, most, is_placed=is_placed)
-    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_kept(values))
+    return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_unmasked(values))
 
 
 @advised
@@ -119,7 +119,7 @@ def tally_and_sums(
         return tally_on_device(values, brackets, most), sums
     spans, layout, sheet = _sheet_of(brackets)
     kinds = _kinds(brackets, spans)
-    n = n_kept(values)
+    n = n_unmasked(values)
     wanted = ranks(n)
     n_ranks = len(wanted) if kinds == "cells" and len(wanted) <= most_selected() else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
@@ -144,7 +144,7 @@ def summed_tally(
     `found` holds a sheet on which kernels wrote, and the sums behind it.
     """
     size = layout.dtype.itemsize
-    sums = moments_of(found[size:].view(np.int64), n)
+    sums = moments_of(found[None, size:].view(np.int64), n)
     sheet = found[:size].view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
     if tally is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -415,14 +415,14 @@ def products(
     if values.size <= FEW or len(ends) > _most_ends(values):
         return reference.products(values, weights, ends, summed)
     counts, _ = _segments(values, weights, ends, 0)
-    held = np.flatnonzero(summed & (counts[::2] > 0))
-    if len(held) > 1:
+    cells = np.flatnonzero(summed & (counts[::2] > 0))
+    if len(cells) > 1:
         size = int(counts[::2][summed].sum())
         values, weights = _taken_there(values, weights, ends, summed, size)
-    every = [ExactSums.zeros((1,))] * len(summed)
-    for cell in held.tolist():
-        every[cell] = _added(values, weights, (ends[cell - 1], ends[cell])).total
-    return ExactSums.joined(every)
+    each = [Summed(0, values.size, (ends[cell - 1], ends[cell])) for cell in cells]
+    place = np.zeros(len(summed), np.int64)
+    place[cells] = 1 + np.arange(len(cells))
+    return ExactSums.joined([ExactSums.zeros((1,)), moments_of(values, weights, each).total])[place]
 
 
 @advised
@@ -433,7 +433,7 @@ def moments(values: Array, weights: Array) -> Moments:
     """
     if values.size <= FEW:
         return reference.moments(values, weights)
-    return _added(values, weights)
+    return moments_of(values, weights, [Summed(0, values.size)])
 
 
 _largest = cupy.ReductionKernel(
@@ -449,10 +449,18 @@ DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
 POINTS_OF = TOTAL_POINT, SQUARE_POINT, CUBE_POINT
 
 
-def _added(values: Array, weights: Array, between: tuple[Any, Any] | None = None) -> Moments:
-    """Sum the weights, their products with the elements, and with the squares of these, exactly.
+class Summed(NamedTuple):
+    """Some elements of an array: a slice, or those of it that lie between two values."""
 
-    With `between`, sum only the products with elements between two others.
+    start: int
+    stop: int
+    between: tuple[Any, Any] | None = None
+
+
+def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moments:
+    """Sum the weights of each part, and their products with the elements and their squares.
+
+    All sums are exact. Of the elements between two values, only the products are summed.
     """
     values = values.ravel()
     tops = [math.frexp(_reduced(_largest, np.max, [each]))[1] for each in (weights, values)]
@@ -461,19 +469,18 @@ def _added(values: Array, weights: Array, between: tuple[Any, Any] | None = None
         min(max((end - 1 + DIGIT * point) // DIGIT - ADD_DIGITS + 2, 0), n - ADD_DIGITS - 1)
         for end, point, n in zip(ends, POINTS_OF, DIGITS_OF, strict=True)
     ]
-    found = cupy.zeros(sum(DIGITS_OF) + 2, np.uint64)
-    kind = selection_dtype(values.dtype)
-    low, high = (kind.type(0), kind.type(0)) if between is None else between
-    is_between, is_all = np.int32(between is not None), np.int32(between is None)
-    numbers = low, high, is_between, is_between, is_all, *map(np.int32, first)
-    arguments = (*_arrays(values, weights), *numbers, found, found[sum(DIGITS_OF) :])
-    dtype, more = np.dtype(values.dtype), _defined(weights)
-    launch(dtype, "weigh_products", ADD_THREADS, arguments, add_memory(), defined=more)
-    *digits, others = np.split(found.get().view(np.int64), np.cumsum(DIGITS_OF))
-    tables = (each[None] for each in digits)
-    sums = [ExactSums.of_table(*each) for each in zip(tables, POINTS_OF, strict=True)]
-    n_high, n_low = others[:, None]
-    return Moments(sums[0], n_high, n_low, *sums[1:])
+    sums = cupy.zeros((len(parts), sum(DIGITS_OF) + 2), np.uint64)
+    kind, dtype, more = selection_dtype(values.dtype), np.dtype(values.dtype), _defined(weights)
+    for row, (start, stop, between) in zip(sums, parts, strict=True):
+        low, high = (kind.type(0), kind.type(0)) if between is None else between
+        is_between, is_all = np.int32(between is not None), np.int32(between is None)
+        numbers = low, high, is_between, is_between, is_all, *map(np.int32, first)
+        some = _arrays(values[start:stop], weights[start:stop])
+        arguments = (*some, *numbers, row, row[sum(DIGITS_OF) :])
+        launch(dtype, "weigh_products", ADD_THREADS, arguments, add_memory(), defined=more)
+    *digits, others = np.split(sums.get().view(np.int64), np.cumsum(DIGITS_OF), axis=1)
+    weight, *products = (ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True))
+    return Moments(weight, others[:, 0], others[:, 1], *products)
 
 
 def _segments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import cupy
@@ -36,10 +37,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     n_valid, flags = cupy.empty(n_windows, np.int32), cupy.zeros(2, np.uint32)
     values = cupy.ascontiguousarray(values_of(chunk).astype(dtype, copy=False))
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
-    strides = strides_of(tuple(values.shape))
-    layout = np.array([len(shape), *shape, *(strides * frame.step)], np.int64)
-    lower, upper, weights = ranks_by_count(order, n)
-    tables = (np.stack([lower, upper]), weights)
+    layout, offsets, *tables = _tables(cupy.cuda.Device().id, values.shape, frame, order)
     launch(
         dtype,
         "windows_answer",
@@ -47,11 +45,11 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
         (
             values,
             np.uint64(0) if keeps is None else cupy.ascontiguousarray(keeps).view(np.uint8),
-            cupy.asarray(layout),
-            cupy.asarray(frame.places() @ strides),
+            layout,
+            offsets,
             np.int32(n),
             np.int64(n_windows),
-            *map(cupy.asarray, tables),
+            *tables,
             *map(np.int32, (order.n_answers, order.mixes, order.skips_missing)),
             answers,
             n_valid,
@@ -62,6 +60,19 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     if order.mixes and dtype.kind in "iu" and dtype.itemsize == 8 and flags.get()[1]:
         return reference.answer(chunk, dtype, frame, order)
     return order.finished(answers, n_valid).reshape(-1, *shape)
+
+
+@lru_cache(maxsize=32)  # copies to a device take longer than small windows
+def _tables(
+    device: int, padded: tuple[int, ...], frame: Frame, order: WindowOrder
+) -> tuple[Array, ...]:
+    """Return what windows of a shape are like, on a device: layout, offsets, ranks and weights."""
+    del device
+    shape, strides = frame.shape(padded), strides_of(padded)
+    layout = np.array([len(shape), *shape, *(strides * frame.step)], np.int64)
+    lower, upper, weights = ranks_by_count(order, frame.n)
+    tables = (layout, frame.places() @ strides, np.stack([lower, upper]), weights)
+    return tuple(map(cupy.asarray, tables))
 
 
 def _made_for(frame: Frame, order: WindowOrder, *, has_keeps: bool) -> Defined:

@@ -1,39 +1,27 @@
 """Questions about lanes that one device kernel may answer, and the layout of lanes. The reference.
 
-The reference answers None: the caller then takes a slower way.
+The reference answers None: the caller then takes a slower way. `protocols.LaneKernels` has the
+parameters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from dask_gpuselect.arrays import Array, namespace, transposed
-from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_boxes import LaneBoxes
-from dask_gpuselect.maths.lane_cuts import LaneOrder
+from dask_gpuselect.arrays import namespace, transposed
 
 
 def lanes_last(chunk: Any, axes: tuple[int, ...]) -> Any:
     """Return a chunk with its reduced axes joined as the last axis: a view if possible."""
-    kept = [axis for axis in range(chunk.ndim) if axis not in axes]
-    moved = transposed(chunk, (*kept, *axes))
-    shape = (chunk.shape[axis] for axis in kept)
+    others = [axis for axis in range(chunk.ndim) if axis not in axes]
+    moved = transposed(chunk, (*others, *axes))
+    shape = (chunk.shape[axis] for axis in others)
     n = math.prod(chunk.shape[axis] for axis in axes)
     return namespace(chunk).reshape(moved, (*shape, n))
 
 
-def answer_group_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    places: Callable[[], Sequence[IntArray]],
-) -> Array | None:
+def answer_group_lanes(*_: Any, **__: Any) -> None:
     """Answer a question for every group of every lane, ``(n_answers, n_groups, n_lanes)``, in kind.
 
     None where it is as fast to ask `answer_lanes` about one group after the other.
@@ -45,10 +33,9 @@ def answer_group_lanes(
     places : callable
         Returns for each group the places of its elements in every lane, ascending.
     """
-    return None
 
 
-def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
+def answer_only_lane(*_: Any, **__: Any) -> None:
     """Answer a question about all elements of an array, ``(n_answers,)``, in kind.
 
     None where samples or cuts are as fast, and if some elements are missing.
@@ -57,21 +44,12 @@ def answer_only_lane(values: Array, question: LaneOrder) -> Array | None:
     ----------
     values : array
         At least one element.
-    question : LaneOrder
+    question : ElementOrder
         The order statistics to find.
     """
-    return None
 
 
-def box_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    rule: Rule,
-    *,
-    omits_nan: bool,
-) -> LaneBoxes | None:
+def box_lanes(*_: Any, **__: Any) -> None:
     """Compute the finished box plot of every lane, of the kind of the chunks.
 
     None where `answers_and_ends`, which returns the parts of box plots, is as fast.
@@ -85,4 +63,3 @@ def box_lanes(
     omits_nan : bool
         True if NaN is left out; otherwise a lane with NaN has no box.
     """
-    return None

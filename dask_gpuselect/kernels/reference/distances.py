@@ -111,11 +111,11 @@ def best_of(
         arrays = (np.zeros((n_queries, k), dtype) for dtype in (np.int8, np.float64, np.int64))
         return Best(*(like(array, rows) for array in arrays))
     n_together = max(1, min(n_queries, tile_elements // FEW_ROWS))
-    found = [
+    parts = [
         _nearest(rows, Queries(queries[start : start + n_together, :], k, tile_elements), ahead)
         for start in range(0, n_queries, n_together)
     ]
-    return found[0] if len(found) == 1 else Best.joined(found)
+    return parts[0] if len(parts) == 1 else Best.joined(parts)
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.maths.atoms import Atoms
-from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.group_cuts import (
-    GroupBrackets,
-    GroupCuts,
-    GroupTally,
-    pivot_counts,
-)
+from dask_gpuselect.kernels.reference.selection import bisected
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+from dask_gpuselect.maths.ragged import CellTally, pivot_counts, ranks_in_one_order
 
 Parts = Sequence[tuple[Any, Any]]
 
 
-def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
+def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     """Measure the cuts of every group in some chunks.
 
     Each group has one run over all chunks. Its pivots are its least and largest element, and others
@@ -53,18 +48,18 @@ def cuts(parts: Parts, n_groups: int, share: int) -> GroupCuts:
     below = begins[tied - 1] - start
     upto = np.append(begins, len(ordered))[tied] - start
     sizes = np.bincount(run, minlength=len(groups)).astype(np.int64)
-    return GroupCuts.of_runs(groups, sizes, n, n_missing[groups], value, below, upto)
+    return Cuts.of_runs(groups, sizes, n, n_missing[groups], value, below, upto)
 
 
-def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
+def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Count some chunks at the ends of the brackets, and gather candidates."""
-    group = np.repeat(np.arange(brackets.n_groups), brackets.n_ends)
+    group = np.repeat(np.arange(brackets.n_slots), np.diff(brackets.first_end))
     of_end = np.arange(len(group)) + group  # the cell before each end
-    of_group = brackets.first_end + np.arange(brackets.n_groups + 1)  # the first cell of each
+    of_group = brackets.first_cell
     counts = np.zeros((len(brackets.wanted), 2), np.int64)
     candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
     for part in parts:
-        ordered, n_valid, _ = in_groups([part], brackets.n_groups)
+        ordered, n_valid, _ = in_groups([part], brackets.n_slots)
         stop = np.cumsum(n_valid)
         start = stop - n_valid
         below, upto = (
@@ -85,7 +80,7 @@ def tally(parts: Parts, brackets: GroupBrackets) -> GroupTally:
         )
         candidates.append(ordered[begins[within] + number])
         of_cells.append(within.astype(np.int32))
-    return GroupTally.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
+    return CellTally.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
 
 
 def _places_of_ends(
@@ -95,19 +90,17 @@ def _places_of_ends(
     ends: NDArray[Any],
     is_behind: Callable[[Any, Any], Any],
 ) -> IntArray:
-    """Find the place of each end in a sorted stretch of its own, by bisection of all together.
+    """Find the place of each end in a sorted stretch of its own.
 
     With `np.less`, it is behind the elements less than the end; with `np.less_equal`, behind those
     up to it.
     """
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
-    first, last = start.copy(), stop.copy()
-    while (is_open := first < last).any():
-        middle = (first + last) // 2
-        is_above = is_open & is_behind(padded[np.minimum(middle, len(padded) - 1)], ends)
-        first = np.where(is_above, middle + 1, first)
-        last = np.where(is_open & ~is_above, middle, last)
-    return first
+
+    def goes_on(places: IntArray) -> NDArray[np.bool_]:
+        return np.asarray(is_behind(padded[np.minimum(places, len(padded) - 1)], ends))
+
+    return bisected(start, stop, goes_on)
 
 
 def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
@@ -130,14 +123,12 @@ def value_counts(parts: Iterable[tuple[Any, Any]], n_groups: int, n_words: int) 
     return table.reshape(n_groups, n_words)
 
 
-def lane_counts(rows: Any, keeps: Any, n_words: int) -> IntArray | None:
+def lane_counts(*_: Any, **__: Any) -> None:
     """Count every word in every lane, shape ``(n_lanes, n_words)``.
 
     The lanes are rows, with a mask of the same shape or None. The result is None where it is as
     fast to count one lane after the other.
     """
-    del rows, keeps, n_words
-    return None
 
 
 def elements_of_sorted(
@@ -145,22 +136,8 @@ def elements_of_sorted(
 ) -> Lanes:
     """Find the elements of some ranks in every group from the sorted elements of all groups."""
     padded = ordered if len(ordered) else np.zeros(1, ordered.dtype)
-    places = places_of_ranks(n_valid, ranks)
+    places = ranks_in_one_order(n_valid, ranks)
     return elements_of_places(places, padded.__getitem__, n_valid, n_missing)
-
-
-def places_of_ranks(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
-    """Return the places of the lower and upper elements of each group among those of all in order.
-
-    Shapes are ``(n_questions, n_groups)``. The place of a group without elements is arbitrary, but
-    exists.
-    """
-    starts, last = np.cumsum(n_valid) - n_valid, max(int(n_valid.sum()) - 1, 0)
-    lower, upper = (
-        np.minimum(np.broadcast_to(rank, (len(rank), len(starts))) + starts, last)
-        for rank in ranks(np.maximum(n_valid, 1))
-    )
-    return lower, upper
 
 
 def elements_of_places(
@@ -179,9 +156,9 @@ def places_in_groups(codes: NDArray[Any], n_groups: int) -> tuple[IntArray, IntA
 
     The codes are a NumPy array. The groups follow one another.
     """
-    found = np.flatnonzero(codes >= 0)
-    sizes = np.bincount(codes[found], minlength=n_groups).astype(np.int64)
-    return found[np.argsort(codes[found], kind="stable")], sizes
+    places = np.flatnonzero(codes >= 0)
+    sizes = np.bincount(codes[places], minlength=n_groups).astype(np.int64)
+    return places[np.argsort(codes[places], kind="stable")], sizes
 
 
 # In groups of at least this many elements on average, sorting each is faster than sorting all by
@@ -202,7 +179,7 @@ def sorted_in_groups(values: NDArray[Any], codes: NDArray[np.int32], n_groups: i
     return ordered
 
 
-def window_lanes(parts: Sequence[Any], atoms: Atoms, ranks: RanksOfLanes) -> Lanes | None:
+def window_lanes(*_: Any, **__: Any) -> None:
     """Find the elements of some ranks in every window of every lane, window after window.
 
     None where it is as fast to take the elements of one window after the other.
@@ -216,7 +193,6 @@ def window_lanes(parts: Sequence[Any], atoms: Atoms, ranks: RanksOfLanes) -> Lan
     ranks : callable
         Maps numbers of elements to the wanted ranks among so many.
     """
-    return None
 
 
 def in_groups(parts: Parts, n_groups: int) -> tuple[NDArray[Any], IntArray, IntArray]:

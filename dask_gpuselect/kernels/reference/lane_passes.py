@@ -18,9 +18,6 @@ from dask_gpuselect.maths import lane_weight_cuts as by_weight
 from dask_gpuselect.maths import sorted_lanes as by_count
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import (
-    LaneBrackets,
-    LaneOrder,
-    LaneTally,
     bracketed,
     find_lane_brackets,
     join,
@@ -81,12 +78,11 @@ def tally_of_sorted(lanes: SortedLanes, brackets: Any) -> Any:
     return measure.tally_of_sorted(lanes, brackets)
 
 
-def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array | None:
+def answers(*_: Any, **__: Any) -> None:
     """Answer a question from a tally, ``(n_answers, n_lanes)``, on the tally's device.
 
     None where `order_statistics` is as fast on the host.
     """
-    return None
 
 
 def tails(parts: Sequence[Array], sizes: TailSizes, n_unused: IntArray | None = None) -> LaneTails:
@@ -117,27 +113,31 @@ def tails_in_turn(
     n_lanes = math.prod(parts[0].shape[:-1])
     width = sizes.width(sum(part.shape[-1] for part in parts))
     counts = np.zeros((2, n_lanes), np.int64)
-    kept: NDArray[Any] | None = None
+    elements: NDArray[Any] | None = None
     start = 0
     for table in tables:
         some = slice(start, start + len(table.values))
         if n_unused is not None:
             table = SortedLanes.of_rows(table.values, n_unused[some])
-        found = tails_of_sorted(table, sizes)
-        if kept is None:
-            kept = np.empty((n_lanes, width), table.values.dtype)
-        kept[some], counts[0, some], counts[1, some] = found.kept, found.n_valid, found.n_missing
+        tails_ = tails_of_sorted(table, sizes)
+        if elements is None:
+            elements = np.empty((n_lanes, width), table.values.dtype)
+        elements[some], counts[0, some], counts[1, some] = (
+            tails_.kept,
+            tails_.n_valid,
+            tails_.n_missing,
+        )
         start = some.stop
-    assert kept is not None  # there is at least one table, perhaps of no lanes
-    return LaneTails(kept, *counts)
+    assert elements is not None  # there is at least one table, perhaps of no lanes
+    return LaneTails(elements, *counts)
 
 
 def in_turn(measure: Callable[..., Any], tables: Iterable[Any], brackets: Any | None) -> Any:
     """Measure consecutive tables of lanes, each with its brackets, and join the results."""
-    found = []
+    pieces = []
     start = 0
     for table in tables:
         stop = start + len(table.values if isinstance(table, SortedLanes) else table)
-        found.append(measure(table, brackets and lanes_between(brackets, start, stop)))
+        pieces.append(measure(table, brackets and lanes_between(brackets, start, stop)))
         start = stop
-    return join(found)
+    return join(pieces)

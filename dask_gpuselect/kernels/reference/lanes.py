@@ -88,7 +88,7 @@ def answers_and_ends(
     bounds_of: BoundsOf,
     most: int,
     answer: Callable[..., Array] = answer_lanes,
-    look: Callable[..., LaneEnds] | None = None,
+    ends_of: Callable[..., LaneEnds] | None = None,
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """Answer a question for every lane, and collect the elements beyond bounds from the answers.
 
@@ -107,7 +107,7 @@ def answers_and_ends(
     """
     answers = to_host(answer(chunks, dtype, axes, question)).astype(np.float64)
     bounds = Bounds(*bounds_of(answers), selection_dtype(dtype))
-    return answers, (look or lane_ends)(parts_of(chunks, dtype, axes), bounds, most)
+    return answers, (ends_of or lane_ends)(parts_of(chunks, dtype, axes), bounds, most)
 
 
 @with_companions(host.lanes)
@@ -190,8 +190,8 @@ def lane_ends(
         )
         for i in range(0, max(rows.shape[0], 1), step)
     ]
-    found: LaneEnds = join(pieces)
-    return found
+    ends: LaneEnds = join(pieces)
+    return ends
 
 
 def _ends_of_rows(

@@ -96,15 +96,15 @@ def running_minimum(values: Array) -> Array:
 def _smallest_averages(sums: PrefixSums) -> Array:
     xp = namespace(sums.total[0])
     n = sums.total[0].shape[0] - 1
-    found = []
+    averages = []
     for i in range(0, n, TILE):
         starts = slice(i, min(i + TILE, n))
         smallest = [
             xp.min(_averages(sums, starts, slice(j, min(j + TILE, n))), axis=1)
             for j in range(i, n, TILE)
         ]
-        found.append(xp.min(xp.stack(smallest), axis=0))
-    return concatenate(found, axis=0)
+        averages.append(xp.min(xp.stack(smallest), axis=0))
+    return concatenate(averages, axis=0)
 
 
 def _averages(sums: PrefixSums, starts: slice, ends: slice) -> Array:

@@ -30,8 +30,8 @@ def report(values: Array, probe: probes.Measure) -> probes.Report:
     values = np.asarray(to_host(values)).reshape(-1)
     is_missing = values != values
     valid = values[~is_missing]
-    found: probes.Report = MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
-    return found
+    answer: probes.Report = MEASURES[type(probe)](valid, int(is_missing.sum()), probe)
+    return answer
 
 
 def _extent(valid: NDArray[Any], n_missing: int, probe: probes.Extent) -> probes.ExtentReport:

@@ -107,11 +107,11 @@ def _row_tally(
     gram, moment = np.zeros((len(n), p, p)), np.zeros((len(n), p))
     squares = np.zeros(len(n))
     for i in np.flatnonzero(n) if with_sums else ():
-        held = xp.where(groups[i][:, None], rows, xp.zeros_like(rows))
-        of_held = xp.where(groups[i], residuals, xp.zeros_like(residuals))
-        gram[i] = to_host(held.T @ held)
-        moment[i] = to_host(held.T @ of_held)
-        squares[i] = float(of_held @ of_held)
+        own_rows = xp.where(groups[i][:, None], rows, xp.zeros_like(rows))
+        own_residuals = xp.where(groups[i], residuals, xp.zeros_like(residuals))
+        gram[i] = to_host(own_rows.T @ own_rows)
+        moment[i] = to_host(own_rows.T @ own_residuals)
+        squares[i] = float(own_residuals @ own_residuals)
     n_between = n_true(between)
     gathered = like(np.empty((0, 1 + p)), rows)
     if 0 < n_between <= most:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import Array, like, namespace, to_host
 from dask_gpuselect.kernels.reference.moments import moments
 from dask_gpuselect.kernels.reference.selection import tally
-from dask_gpuselect.maths.boxes import BoxGuess
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.moments import Moments
@@ -94,20 +93,18 @@ def tally_and_sums(
     return tally(values, brackets, most), moments(values, brackets.ends)
 
 
-def guess_and_sums(
-    values: Array, sample: Array, guess: BoxGuess, most: int, ranks: Callable[[int], IntArray]
-) -> tuple[Brackets, Tally | None, Moments] | None:
+def guess_and_sums(*_: Any, **__: Any) -> None:
     """Find brackets by a sorted sample, tally the array there and sum it, without the host.
 
     None if the host has to find the brackets, and always for arrays on the host.
     """
-    return None
 
 
-def is_best_whole(values: Array) -> bool:
+def is_best_whole(values: Array, times: int = 1) -> bool:
     """Return whether all elements of an array in memory are best taken as candidates.
 
-    Here it is False: one more read is faster.
+    Here it is False: one more read is faster. `times` tells how many times as much a question costs
+    among candidates as ranks do.
     """
     return False
 
@@ -120,10 +117,10 @@ def is_best_counted(values: Array) -> bool:
     return True
 
 
-def whole(values: Array, ranks: RanksOf) -> Tally:
+def whole(values: Array, ranks: Callable[[int], Any]) -> Tally:
     """Tally a bracket of everything, for the elements of some ranks."""
     host = to_host(values).ravel()
     everything = Brackets(host[:0], np.ones(1, np.bool_))
-    found = tally(values, everything, host.size)
-    assert found is not None
-    return found
+    tallied = tally(values, everything, host.size)
+    assert tallied is not None
+    return tallied

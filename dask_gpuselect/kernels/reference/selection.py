@@ -48,7 +48,7 @@ def elements_of(chunk: Array, dtype: np.dtype[Any]) -> tuple[Array, int]:
     return (flat if numpy_dtype(chunk) == wanted else as_type(flat, wanted.name)), 0
 
 
-def kept(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, int]:
+def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, int]:
     """Return the unmasked elements of a chunk, as `elements_of` does."""
     values = chunk.values
     return elements_of(values if chunk.keeps is None else values[chunk.keeps], dtype)
@@ -91,11 +91,11 @@ def value_counts(chunk: Array, dtype: np.dtype[Any]) -> ValueCounts:
     ValueCounts
         On the host.
     """
-    elements = kept if isinstance(chunk, Accompanied) else elements_of
+    elements = unmasked if isinstance(chunk, Accompanied) else elements_of
     ordered, n_missing = _sort_valid(elements(chunk, dtype)[0])
-    found = namespace(ordered).unique_counts(ordered)
-    order = np.argsort(values := to_host(found.values))
-    counts = to_host(found.counts).astype(np.int64)
+    distinct = namespace(ordered).unique_counts(ordered)
+    order = np.argsort(values := to_host(distinct.values))
+    counts = to_host(distinct.counts).astype(np.int64)
     return ValueCounts(unsigned_zero(values[order]), counts[order], n_missing)
 
 
@@ -138,8 +138,8 @@ def tally_by_ruler(
         as fast.
     """
     ordered, n_missing = _sort_valid(values)
-    found = _tally_of_sorted(ordered, n_missing, brackets, most)
-    return None if found is None else (found, *_counts(ordered, ruler.bars))
+    tally_ = _tally_of_sorted(ordered, n_missing, brackets, most)
+    return None if tally_ is None else (tally_, *_counts(ordered, ruler.bars))
 
 
 def _tally_of_sorted(ordered: Array, n_missing: int, brackets: Brackets, most: int) -> Tally | None:
@@ -204,9 +204,9 @@ def valid_in(
         must be the last valid one: one copy then also tells whether there are NaN.
     """
     xp, size = namespace(ordered), ordered.shape[0]
-    found = _joined(ordered, parts_of(size))
-    if not (size and found.dtype.kind == "f" and np.isnan(found[-1])):
-        return found, size
+    elements = _joined(ordered, parts_of(size))
+    if not (size and elements.dtype.kind == "f" and np.isnan(elements[-1])):
+        return elements, size
     size -= n_true(xp.isnan(ordered))
     return _joined(ordered, parts_of(size)), size
 
@@ -221,15 +221,27 @@ def places_of(ordered: Array, values: NDArray[Any], side: Literal["left", "right
     Values are compared on the host, because CuPy flushes subnormal float32 to zero, in as many
     steps as the number of elements has bits.
     """
-    size = ordered.shape[0]
-    low, high = np.zeros(len(values), np.int64), np.full(len(values), size)
-    while (is_open := low < high).any():
-        middle = (low + high) // 2
-        found = elements_at(ordered, np.minimum(middle, size - 1))
-        goes_on = found < values if side == "left" else found <= values
-        low = np.where(is_open & goes_on, middle + 1, low)
-        high = np.where(is_open & ~goes_on, middle, high)
-    return low
+    size, is_before = ordered.shape[0], np.less if side == "left" else np.less_equal
+
+    def goes_on(places: IntArray) -> NDArray[np.bool_]:
+        return np.asarray(is_before(elements_at(ordered, np.minimum(places, size - 1)), values))
+
+    return bisected(np.zeros(len(values), np.int64), np.full(len(values), size), goes_on)
+
+
+def bisected(
+    first: IntArray, last: IntArray, goes_on: Callable[[IntArray], NDArray[np.bool_]]
+) -> IntArray:
+    """Find the place in each stretch up to which a condition holds, by bisection of all together.
+
+    The condition gets a place of each stretch; those of stretches that are done are arbitrary.
+    """
+    while (is_open := first < last).any():
+        middle = (first + last) // 2
+        is_before = goes_on(middle)
+        first = np.where(is_open & is_before, middle + 1, first)
+        last = np.where(is_open & ~is_before, middle, last)
+    return first
 
 
 def measured(ordered: Array, pivots: NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:

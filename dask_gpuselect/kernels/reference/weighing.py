@@ -6,6 +6,7 @@ Everything except the choice of elements happens on the host, by NumPy.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -136,23 +137,43 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
     by_weight = np.searchsorted(upto, np.array(steps, np.int64))
     pivots = np.unique(ordered[np.concatenate([even_positions(n, n_pivots), by_weight])])
     sums = np.append(np.int64(0), upto)
-    below, upto = (np.searchsorted(ordered, pivots, side) for side in ("left", "right"))
+    below, upto = (
+        np.stack([places, sums[places]], axis=1)
+        for places in (np.searchsorted(ordered, pivots, side) for side in ("left", "right"))
+    )
+    return cuts_of_chunk(pivots, below, upto, (n, weight), unit, square)
+
+
+def cuts_of_chunk(
+    pivots: NDArray[Any],
+    below: IntArray,
+    upto: IntArray,
+    totals: Sequence[Any],
+    unit: int,
+    square: float,
+) -> WeightedCuts:
+    """Return the cuts of one chunk from its numbers of elements and weights, side by side.
+
+    The weights are whole units. `totals` holds the number and weight of all elements.
+    """
     unknown = np.full(len(pivots), np.nan)
-    size, n_valid, none = (np.array([each], np.int64) for each in (len(pivots), n, 0))
+    size, n, none, weight, of_unit = (
+        np.array([each], np.int64) for each in (len(pivots), totals[0], 0, totals[1], unit)
+    )
     return WeightedCuts(
         pivots,
-        below,
-        upto,
-        unknown,
-        unknown,
-        size,
-        n_valid,
-        none,
-        sums[below],
-        sums[upto],
-        np.array([weight], np.int64),
-        np.array([unit], np.int64),
-        np.array([square], np.float64),
+        below[:, 0],
+        upto[:, 0],
+        distance=unknown,
+        slack=unknown,
+        sizes=size,
+        n_valid=n,
+        n_missing=none,
+        weight_below=below[:, 1],
+        weight_upto=upto[:, 1],
+        weight=weight,
+        unit=of_unit,
+        square=np.array([square], np.float64),
     )
 
 
@@ -223,18 +244,18 @@ def tally_in_place(
     None if there are more than `most`. Raises as `weighed` does.
     """
     values, weights, n_missing = weighed(chunk, dtype)
-    found = tally(values, weights, brackets, most)
-    return found and with_others(found, chunk, n_missing)
+    tallied = tally(values, weights, brackets, most)
+    return tallied and with_others(tallied, chunk, n_missing)
 
 
-def with_others(found: WeightedTally, chunk: Accompanied, n_missing: int) -> WeightedTally:
+def with_others(tallied: WeightedTally, chunk: Accompanied, n_missing: int) -> WeightedTally:
     """Add to a tally the number of missing, masked and weightless elements."""
     n_kept = chunk.size
     if chunk.keeps is not None:
         n_kept = n_true(chunk.keeps)
-    n_idle = n_kept - found.n_valid - n_missing
+    n_idle = n_kept - tallied.n_valid - n_missing
     n_left_out = chunk.size - n_kept
-    return replace(found, n_missing=n_missing, n_left_out=n_left_out, n_idle=n_idle)
+    return replace(tallied, n_missing=n_missing, n_left_out=n_left_out, n_idle=n_idle)
 
 
 def sorted_sample(

@@ -1,8 +1,8 @@
 """Tallies at new brackets, from the cached tallies of the first load.
 
 If the first load cached a chunk's tally at guessed brackets, its tally at the proven ones may
-follow from that, without a second load. Each group in a part of the data is treated as a chunk of
-an array of its own.
+follow from that, without a second load. Each slot in a part of the data is treated as a chunk of an
+array of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
-from dask_gpuselect.maths.group_cuts import GroupBrackets, GroupTally
+from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
@@ -27,63 +27,62 @@ from dask_gpuselect.maths.weights import (
 )
 
 
-def covers(kept: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
+def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     """Return whether a chunk's tally at the `kept` brackets determines its tally at `wanted` ones.
 
     `weighs` is True if candidates have individual weights. Elements that were only counted have
     none.
     """
-    dtype = kept.ends.dtype
-    if wanted.tells_more > kept.tells_more or weighs and _is_inside(wanted, kept.ends).any():
+    dtype = cached.ends.dtype
+    if wanted.tells_more > cached.tells_more or weighs and _is_inside(wanted, cached.ends).any():
         return False
-    is_left_out = ~kept.wanted
+    is_left_out = ~cached.wanted
     # Nothing lies beyond the extreme values of the dtype, so outer cells there leave nothing out.
     least, largest = extremes_of(dtype) if dtype.kind in "iuf" else (None, None)
-    if len(kept.ends):
-        is_left_out[0] &= bool(kept.ends[0] != least)
-        is_left_out[-1] &= bool(kept.ends[-1] != largest)
+    if len(cached.ends):
+        is_left_out[0] &= bool(cached.ends[0] != least)
+        is_left_out[-1] &= bool(cached.ends[-1] != largest)
     # No wanted end may lie inside a cell that was left out, and no cell that is asked about may
     # overlap it.
-    first = np.append(0, wanted.ends.searchsorted(kept.ends, "right"))
-    last = np.append(wanted.ends.searchsorted(kept.ends), len(wanted.ends))
+    first = np.append(0, wanted.ends.searchsorted(cached.ends, "right"))
+    last = np.append(wanted.ends.searchsorted(cached.ends), len(wanted.ends))
     return not ((first < last) | wanted.asked[last])[is_left_out].any()
 
 
 @over_slots
-def tally_by(kept: Brackets, tally: Tally, wanted: Brackets) -> Tally:
+def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
     if isinstance(tally, WeightedTally):
-        return _weighted_tally_by(kept, tally, wanted)
+        return _weighted_tally_by(cached, tally, wanted)
     ordered = tally.candidates.ordered()
-    below, upto = counts_at(kept, tally, wanted.ends, ordered.places)
+    below, upto = counts_at(cached, tally, wanted.ends, ordered.places)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
     elements = ordered.elements_at(_places_inside(wanted, len(ordered), ordered.places))
-    found = tally.with_columns([_with_ties(kept, tally, elements, wanted)])
+    found = tally.with_columns([_with_ties(cached, tally, elements, wanted)])
     return replace(found, below=below, upto=upto)
 
 
-def group_tally_by(
-    kept: GroupBrackets, tally: GroupTally, wanted: GroupBrackets, among: IntArray
-) -> GroupTally | None:
+def cell_tally_by(
+    cached: Brackets, tally: CellTally, wanted: Brackets, among: IntArray
+) -> CellTally | None:
     """Compute the tally of a part at other brackets; None if the cached ones do not cover them.
 
     Parameters
     ----------
-    kept, tally
+    cached, tally
         Cached brackets, and the tally at them.
-    wanted : GroupBrackets
-    among : ndarray of int, shape (kept.n_groups,)
-        Number of each cached group among the wanted groups.
+    wanted : Brackets
+    among : ndarray of int, shape (cached.n_slots,)
+        Number of each cached slot among the wanted slots.
     """
-    of_group = wanted.each()
-    found = {}
-    for group, old, some in tally.each(kept):
-        number = int(among[group])
-        new, _ = of_group(number)
-        if not covers(old, new):
+    of_slot, found = wanted.by_slot(), {}
+    for slot, old, some in tally.each(cached):
+        number = int(among[slot])
+        own = of_slot(number)
+        if not covers(old, own):
             return None
-        found[number] = tally_by(old, some, new)
-    return GroupTally.of_each(wanted, found)
+        found[number] = tally_by(old, some, own)
+    return CellTally.of_each(wanted, found)
 
 
 def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
@@ -94,10 +93,10 @@ def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
     return np.concatenate([np.empty(0, np.int64), *cells])
 
 
-def _weighted_tally_by(kept: Brackets, tally: WeightedTally, wanted: Brackets) -> WeightedTally:
+def _weighted_tally_by(cached: Brackets, tally: WeightedTally, wanted: Brackets) -> WeightedTally:
     elements, weights = in_order(tally)
-    below, upto = counts_at(kept, tally, wanted.ends, elements.searchsorted)
-    weight_below, weight_upto = weights_at(kept, tally, wanted.ends, elements, weights)
+    below, upto = counts_at(cached, tally, wanted.ends, elements.searchsorted)
+    weight_below, weight_upto = weights_at(cached, tally, wanted.ends, elements, weights)
     is_inside = _is_inside(wanted, elements)
     found = tally.with_columns([elements[is_inside], weights[is_inside]])
     return replace(
@@ -106,7 +105,7 @@ def _weighted_tally_by(kept: Brackets, tally: WeightedTally, wanted: Brackets) -
         upto=upto,
         weight_below=weight_below,
         weight_upto=weight_upto,
-        products=_products_by(kept, tally, wanted, elements, weights),
+        products=_products_by(cached, tally, wanted, elements, weights),
     )
 
 
@@ -118,7 +117,7 @@ def in_order(tally: WeightedTally) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def weights_at(
-    kept: Brackets,
+    cached: Brackets,
     tally: WeightedTally,
     values: NDArray[Any],
     elements: NDArray[Any],
@@ -133,12 +132,12 @@ def weights_at(
         return _sums_before(weights, elements.searchsorted(values, side)).integers(WEIGHT_UNIT)
 
     below, upto = (each.integers(WEIGHT_UNIT) for each in (tally.weight_below, tally.weight_upto))
-    below, upto = sums_at(kept.ends, (below, upto), values, weight)
+    below, upto = sums_at(cached.ends, (below, upto), values, weight)
     return ExactSums.of_integers(below, WEIGHT_UNIT), ExactSums.of_integers(upto, WEIGHT_UNIT)
 
 
 def _products_by(
-    kept: Brackets,
+    cached: Brackets,
     tally: WeightedTally,
     wanted: Brackets,
     elements: NDArray[Any],
@@ -155,13 +154,13 @@ def _products_by(
     cell, is_end = places_among(wanted.ends, elements)
     some = wanted.summed[cell] & ~is_end
     found = ExactSums.of(cell[some], n_cells, elements[some], weights[some]).integers(PRODUCT_UNIT)
-    cell, is_end = places_among(wanted.ends, kept.ends)
+    cell, is_end = places_among(wanted.ends, cached.ends)
     at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
     for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
-        found[cell[end]] += at_ends[end] * whole(kept.ends[end].item())
-    if isinstance(kept, WeightedBrackets):
+        found[cell[end]] += at_ends[end] * whole(cached.ends[end].item())
+    if isinstance(cached, WeightedBrackets):
         # A cell that was summed lies between two ends, and no wanted end is inside it.
-        for old in np.flatnonzero(kept.summed):
+        for old in np.flatnonzero(cached.summed):
             if wanted.summed[cell[old]]:
                 found[cell[old]] += tally.products[old].integers(PRODUCT_UNIT).item()
     return ExactSums.of_integers(found, PRODUCT_UNIT)
@@ -188,8 +187,8 @@ def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _with_ties(
-    kept: Brackets, tally: Tally, elements: NDArray[Any], wanted: Brackets
+    cached: Brackets, tally: Tally, elements: NDArray[Any], wanted: Brackets
 ) -> NDArray[Any]:
     """Append the counted elements that lie in wanted cells to the cached candidates."""
-    times: IntArray = (tally.upto - tally.below) * _is_inside(wanted, kept.ends)
-    return np.concatenate([elements, np.repeat(kept.ends, times)]) if times.any() else elements
+    times: IntArray = (tally.upto - tally.below) * _is_inside(wanted, cached.ends)
+    return np.concatenate([elements, np.repeat(cached.ends, times)]) if times.any() else elements

@@ -13,13 +13,16 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
+from dask_gpuselect.engine.partials import Proven, sums_of, who_sums
 from dask_gpuselect.engine.questions import Question
-from dask_gpuselect.engine.reports import Proven, sums_of, who_sums
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.sizes import pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
+
+# Elements that a device sorts where it cannot guess; scratch: 50 bytes for each.
+MOST_SORTED = 1 << 26
 
 
 def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
@@ -47,8 +50,13 @@ def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bo
 def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
     """Answer a question about all elements of an array, or of `Several`, without counting values.
 
-    This takes a sample and one read if the sample guesses well, and otherwise two or three reads.
+    This takes a sample and one read if the sample guesses well, and otherwise two or three reads. A
+    device sorts what it cannot guess.
     """
+    if question.takes_run and math.prod(values.shape) <= MOST_SORTED:
+        found = _answer_sorted(parts_of(values), dtype, question)
+        if found is not None:
+            return found
     guess = pilot.guess_now(values, dtype, question)
     room = pilot_room(pilot.GUESSED, math.prod(values.shape))
     gather = partial(kernels.tally, values, dtype, most=room)
@@ -61,10 +69,18 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
     cuts: Cuts = merge([kernels.cuts(part, dtype, question.share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, who_sums(question))
-    found = question.look(brackets, _tally(parts, dtype, cuts, brackets))
+    found = question.resolve(brackets, _tally(parts, dtype, cuts, brackets))
     more = question.more(brackets, found)
     tally = None if more is None else _tally(parts, dtype, cuts, more)
     return question.finish(found, more, tally, sums)
+
+
+def _answer_sorted(parts: Sequence[Any], dtype: np.dtype[Any], question: Question) -> Any | None:
+    """Answer a question by sorting all elements on their device; None elsewhere."""
+    if not kernels.is_on_device(parts[0]):
+        return None
+    run = kernels.sorted_runs(parts, dtype, 1)
+    return None if run is None or not run.n_valid[0] else question.of_run(run)
 
 
 def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Brackets) -> Tally:
@@ -74,7 +90,9 @@ def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Bra
     return found[0] if len(found) == 1 else kernels.merged(found, parts[0])
 
 
-def answer_held(chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form) -> Any:
+def answer_resident(
+    chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form
+) -> Any:
     """Answer a question about all elements of chunks that are in the memory of one device."""
     chunks = [chunk for chunk in chunks if math.prod(chunk.shape)] or chunks[:1]
     return form.made(answer_in_memory(kernels.together(chunks), dtype, question))

@@ -115,25 +115,47 @@ class Gathered(Arrays):
     marks: Marks = field(default_factory=lambda: NO_MARKS)
 
     @classmethod
-    def merge(cls, reports: Sequence[Gathered]) -> Gathered:
+    def merge(cls, parts: Sequence[Gathered]) -> Gathered:
         """Merge the partial results of several chunks."""
-        return cls.of(reports, merge_all([report.tally for report in reports]))
+        return cls.of(parts, merge_all([part.tally for part in parts]))
 
     @classmethod
-    def whole(cls, reports: Sequence[Gathered], kind: Any) -> Gathered:
+    def whole(cls, parts: Sequence[Gathered], kind: Any) -> Gathered:
         """Merge the partial results of all chunks, with candidates where they are selected fastest.
 
         `kind` is an array of the kind of the answer.
         """
-        tallies = [report.tally for report in reports]
+        tallies = [part.tally for part in parts]
         found = [tally for tally in tallies if tally is not None]
-        return cls.of(reports, kernels.merged(found, kind) if len(found) == len(tallies) else None)
+        return cls.of(parts, kernels.merged(found, kind) if len(found) == len(tallies) else None)
 
     @classmethod
-    def of(cls, reports: Sequence[Gathered], tally: Tally | None) -> Gathered:
+    def of(cls, parts: Sequence[Gathered], tally: Tally | None) -> Gathered:
         """Merge the partial results of several chunks whose merged tally is known."""
-        sums = merge_any([report.sums for report in reports])
-        return cls(tally, sums, joined(report.marks for report in reports))
+        sums = merge_any([part.sums for part in parts])
+        return cls(tally, sums, joined(part.marks for part in parts))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Answers of the second load of all chunks, or of a guess instead of it.
+
+    Parameters
+    ----------
+    found : object
+        What `Question.resolve` returns.
+    sums : Moments or None
+        Exact sums, if the question wants them.
+    more : Brackets or None
+        Brackets of a third load, if one is needed.
+    marks : ndarray of uint64
+        Fingerprints of the chunks that were seen.
+    """
+
+    found: Any
+    sums: Moments | None
+    more: Brackets | None = None
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
 
 
 def who_sums(question: Question) -> Question | None:

@@ -1,0 +1,186 @@
+"""Windows of keys of one byte: histograms of columns, of which windows are sums.
+
+Each column of a window has a histogram. It follows a window down the rows: one element leaves it
+and one enters. A window that moves along a row adds a column's histogram and subtracts another. So
+the time does not depend on the size of the window (Perreault and Hébert 2007). 16 coarse bins are
+always up to date; the 16 fine ones within a coarse bin only where an answer lies.
+
+A word holds four counts of 16 bits, so that four are added at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
+from dask_gpuselect.kernels.cpu.window_blocks import laid_out, restored
+from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
+
+STRIPE = 512  # windows in a row whose columns are counted together: 300 KB
+MOST = (1 << 16) - 1  # elements of a window
+LEAST = 5  # elements of its second longest side; with fewer, blocks are faster
+EACH = 0x0001000100010001  # one in each count of a word
+
+
+def takes(keys: NDArray[Any], frame: Frame) -> bool:
+    """Return whether windows of these keys are counted."""
+    is_plain = frame.footprint is None and set(frame.step) == {1}
+    sides = sorted(frame.size)
+    return (
+        keys.dtype == np.uint8
+        and is_plain
+        and frame.n <= MOST
+        and len(sides) > 1
+        and sides[-2] >= LEAST
+    )
+
+
+def elements(
+    keys: NDArray[Any], keeps: NDArray[np.bool_] | None, frame: Frame, order: WindowOrder
+) -> list[NDArray[Any]]:
+    """Find the keys of the two elements of each answer; see `window_blocks.elements`."""
+    axes, given, marks, own = laid_out(keys, keeps, frame)
+    strides = strides_of(given.shape)
+    answers = (given.shape[0], *own.shape(given.shape[1:]))
+    starts = np.array(list(np.ndindex(*answers[:-2])), np.int64) @ strides[:-2]
+    inner = np.array(list(np.ndindex(*own.size[:-2])), np.int64) @ strides[1:-2]
+    ranks = WindowRanks.of(order, own.n, is_whole=keeps is None)
+    found = ranks.room(math.prod(answers), keys.dtype)
+    about = (starts, inner, *answers[-2:], *own.size[-2:])
+    kernel = _compiled(_count_columns, keys.dtype)
+    flat = [each.reshape(-1) for each in found]
+    kernel(given.reshape(-1), marks, *about, *ranks, flat[0], flat[-1])
+    return [restored(each, axes, frame.shape(keys.shape)) for each in found]
+
+
+def _count_columns(
+    keys: Any,
+    keeps: Any,
+    starts: Any,
+    inner: Any,
+    n_rows: Any,
+    n_places: Any,
+    height: Any,
+    width: Any,
+    lower: Any,
+    upper: Any,
+    has_upper: Any,
+    out_lower: Any,
+    out_upper: Any,
+) -> None:
+    """Move windows along the rows of each plane, stripe by stripe."""
+    length = n_places + width - 1
+    room = min(STRIPE, n_places) + width - 1
+    coarse, fine = np.empty((room, 4), np.uint64), np.empty((16, room, 4), np.uint64)
+    n_valid = np.empty(room, np.int64)
+    window = np.empty(4, np.uint64)  # the coarse bins of a window
+    within = np.empty((16, 4), np.uint64)  # the fine bins of an earlier window, behind `until`
+    until = np.empty(16, np.int64)
+    total = starts.size * n_rows * n_places
+    for plane in range(starts.size):
+        for left in range(0, n_places, STRIPE):
+            own = min(STRIPE, n_places - left)
+            reach = own + width - 1
+            coarse[:] = 0
+            fine[:] = 0
+            n_valid[:] = 0
+            for row in range(1 - height, n_rows):
+                for i in range(inner.size):
+                    first = starts[plane] + inner[i] + left + (row + height - 1) * length
+                    _change(keys, keeps, first, reach, 1, coarse, fine, n_valid)
+                    if row > 0:
+                        _change(
+                            keys, keeps, first - height * length, reach, -1, coarse, fine, n_valid
+                        )
+                if row < 0:
+                    continue
+                window[:] = 0
+                until[:] = -width
+                held = 0
+                for x in range(reach):
+                    held += n_valid[x]
+                    for i in range(4):
+                        window[i] += coarse[x, i]
+                    place = x - width + 1
+                    if place < 0:
+                        continue
+                    to = (plane * n_rows + row) * n_places + left + place
+                    for question in range(lower.shape[0]):
+                        for second in range(1 + has_upper):
+                            rank = (upper if second else lower)[question, held]
+                            high, below = _bin_of(window, rank)
+                            bins = within[high]
+                            if 2 * (place - until[high]) >= width:
+                                bins[:] = 0
+                                for k in range(place, place + width):
+                                    for i in range(4):
+                                        bins[i] += fine[high, k, i]
+                            else:
+                                for k in range(until[high], place):
+                                    for i in range(4):
+                                        bins[i] += fine[high, k + width, i] - fine[high, k, i]
+                            until[high] = place
+                            low, _ = _bin_of(bins, rank - below)
+                            key = np.uint8(16 * high + low) if held > 0 else np.uint8(0)
+                            if second:
+                                out_upper[question * total + to] = key
+                            else:
+                                out_lower[question * total + to] = key
+                    held -= n_valid[place]
+                    for i in range(4):
+                        window[i] -= coarse[place, i]
+
+
+@called_by_kernels
+def _change(
+    keys: Any,
+    keeps: Any,
+    first: Any,
+    n: Any,
+    by: Any,
+    coarse: Any,
+    fine: Any,
+    n_valid: Any,
+) -> None:
+    """Count the elements of a row in their columns, or take them out."""
+    for x in range(n):
+        if keeps.size > 0 and keeps[first + x] == 0:
+            continue
+        key = np.int64(keys[first + x])
+        fine[key >> 4, x, (key >> 2) & 3] += np.uint64(by << (16 * (key & 3)))
+        coarse[x, key >> 6] += np.uint64(by << (16 * ((key >> 4) & 3)))
+        n_valid[x] += by
+
+
+@called_by_kernels
+def _bin_of(bins: Any, rank: Any) -> Any:
+    """Find the bin of a rank among 16; return it with the number of elements before it."""
+    below, word = np.int64(0), 0
+    while word < 3:
+        inside = np.int64((bins[word] * np.uint64(EACH)) >> np.uint64(48))
+        if below + inside > rank:
+            break
+        below += inside
+        word += 1
+    rest, place = bins[word], 4 * word
+    while place < 4 * word + 3:
+        inside = np.int64(rest & np.uint64(0xFFFF))
+        if below + inside > rank:
+            break
+        below += inside
+        rest >>= np.uint64(16)
+        place += 1
+    return place, below
+
+
+@compiles
+def _compiled(values: types.Array, values_out: types.Array) -> Types:
+    if values.dtype != types.uint8:
+        return {}
+    numbers, table = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
+    about = (numbers, numbers, *(types.int64,) * 4, table, table, types.int64)
+    return {_count_columns: (values, values, *about, values_out, values_out)}

@@ -1,0 +1,326 @@
+"""Order statistics of many slots in two loads: in one order, all slots are one array.
+
+Sort all elements by slot and then by value: a slot is then a stretch of ranks, and an order
+statistic of a slot is one of the whole. The cuts of a run, which is the elements of a slot in a
+part of the data, are like those of a chunk. So brackets, proofs and candidates are those of one
+large array (`envelope`, `finish`), whatever the number of slots. A group of elements is such a
+slot.
+
+A few large slots are treated one by one where this is shorter, each as an array of its own.
+
+Plain NumPy on the host.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.candidates import Candidates, HostCandidates, OrderedHostCandidates
+from dask_gpuselect.maths.cuts import (
+    ADVICE,
+    Arrays,
+    Brackets,
+    ChunksChangedError,
+    Cuts,
+    IntArray,
+    Joined,
+    Tally,
+    packed,
+    totals,
+)
+from dask_gpuselect.maths.envelope import find_brackets
+from dask_gpuselect.maths.finish import order_statistics
+from dask_gpuselect.maths.keys import from_keys, to_keys
+from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
+
+SortedInGroups = Callable[[NDArray[Any], NDArray[np.int32], int], NDArray[Any]]
+"""Function that sorts elements group by group, ascending within each.
+
+Arguments are the elements, the group number of each, and the number of groups.
+"""
+
+# Runs of up to so many elements have all of them as pivots: fewer pivots would save little.
+FEW = 4
+
+# Number of pivots from which brackets are found together: 250 MB of scratch.
+AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bracketed(Arrays):
+    """Brackets of slots, and how many elements each slot has.
+
+    Parameters
+    ----------
+    brackets : Brackets
+        Brackets of all slots.
+    n_valid, n_missing : ndarray of int64, shape (S,)
+        Number of valid elements of each slot in all parts, and of NaN or NaT.
+    """
+
+    brackets: Brackets
+    n_valid: IntArray
+    n_missing: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellTally(Joined):
+    """Counts in the cells of brackets of slots, and the candidates: a `Tally` of few bytes.
+
+    Only cells that have elements are listed, because a part of the data may have few of the slots.
+
+    Parameters
+    ----------
+    cells : ndarray of int32
+        Numbers of the cells that have elements, or whose upper end has. A cell may occur several
+        times.
+    inside, equal : ndarray of unsigned integers
+        Number of elements in the cell, and of those that equal its upper end; see `Cuts`.
+    candidates : ndarray, dtype of the elements
+        Elements of the wanted cells.
+    of_cells : ndarray of int32
+        Cell of each candidate.
+    """
+
+    cells: NDArray[np.int32]
+    inside: NDArray[Any]
+    equal: NDArray[Any]
+    candidates: NDArray[Any]
+    of_cells: NDArray[np.int32]
+
+    @classmethod
+    def of_counts(
+        cls, counts: IntArray, candidates: NDArray[Any], of_cells: NDArray[np.int32]
+    ) -> CellTally:
+        """Make a tally from counts of shape ``(cells, 2)``: inside a cell, and at its upper end."""
+        cells = np.flatnonzero(counts.any(axis=1))
+        inside, equal = map(packed, counts[cells].T)
+        return cls(cells.astype(np.int32), inside, equal, candidates, of_cells)
+
+    def counts(self, n_cells: int) -> IntArray:
+        """Return the counts of all cells, as `of_counts` takes them."""
+        both = (totals(self.cells, each, n_cells) for each in (self.inside, self.equal))
+        return np.stack([*both], axis=1)
+
+    def in_one_order(self, n_cells: int, by: SortedInGroups) -> Tally:
+        """Return the tally of all slots as one array, with candidates sorted by cell and value."""
+        candidates = by(self.candidates, self.of_cells, n_cells)
+        return tally_of_cells(self.counts(n_cells), OrderedHostCandidates(candidates))
+
+    def each(self, brackets: Brackets) -> Iterator[tuple[int, Brackets, Tally]]:
+        """Yield the number of each slot that has elements, its own brackets and its own tally."""
+        edges, counts = brackets.first_cell, self.counts(len(brackets.wanted))
+        order = np.argsort(self.of_cells, kind="stable")
+        starts = self.of_cells[order].searchsorted(edges)
+        of_slot = brackets.by_slot()
+        for slot in range(brackets.n_slots):
+            places = order[starts[slot] : starts[slot + 1]]
+            own = counts[edges[slot] : edges[slot + 1]]
+            tally = tally_of_cells(own, HostCandidates(self.candidates[places]))
+            if tally.n_valid:
+                yield slot, of_slot(slot), tally
+
+    @classmethod
+    def of_each(cls, brackets: Brackets, some: Mapping[int, Tally]) -> CellTally:
+        """Make a tally from those of single slots; all other slots are empty."""
+        counts = np.zeros((len(brackets.wanted), 2), np.int64)
+        candidates, of_cells = [brackets.ends[:0]], [np.empty(0, np.int32)]
+        of_slot, first_cell = brackets.by_slot(), brackets.first_cell
+        for slot, tally in some.items():
+            own, first = of_slot(slot), first_cell[slot]
+            cells = counts[first : first_cell[slot + 1]]
+            cells[:, 0] = np.append(tally.below, tally.n_valid) - np.append(0, tally.upto)
+            cells[:-1, 1] = tally.upto - tally.below
+            candidates.append(tally.candidates.on_host())
+            of_cells.append((own.ends.searchsorted(candidates[-1]) + first).astype(np.int32))
+        return cls.of_counts(counts, np.concatenate(candidates), np.concatenate(of_cells))
+
+    def columns(self) -> list[NDArray[Any]]:
+        """List the columns that describe the candidates."""
+        return [self.candidates, self.of_cells]
+
+    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
+        """Replace the candidates by these columns."""
+        candidates, of_cells = columns
+        return replace(self, candidates=candidates, of_cells=of_cells)
+
+    @property
+    def candidate_bytes(self) -> int:
+        """Size of the candidates in bytes."""
+        return int(self.candidates.nbytes) + int(self.of_cells.nbytes)
+
+    def among(self, brackets: Brackets, edges: Sequence[int]) -> list[CellTally]:
+        """Split the tally by slots between each two edges; cells are numbered anew from 0."""
+        pieces = []
+        for begin, end in itertools.pairwise(brackets.first_cell[list(edges)].tolist()):
+            some = (self.cells >= begin) & (self.cells < end)
+            taken = (self.of_cells >= begin) & (self.of_cells < end)
+            pieces.append(
+                CellTally(
+                    self.cells[some] - np.int32(begin),
+                    self.inside[some],
+                    self.equal[some],
+                    self.candidates[taken],
+                    self.of_cells[taken] - np.int32(begin),
+                )
+            )
+        return pieces
+
+
+def tally_of_cells(counts: IntArray, candidates: Candidates) -> Tally:
+    """Make the tally of one array from counts of its cells: inside each, and at its upper end.
+
+    The cells may be those of several slots: no element equals the upper end of a slot's last cell.
+    """
+    stops = counts.ravel().cumsum()
+    return Tally(stops[:-2:2], stops[1:-1:2], candidates, int(counts.sum()), 0)
+
+
+def pivot_counts(n: IntArray, share: int) -> IntArray:
+    """Choose the number of pivots of runs of n elements.
+
+    As `sizes.pivot_count`, but without the least number that pays for a task.
+    """
+    root = np.sqrt(n * share).astype(np.int64)
+    return np.asarray(np.minimum(n, np.maximum(root, FEW)))
+
+
+def ranks_in_one_order(n_valid: IntArray, ranks: RanksOfLanes) -> tuple[IntArray, IntArray]:
+    """Find the two ranks of each answer of each slot among the elements of all slots in order.
+
+    Shapes are ``(n_questions, n_slots)``. The ranks of a slot without elements are arbitrary, but
+    exist unless all slots have none.
+    """
+    before, last = np.cumsum(n_valid) - n_valid, max(int(n_valid.sum()) - 1, 0)
+    lower, upper = (
+        np.minimum(np.broadcast_to(rank, (len(rank), len(before))) + before, last)
+        for rank in ranks(np.maximum(n_valid, 1))
+    )
+    return lower, upper
+
+
+def bracket_slots(parts: Sequence[Cuts], n_slots: int, ranks: RanksOfLanes) -> Bracketed:
+    """Bracket the wanted order statistics of every slot.
+
+    Parameters
+    ----------
+    parts : sequence of Cuts
+        Cuts of all data.
+    n_slots : int
+        Number of slots.
+    ranks : callable
+        Function from numbers of elements to the lower and upper ranks that are wanted.
+    """
+    cuts = Cuts.merge(parts)
+    n_valid, n_missing = cuts.in_slots(n_slots)
+    wanted = ranks_in_one_order(n_valid, ranks)
+    found = []
+    for some, first, last in _ranges(cuts, n_slots):
+        has = first + np.flatnonzero(n_valid[first:last])
+        before = n_valid[:first].sum()
+        lower, upper = ((each[:, has] - before).ravel() for each in wanted)
+        found.append(_brackets(some, lower, upper, first, last))
+    brackets = Brackets.merge(found)
+    if len(brackets.wanted) > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"{n_slots} groups have {len(brackets.ends)} ends of brackets, more than fit int32: "
+            "ask for fewer quantiles in one call"
+        )
+    return Bracketed(brackets, n_valid, n_missing)
+
+
+def _ranges(cuts: Cuts, n_slots: int) -> Iterator[tuple[Cuts, int, int]]:
+    """Split the runs into ranges of slots, as ``(cuts, first, last)``.
+
+    A range has at most `AT_ONCE` pivots, unless a single slot has more.
+    """
+    assert cuts.slots is not None
+    if len(cuts.pivots) <= AT_ONCE:
+        yield cuts, 0, n_slots
+        return
+    stops = np.cumsum(totals(cuts.slots, cuts.sizes, n_slots))
+    order = np.argsort(cuts.slots, kind="stable")
+    ordered = cuts.slots[order]
+    starts = cuts.starts()
+    first = 0
+    while first < n_slots:
+        done = stops[first - 1] if first else 0
+        last = max(int(np.searchsorted(stops, done + AT_ONCE, side="right")), first + 1)
+        runs = order[slice(*np.searchsorted(ordered, [first, last]))]
+        yield cuts.of_chunks(runs, starts), first, last
+        first = last
+
+
+def _brackets(cuts: Cuts, lower: IntArray, upper: IntArray, first: int, last: int) -> Brackets:
+    """Bracket ranks of the elements of a range of slots in one order."""
+    assert cuts.slots is not None
+    keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
+    whole = replace(cuts.unpacked(), pivots=keys, slots=None)
+    found = find_brackets(whole, lower, upper)
+    n_slots, slots = last - first, (found.ends >> np.uint64(32)).astype(np.int64)
+    n_ends = np.bincount(slots - first, minlength=n_slots)
+    # In the whole, the cell behind the last end of a slot and the cell before the first end of the
+    # next slot are one. The first of the two is never wanted, unless it is empty.
+    cell = np.arange(len(found.ends) + n_slots) - np.repeat(np.arange(n_slots), n_ends + 1)
+    return Brackets(value_of(found.ends & np.uint64(0xFFFFFFFF)), found.wanted[cell], n_ends=n_ends)
+
+
+def _composite(
+    slots: IntArray, values: NDArray[Any]
+) -> tuple[NDArray[np.uint64], Callable[[NDArray[np.uint64]], NDArray[Any]]]:
+    """Make keys in the order of slots, then values; also return a function back to values.
+
+    The function takes the lower halves of the keys.
+
+    The lower half is the value's own key or, where that is too long, the place of the value among
+    the distinct ones.
+    """
+    high = slots.astype(np.uint64) << np.uint64(32)
+    if values.dtype.itemsize <= 4:
+        return high | to_keys(values), lambda low: from_keys(low, values.dtype)
+    distinct, place = np.unique(values, return_inverse=True)
+    return high | place.astype(np.uint64), lambda low: distinct[low.astype(np.int64)]
+
+
+def order_statistics_of_slots(about: Bracketed, tally: Tally, ranks: RanksOfLanes) -> Lanes:
+    """Find the wanted order statistics of every slot, one lane for each slot.
+
+    Parameters
+    ----------
+    about : Bracketed
+        Brackets of these order statistics.
+    tally : Tally
+        Tally of all parts at these brackets, as `CellTally.in_one_order` returns it.
+    ranks : callable
+        Function from numbers of elements to the lower and upper ranks that are wanted.
+
+    Raises
+    ------
+    ChunksChangedError
+        If a rank lies outside its bracket, or if a slot has another number of elements than by the
+        cuts.
+    """
+    brackets, n_valid = about.brackets, about.n_valid
+    upto = np.append(tally.upto, tally.n_valid)[brackets.first_cell[1:] - 1]
+    if not np.array_equal(upto, np.cumsum(n_valid)):
+        raise ChunksChangedError(
+            f"the data have changed since the first read: groups have other sizes. {ADVICE}"
+        )
+    is_some = n_valid > 0
+
+    def elements(places: IntArray) -> NDArray[Any]:
+        table = np.zeros(places.shape, brackets.ends.dtype)
+        if is_some.any():
+            table[:, is_some] = order_statistics(brackets, tally, places[:, is_some])
+        return table.T
+
+    lower, upper = ranks_in_one_order(n_valid, ranks)
+    found = elements(lower)
+    same = np.array_equal(lower, upper)
+    return Lanes(found, found if same else elements(upper), n_valid, about.n_missing)

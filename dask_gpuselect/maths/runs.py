@@ -1,0 +1,269 @@
+"""Answers about groups whose elements are sorted together, by group and then by value.
+
+The elements of a group are a run of that order. Few places tell a quantile or a box plot of a run,
+so the elements can stay on a device: each question is asked about all runs together.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_gpuselect.maths.boxes import largest_to, smallest_from
+from dask_gpuselect.maths.cuts import FloatArray, IntArray, extremes_of
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
+from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
+from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, check_some_weigh
+from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.weight_finish import FirstReached, Window, reached_and_passed
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
+
+
+@dataclass(frozen=True, eq=False)
+class Runs(ABC):
+    """Runs of sorted elements, on any device; with weights, those of weight above 0.
+
+    All that is returned is on the host. Places are among the elements of all runs.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Dtype in which elements are compared.
+    n_valid, n_missing, n_left_out, n_idle : ndarray of int64, shape (n_runs,)
+        Number of elements of each run: sorted ones, NaN, those that a mask leaves out, and other
+        elements of weight 0.
+    """
+
+    dtype: np.dtype[Any]
+    n_valid: IntArray
+    n_missing: IntArray
+    n_left_out: IntArray
+    n_idle: IntArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a table with a row for each run, as far as answers depend on it."""
+        return len(self.n_valid), 0
+
+    @property
+    def stops(self) -> IntArray:
+        """Place behind each run."""
+        return np.cumsum(self.n_valid)
+
+    @property
+    def starts(self) -> IntArray:
+        return self.stops - self.n_valid
+
+    @property
+    @abstractmethod
+    def home(self) -> Any:
+        """An array of the kind of the elements, on their device."""
+
+    @property
+    @abstractmethod
+    def has_weights(self) -> bool: ...
+
+    @abstractmethod
+    def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
+        """Find the places behind the elements of a run below each value, or up to it."""
+
+    @abstractmethod
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        """Return the elements at some places, the last one at places beyond it."""
+
+    @abstractmethod
+    def weights_before(self, places: IntArray) -> ExactSums:
+        """Return the weight of all elements before each place."""
+
+    @abstractmethod
+    def reaching(self, run: IntArray, weights: ExactSums) -> IntArray:
+        """Find the first places up to which all elements weigh at least so much, in some runs."""
+
+    @abstractmethod
+    def moments(self, near: NDArray[Any]) -> Moments:
+        """Sum the elements of each run exactly; `near` are some values of their usual size."""
+
+    @abstractmethod
+    def squares(self) -> ExactSums:
+        """Sum the squares of the weights of each run."""
+
+    @abstractmethod
+    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
+        """Sum element times weight between pairs of places; the elements must be finite."""
+
+
+def answered(runs: Runs, question: Any) -> NDArray[Any]:
+    """Answer a question about the order of lanes for each run: ``(n_answers, n_runs)``."""
+    found = _weighted(runs, question.wanted) if runs.has_weights else _by_ranks(runs, question)
+    answers: NDArray[Any] = question.lane_answer(found)
+    return answers
+
+
+def answers_and_ends(
+    runs: Runs, question: Any, bounds_of: BoundsOf, most: int
+) -> tuple[FloatArray, LaneEnds]:
+    """Answer a question for each run, and collect the elements beyond bounds from the answers."""
+    answers = answered(runs, question).astype(np.float64)
+    return answers, _ends(runs, Bounds(*bounds_of(answers), runs.dtype), most)
+
+
+# --- Quantiles ------------------------------------------------------------------------------------
+
+
+def _by_ranks(runs: Runs, question: LaneOrder) -> Lanes:
+    """Take the elements of the ranks that a question wants."""
+    starts, n_valid = runs.starts[:, None], runs.n_valid
+    places = np.stack(ranks_of_each(np.maximum(n_valid, 1), question.lane_ranks))
+    lower, upper = runs.elements((places + starts).ravel()).reshape(places.shape)
+    return Lanes(lower, upper, n_valid, runs.n_missing)
+
+
+def _weighted(runs: Runs, wanted: WantedQuantiles) -> Lanes:
+    """Find the elements between which weighted quantiles lie, as `lane_weights.pick` does."""
+    check_some_weigh(runs)
+    dtype = wanted.dtype if wanted.method == TYPE_7 else runs.dtype
+    lower, upper = np.zeros((2, len(runs.n_valid), len(wanted.q)), dtype)
+    some = np.flatnonzero(runs.n_valid)
+    if len(some) and wanted.q:
+        find = _window_means if wanted.method == TYPE_7 else _shares
+        lower[some], upper[some] = find(_WeightedRuns(runs, some), wanted)
+    return Lanes(lower, upper, runs.n_valid, runs.n_missing)
+
+
+class _WeightedRuns:
+    """Some runs with weights, whose sums are Python integers in units of ``2**-POINT``."""
+
+    def __init__(self, runs: Runs, some: IntArray) -> None:
+        self.runs, self.some = runs, some
+        before = runs.weights_before(np.append(runs.starts[some], runs.stops[some]))
+        self.before, stops = before.integers(WEIGHT_UNIT).reshape(2, -1)
+        self.weight: list[int] = (stops - self.before).tolist()
+
+    def reaching(self, needs: NDArray[np.object_]) -> IntArray:
+        """Find the first elements that reach each weight; `needs` has a row for each run."""
+        n = needs.shape[1]
+        every = ExactSums.of_integers((needs + self.before[:, None]).ravel(), WEIGHT_UNIT)
+        return self.runs.reaching(np.repeat(self.some, n), every)
+
+
+def _shares(runs: _WeightedRuns, wanted: WantedQuantiles) -> NDArray[Any]:
+    """Find the first elements up to which shares are reached, and where they are passed."""
+    pairs = [[reached_and_passed(q, weight) for q in wanted.q] for weight in runs.weight]
+    needs = np.array(pairs, object).reshape(len(pairs), -1)
+    found = runs.runs.elements(runs.reaching(needs)).reshape(len(pairs), -1, 2)
+    if wanted.method != "averaged_inverted_cdf":
+        found[..., 1] = found[..., 0]
+    return np.moveaxis(found, 2, 0)
+
+
+def _window_means(runs: _WeightedRuns, wanted: WantedQuantiles) -> NDArray[Any]:
+    """Compute the means of windows of the weight; see `weight_finish.window_means`."""
+    squares = runs.runs.squares()[runs.some].integers(PRODUCT_UNIT).tolist()
+    windows = [
+        [Window.of(q, weight, square) for q in wanted.q]
+        for weight, square in zip(runs.weight, squares, strict=True)
+    ]
+    needs = np.array([[each.needs for each in row] for row in windows], object)
+    places = runs.reaching(needs.reshape(len(windows), -1))
+    values = runs.runs.elements(places)
+    sums = runs.runs.weights_before(np.concatenate([places, places + 1])).integers(WEIGHT_UNIT)
+    own = np.tile(np.repeat(runs.before, 2 * len(wanted.q)), 2)
+    before, upto = (sums - own).reshape(2, -1).tolist()
+    ends = [FirstReached(*each) for each in zip(values, places.tolist(), before, upto, strict=True)]
+    between = _between(runs.runs, places.reshape(-1, 2), values.reshape(-1, 2))
+    every = zip((each for row in windows for each in row), ends[::2], ends[1::2], strict=True)
+    means = [
+        window.mean(first, last, product, wanted.dtype)
+        for (window, first, last), product in zip(every, between, strict=True)
+    ]
+    return np.array(means, wanted.dtype).reshape(len(windows), -1)[None].repeat(2, axis=0)
+
+
+def _between(runs: Runs, places: IntArray, values: NDArray[Any]) -> list[int]:
+    """Sum element times weight strictly between pairs of finite elements; 0 between others."""
+    starts, stops = places[:, 0] + 1, places[:, 1]
+    is_some = (starts < stops) & np.isfinite(values).all(axis=1) & (values[:, 0] != values[:, 1])
+    found = np.zeros(len(places), object)
+    if is_some.any():
+        found[is_some] = runs.products(starts[is_some], stops[is_some]).integers(PRODUCT_UNIT)
+    return [int(each) for each in found]
+
+
+# --- Ends -----------------------------------------------------------------------------------------
+
+
+def _ends(runs: Runs, bounds: Bounds, most: int) -> LaneEnds:
+    """Find the elements beyond the bounds of each run, at most `most` on each side."""
+    n_valid, starts, stops = runs.n_valid, runs.starts, runs.stops
+    n_runs, dtype = len(n_valid), runs.dtype
+    least, largest = extremes_of(dtype)
+    lowest = [smallest_from(bound, dtype) for bound in bounds.low.tolist()]
+    highest = [largest_to(bound, dtype) for bound in bounds.high.tolist()]
+    sides = [largest if each is None else each for each in lowest]
+    sides += [least if each is None else each for each in highest]
+    upto = np.repeat([False, True], n_runs)
+    run = np.tile(np.arange(n_runs), 2)
+    inner, outer = runs.find(run, np.array(sides, dtype), upto).reshape(2, -1)
+    # No value is on the inner side of a bound: all elements are beyond it, or none if it is NaN.
+    inner = np.where([each is None for each in lowest], stops, inner)
+    outer = np.where([each is None for each in highest], starts, outer)
+    inner = np.where(np.isnan(bounds.low), starts, inner)
+    outer = np.where(np.isnan(bounds.high), stops, outer)
+    n_low, n_high = np.minimum(inner - starts, most), np.minimum(stops - outer, most)
+    low_places, high_places = _ahead(starts, n_low, 1), _ahead(stops - 1, n_high, -1)
+    singles = np.concatenate([starts, stops - 1, inner, outer - 1])
+    found = runs.elements(np.concatenate([singles.clip(0), low_places, high_places]))
+    ends, low, high = np.split(found, np.cumsum([len(singles), len(low_places)]))
+    least_of, most_of, low_of, high_of = ends.reshape(4, -1)
+    is_inside = inner < stops, outer > starts
+    is_number = ~np.isnan(bounds.low), ~np.isnan(bounds.high)
+    measures: Sequence[Any] = (n_valid, inner - starts, stops - outer)
+    if runs.has_weights:
+        sums = runs.weights_before(np.concatenate([starts, inner, outer, stops]))
+        begin, below, above, end = (sums[i * n_runs : (i + 1) * n_runs] for i in range(4))
+        measures = end - begin, below - begin, end - above
+    return LaneEnds(
+        n_valid,
+        runs.n_missing,
+        runs.n_left_out + runs.n_idle,
+        measures[0],
+        np.where(n_valid > 0, least_of, largest),
+        np.where(n_valid > 0, most_of, least),
+        np.where(is_inside[0] & is_number[0], low_of, largest),
+        np.where(is_inside[1] & is_number[1], high_of, least),
+        _outermost(runs, measures[1], n_low, low, most, is_high=False),
+        _outermost(runs, measures[2], n_high, high, most, is_high=True),
+        runs.moments(np.concatenate([least_of, low_of, high_of, most_of])),
+    )
+
+
+def _ahead(first: IntArray, n: IntArray, step: int) -> IntArray:
+    """List `n` places of each run, from a first one on."""
+    number = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
+    return np.asarray(np.repeat(first, n) + step * number)
+
+
+def _outermost(
+    runs: Runs, measure: Any, n: IntArray, elements: NDArray[Any], most: int, *, is_high: bool
+) -> Outermost:
+    """List the values of the `n` most extreme elements of each run, the most extreme first."""
+    run = np.repeat(np.arange(len(n)), n)
+    if not runs.has_weights:
+        order = np.arange(len(run))
+        if is_high:  # ascending within a run, as `Outermost` wants it
+            order = _ahead(np.cumsum(n) - 1, n, -1)
+        return Outermost.of(measure, run, elements[order], most, is_high=is_high)
+    is_new = np.append(True, (run[1:] != run[:-1]) | (elements[1:] != elements[:-1]))[: len(run)]
+    run, elements = run[is_new], elements[is_new]
+    both = np.repeat([False, True], len(run))
+    places = runs.find(np.tile(run, 2), np.tile(elements, 2), both)
+    sums, counts = runs.weights_before(places), np.diff(places.reshape(2, -1), axis=0)[0]
+    weights = sums[len(run) :] - sums[: len(run)]
+    listed = np.bincount(run, minlength=len(n))
+    return Outermost(measure, listed, elements, counts, weights)
