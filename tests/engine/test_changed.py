@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,13 +156,18 @@ class Shuffled:
     def __init__(self, altered: Callable[[Floats], Floats] | None = None) -> None:
         self.altered, self.rng = altered, np.random.default_rng(5)
         self.loads: Counter[int] = Counter()
+        self.token = uuid.uuid4().hex
+
+    def __dask_tokenize__(self) -> str:
+        """Differ from every other source: expressions of equal tokens are one expression."""
+        return self.token
 
     def whole(self) -> Floats:
         return third_quartile_behind_a_gap(hashed(np.arange(100_000)))
 
     def lazy(self, *, width: int = 1) -> da.Array:
         zeros = da.zeros((100_000 // width, width), chunks=(10_000 // width, width))
-        name = f"shuffled-{tokenize(id(self), width)}"
+        name = f"shuffled-{tokenize(self, width)}"
         x = zeros.map_blocks(self._read, dtype=float, name=name, meta=np.empty((0, 0)))
         return x if width > 1 else x.ravel()
 

@@ -13,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask._task_spec import Alias
 from dask.order import order
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
@@ -278,7 +279,8 @@ def test_tasks_are_linear_in_chunks_and_tiles(cluster_here: Any) -> None:
     n_tiles = 2 * -(-32 // plan.scratch.tile[1])
     graph = dict(lazy.__dask_optimize__(lazy.dask, lazy.__dask_keys__()))
     assert 16 <= n_tiles <= 64
-    assert len(graph) <= 2 * 1000 + 2 * n_tiles + 6
+    tasks = [task for task in graph.values() if not isinstance(task, Alias)]  # resolved by dask
+    assert len(tasks) <= 2 * 1000 + 2 * n_tiles + 6
     order(graph)
 
 
