@@ -291,35 +291,65 @@ def masks_compress(case: Case) -> None:
 
 
 def changes_named(case: Case) -> None:
-    """Change one chunk from its second load on, in several ways: the answer is that of one version
-    of the chunk, or an error that names it. In passes along an axis there is always an error."""
+    """Change one chunk from some load on, in several ways: the answer is that of one version of the
+    chunk, or an error that names it. In passes along an axis there is always an error."""
     lazy = lazily(case)
     before = computed(case, lazy)
-    if lazy.sources["values"].most < 2:
-        return
     at = _place_of(case)
+    most = lazy.sources["values"].most
     is_quantile = case.question.definition is definitions.quantiles
     is_in_passes = case.axis is not None and is_quantile and plan_of(case, lazy).name == "passes"
-    for way in CHANGES.values():
+    random = np.random.default_rng([*case.seed, 7])
+    _refused_if_undeclared(case, at, random)
+    if most < 2:
+        return
+    rare = [*RARE_CHANGES]
+    others = {name: RARE_CHANGES[name] for name in random.permutation(rare)[:2].tolist()}
+    for name, way in (CHANGES | others).items():
+        first = 2 if name in CHANGES else int(random.integers(2, most + 1))
 
-        def changed(values: Array, place: Any, n: int, way: Any = way) -> Array:
-            return way(values) if place == at and n > 1 else values
+        def changed(values: Array, place: Any, n: int, way: Any = way, first: int = first) -> Array:
+            return way(values) if place == at and n >= first else values
 
+        whole = case.values.copy()
+        index = tuple(slice(*ends) for ends in at)
+        other = way(whole[index])
+        altered = lazily(case, changed)
         try:
-            found = computed(case, lazily(case, changed))
-        except ChunksChangedError as error:
+            found = computed(case, altered)
+        except (ChunksChangedError, ValueError) as error:
+            if not (isinstance(error, ChunksChangedError) or other.shape != whole[index].shape):
+                raise
             if not re.search(r"chunks? \(?\d", str(error)):
                 raise Broken(f"no chunk is named: {error}") from None
             continue
-        whole = case.values.copy()
-        index = tuple(slice(*ends) for ends in at)
-        whole[index] = way(whole[index])
+        if altered.sources["values"].counts[at] < first:
+            continue  # the first load has cached what the second would read
+        if other.shape != whole[index].shape:
+            raise Broken(f"a chunk of another shape, and no error: {name}")
+        whole[index] = other
         if is_in_passes and whole.tobytes() != case.values.tobytes():
             raise Broken("a chunk changed between two passes, and there is no error")
         try:
             same(found, before, "a changed chunk")
         except Broken:
             same(found, _or_error(replace(case, values=whole)), "a changed chunk, and no error")
+
+
+def _refused_if_undeclared(case: Case, at: Any, random: axes.Random) -> None:
+    """Let one chunk be what its array does not say that it is."""
+    way = UNDECLARED[int(random.integers(len(UNDECLARED)))]
+
+    def changed(values: Array, place: Any, n: int) -> Any:
+        return way(values) if place == at else values
+
+    try:
+        found = computed(case, lazily(case, changed))
+    except (TypeError, ValueError) as error:
+        if not re.search(r"chunks? \(?\d", str(error)):
+            raise Broken(f"no chunk is named: {error}") from None
+        return
+    raise Broken(f"what was not declared is answered: {found!r}")
 
 
 def _larger(values: Array) -> Array:
@@ -347,12 +377,46 @@ def _mirrored(values: Array) -> Array:
     return np.flip(values)
 
 
+def _within_a_cell(values: Array) -> Array:
+    """Values of which two neighbours lie closer, which no count at another element tells."""
+    found = values.copy()
+    i, j = np.argsort(values, axis=None)[values.size // 2 : values.size // 2 + 2]
+    step = (found.flat[j] - found.flat[i]) / 4
+    found.flat[i], found.flat[j] = found.flat[i] + step, found.flat[j] - step
+    return found
+
+
+def _doubled(values: Array) -> Array:
+    """Values of which the second half of the rows is the first one again."""
+    found = values.copy()
+    half = len(values) // 2
+    found[len(values) - half :] = values[:half]
+    return found
+
+
 CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "larger": _larger,
     "smaller": _smaller,
     "one missing": _one_missing,
     "mirrored": _mirrored,
 }
+RARE_CHANGES: Mapping[str, Callable[[Array], Array]] = {
+    "within a cell": _within_a_cell,
+    "doubled": _doubled,
+    "negative": lambda values: -values,
+    "longer": lambda values: np.concatenate([values, values[:1]]),
+    "shorter": lambda values: values[:-1],
+    "empty": lambda values: values[:0],
+}
+"""Changes of which each case has two."""
+UNDECLARED: tuple[Callable[[Array], Any], ...] = (
+    lambda values: values + 1j,
+    lambda values: values.astype("U3"),
+    lambda values: np.ma.masked_greater(values, values.flat[0]),
+    lambda values: values[..., None],
+    lambda values: values.tolist(),
+)
+"""Changes to what an array does not say that its chunks are."""
 
 
 def _place_of(case: Case) -> tuple[tuple[int, int], ...]:
