@@ -14,13 +14,10 @@ from distributed import Client
 
 from dask_gpuselect import (
     ChunksChangedError,
-    describe_boxplot,
     kernels,
     median,
     quantile,
 )
-from dask_gpuselect.engine import threads
-from dask_gpuselect.engine.companions import as_lazy
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import Accompanied
 from tests.backends import CUPY, NUMPY, Backend, param
@@ -206,52 +203,3 @@ def test_broadcast_companions_cross_workers(cluster: Client, name: str) -> None:
         answer = FEW[name](x)
     wanted = answer.compute(scheduler="sync")
     np.testing.assert_array_equal(cluster.compute(answer).result(timeout=60), wanted)
-
-
-def test_an_array_with_companions_keeps_all_of_them_when_it_becomes_lazy() -> None:
-    values, some = normal(7), np.arange(7) % 3
-    given = Accompanied(values, some > 0, some + 1.0, some)
-    chunk = as_lazy(given).compute(scheduler="sync")
-    for found, wanted in zip(
-        (chunk.values, chunk.keeps, chunk.weights, chunk.labels),
-        (values, some > 0, some + 1.0, some),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.any_dask
-@pytest.mark.parametrize("backend", [param(NUMPY, NUMPY), param(CUPY, CUPY)])
-def test_threads_share_lanes_with_companions(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = normal(40 * 300).reshape(40, 300)
-    mask, weights = np.abs(rows) < 1.5, np.arange(40) % 7 + 0.5
-    arrays = {"a": rows, "where": mask, "weights": weights}
-    x, where, weigh = map(backend.asarray, arrays.values())
-    how: dict[str, Any] = {"axis": 0, "weights": weigh, "method": "linear"}
-    calls: list[int] = []
-    each = threads.each
-
-    def counted(function: Any, pieces: Any, n: int) -> Any:
-        calls.append(len(pieces))
-        return each(function, pieces, n)
-
-    def answers() -> list[Any]:
-        found = [quantile(x, [0.1, 0.5], **how)]
-        if backend is NUMPY:
-            found.append(quantile(x, [0.1, 0.5], axis=0, where=where))
-        boxes = describe_boxplot(x, **(how | {"method": "inverted_cdf"})).tables[0]
-        found += [boxes.med, boxes.mean, boxes.fliers, boxes.flier_weights]
-        return [each.get() if hasattr(each, "get") else each for each in found]
-
-    monkeypatch.setattr(threads, "each", counted)
-    wanted = answers()
-    assert not calls
-    monkeypatch.setitem(threads.WORTH, "bytes of lanes", 1000)
-    with dask.config.set(num_workers=3):
-        found = answers()
-    assert len(calls) == (3 if backend is NUMPY else 2)
-    assert min(calls) > 1
-    for mine, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(mine, other)

@@ -1,14 +1,13 @@
-"""Each chunk is changed at each load of every public function, in every way that we know: the
+"""Functions that the matrix does not ask: a chunk is changed in every way that we know, and the
 answer is that of one version of the data, or an error names the chunk."""
 
 from __future__ import annotations
 
 import importlib
-import itertools
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -22,30 +21,20 @@ from numpy.typing import NDArray
 import dask_gpuselect
 from dask_gpuselect import (
     Boxplot,
-    argsort,
     describe_boxplot,
-    digitize,
-    median,
     quantile,
-    quantile_bins,
-    sort,
-    sort_by,
 )
-from dask_gpuselect.distribution import ecdf
-from dask_gpuselect.groups import GroupBy, groupby
 from dask_gpuselect.neighbors import (
     KNeighborsClassifier,
     KNeighborsRegressor,
     NearestNeighbors,
     kneighbors,
 )
-from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting, mad
+from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
 from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
-from dask_gpuselect.strategies import STRATEGIES
-from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.calls import WITHOUT
-from tests.data import cluster_at_the_fence, hashed, two_halves
+from tests.data import hashed
 from tests.matrix.cases import Counted
 from tests.matrix.cases import _hidden as hidden
 from tests.matrix.questions import QUESTIONS
@@ -154,11 +143,6 @@ def changing(
 Run = Callable[[da.Array], Any]
 
 
-def thirds(x: da.Array) -> GroupBy:
-    """Every third row."""
-    return groupby(x, np.arange(x.shape[0]) % 3, 0)
-
-
 @dataclass(frozen=True)
 class Case:
     """A call.
@@ -171,12 +155,6 @@ class Case:
         Of every chunk, if nothing changes.
     shape : tuple of int
         Of a chunk.
-    config : dict
-        For dask.
-    of : callable
-        From numbers in [0, 1) to the elements.
-    n_nan : int
-        In each chunk.
     is_known : bool
         Whether sizes of chunks are.
     """
@@ -184,32 +162,15 @@ class Case:
     run: Run
     loads: int
     shape: tuple[int, ...] = (40,)
-    config: tuple[tuple[str, Any], ...] = ()
-    of: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda u: u
-    n_nan: int = 0
     is_known: bool = True
 
     def chunks(self) -> list[Chunk]:
         size = int(np.prod(self.shape))
-        made = []
-        for i in range(N_CHUNKS):
-            chunk = self.of(hashed(np.arange(size) + i * size))
-            chunk[np.arange(self.n_nan) * 7] = np.nan
-            made.append(chunk.reshape(self.shape))
-        return made
-
-
-def limited(size: int) -> tuple[tuple[str, Any], ...]:
-    return (("dask_gpuselect.column-limit", size), ("dask_gpuselect.scratch-directory", False))
+        return [hashed(np.arange(size) + i * size).reshape(self.shape) for i in range(N_CHUNKS)]
 
 
 Q = [0.1, 0.5, 0.8]
 QUERIES = hashed(np.arange(8) + 1000).reshape(4, 2)
-LANES, PASSES = (100, 4), limited(4000)
-SLABS = ((20, 8), limited(1000))
-SLABS_OF_COLUMNS = ((5, 8), limited(200))
-WITH_NAN: dict[str, Any] = {"n_nan": 5}
-NARROWED = (("dask_gpuselect.root-limit", 0),)
 
 
 def fitted(estimator: Any, *, is_reweighted: bool = False) -> Run:
@@ -244,50 +205,10 @@ def neighbor_targets(x: da.Array) -> Any:
 
 
 CASES: dict[str, list[Case]] = {
-    "median": [
-        Case(median, 2),
-        Case(median, 2, is_known=False),
-        Case(median, 2, (40,), NARROWED),
-        Case(lambda x: median(x, axis=0), 1, LANES),
-        Case(lambda x: median(x, axis=0), 2, LANES, PASSES),
-        Case(lambda x: median(x, axis=0), 4, *SLABS),
-        Case(lambda x: median(x, axis=0), 4, *SLABS_OF_COLUMNS),
-    ],
-    "quantile": [
+    "several arrays": [
         Case(lambda x: quantile([x, x.blocks[:2] + 1], Q), 2),
-        Case(lambda x: quantile(x, Q, axis=0), 2, LANES, PASSES),
-        *(
-            Case(lambda x, name=name: quantile(x, Q, strategy=name), -1)  # type: ignore[misc]
-            for name in STRATEGIES
-        ),
-    ],
-    "quantile_bins": [
-        Case(lambda x: quantile_bins(x, 4), 2, **WITH_NAN),
-        Case(lambda x: quantile_bins(x, 4, axis=0), 3, LANES, PASSES, **WITH_NAN),
-    ],
-    "describe_boxplot": [
-        Case(describe_boxplot, 2, **WITH_NAN),
-        Case(describe_boxplot, 2, (5000,), NARROWED, **WITH_NAN),
-        Case(lambda x: describe_boxplot(x, max_fliers=9), 3, (30_000,), of=cluster_at_the_fence),
         Case(lambda x: describe_boxplot({"a": x, "b": x.blocks[:2]}), 2),
-        Case(lambda x: describe_boxplot(x, axis=0), 1, LANES),
-        Case(lambda x: describe_boxplot(x, axis=0), 3, LANES, PASSES),
-        Case(lambda x: describe_boxplot(x, axis=0), 4, *SLABS),
-        Case(lambda x: describe_boxplot(x, axis=0), 4, *SLABS_OF_COLUMNS),
     ],
-    "ecdf": [Case(lambda x: ecdf(x, 5), 2, **WITH_NAN), Case(lambda x: ecdf(x, [0.2, 0.4]), 1)],
-    "mad": [
-        Case(mad, 2),
-        Case(mad, 3, (10_000,), of=two_halves),
-        Case(lambda x: mad(x, axis=0), 1, LANES),
-        Case(lambda x: mad(x, axis=0), 4, LANES, PASSES),
-        Case(lambda x: mad(x, axis=0), 4, *SLABS),
-    ],
-    "sort": [Case(sort, 3, **WITH_NAN), Case(sort, 3, is_known=False)],
-    "argsort": [Case(argsort, 3, **WITH_NAN)],
-    "sort_by": [Case(lambda x: sort_by(x, x.blocks[:], da.arange(x.size, chunks=x.chunks)), 3)],
-    "digitize": [Case(lambda x: digitize(x, [0.2, 0.5]), 1, **WITH_NAN)],
-    "radix_sort": [Case(lambda x: radix_sort(x, bits=16), 1, **WITH_NAN)],
     "describe_sorted": [Case(lambda x: describe_sorted(radix_sort(x)), 1)],
     "kneighbors": [
         Case(lambda x: kneighbors(x, QUERIES, 3), 1, (20, 2)),
@@ -303,16 +224,7 @@ CASES: dict[str, list[Case]] = {
         Case(fitted(LeastTrimmedSquares, is_reweighted=True), -1, (80, 3), is_known=False),
         Case(of_targets, -1, (80,)),
     ],
-    "groupby": [
-        Case(lambda x: thirds(x).median(), 1, LANES),
-        Case(lambda x: thirds(x).median(), 3, LANES, PASSES),
-        Case(lambda x: thirds(x).describe_boxplot(), 4, LANES, PASSES),
-    ],
     "LeastMedianOfSquares": [Case(fitted(LeastMedianOfSquares), -1, (80, 3))],
-    "rolling": [Case(lambda x: rolling(x, 5, 0).nanquantile(Q), 1, LANES, **WITH_NAN)],
-    "median_filter": [Case(lambda x: median_filter(x, 3), 1, (20, 2), **WITH_NAN)],
-    "percentile_filter": [Case(lambda x: percentile_filter(x, 8.0, 3), 1, (20, 2), **WITH_NAN)],
-    "rank_filter": [Case(lambda x: rank_filter(x, -1, 3, mode="wrap"), 1, (20, 2), **WITH_NAN)],
 }
 
 # What is returned, settings, what says something without a load, and what needs a device.
@@ -334,7 +246,8 @@ def test_no_function_is_forgotten() -> None:
         for name in importlib.import_module(f"dask_gpuselect{module}").__all__
     }
     asked = {name for name in QUESTIONS if not name.startswith("rolling ")}
-    known = {*CASES, *asked, *(NOT_OF_CHUNKS - {"Strategy"})} - {"count"}
+    known = {*CASES, *asked, *(NOT_OF_CHUNKS - {"Strategy"})} - {"count", "several arrays"}
+    known |= {"groupby", "rolling"}
     assert names | {"radix_sort", "describe_sorted"} == known
     assert not CASES.keys() & NOT_OF_CHUNKS
 
@@ -379,7 +292,7 @@ def flat(found: Any) -> list[NDArray[Any]]:
 
 
 def answer(case: Case, x: da.Array) -> list[NDArray[Any]]:
-    with dask.config.set(dict(case.config)), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return flat(dask.compute(case.run(x)))
 
@@ -444,31 +357,6 @@ def test_one_version_or_an_error(name: str, i: int) -> None:
             check(case, way, 1, lambda load, k=first: load >= k, f"from load {first} on")
 
 
-def every_change(loads: int) -> Iterator[tuple[str, int, int, bool]]:
-    """The way, the chunk (the first or the last), the load, and whether it is that load alone.
-
-    The second load, the last, and one between: rounds of a strategy are all alike.
-    """
-    some = sorted({min(loads, 2), (loads + 2) // 2, loads})
-    return itertools.product(WAYS, (0, N_CHUNKS - 1), some, (False, True))
-
-
-def check_changes(case: Case, changes: Iterable[tuple[str, int, int, bool]]) -> None:
-    for way, at, k, alone in changes:
-        if alone:
-            check(case, way, at, lambda load, k=k: load == k, f"chunk {at} at load {k}")
-        else:
-            check(case, way, at, lambda load, k=k: load >= k, f"chunk {at} from load {k} on")
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-@every_case
-def test_one_version_or_an_error_at_every_load(name: str, i: int) -> None:
-    case = CASES[name][i]
-    check_changes(case, every_change(loads_of(case)))
-
-
 @pytest.mark.few(10)
 @every_case
 def test_what_the_array_does_not_declare_is_refused(name: str, i: int) -> None:
@@ -479,12 +367,8 @@ def test_what_the_array_does_not_declare_is_refused(name: str, i: int) -> None:
 
 @pytest.mark.slow
 def test_all_that_is_loaded_several_times_is_noticed() -> None:
-    """A change that no count tells is noticed where loads are put together. The two loads of `mad`
-    and of boxes of all elements are not: the second one proves the answer, and takes the sums."""
-    first_of_lanes = {"describe_boxplot": 3, "mad": 2}
-    for name in ("describe_boxplot", "mad", "LeastTrimmedSquares", "LeastMedianOfSquares"):
-        for i, case in enumerate(CASES[name]):
-            loads = loads_of(case)
-            is_proven_by_one = i < first_of_lanes.get(name, 0)
-            for k in range(3 if is_proven_by_one else 2, loads + 1):
+    """A change that no count tells is noticed where loads are put together."""
+    for name in ("LeastTrimmedSquares", "LeastMedianOfSquares"):
+        for case in CASES[name]:
+            for k in range(2, loads_of(case) + 1):
                 assert check(case, "two neighbours", 1, lambda load, k=k: load >= k, name)

@@ -28,11 +28,9 @@ from dask_gpuselect import (
     quantile,
     to_gpu,
 )
-from dask_gpuselect.engine import boards, keeping, narrowing, spill
+from dask_gpuselect.engine import boards, spill
 from dask_gpuselect.engine.reads import Unread
-from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets
-from dask_gpuselect.maths.rulers import COARSE
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.data import normal
@@ -103,39 +101,6 @@ def test_a_logger_tells_the_loads(caplog: pytest.LogCaptureFixture) -> None:
 
 
 # --- Rulers ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("shift", [0.02, 1.0, 1e9, np.nan])
-def test_a_ruler_that_was_made_for_other_data(
-    shift: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The chunks that are taken first are of one kind, all others of another: the guess fails, and
-    so few elements are candidates all the same."""
-    n_first = 12
-    first = set(ChunkOrder.evenly(N_CHUNKS).chunks(0, n_first).tolist())
-    n_candidates = 0
-    gathered = keeping.gathered
-
-    def noted(*arguments: Any, **how: Any) -> Any:
-        nonlocal n_candidates
-        found = gathered(*arguments, **how)
-        n_candidates += len(found.tally.candidates)
-        return found
-
-    def made(chunk: Any, block_id: tuple[int, ...]) -> Any:
-        return chunk if block_id[0] in first else chunk * 3 + shift
-
-    monkeypatch.setattr(keeping, "gathered", noted)
-    data = source()
-    x = data.lazy(N).map_blocks(made, dtype="f8", meta=np.empty(0))
-    found = nanquantile(x, QUARTILES).compute(scheduler="sync")
-    assert max(data.loads.values()) <= 2
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
-        np.testing.assert_array_equal(found, nanquantile(x, QUARTILES).compute())
-        if not np.isnan(shift):
-            np.testing.assert_array_equal(found, np.quantile(x.compute(), QUARTILES))
-    assert n_candidates <= len(QUARTILES) * COARSE * N_CHUNKS * np.sqrt(N)
 
 
 # --- Why all chunks are loaded twice ------------------------------------------------------------
@@ -274,22 +239,6 @@ def test_what_is_kept_never_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -
 
 
 # --- Everything that can happen meanwhile -------------------------------------------------------
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("groups", [2, 7])
-@pytest.mark.parametrize("limit", [830_000, 0])  # looks, or a tree that hands on 64 pivots
-def test_narrowed_cuts_in_groups(groups: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(narrowing.graphs, "MERGE_EVERY", 4)
-    monkeypatch.setattr(keeping, "GROUPS", groups)
-    third = lambda x: statistics(describe_boxplot(x**-0.8, max_fliers=3))  # noqa: E731 -- a third load
-    for ask in (KEPT["quartiles"], KEPT["a box"], third):
-        data = source()
-        with dask.config.set({"dask_gpuselect.root-limit": limit}):
-            found = dask.compute(ask(data.lazy(N)))[0]
-        np.testing.assert_array_equal(found, dask.compute(ask(source().lazy(N)))[0])
-        # By so few pivots brackets are wider than what was kept.
-        assert sum(data.loads.values()) < 3 * N_CHUNKS + (limit == 0)
 
 
 @pytest.mark.legacy

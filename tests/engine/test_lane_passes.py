@@ -47,29 +47,6 @@ def share(x: da.Array, axis: int, percent: str) -> int:
 # --- Plans ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_loads_are_as_told() -> None:
-    """In every plan; the answer has the column's chunks."""
-    names, all_loads = set(), set()
-    for limit in (10**6, 40_000, 20_000, 12_000, 9_000, 5_000, 2_500):
-        source = Source((N, 6, 5))
-        x = source.lazy((8, 3, 5))
-        with limited(limit):
-            plan = explain(x, [0.3, 0.6], axis=0)
-            lazy = quantile(x, [0.3, 0.6], axis=0)
-        assert source.loads == {}
-        assert lazy.chunks == ((2,), (3, 3), (5,))
-        assert plan.name in lazy.name
-        found = lazy.compute()
-        assert set(source.loads.values()) == {plan.loads}
-        np.testing.assert_array_equal(found, np.quantile(source.whole(), [0.3, 0.6], axis=0))
-        assert plan.task_bytes <= max(limit, 8 * 3 * 5 * 8)
-        names.add(plan.name)
-        all_loads.add(plan.loads)
-    assert names == {"column", "passes"}
-    assert {1, 2, 4} < all_loads
-
-
 def test_two_loads_are_enough_for_most() -> None:
     """Of a column ten times the limit, if a lane has some thousands of elements in it; and three,
     if some hundreds."""
@@ -241,13 +218,6 @@ def test_a_limit_that_is_too_small() -> None:
         median(x, axis=0)
     with limited("many"), pytest.raises(ValueError, match="many"):
         median(x, axis=0)
-
-
-def test_chunks_that_hold_whole_lanes_may_be_of_any_size() -> None:
-    x = da.ones((1000, 10), chunks=(1000, 5))
-    with limited(100):
-        assert explain(x, axis=0).name == "lanes"
-        np.testing.assert_array_equal(median(x, axis=0).compute(), np.ones(10))
 
 
 def test_first_loads_are_shared() -> None:

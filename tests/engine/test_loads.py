@@ -148,15 +148,6 @@ def test_calls_that_ask_the_same_are_one(backend: Backend) -> None:
     assert loads(source) == {2}
 
 
-@pytest.mark.parametrize("optimize_graph", [False, True])
-def test_optimisation_switched_off(backend: Backend, optimize_graph: bool) -> None:
-    source = Source(SHAPE)
-    x = backend.mapped(source.lazy(CHUNKS))
-    with dask.config.set({"optimization.fuse.active": False}):
-        median(x[::2] + 1).compute(optimize_graph=optimize_graph)
-    assert loads(source) == {2}
-
-
 # --- Data in memory -----------------------------------------------------------------------------
 
 

@@ -138,27 +138,6 @@ def test_more_pivots_leave_fewer_candidates() -> None:
         assert explain(x, [0.25, 0.5, 0.75]).gathered_bytes == 40 * 10**4 * 10**4
 
 
-DRAWS = np.random.default_rng(1)
-DATA: dict[str, Any] = {
-    "normal": normal(N_CHUNKS * SIZE),
-    "lognormal": DRAWS.lognormal(sigma=3, size=N_CHUNKS * SIZE),
-    "few values": DRAWS.integers(0, 5, N_CHUNKS * SIZE).astype("f8"),
-    "integers that are rounded": DRAWS.integers(2**62, 2**62 + 5000, N_CHUNKS * SIZE),
-    "one value": np.ones(N_CHUNKS * SIZE),
-}
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("data", DATA)
-def test_deviations_are_narrowed(data: str) -> None:
-    x = da.from_array(DATA[data], chunks=SIZE).map_blocks(np.negative)
-    with dask.config.set(LIMIT):
-        answer = mad(x)
-    assert is_narrowed(answer)
-    right = mad(-DATA[data])
-    assert answer.compute(scheduler="sync") == right
-
-
 # --- Loads ----------------------------------------------------------------------------------------
 
 

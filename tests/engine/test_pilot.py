@@ -9,15 +9,12 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import median, nanquantile, quantile
+from dask_gpuselect import median, quantile
 from dask_gpuselect.engine import pilot, questions
 from dask_gpuselect.engine.source import Source
-from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
-from dask_gpuselect.maths.envelope import guess_brackets
-from dask_gpuselect.maths.finish import order_statistics
-from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
-from tests.data import FLOATS, MISSING, normal
+from dask_gpuselect.maths.cuts import Brackets
+from tests.backends import CUPY, Backend, kernel_module
+from tests.data import FLOATS
 from tests.graphs import names_of
 
 N = 60_000
@@ -88,15 +85,6 @@ def watched_guesses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return outcomes
 
 
-def holds(brackets: Brackets, tally: Tally, ranks: Any) -> bool:
-    """Whether the counts prove that the elements of these ranks are ends or candidates."""
-    try:
-        order_statistics(brackets, tally, ranks)
-    except ChunksChangedError:
-        return False
-    return True
-
-
 def plan(answer: da.Array) -> str:
     return "pilot" if any("-guess-" in name for name in names_of(answer)) else "two loads"
 
@@ -116,13 +104,6 @@ def forms(backend: Backend, values: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.usefixtures("small_pilots")
-def test_nan_propagates(backend: Backend) -> None:
-    values = np.where(np.arange(N) == 777, np.nan, normal(N))
-    for form in forms(backend, values)[::2]:
-        assert np.isnan(compute(backend, quantile(form, Q))).all()
-
-
 @pytest.mark.parametrize("name", ["normal", "tied", "half tied", "outliers", "infinite"])
 def test_a_miss_falls_back_to_the_guaranteed_plan(
     backend: Backend, name: str, misses: list[bool]
@@ -134,21 +115,6 @@ def test_a_miss_falls_back_to_the_guaranteed_plan(
     assert misses == [False] * 3
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
-@pytest.mark.parametrize("n", [2**22, 2**22 + 1, 20_000_000])
-def test_plain_arrays_of_every_plan(dtype: str, n: int) -> None:
-    """Sorted as a whole, sampled, and, for many q, by the counts of pivots."""
-    values = (normal(n) * 50).astype(dtype)
-    a = CUPY.asarray(values)
-    ordered = np.sort(values)
-    for q in (np.array([0.5]), np.array([0.0, 0.3, 1.0]), np.linspace(0, 1, 101)):
-        found = CUPY.to_numpy(quantile(a, q, method="lower"))
-        expected = ordered[np.floor((n - 1) * q).astype(np.int64)]  # as NumPy's, which partitions
-        np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(CUPY.to_numpy(a), values)
-
-
 def test_arrays_of_any_size_do_not_meet_in_one_place(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,94 +123,3 @@ def test_arrays_of_any_size_do_not_meet_in_one_place(
     values = np.zeros(2 * pilot.PILOT_WORTH + 1, np.int32)
     assert plan(median(backend.held(values[:-1], -1))) == "pilot"
     assert plan(median(backend.held(values, -1))) == "two loads"
-
-
-PILOTED = [
-    ("normal", "f8"),
-    ("normal", "f4"),
-    ("denormal float32", "f4"),
-    ("some nan", "f8"),
-    ("all nan", "f4"),
-    ("tied", "f4"),
-    ("half tied", "f8"),
-    ("constant", "f8"),
-    ("signed zeros", "f4"),
-    ("infinite", "f4"),
-]
-
-
-@pytest.mark.parametrize(
-    ("kind", "kernel"),
-    [
-        param(NUMPY, NUMPY, "reference"),
-        param(NUMPY, NUMPY, "cpu"),
-        param(CUPY, CUPY, "cuda"),
-    ],
-)
-@pytest.mark.parametrize(("name", "dtype"), PILOTED)
-@pytest.mark.parametrize("q", [(), (0.5,), (0.25, 0.5, 0.75), (0.0, 0.3, 0.301, 1.0), (1.0,)])
-def test_pilots(kind: Backend, kernel: str, name: str, dtype: str, q: tuple[float, ...]) -> None:
-    """The brackets hold, and the tally is what the reference finds there."""
-    values = (FLOATS | MISSING)[name](N).astype(dtype)
-
-    def ranks(n: int) -> tuple[Any, Any]:
-        first = np.floor(np.array(q) * (n - 1)).astype(np.int64)[: n * len(q)]
-        return first, np.minimum(first + 1, n - 1)
-
-    module = kernel_module(kernel, "sampling")
-    brackets, found = module.pilot(kind.asarray(values), 4000, ranks)
-    expected = reference.tally(values, brackets, N)
-    assert expected is not None
-    assert found is not None
-    np.testing.assert_array_equal(found.below, expected.below)
-    np.testing.assert_array_equal(found.upto, expected.upto)
-    assert (found.n_valid, found.n_missing) == (expected.n_valid, expected.n_missing)
-    np.testing.assert_array_equal(
-        np.sort(found.candidates.on_host()), np.sort(expected.candidates.on_host())
-    )
-    for wanted in ranks(found.n_valid):
-        assert holds(brackets, found, wanted)
-    assert len(expected.candidates) < N / 2 or len(q) == 0
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("name", "helps"),
-    [
-        ("normal", False),
-        ("outliers", False),
-        ("some nan", True),
-        ("tied", False),
-        ("constant", False),
-    ],
-)
-def test_the_host_helps_where_the_device_cannot_guess(
-    name: str, helps: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where elements are missing."""
-    sampling = guessing(CUPY)[-1]
-    calls = []
-
-    def noted(*args: Any) -> Any:
-        calls.append(args)
-        return guess_brackets(*args)
-
-    monkeypatch.setattr(sampling, "guess_brackets", noted)
-    for module in kernel_modules(CUPY, "sampling"):
-        monkeypatch.setattr(module, "is_best_whole", lambda *_: False)
-    values = FLOATS.get(name, MISSING.get(name))(N * 100)  # type: ignore[misc]
-    found = CUPY.to_numpy(nanquantile(CUPY.asarray(values), [0.25, 0.5, 0.75], method="lower"))
-    expected = np.nanquantile(values, [0.25, 0.5, 0.75], method="lower")
-    np.testing.assert_array_equal(found, expected)
-    assert bool(calls) == helps
-
-
-def test_a_guess_of_nothing() -> None:
-    """No valid element was drawn: nothing is held, unless there is none at all."""
-    nothing = np.empty(0, np.int64)
-    brackets, share = guess_brackets(np.empty(0).take, 0, nothing, nothing)
-    assert share == 0
-    assert isinstance(brackets, Brackets)
-    tally = reference.tally(normal(100), brackets, 100)
-    assert isinstance(tally, Tally)
-    assert not holds(brackets, tally, np.array([50]))

@@ -13,14 +13,12 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.utils import key_split
 
 from dask_gpuselect import ChunksChangedError, order_statistic
 from dask_gpuselect.engine import rounds
-from dask_gpuselect.strategies import STRATEGIES, Kelley, Strategy, strategy_of
+from dask_gpuselect.strategies import STRATEGIES, Strategy, strategy_of
 from dask_gpuselect.strategies.known import Known
 from tests.backends import Backend
-from tests.data import FLOATS
 from tests.oracle import check
 from tests.sources import Source
 
@@ -81,33 +79,6 @@ def test_loads(backend: Backend, strategy: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def _gather_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "GATHERED", 0)
-    monkeypatch.setattr(rounds, "ALWAYS_GATHERED", 20)
-
-
-@pytest.mark.usefixtures("_gather_little")
-def test_a_part_is_gathered_and_the_rest_found_otherwise() -> None:
-    """Of ranks whose brackets are narrow, and others."""
-    source = Source(SHAPE)
-    k = [1, 2998, *range(1400, 1500, 10)]
-    answer = order_statistic(source.lazy(CHUNKS), k, strategy=Kelley(iterations=3)).compute()
-    check(answer, np.sort(source.whole(), axis=None)[k])
-    assert loads(source) <= 1 + 3 + 1 + 2
-
-
-@pytest.mark.usefixtures("_gather_little")
-@every_strategy
-@pytest.mark.slow
-def test_every_strategy_with_little_room(strategy: str) -> None:
-    for name in ("tied", "scales", "normal"):
-        x = FLOATS[name](2000)
-        k = [3, 999, 1000, 1990]
-        answer = order_statistic(da.from_array(x, chunks=700), k, strategy=strategy).compute()
-        check(answer, np.sort(x)[k])
-
-
 def test_how_much_is_gathered() -> None:
     """So many elements for each rank, and not all of a large array."""
     n, n_chunks = 10**10, 10**4
@@ -126,28 +97,6 @@ def test_no_more_is_gathered_than_the_limit() -> None:
         wanted = (rounds.RankSearch(known, (), None),) * 2
         progress = rounds.Progress(n, 0, wanted, room=room)
         assert bool(progress.gathers(n_chunks)) == is_gathered
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("limit", ["0 B", "3 kB", "20 kB"])
-@pytest.mark.parametrize("k", [[3, 999, 1990], list(range(0, 2000, 7))], ids=["few", "many"])
-def test_what_is_left_is_narrowed(limit: str, k: list[int]) -> None:
-    """As of quantiles, with the same loads."""
-    source = Source(SHAPE)
-    with dask.config.set({"dask_gpuselect.root-limit": limit}):
-        answer = order_statistic(source.lazy(CHUNKS), k, strategy=Kelley(iterations=1))
-    assert any(key_split(key).startswith("quantile-narrowing") for key in answer.dask)
-    check(answer.compute(), np.sort(source.whole(), axis=None)[k])
-    assert loads(source) <= 1 + 1 + 1 + 2
-
-
-@pytest.mark.parametrize("limit", ["0 B", "1 GiB"])
-def test_where_nothing_is_left_nothing_is_read(limit: str) -> None:
-    source = Source(SHAPE)
-    with dask.config.set({"dask_gpuselect.root-limit": limit}):
-        answer = order_statistic(source.lazy(CHUNKS), [0, -1], strategy="kelley")
-    check(answer.compute(), np.sort(source.whole(), axis=None)[[0, -1]])
-    assert loads(source) == 1
 
 
 # --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 from dask.order import order
 from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quantile
+from dask_gpuselect import explain, median, quantile
 from dask_gpuselect.engine import scratch
 from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.groups import groupby
@@ -49,9 +49,7 @@ def held(file: SpillFile) -> int:
 
 MASK = (np.arange(N)[:, None, None] % 5 > 0) & np.ones((1, ROWS, COLUMNS), bool)
 ROUGH = np.arange(N * ROWS * COLUMNS).reshape(N, ROWS, COLUMNS) % 11 + 1.0
-MONTHS = np.arange(N) % 12
 OF_EACH = np.arange(N * ROWS * COLUMNS).reshape(N, ROWS, COLUMNS) % 5
-WINDOWS = {day: np.arange(day, day + 9) for day in range(0, N - 9, 10)}
 
 
 def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
@@ -59,108 +57,7 @@ def lazily(array: NDArray[Any], chunks: Any) -> da.Array:
     return da.from_array(array, chunks=chunks).map_blocks(np.copy)
 
 
-QUESTIONS: dict[str, Callable[[Any], Any]] = {
-    "quantiles": lambda x: quantile(x, [0.1, 0.5], axis=0),
-    "kept axes": lambda x: quantile(x, 0.3, axis=0, keepdims=True),
-    "a method": lambda x: quantile(x, 0.3, axis=0, method="closest_observation"),
-    "another axis": lambda x: median(x, axis=1),
-    "two axes": lambda x: quantile(x, [0.1, 0.2, 0.5, 0.6, 0.9], axis=(0, 2)),
-    "missing": lambda x: nanquantile(x, 0.5, axis=0),
-    "mad": lambda x: mad(x, 0),
-    "a mask": lambda x: nanquantile(x, 0.5, axis=0, where=lazily(MASK, (7, 9, 4))),
-    "a mask of a map": lambda x: median(x, axis=0, where=lazily(ROUGH[0] + ROUGH[3] > 0, (9, 4))),
-    "weights": lambda x: quantile(
-        x, 0.4, axis=0, weights=lazily(ROUGH, (5, 3, 7)), method="inverted_cdf"
-    ),
-    "weights of time": lambda x: quantile(
-        x, 0.4, axis=0, weights=ROUGH[:, 0, 0], method="inverted_cdf"
-    ),
-    "groups": lambda x: groupby(x, MONTHS, 0).quantile([0.2, 0.5]),
-    "labels of each element": lambda x: groupby(x, lazily(OF_EACH, 4), 0, groups=range(5)).median(),
-    "labels that nobody knows": lambda x: groupby(x, lazily(MONTHS, 10), 0).median(),
-    "windows": lambda x: groupby(x, WINDOWS, 0).median(),
-}
 CHUNKS = {"maps": (1, ROWS, COLUMNS), "parts of maps": (5, 4, 3), "rows": (N, 1, 2)}
-
-
-@pytest.mark.parametrize("chunks", CHUNKS)
-@pytest.mark.parametrize("name", QUESTIONS)
-@pytest.mark.few(15)
-def test_one_load_gives_the_answer_of_all(name: str, chunks: str) -> None:
-    """The answer of a column that fits, to the last bit, with the same blocks."""
-    ask = QUESTIONS[name]
-    source = Source((N, ROWS, COLUMNS))
-    x = source.lazy(CHUNKS[chunks])
-    with limited("1 GiB"):
-        expected = ask(x)
-        right = expected.compute()
-    source.counts.clear()
-    with limited(WHOLE // 8 if name == "two axes" else LIMIT):
-        lazy = ask(x)
-        found = lazy.compute()
-    if chunks != "rows" and name != "another axis":  # whose columns fit
-        assert any("scratch" in str(key) for key in dict(lazy.__dask_graph__()))
-        assert set(source.loads.values()) == {1}
-    assert lazy.chunks == expected.chunks or np.isnan(lazy.shape).any()
-    assert lazy.dtype == expected.dtype == found.dtype
-    np.testing.assert_array_equal(found, right)
-
-
-@pytest.mark.parametrize("chunks", ["maps", "parts of maps"])
-@pytest.mark.parametrize("by", [None, MONTHS])
-@pytest.mark.few(2)
-def test_box_plots(by: Any, chunks: str) -> None:
-    """Which take a further load in passes."""
-    source = Source((N, ROWS, COLUMNS))
-    x = source.lazy(CHUNKS[chunks])
-
-    def asked() -> Any:
-        return describe_boxplot(x, axis=0) if by is None else groupby(x, by, 0).describe_boxplot()
-
-    with limited("1 GiB"):
-        right = asked().compute().to_dict()
-    source.counts.clear()
-    with limited():
-        found = asked().compute().to_dict()
-    assert set(source.loads.values()) == {1}
-    assert found.keys() == right.keys()
-    for name, values in found.items():
-        for one, other in zip(values.ravel(), right[name].ravel(), strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("dtype", ["f4", "i2", ">f8", "M8[ns]", "?"])
-def test_dtypes(dtype: str) -> None:
-    a = (Source((N, ROWS, COLUMNS)).whole() * 1000).astype("i8").astype(dtype)
-    x = lazily(a, (3, 5, 7))
-    with limited(a.nbytes // 10):
-        assert explain(x, axis=0).name in ("scratch", "counts")
-        found = quantile(x, 0.4, axis=0, method="lower").compute()
-    np.testing.assert_array_equal(found, np.sort(a, axis=0)[int(0.4 * (N - 1))])
-
-
-def test_empty_chunks_and_lanes() -> None:
-    a = Source((N, ROWS, COLUMNS)).whole()
-    x = lazily(a, ((0, 1, 9, 0, *(10,) * 11), (4, 0, 5), (0, COLUMNS)))
-    with limited():
-        assert explain(x, axis=0).name == "scratch"
-        lazy = median(x, axis=0)
-    assert lazy.chunks == x.chunks[1:]
-    np.testing.assert_array_equal(lazy.compute(), np.median(a, axis=0))
-
-
-def test_masked_chunks_of_which_the_first_have_no_mask() -> None:
-    """Of the later ones no element takes part."""
-    days = np.arange(float(N))[:, None, None] * np.ones((1, ROWS, COLUMNS))
-
-    def masked(chunk: NDArray[Any]) -> Any:
-        return np.ma.array(chunk, mask=np.ma.nomask if chunk[0, 0, 0] < N // 2 else True)
-
-    x = da.from_array(days, chunks=(1, 9, 7)).map_blocks(masked, meta=np.ma.empty((0, 0, 0)))
-    with limited():
-        assert explain(x, axis=0).name == "scratch"
-        found = median(x, axis=0).compute()
-    np.testing.assert_array_equal(found, np.median(days[: N // 2], axis=0))
 
 
 OF_TIME = np.arange(N)[:, None, None] + 1.0
@@ -192,25 +89,6 @@ def test_companions_are_written_once_and_told(
     with limited("1 GiB"):
         right = quantile(x, 0.4, **how).compute()
     np.testing.assert_array_equal(found, right)
-
-
-@pytest.mark.filterwarnings("ignore:All-NaN")
-def test_empty_chunks_come_before_the_companion_that_all_share() -> None:
-    a = Source((N, ROWS, COLUMNS)).whole()
-    x, mask = lazily(a, ((0, 1, 9, 0, *(10,) * 11), 9, 7)), ROUGH[0] > 3
-    with limited():
-        assert explain(x, axis=0, where=mask).name == "scratch"
-        found = nanquantile(x, 0.5, axis=0, where=mask).compute()
-    np.testing.assert_array_equal(found, np.where(mask, np.median(a, axis=0), np.nan))
-
-
-def test_empty_chunks_have_companions_that_lanes_share() -> None:
-    a, mask = Source((N, ROWS, COLUMNS)).whole(), ROUGH[:, :1, :1] > 3
-    x = lazily(a, ((0, *(10,) * 12), (4, 0, 5), (0, COLUMNS)))
-    with limited():
-        assert explain(x, axis=0, where=mask).name == "scratch"
-        found = quantile(x, 0.5, axis=0, where=lazily(mask, ((0, *(10,) * 12), 1, 1))).compute()
-    np.testing.assert_array_equal(found, np.median(a[mask[:, 0, 0]], axis=0))
 
 
 def test_labels_of_each_element_are_told(written: list[int]) -> None:
@@ -267,15 +145,6 @@ def test_chunks_of_one_shape_are_read_together(last: int, monkeypatch: pytest.Mo
     n_tiles = -(-ROWS // plan.scratch.tile[1]) * -(-COLUMNS // plan.scratch.tile[2])
     assert len(calls) == 2 * n_tiles
     np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
-
-
-def test_an_answer_can_be_computed_again() -> None:
-    source = Source((N, ROWS, COLUMNS))
-    with limited():
-        lazy = median(source.lazy((1, 9, 7)), axis=0)
-        first, second = lazy.compute(), lazy.compute()
-    np.testing.assert_array_equal(first, second)
-    assert set(source.loads.values()) == {2}
 
 
 @pytest.mark.gpu
@@ -343,16 +212,6 @@ def test_a_setting_says_from_how_many_loads_on_columns_are_written() -> None:
         pytest.raises(ValueError, match="integer of at least 1"),
     ):
         explain(maps(), axis=0)
-
-
-@pytest.mark.parametrize("name", ["quantiles", "another axis", "two axes", "weights", "groups"])
-@pytest.mark.parametrize("divided", [2, 3, 8])
-@pytest.mark.few(5)
-def test_any_column_takes_one_load_if_it_may(divided: int, name: str) -> None:
-    source = Source((N, ROWS, COLUMNS))
-    with limited(WHOLE // divided):
-        QUESTIONS[name](source.lazy((5, 4, 3))).compute()
-    assert set(source.loads.values()) == {1}
 
 
 @pytest.mark.parametrize(

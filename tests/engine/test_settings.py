@@ -17,8 +17,7 @@ import pytest
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
-from dask_gpuselect import describe_boxplot, median, quantile, sort, staging
-from dask_gpuselect.distribution import ecdf
+from dask_gpuselect import median, sort, staging
 from dask_gpuselect.engine import settings
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.neighbors.steps import DISTANCE_LIMIT, distance_limit
@@ -142,30 +141,6 @@ def test_every_setting_is_read_in_one_way() -> None:
 
 
 # --- How many parts a merge takes -----------------------------------------------------------------
-
-EVERY = [2, 3, {0: 2}, {0: 2, 1: 3}, {0: 8}, 1, np.int64(4), "4", None, {}, 0]
-
-
-@pytest.mark.parametrize("value", EVERY)
-@pytest.mark.slow
-def test_split_every_is_what_sums_accept(value: Any) -> None:
-    x = data()
-    with dask.config.set(split_every=value):
-        if not isinstance(value, str | None):
-            x.sum()
-        found = dask.compute(
-            median(x), quantile(x, [0.1, 0.9]), describe_boxplot(x)[0].q1, ecdf(x, [0.0]), mad(x)
-        )
-        tasks = len(dict(median(x).dask))
-    wanted = x.compute()
-    assert found[0] == np.median(wanted)
-    np.testing.assert_array_equal(found[1], np.quantile(wanted, [0.1, 0.9]))
-    assert found[2] == np.quantile(wanted, 0.25)
-    few = len(dict(median(x).dask))
-    if value and np.prod(list(value.values()) if isinstance(value, dict) else int(value)) <= 4:
-        assert tasks > few  # a deeper tree
-    else:
-        assert tasks >= few
 
 
 @pytest.mark.parametrize("value", [-2, 2.5, "two", {0: 2.5}, [2], True, {0: None}])

@@ -19,7 +19,6 @@ from tests.backends import NUMPY
 from tests.data import normal, uniform
 from tests.engine.test_lane_passes import N, limited, share
 from tests.oracle import METHODS
-from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask
 
@@ -75,34 +74,6 @@ def test_answers(dtype: str, shares: bool, monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_array_equal(each, ask(a), err_msg=name, strict=True)
     # Without companions, with a mask, with what it and nodata leave, and with labels.
     assert set(loads.values()) == {4}
-
-
-def test_one_load_as_told() -> None:
-    source = Source((N, 6, 5))
-    x = source.lazy((8, 3, 5))
-    for limit in (60_000, 40_000, 20_000):
-        with limited(limit):
-            plan = plan_of(x, 0.95)
-            lazy = quantile(x, 0.95, axis=0)
-        assert plan.task_bytes <= limit
-        assert 0 < plan.gathered_bytes <= limit
-        source.counts.clear()
-        np.testing.assert_array_equal(lazy.compute(), np.quantile(source.whole(), 0.95, axis=0))
-        assert set(source.loads.values()) == {1}
-
-
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-@pytest.mark.legacy
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["keepdims", "groups"])
-def test_on_a_cluster(name: str, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "SHARE_BYTES", 1)
-    a = elements("f8")
-    x = da.from_array(a, chunks=(25, 3, 7)).map_blocks(np.copy)
-    with limited(share(x, 0, "60%")):
-        found = ASKED[name](x)
-    assert "tails" in found.name
-    np.testing.assert_array_equal(found.compute(), ASKED[name](a))
 
 
 # --- Plans ----------------------------------------------------------------------------------------

@@ -25,10 +25,7 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine import pilot, threads
-from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.loads import ArrayQuestion, ask_together
 from dask_gpuselect.neighbors import kneighbors
-from dask_gpuselect.quantiles.functions import _asked
 from dask_gpuselect.robust import iqr, mad
 from tests.data import normal
 from tests.sources import Source
@@ -236,17 +233,3 @@ def test_a_cache_does_not_mix_plain_arrays_up(monkeypatch: pytest.MonkeyPatch) -
         assert not cache.kept
     assert not np.array_equal(before[0], after[0])
     np.testing.assert_array_equal(after[0], kneighbors(a_points.copy(), queries, 3)[0])
-
-
-@pytest.mark.legacy
-@pytest.mark.parametrize("dtype", ["f8", "u1"])
-def test_equal_questions_may_have_answers_of_different_forms(dtype: str) -> None:
-    x = da.from_array((normal(60) * 20 + 100).astype(dtype), chunks=10)
-    _, question, *_ = _asked(x, 0.5, None, "lower")
-    forms = [Form((1,) * ndim, question.dtype, x._meta) for ndim in (0, 2, 0)]
-    answers = ask_together([ArrayQuestion(x, question, form) for form in forms], "asked")
-    found = dask.compute(*answers, scheduler="sync")
-    assert [each.shape for each in found] == [(), (1, 1), ()]
-    assert {float(each.item()) for each in found} == {
-        float(np.quantile(x.compute(), 0.5, method="lower"))
-    }

@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.hostile.__main__ import watch
+from tests.faults.watching import watch
 
 LIMIT = 500  # seconds of a case, with a cluster to start on a busy machine
 GRACE = 60  # seconds to end in: the last case, and the clusters

@@ -26,7 +26,7 @@ from tests.faults.lab import Lab, lab
 from tests.faults.places import CLUSTERS, KINDS, Place
 from tests.faults.questions import QUESTIONS
 from tests.faults.store import WAYS
-from tests.hostile.__main__ import watch
+from tests.faults.watching import watch
 
 pytestmark = [pytest.mark.faults, pytest.mark.legacy, pytest.mark.any_dask]
 

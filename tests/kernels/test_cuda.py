@@ -32,6 +32,7 @@ from dask_gpuselect.kernels.cuda.source import (
     STATIC,
     WEIGHTS_ARE,
     Defined,
+    are_side_by_side,
     box_kernel,
     choose_memory,
     classify_memory,
@@ -380,6 +381,19 @@ def test_digits_make_up_a_key(dtype: str) -> None:
         assert 0 < bits <= 11
         below = shift
     assert below == 0
+
+
+def test_parts_of_one_row_have_the_layout_of_the_others() -> None:
+    """Parts are told with one layout: of three lanes, by shapes and strides."""
+    rows_first, lanes_first = ((3, 5, 1), (1, 3, 0)), ((3, 5, 1), (5, 1, 0))
+    one_row = ((3, 1, 1), (1, 0, 0))
+    assert are_side_by_side([rows_first])
+    assert are_side_by_side([one_row, rows_first])
+    assert are_side_by_side([rows_first, one_row])
+    assert not are_side_by_side([lanes_first])
+    assert not are_side_by_side([one_row, lanes_first])
+    assert not are_side_by_side([one_row, rows_first, lanes_first])
+    assert not are_side_by_side([one_row, one_row])
 
 
 # --- From buckets to cells ------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -114,13 +113,6 @@ def test_elements_in_groups(
     assert_same_lanes(kernel.elements(some, n_groups, three), wanted)
 
 
-def test_parts_that_are_strided(backend: Backend) -> None:
-    ((values, of_groups),) = parts_of("f8", (5000,), 20)
-    some = [(backend.asarray(values)[::3], backend.asarray(of_groups)[::3])]
-    wanted = reference.cuts([(values[::3], of_groups[::3])], 20, 2)
-    assert_same(kernel_of(backend).cuts(some, 20, 2), wanted)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("n_groups", [1, 30, 200])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u8"])
@@ -146,18 +138,6 @@ def test_guesses(dtype: str, n_groups: int, monkeypatch: pytest.MonkeyPatch) -> 
     if dtype != "i2":  # brackets of ties may need no room
         monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 10))  # no room
         assert cuda._by_guess(some, n_groups, three) is None
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("n_groups", [40, 60_000])
-@pytest.mark.parametrize("dtype", ["f4", "i8"])
-def test_nearly_all_are_candidates(dtype: str, n_groups: int) -> None:
-    """More than there is room for at first; tables in shared memory, and not."""
-    parts = parts_of(dtype, (100_000, 150_000), n_groups)
-    brackets = brackets_of([(a[:100], b[:100]) for a, b in parts], n_groups)
-    every = replace(brackets, wanted=np.ones_like(brackets.wanted))
-    found = kernel_module("cuda", "groups").tally(of_kind(CUPY, parts), every)
-    assert_same_tally(found, kernel_module("cpu", "groups").tally(parts, every))
 
 
 # --- Labels ---------------------------------------------------------------------------------------
@@ -199,61 +179,8 @@ def question(q: tuple[float, ...], dtype: str, *, skips: bool) -> Quantiles:
     return Quantiles(q, "linear", skips, np.dtype(dtype), answer)
 
 
-def places_of(n: int) -> dict[str, list[IntArray]]:
-    """Groups of about one size, of all sizes, one without elements; windows that overlap."""
-    numbers = np.arange(n) * 7 % n
-    skewed = np.sort(np.floor(9 * uniform(n) ** 4).astype(int))[np.argsort(uniform(n + 1)[:n])]
-    return {
-        "even": [np.flatnonzero(numbers % 12 == i) for i in range(12)],
-        "many": [np.flatnonzero(np.arange(n) % 100 == i) for i in range(100)],
-        "skewed": [np.flatnonzero(skewed == i) for i in (3, 0, 7, 8, 1, 99)],
-        "windows": [np.arange(i, min(i + 9, n)) for i in range(0, n, 5)],
-        "one": [np.arange(n)],
-    }
-
-
 def of_groups(chunks: Any, dtype: Any, axis: int, asked: Quantiles, places: Any) -> Any:
     return kernels.answer_group_lanes(chunks, dtype, (axis,), asked, partial(list, places))
-
-
-def one_by_one(
-    a: NDArray[Any], keeps: NDArray[np.bool_] | None, axis: int, asked: Quantiles, places: Any
-) -> NDArray[Any]:
-    """The lanes of one group after the other."""
-    found = []
-    for each in places:
-        chunk = a.take(each, axis)
-        chunk = chunk if keeps is None else Accompanied(chunk, keeps.take(each, axis))
-        found.append(kernels.answer_lanes([chunk], a.dtype, (axis,), asked))
-    return np.stack(found, axis=1)
-
-
-# Of groups without elements.
-no_warnings = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-
-
-@no_warnings
-@pytest.mark.gpu
-@pytest.mark.parametrize("groups", ["even", "many", "skewed", "windows", "one"])
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i2", "u1", "i8"])
-def test_lanes_of_groups(dtype: str, axis: int, groups: str) -> None:
-    """As lanes of one group after the other, in a chunk and in several."""
-    n = 730
-    shape = [5, 37, 3]
-    shape[axis] = n
-    a = elements(dtype, int(np.prod(shape)))
-    a = np.clip(a, -(2**50), 2**50).astype(dtype) if dtype == "i8" else a
-    a = a.reshape(shape)
-    places = places_of(n)[groups]
-    for q, skips in (((0.5,), True), ((0.0, 0.3, 1.0), False)):
-        asked = question(q, dtype, skips=skips)
-        wanted = one_by_one(a, None, axis, asked, places)
-        for cuts in ([], [100, 100, 411]):
-            pieces = map(CUPY.asarray, np.split(a, cuts, axis))
-            chunks = [Accompanied(each, labels=each) for each in pieces]
-            found = of_groups(chunks, a.dtype, axis, asked, places)
-            np.testing.assert_array_equal(found.get(), wanted)
 
 
 @pytest.mark.gpu
@@ -269,33 +196,3 @@ def test_lanes_of_groups_that_no_kernel_takes() -> None:
         x, w = (None if each is None else CUPY.asarray(each) for each in (values, weights))
         chunk = Accompanied(x, weights=w, labels=x)
         assert of_groups([chunk], values.dtype, 0, asked, places) is None
-
-
-@no_warnings
-@pytest.mark.gpu
-@pytest.mark.parametrize("skips", [False, True])
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8"])
-def test_masked_lanes_of_groups(dtype: str, skips: bool) -> None:
-    """As lanes of one group after the other, or not at all: NaN among what takes part is told from
-    what is left out by these."""
-    shape = (100, 4, 9)
-    a = elements(dtype, 3600).reshape(shape)
-    plain = np.nan_to_num(a) if a.dtype.kind == "f" else a
-    keeps = uniform(3600).reshape(shape) < 0.6
-    keeps[:, 2, 3] = False
-    groups = [np.arange(i, 100, 7) for i in range(7)] + [np.arange(0)]
-    asked = question((0.2, 0.5), dtype, skips=skips)
-    for values in (a, plain):
-        for where, some in ((keeps, groups), (np.ones_like(keeps), groups[:-1])):
-            x, y = map(CUPY.asarray, (values, where))
-            chunks = [
-                Accompanied(x[part], keeps=y[part], labels=x[part])
-                for part in (slice(0, 30), slice(30, 100))
-            ]
-            found = of_groups(chunks, a.dtype, 0, asked, some)
-            has_missing = values is a and dtype[0] == "f"
-            is_taken = not has_missing or (skips and some is not groups)
-            assert (found is not None) == (is_taken and dtype != "i8")
-            if found is not None:
-                wanted = one_by_one(values, where, 0, asked, some)
-                np.testing.assert_array_equal(found.get(), wanted)

@@ -18,7 +18,6 @@ from numba import types
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.kernels.compiling import forget, kernels_for
 from dask_gpuselect.kernels.cpu import cells, draws, spans
 from dask_gpuselect.kernels.reference import selection as reference
@@ -291,61 +290,6 @@ def test_tally(kernel: Kernel, name: str, dtype: str, n_ends: int) -> None:
                 assert reference.tally(compared, brackets, most) is None
 
 
-@each(CPU, CUDA)
-@pytest.mark.parametrize("name", ["normal", "some nan", "half tied"])
-def test_tally_of_runs_of_cells(kernel: Kernel, name: str) -> None:
-    """Of several cells side by side, with others around them: one run of them, or two."""
-    values = make(name, "f4", 70_000)
-    ends = np.unique(valid(values)[::5000])
-    for runs in ([slice(3, 7)], [slice(0, 2)], [slice(5, None)], [slice(2, 4), slice(6, 9)]):
-        wanted = np.zeros(len(ends) + 1, np.bool_)
-        for run in runs:
-            wanted[run] = True
-        brackets = Brackets(ends, wanted)
-        expected = reference.tally(values, brackets, values.size)
-        found = kernel.tally(values, brackets, values.size)
-        assert_tally_is_right(found, expected, values.dtype)
-
-
-@each(CPU, CUDA)
-@pytest.mark.parametrize("name", ["normal", "some nan", "half tied"])
-@pytest.mark.parametrize("n_ends", [1023, 1024, 1025, 3000])
-def test_tally_at_more_ends_than_are_counted_at_once(
-    kernel: Kernel, name: str, n_ends: int
-) -> None:
-    values = make(name, "f8", 70_000)
-    ends = np.unique(valid(values)[:: -(-70_000 // (4 * n_ends))])[:n_ends]
-    for share in (0.0, 0.1, 0.9, 1.0):
-        brackets = Brackets(ends, hashed(np.arange(len(ends) + 1)) < share)
-        expected = reference.tally(values, brackets, 70_000)
-        found = kernel.tally(values, brackets, len(expected.candidates))  # type: ignore[union-attr]
-        assert_tally_is_right(found, expected, values.dtype)
-
-
-MILLIONS = [
-    *((name, dtype, 3_000_000) for name in (*FLOATS, *MISSING) for dtype in ("f4", "f8")),
-    *((name, "f8", 5_000_003) for name in ("normal", "bucket killer", "some nan", "half tied")),
-    *(("whole range", dtype, 5_000_003) for dtype in ("u1", "i2", "u4", "i8")),
-]
-
-
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "dtype", "n"), MILLIONS)
-def test_millions_of_elements(name: str, dtype: str, n: int) -> None:
-    """More pivots than cells are promised for, and millions of candidates."""
-    values = make(name, dtype, n)
-    with np.errstate(over="ignore", invalid="ignore"):
-        cuts = CUDA.cuts(values, pivot_count(n))
-        assert_cuts_are_exact(cuts, values, sums_plainly=False)
-    assert_no_cell_is_heavy(cuts, CUDA.module, pivot_count(n))
-    for n_ends in (6, 100):
-        brackets = brackets_of(values, n_ends)
-        assert_tally_is_right(
-            CUDA.tally(values, brackets, n), reference.tally(values, brackets, n), values.dtype
-        )
-
-
 @pytest.mark.gpu
 def test_distances_say_much() -> None:
     """They narrow brackets only if their error is a small part of them."""
@@ -487,44 +431,6 @@ def test_elements_of_some_ranks(kernel: Kernel, name: str, dtype: str) -> None:
             np.testing.assert_array_equal(below, ordered.searchsorted(marks))
             np.testing.assert_array_equal(upto, ordered.searchsorted(marks, "right"))
         assert CUPY.to_numpy(elements).tobytes() == before
-
-
-@pytest.mark.parametrize(
-    ("chunk", "missing"),
-    [
-        (np.array([True, False, True]), 0),
-        (normal(100).astype(np.float16), 0),
-        (np.array(["2020-01-01", "NaT", "1960-01-01"], "M8[ns]"), 1),
-        (np.array([5, -3, 8], ">m8[s]"), 0),
-        (np.array(7, "i2"), 0),
-        (np.float32(2.5), 0),
-    ],
-)
-def test_dtypes_without_kernels_of_their_own(chunk: Any, missing: int) -> None:
-    cuts = kernels.cuts(chunk, chunk.dtype, 1)
-    values = np.ravel(chunk)
-    ordered = np.unique(values[~np.isnat(values)] if chunk.dtype.kind in "mM" else values)
-    assert cuts.n_missing.tolist() == [missing]
-    back = as_dtype(cuts.pivots, chunk.dtype)
-    assert back.dtype == chunk.dtype.newbyteorder("=")
-    assert np.isin(back, ordered).all()
-    assert back[[0, -1]].tolist() == ordered[[0, -1]].tolist()
-
-
-@pytest.mark.parametrize("n", [5, 20_000])
-def test_a_chunk_of_another_dtype_than_declared(backend: Backend, n: int) -> None:
-    safe = kernels.cuts(backend.asarray(np.arange(n, dtype=np.int32)), np.dtype(np.float64), 1)
-    assert safe.pivots.dtype == np.float64
-    assert safe.n_valid.tolist() == [n]
-    with pytest.raises(TypeError, match="a chunk has dtype float64, but its array says int64"):
-        kernels.cuts(backend.asarray(np.arange(float(n))), np.dtype(np.int64), 1)
-
-
-def test_chunks_that_are_no_arrays() -> None:
-    with pytest.raises(TypeError, match="is of type list, which is not supported"):
-        kernels.cuts([1.0, 2.0], np.dtype(np.float64), 1)
-    with pytest.raises(TypeError, match="masked arrays are not supported"):
-        kernels.cuts(np.ma.masked_array([1.0], [True]), np.dtype(np.float64), 1)
 
 
 @pytest.mark.slow

@@ -175,25 +175,6 @@ def test_arrays_in_memory(backend: Backend, dtype: str, rate: float) -> None:
         assert len(drawn) == pytest.approx(rate * len(of.x), abs=6 * len(of.x) ** 0.5 + 1)
 
 
-def test_a_sample_of_a_mask_is_fair(backend: Backend) -> None:
-    """Sorted elements, of which a mask keeps few at one end and all at the other."""
-    n = 1 << 19
-    x = np.arange(float(n))
-    keeps = hashed(np.arange(n)) < np.linspace(0.05, 1, n)
-    kept = x[keeps]
-    chunk = Accompanied(backend.asarray(x), backend.asarray(keeps))
-
-    def ranks(size: int) -> tuple[IntArray, IntArray]:
-        place = np.array([size // 4], np.int64)
-        return place, place
-
-    brackets, found = kernels.pilot(chunk, x.dtype, 4000, ranks)
-    assert found is not None
-    low, high = np.searchsorted(kept, brackets.ends)
-    assert low < len(kept) // 4 < high
-    assert high - low < len(kept) // 8
-
-
 @pytest.mark.parametrize("n", [0, 1, arrays.COLUMNS, 3 * arrays.COLUMNS + 5])
 def test_masks_are_reduced_to_a_number(backend: Backend, n: int) -> None:
     host = np.arange(n) % 3 == 0

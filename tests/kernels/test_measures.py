@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import extreme_keys, key_at, to_keys
 from dask_gpuselect.strategies.probes import (
-    NO_KEY_BELOW,
     Draw,
     Drawn,
     Extent,
@@ -24,7 +23,6 @@ from dask_gpuselect.strategies.probes import (
     Measure,
     Points,
     Report,
-    no_key_above,
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space, coordinates, element
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
@@ -195,26 +193,6 @@ def test_drawings_are_repeatable_and_spread(kernel: Kernel) -> None:
     assert len(np.intersect1d(first, other)) < 250
     quarters = np.searchsorted(to_keys(values[2500::2500]), first, side="right")
     assert np.bincount(quarters, minlength=4).min() > 60
-
-
-@each_kernel
-def test_nothing_and_nothing_but_nan(kernel: Kernel) -> None:
-    for values in (np.empty(0), np.full(5, np.nan), np.empty(0, "u1")):
-        given, dtype = kernel.backend.asarray(values), values.dtype
-        least, largest = extreme_keys(dtype)
-        report = kernel.report
-        n_missing = int((values != values).sum())
-        extent = report(given, Extent(VALUE))
-        assert (extent.n_valid, extent.n_missing, extent.total) == (0, n_missing, 0)
-        assert (extent.least, extent.largest) == (no_key_above(dtype), NO_KEY_BELOW)
-        points = report(given, Points((least, largest), VALUE))
-        assert (points.n_valid, points.n_missing) == (0, n_missing)
-        assert points.below.tolist() == points.upto.tolist() == [0, 0]
-        assert points.previous == (NO_KEY_BELOW,) * 2
-        assert points.next == (no_key_above(dtype),) * 2
-        bins = report(given, KeyBins(least, 3, 8))
-        assert (bins.n_before, bins.counts.tolist()) == (0, [0] * 8)
-        assert len(report(given, Draw(least - 1, largest + 1, 10, 0)).keys) == 0
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "u1"])

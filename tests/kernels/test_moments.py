@@ -96,24 +96,6 @@ def test_sums_are_exact(n: int, dtype: str, backend: Backend) -> None:
             assert numbers_of(each) == wanted, name
 
 
-def test_sums_of_large_chunks(backend: Backend) -> None:
-    """Of more blocks than are cut alike, and with values that say nothing of the chunk."""
-    for name in ("cancelling", "all magnitudes", "drifting", "few wide"):
-        a = HOSTILE[name](100_003)
-        found = kernels.moments(backend.asarray(a), np.zeros(3), a.dtype)
-        assert numbers_of(found) == numbers_of(reference.moments(a, a)), name
-    strided = np.stack([normal(40_000), HOSTILE["few wide"](40_000)], axis=1)[::-1, 1:]
-    found = kernels.moments(backend.asarray(strided), strided[:9, 0], strided.dtype)
-    assert numbers_of(found) == numbers_of(reference.moments(strided, strided))
-
-
-def test_digits_are_carried_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of elements of the same digits, all by themselves; the digits stay far below 2**63."""
-    a = np.full(200_000, 1.7e308)
-    merged = Moments.merge([cpu_moments.moments(a[:1])] * len(a))
-    assert numbers_of(cpu_moments.moments(a)) == numbers_of(merged)
-
-
 @pytest.mark.parametrize("value", [np.finfo("f8").max, -np.finfo("f8").max, 2.0**-1022 - 5e-324])
 def test_sums_of_an_exponent_are_spilled_in_time(value: float) -> None:
     """Of more elements of one exponent, all bits set, than its sums have room for."""
@@ -183,32 +165,6 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(rounding, "rounded", noted)
     return found
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 7, 24, 100])
-@pytest.mark.slow
-def test_lanes_are_rounded_as_alone(
-    n: int, slow: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nearly all without integers of any length, ties among them; and all with them."""
-    for name, a in all_data(20 * n):
-        rows = a.reshape(20, n)
-        alone = [np.ravel(reference.moments(row, row).mean_and_std()) for row in rows]
-        for by_integers in (True, False):
-            monkeypatch.setattr(rounding, "_are_integers_faster", lambda *_, is_=by_integers: is_)
-            slow.clear()
-            found = reference.moments_of_rows(rows).mean_and_std()
-            np.testing.assert_array_equal(np.stack(found, axis=1), alone, err_msg=name)
-        is_far = any(word in name for word in ("denormal", "underflow", "binade", "all magnitudes"))
-        assert not slow or is_far, name
-        ordered = np.sort(rows, axis=1)
-        n_low = np.count_nonzero(rows == -np.inf, axis=1) if a.dtype.kind == "f" else 0 * rows[:, 0]
-        n_finite = np.count_nonzero(np.isfinite(rows), axis=1)
-        first = np.asarray(n_low, np.int64)
-        sums = cpu_moments.sums_of_sorted(ordered, first, first + n_finite)
-        wanted = reference.moments_of_rows(rows)
-        for mine, other in zip(sums, (wanted.total, wanted.square), strict=True):
-            assert mine.integers(-SQUARE_POINT).tolist() == other.integers(-SQUARE_POINT).tolist()
 
 
 def wide_rows(n: int) -> dict[str, NDArray[np.float64]]:

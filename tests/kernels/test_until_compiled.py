@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,64 +50,8 @@ def data(dtype: str) -> Any:
     return values.reshape(300, 100)
 
 
-def lazily(values: Any) -> Any:
-    return da.from_array(values, chunks=(130, 100))
-
-
-def weights_of(values: Any) -> Any:
-    return da.from_array(np.random.default_rng(1).random(values.shape), chunks=(130, 100))
-
-
-def labels_of(values: Any) -> Any:
-    return da.from_array(np.random.default_rng(2).integers(0, 9, values.shape), chunks=(130, 100))
-
-
 Q = [0.0, 0.1, 0.5, 0.9]
 DAYS = {i: np.flatnonzero((np.arange(300) - i) % 60 < 5) for i in range(60)}
-QUESTIONS: dict[str, Callable[[Any], Any]] = {
-    "quantile": lambda x: gs.nanquantile(lazily(x), Q),
-    "many": lambda x: gs.nanquantile(lazily(x), np.linspace(0, 1, 60)),
-    "in memory": lambda x: gs.nanquantile(x, Q),
-    "where": lambda x: gs.nanquantile(lazily(x), Q, where=lazily(x) > 0),
-    "axis": lambda x: gs.nanquantile(lazily(x), Q, axis=0),
-    "rows": lambda x: gs.nanmedian(x, axis=1),
-    "long rows": lambda x: gs.median(x.reshape(2, -1), axis=1),
-    "boxes": lambda x: gs.describe_boxplot(lazily(x), nan_policy="omit").to_dict(),
-    "boxes of lanes": lambda x: gs.describe_boxplot(lazily(x), axis=0, nan_policy="omit").to_dict(),
-    "weights": lambda x: gs.nanquantile(lazily(x), Q, weights=weights_of(x), method="inverted_cdf"),
-    "groups": lambda x: groupby(lazily(x), labels_of(x)).nanquantile(Q),
-    "windows": lambda x: groupby(x, DAYS, 0).nanquantile(Q),
-    "sort": lambda x: gs.sort(lazily(x).ravel()),
-    "argsort": lambda x: gs.argsort(lazily(x).ravel()),
-}
-
-
-def answer(question: str, dtype: str) -> Any:
-    with np.errstate(invalid="ignore"):
-        (found,) = dask.compute(QUESTIONS[question](data(dtype)))
-    if isinstance(found, dict):  # tables of box plots, with arrays of arrays
-        return {name: [np.ravel(each) for each in np.ravel(found[name])] for name in found}
-    return found
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize(
-    "dtype",
-    ["f8", *(pytest.param(each, marks=pytest.mark.slow) for each in ("f4", "i8", "i2", "u1"))],
-)
-def test_answers_are_the_same(question: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By kernels, and by one call after the other as while some kinds of calls have kernels and
-    others have not."""
-    with new_process(monkeypatch, np.inf, 1e9):
-        by_numpy = answer(question, dtype)
-        assert not compiling._kernels, "nothing was compiled"
-    for seed, share in ((0, 1.0), (1, 0.5), (2, 0.5)):
-        toss = random.Random(seed).random
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                compiling._Ways, "is_by_kernels", lambda *_, by=share, toss=toss: toss() < by
-            )
-            np.testing.assert_equal(answer(question, dtype), by_numpy)
 
 
 def test_fingerprints_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,11 +137,6 @@ def test_counts_say_what_loads_would(backend: Backend, dtype: str) -> None:
         np.testing.assert_array_equal(counts.elements_at(ranks), ordered[ranks])
 
 
-def test_chunks_of_a_narrower_dtype_than_promised() -> None:
-    found = kernels.values.value_counts(np.array([200, 3], np.uint8), np.dtype(np.int16))
-    assert (found.values.tolist(), found.values.dtype) == ([3, 200], np.int16)
-
-
 def some_data(dtype: str, n_slots: int, n: int) -> list[NDArray[Any]]:
     """Of many slots the data of most words."""
     every = data(dtype, n)

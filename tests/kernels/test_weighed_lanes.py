@@ -3,7 +3,6 @@ mathematics, which reckons in integers."""
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from dataclasses import fields
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu import lane_ends as ends_by_kernels
 from dask_gpuselect.kernels.cpu import weighed_lanes
 from dask_gpuselect.maths import lane_ends, lane_weights
@@ -21,7 +19,6 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 from dask_gpuselect.maths.lane_weights import METHODS, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.quiet import quiet
-from tests.backends import CUPY
 
 LANES = 12
 Q = (0.5, 0.1, 1 / 3, 0.0, 1.0, 1e-300, 1 - 2.0**-53)
@@ -160,57 +157,3 @@ def assert_same(found: LaneEnds, expected: LaneEnds, most: int) -> None:
             for column in ("kept", "elements", "counts", "weights"):
                 one, other = (numbers(getattr(side, column)) for side in (mine, theirs))
                 np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.gpu
-@pytest.mark.few(2)
-@pytest.mark.parametrize("dtype", ["f4", "i8", "f8", "f2", "u1"])
-@pytest.mark.parametrize("method", METHODS[1::-1])
-def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
-    """Of lanes one behind the other and side by side, whose weights are their own or the same."""
-    device = on_device()
-    for (name, n), weights in itertools.product(
-        [("normal", 33), ("few integers", 7), ("not finite", 400), ("huge", 1)],
-        ["equal", "small integers", "float64", "one heavy"],
-    ):
-        values, make = values_of(name, n, dtype), WEIGHTS[weights]
-        assert make is not None
-        own_each = make(n)
-        own_each[:, 0] = 1  # so that something weighs
-        for own in (own_each, np.broadcast_to(own_each[0], (LANES, n))):
-            lanes = SortedLanes.weighed(values.copy(), own.copy())
-            some = lanes.n_valid > 0
-            for q, by in ((Q, device._reached), ((0.5, 0.5, 1.0), device._reached), (Q, sorted_by)):
-                wanted = WantedQuantiles(q, method, np.dtype("f8"))
-                with quiet():
-                    expected = lane_weights.pick(lanes, wanted)
-                for axis in (1, 0):
-                    arrays = values, own
-                    if axis == 0:
-                        arrays = np.ascontiguousarray(values.T), own.T
-                    weights_ = broadcast_on_device(arrays[1])
-                    chunk = Accompanied(CUPY.asarray(arrays[0]), None, weights_)
-                    table = device.Weighed.of([chunk], (axis,))
-                    assert table is not None
-                    found = by(table, wanted)
-                    for mine, right in (
-                        (found.lower, expected.lower),
-                        (found.upper, expected.upper),
-                    ):
-                        np.testing.assert_array_equal(mine.get()[some], right[some])
-                    np.testing.assert_array_equal(found.n_valid.get(), lanes.n_valid)
-                    np.testing.assert_array_equal(found.n_missing.get(), lanes.n_missing)
-
-
-def sorted_by(table: Any, wanted: WantedQuantiles) -> Any:
-    return on_device()._sorted(table, np.dtype("f8"), wanted)
-
-
-def on_device() -> Any:
-    return importlib.import_module("dask_gpuselect.kernels.cuda.weighed_lanes")
-
-
-def broadcast_on_device(weights: NDArray[Any]) -> Any:
-    """The weights, without the copies of a broadcast row."""
-    steps = [slice(None if step else 1) for step in weights.strides]
-    return CUPY.asarray(np.ascontiguousarray(weights[tuple(steps)]))

@@ -23,7 +23,6 @@ from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pivot_count
-from dask_gpuselect.maths.weight_guess import guess_share_brackets
 from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     SQUARE_ROUNDINGS,
@@ -238,29 +237,6 @@ def check(
 # --- Which elements take part ---------------------------------------------------------------------
 
 
-@pytest.mark.few(4)
-@each_kernel
-@pytest.mark.parametrize("dtype", ["f8", "u1", "f2", "f4", "?", *INTEGER_DTYPES])
-def test_elements_are_of_the_dtype_they_are_compared_in(kernel: Kernel, dtype: str) -> None:
-    values = np.array([1, 0, 1, 1], dtype)
-    weights = np.broadcast_to(np.array([1.0, 2, 0, 1]), 4)
-    elements, weighs, _ = kernel.weighed(values, weights)
-    if kernel.name != "cuda":
-        assert to_host(elements).dtype == selection_dtype(np.dtype(dtype))
-    assert to_host(elements).tolist() == [1, 0, 1]
-    assert to_host(weighs).tolist() == [1, 2, 1]
-
-
-@pytest.mark.parametrize("kernel", [REFERENCE, CPU], ids=str)
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-def test_dates(kernel: Kernel, dtype: str) -> None:
-    values = np.array([5, "NaT", 3, "NaT"], dtype)
-    elements, weights, n_missing = kernel.weighed(values, np.array([1.0, 2, 1, 0]))
-    assert elements.tolist() == [5, 3]
-    assert weights.tolist() == [1, 1]
-    assert n_missing == 1
-
-
 @each_kernel
 @pytest.mark.parametrize(
     ("weight", "message"),
@@ -282,20 +258,6 @@ def test_weights_that_are_none(kernel: Kernel, weight: Any, message: str) -> Non
     elements, _, n_missing = kernel.weighed(values, weights, np.array([True, False, True]))
     assert to_host(elements).tolist() == [1, 3]
     assert n_missing == 0
-
-
-@each_kernel
-def test_elements_and_weights_in_any_order_of_memory(kernel: Kernel) -> None:
-    x = normal(600).reshape(20, 30)
-    x[3, 4] = np.nan
-    rows = np.broadcast_to(1 - uniform(20)[:, np.newaxis], x.shape)
-    columns = np.broadcast_to(np.floor(uniform(30) * 9), x.shape)
-    keeps = np.broadcast_to(np.arange(30) % 3 > 0, x.shape)
-    for weights in (rows, columns, np.broadcast_to(2.5, x.shape)):
-        for given in ((x, weights, None), (x.T, weights.T, None), (x, weights, keeps)):
-            mine, theirs = (each.weighed(*given) for each in (kernel, REFERENCE))
-            pairs = (sorted(zip(*map(to_host, each[:2]), strict=True)) for each in (mine, theirs))
-            assert (next(pairs), mine[2]) == (next(pairs), theirs[2])
 
 
 # --- What is reported of them ---------------------------------------------------------------------
@@ -373,42 +335,3 @@ def test_large_chunks(kernel: Kernel, name: str, order: str, dtype: str) -> None
     keeps = uniform(n)[::-1] < 0.7
     for some in (None, keeps) if (name, order) == ("plain", "mixed") else (None,):
         check(kernel, large(order, dtype, n), LARGE[name](n), some, n_ends=(3, FEW_ENDS, 300))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ["plain", "some idle", "of all magnitudes", "whole", "float32"])
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "f2"])
-def test_a_sample_in_stretches(dtype: str, name: str) -> None:
-    """All elements as the sample: it says of each stretch what they say in order."""
-    n = 5 * CUDA.module.STRETCHES + 100
-    values, weights = large("mixed", dtype, n), LARGE[name](n)
-    keeps = uniform(n)[::-1] < 0.7
-    found, rate = CUDA.module.sorted_sample(CUDA.chunk(values, weights, keeps), values.dtype, n)
-    assert rate == 1
-    takes = keeps & (weights > 0) & ~np.isnan(values)
-    ordered = np.sort(values[takes])
-    stops = np.arange(1, CUDA.module.STRETCHES + 1) * n // CUDA.module.STRETCHES
-    n_full = int(np.searchsorted(stops, takes.sum(), side="right"))
-    np.testing.assert_array_equal(found.last[:n_full], ordered[stops[:n_full] - 1])
-    if stops[n_full - 1] < takes.sum():
-        assert found.last[n_full] == ordered[-1]
-    assert not found.weights[n_full + 1 :].any()
-    most = weights[takes].max()
-    upto = np.cumsum(found.weights)
-    scaled = weights[takes].astype(np.float64) / most
-    np.testing.assert_allclose(upto[-1], scaled.sum(), rtol=1e-12)
-    np.testing.assert_allclose(found.squares.sum(), np.square(scaled).sum(), rtol=1e-12)
-    # Where elements are tied, which of them is in a stretch is left open.
-    least = [scaled[values[takes] < each].sum() for each in found.last[:n_full]]
-    largest = [scaled[values[takes] <= each].sum() for each in found.last[:n_full]]
-    assert (upto[:n_full] >= np.array(least) * (1 - 1e-12)).all()
-    assert (upto[:n_full] <= np.array(largest) * (1 + 1e-12)).all()
-
-
-@each_kernel
-@pytest.mark.parametrize("n", [0, 9])
-def test_a_sample_of_nothing(kernel: Kernel, n: int) -> None:
-    chunk = kernel.chunk(np.zeros(n), np.zeros(n))
-    found, _ = kernel.module.sorted_sample(chunk, np.dtype("f8"), 5)
-    brackets = guess_share_brackets(found, [0.5], [0.5])
-    assert (len(brackets.ends), brackets.wanted.tolist()) == (0, [True])

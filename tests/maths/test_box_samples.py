@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from dask_gpuselect.kernels.reference.selection import valid_in
-from dask_gpuselect.maths.boxes import rungs_of
+from dask_gpuselect.maths.boxes import Rule, box_guess, rungs_of
 
 
 @pytest.mark.parametrize("n_missing", [0, 1, 700])
@@ -17,3 +19,20 @@ def test_places_follow_from_the_elements_that_are_no_nan(size: int, n_missing: i
     assert n == size
     wanted = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 20_000, 1 << 22])
+@pytest.mark.parametrize("whis", [0.0, 1.5, 3.0, (0.05, 0.95)])
+def test_what_a_device_is_told(whis: Any, size: int) -> None:
+    guess = box_guess(Rule(whis, autorange=False, max_fliers=10, method="weibull"), size)
+    if isinstance(whis, tuple) or size <= 100:
+        assert guess is None
+        return
+    assert guess is not None
+    places = np.array(guess.places)
+    assert (np.diff(places) > 0).all()
+    quartiles = size * np.array([0.25, 0.5, 0.75])
+    assert (places[::2] < quartiles).all()
+    assert (quartiles < places[1::2]).all()
+    assert 0 < guess.most_beyond < 0.0125 * size
+    assert guess.most_tied == size // 1000

@@ -24,7 +24,6 @@ from dask_gpuselect.maths.fits.concentration import (
     RowTally,
     TrimmedSquares,
     half_of,
-    shortest_middles,
 )
 from dask_gpuselect.maths.fits.designs import Design, rank, residuals, solve
 from dask_gpuselect.maths.fits.minimax import minimax
@@ -227,11 +226,6 @@ def test_fits_of_several_tables(backend: Backend) -> None:
             np.testing.assert_allclose(steps[i], wanted, rtol=1e-9, atol=1e-12)
 
 
-def test_location_is_the_middle_of_the_shortest_half() -> None:
-    some = np.array([[0.0, 10, 11, 12, 90, 91], [5, 6, 6, np.inf, -np.inf, 9]])
-    assert shortest_middles(some, 3).tolist() == [11.0, 5.5]
-
-
 # --------------------------------------------------------------------------------------------------
 # Designs, normal equations, minimax fits
 # --------------------------------------------------------------------------------------------------
@@ -382,15 +376,6 @@ def test_elemental_fits_by_brute_force(seed: int) -> None:
         errors = np.sort(y - design @ np.linalg.solve(design[rows], y[rows]))
         best = min(best, ((errors[h - 1 :] - errors[: 15 - h + 1]).min() / 2) ** 2)
     assert found == pytest.approx(best, rel=1e-9)
-
-
-def test_only_different_fits_go_on() -> None:
-    x, y = rows_and_target(50, 1)
-    design = np.column_stack([np.ones(50), x])
-    search = StartSettings(TrimmedSquares(), True, 300, 10, 100)
-    fits = best_fits(Tables.of(design, y), 1.0, search, np.random.default_rng(0))
-    assert len(fits) == 1  # least squares
-    assert fits[0].is_settled
 
 
 # --------------------------------------------------------------------------------------------------

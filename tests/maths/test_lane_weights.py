@@ -23,12 +23,11 @@ from dask_gpuselect.maths.lane_weight_cuts import (
     narrowed,
     tally_of_sorted,
 )
-from dask_gpuselect.maths.lane_weights import WantedQuantiles, pick
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from tests.data import uniform
 from tests.oracle import rounded, weighted
 
-Q = (0.0, 0.1, 0.25, 0.5, 1 / 3, 0.9, 1.0, 1e-300)
 LANES = 12
 FLOAT = np.dtype(np.float64)
 rng = np.random.default_rng(7)
@@ -84,56 +83,6 @@ def fraction(sums: ExactSums, i: int) -> Fraction:
 # --- Lanes that are known as a whole --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [10, 30, 49, 100])
-def test_integer_weights_repeat_elements(n: int) -> None:
-    """Where NumPy's product of a count and a float is whole, though the exact one is not."""
-    q = [*np.linspace(0, 1, 101), 1 / 49, 0.07]
-    x = rng.normal(size=(LANES, n))
-    w = rng.integers(0, 3, x.shape)
-    w[0] = 1
-    found = pick(
-        SortedLanes.weighed(x, w), WantedQuantiles(tuple(q), "averaged_inverted_cdf", FLOAT)
-    )
-    for lane, (lower, upper) in enumerate(zip(found.lower, found.upper, strict=True)):
-        repeated = np.repeat(x[lane], w[lane])
-        np.testing.assert_array_equal(lower, np.quantile(repeated, q, method="inverted_cdf"))
-        method: Any = "averaged_inverted_cdf"
-        mean = np.quantile([lower, upper], 0.5, axis=0, method=method)
-        np.testing.assert_array_equal(mean, np.quantile(repeated, q, method=method))
-
-
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u2", "M8[s]", "?"])
-def test_what_takes_no_part_is_behind_the_largest_elements(dtype: str) -> None:
-    """Sorted by the values alone, both would be mixed."""
-    x = rng.integers(0, 2, (LANES, 400))
-    values, w = x.astype("u1" if dtype == "?" else dtype), rng.integers(0, 3, x.shape)
-    if dtype[0] == "f":
-        values[x == 1], values[:, :9] = np.inf, np.nan
-        w[:, :9] = 0
-    elif dtype[0] in "iu":
-        values[x == 1] = np.iinfo(dtype).max
-    lanes = SortedLanes.weighed(values, w)
-    valid = np.arange(400) < np.count_nonzero(w, axis=1)[:, None]
-    assert lanes.weights is not None
-    np.testing.assert_array_equal(lanes.weights > 0, valid)
-    for found, own, own_w in zip(lanes.values, values, w, strict=True):
-        wanted = np.sort(own[own_w > 0])
-        np.testing.assert_array_equal(found[: len(wanted)], wanted.astype(found.dtype))
-    assert lanes.n_idle.tolist() == (400 - valid.sum(axis=1)).tolist()
-
-
-def test_all_weights_zero() -> None:
-    w = np.ones((3, 4))
-    w[1] = 0
-    lanes = SortedLanes.weighed(np.ones((3, 4)), w)
-    with pytest.raises(ValueError, match="Weights included NaN, inf or were all zero"):
-        pick(lanes, WantedQuantiles(Q, "linear", FLOAT))
-    left_out = SortedLanes.weighed(
-        np.ones((3, 4)), w, np.array([[True], [False], [True]]) & (w == w)
-    )
-    assert pick(left_out, WantedQuantiles(Q, "linear", FLOAT)).n_valid.tolist() == [4, 0, 4]
-
-
 # --- Lanes in parts -------------------------------------------------------------------------------
 
 
@@ -171,16 +120,6 @@ def in_parts(
     ]
     tally = merge_tallies([merge_tallies(tallies[:2]), *tallies[2:]])
     return lane_weight_cuts.answers(tally, brackets), tally
-
-
-def test_heavy_elements_are_pivots() -> None:
-    x, w = drawn(300)
-    w[:, 50] = 200.0  # more than half of all
-    for cuts in (
-        cuts_of_sorted(SortedLanes.weighed(x, w), None, 6),
-        merge([cuts_of_sorted(part, None, 6) for part in parts_of(x, w, 100)], 6),
-    ):
-        assert (cuts.pivots[:, 0] == x[:, 50, None]).any(axis=1).all()
 
 
 def test_windows_are_not_gathered() -> None:

@@ -6,13 +6,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
-from dask_gpuselect.maths.sorted_lanes import SortedLanes, pick
-from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails, tails_of_sorted
+from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails
 
 EVERY_METHOD = [*METHODS.values(), MEDIAN]
 LONG = [0.0, 1e-9, 0.1, 1 / 3, 0.9, 0.999, float(np.nextafter(1, 0)), 1.0]
@@ -49,41 +46,6 @@ def test_fewer_elements_ask_for_no_more(n: int) -> None:
 def _ranks(n: IntArray, q: tuple[float, ...]) -> tuple[IntArray, IntArray]:
     wanted = ranks(n, np.array(q)[:, None], "linear")
     return wanted.lower, wanted.upper
-
-
-def rows(kind: str, n: int) -> NDArray[np.float64]:
-    """Thirty lanes, a row each."""
-    random = np.random.default_rng(n)
-    values = np.round(random.normal(size=(30, n)), 1)
-    if kind == "nan":
-        values[random.random(values.shape) < random.random((30, 1))] = np.nan
-    return values
-
-
-@pytest.mark.parametrize("kind", ["complete", "nan"])
-@pytest.mark.parametrize("q", [(0.9,), (0.04,), (0.1, 0.95), (0.0, 1.0)])
-@pytest.mark.parametrize("cuts", [(), (50,), (1, 1, 2, 9, 40, 97)])
-def test_parts_together(cuts: tuple[int, ...], q: tuple[float, ...], kind: str) -> None:
-    """Whatever the parts, in a chain or all at once: what is picked of whole lanes."""
-    values = rows(kind, 100)
-    sizes = TailSizes.of_quantiles(100, q)
-    wanted = pick(SortedLanes.of_rows(np.sort(values, axis=1)), partial(_ranks, q=q))
-    parts = [
-        tails_of_sorted(SortedLanes.of_rows(np.sort(part, axis=1)), sizes)
-        for part in np.split(values, cuts, axis=1)
-    ]
-    at_once = kernels.merge_lane_tails(parts, sizes)
-    chain = parts[0]
-    for part in parts[1:]:
-        chain = kernels.merge_lane_tails([chain, part], sizes)
-    for tails in (at_once, chain):
-        assert tails.kept.shape == (30, sizes.low + sizes.high)
-        found = lanes_in_tails(tails, partial(_ranks, q=q), sizes)
-        np.testing.assert_array_equal(found.n_valid, wanted.n_valid)
-        np.testing.assert_array_equal(found.n_missing, wanted.n_missing)
-        some = wanted.n_valid > 0
-        np.testing.assert_array_equal(found.lower[some], wanted.lower[some])
-        np.testing.assert_array_equal(found.upper[some], wanted.upper[some])
 
 
 def test_lanes_that_are_longer_than_was_said() -> None:

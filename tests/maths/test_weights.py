@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
@@ -51,22 +50,6 @@ def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> WeightedTally:
         chunk = Accompanied(values, None, weights)
         found.append(kernels.tally(chunk, values.dtype, brackets, len(values)))
     return WeightedTally.merge(found)
-
-
-few_values = st.sampled_from([0.0, -0.0, 1.0, 1 + 2**-52, 5e-324, 1e308, -1e308, np.inf, -np.inf])
-few_weights = st.sampled_from([0.1, 1.0, 2.0, 3.0, 0.5, 5e-324, 1e-300, 1.7e308, 1 - 2**-53])
-some_floats = few_values | st.floats(allow_nan=False)
-some_weights = few_weights | st.floats(min_value=5e-324, max_value=1e308)
-chunks_ = st.lists(
-    st.integers(0, 30).flatmap(
-        lambda n: st.tuples(
-            arrays(np.float64, n, elements=some_floats),
-            arrays(np.float64, n, elements=some_weights),
-        )
-    ),
-    min_size=1,
-    max_size=5,
-).filter(lambda chunks: sum(len(values) for values, _ in chunks) > 0)
 
 
 # --- What is proven -------------------------------------------------------------------------------

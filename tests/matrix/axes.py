@@ -6,14 +6,20 @@ equally often. A focus then replaces some of them, and so do rows that do not go
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import cloudpickle
+import dask
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.engine import threads
 from tests import data as shared
+from tests.matrix.recipes import WORST
 
 Array = NDArray[Any]
 Random = np.random.Generator
@@ -61,6 +67,20 @@ def distributions(dtype: str) -> tuple[str, ...]:
     if dtype[0] in "fmM":
         return (FEW, ONE_MISSING, ONE_MISSING, *shared.names_of(dtype))
     return (FEW, *(("bools",) if dtype == "?" else shared.names_of(dtype)))
+
+
+BITS = ("as named", "as named", "as named", "any", "a recipe")
+"""Whether elements are of a distribution, of any bits there are, or of data made to be slow."""
+
+
+def other_elements(bits: str, dtype: str, n: int, random: Random) -> Array | None:
+    """Elements of no distribution; None where there are no such of a dtype."""
+    if bits == "any" and dtype[0] == "f":
+        return np.frombuffer(random.bytes(n * np.dtype(dtype).itemsize), dtype).copy()
+    if bits == "a recipe" and dtype[0] in "fiu" and n:
+        recipe = WORST[int(random.integers(len(WORST)))][-1]
+        return replace(recipe, dtype=dtype).made(n, 9).values
+    return None
 
 
 # --- Shapes and chunks ----------------------------------------------------------------------------
@@ -232,6 +252,61 @@ PARTS: Mapping[str, Parts] = {
     "1 kB": Parts(1000, 10, 0, 1 << 10),
     "500 B": Parts(500, 0, 1 << 20, 16),
 }
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "usual": {},
+    "small": {
+        "engine.threads.WORTH": dict.fromkeys(threads.WORTH, 64),
+        "engine.pilot.PILOT_SIZE": 100,
+        "engine.pilot.PILOT_WORTH": 1,
+        "engine.pilot.LEAST_PILOT": 16,
+        "engine.pilot.NARROWING": 30,
+        "engine.graphs.MERGE_EVERY": 4,
+        "engine.keeping.GROUPS": 2,
+        "engine.plans.GROUP_COUNTS_SHARE": np.inf,
+        "engine.plans.SHARE_BYTES": 1,
+        "engine.rounds.ALWAYS_GATHERED": 64,
+        "maths.boxes.LEAST_ROOM": 0,
+        "quantiles.weighted.FEW_CANDIDATES": 20,
+        "robust.deviations.LEAST_ROOM": 0,
+        "sorting.graph.PIECES_MERGED": 3,
+    },
+}
+"""Sizes from which on larger data are treated otherwise: by threads, guessed from a sample, divided
+among tasks, gathered in part."""
+
+SOURCES: Mapping[str, Callable[[Array, Any], Any]] = {
+    "plain": lambda a, chunks: da.from_array(a, chunks=chunks),
+    "turned": lambda a, chunks: da.from_array(a[::-1], chunks=(chunks[0][::-1], *chunks[1:]))[::-1],
+    "joined": lambda a, chunks: da.concatenate(
+        [da.from_array(half) for half in np.array_split(a, 2)]
+    ).rechunk(chunks),
+    "rechunked": lambda a, chunks: da.from_array(a, chunks=-1).rechunk(chunks),
+}
+"""What tasks of dask make chunks of an array in memory."""
+
+ROUTES = ("function", "function", "accessor", "replaced")
+"""The function, a method of ``x.exact``, or dask's function that ours replaces."""
+
+FINISHES: Mapping[str, Callable[..., Any]] = {
+    "compute": dask.compute,
+    "persist": lambda *found: dask.compute(*dask.persist(*found)),
+    "optimize": lambda *found: dask.compute(*dask.optimize(*found)),
+    "pickle": lambda *found: dask.compute(*pickle.loads(cloudpickle.dumps(found))),
+}
+"""How lazy answers are computed."""
+
+CONFIG: Mapping[str, Mapping[str, Any]] = {
+    "as it is": {},
+    "narrow merges": {"split_every": 2},
+    "merges along axes": {"split_every": {0: 2, 1: 3}},
+    "no fusion": {"optimization.fuse.active": False},
+    "no root": {"dask_gpuselect.root-limit": 0},
+}
+"""Settings of dask itself, and as few pivots as plans allow."""
+
+WAYS = ("", "", "by turns")
+"""Whether calls are answered by kernels and by NumPy in turn, where kernels are compiled."""
 
 KERNELS = ("NumPy", "compiled")
 """What answers about small arrays; compiled kernels of few dtypes, for compiling takes longest."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import re
 import threading
 import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,6 +22,7 @@ import numpy as np
 from dask.callbacks import Callback
 from numpy.typing import NDArray
 
+import dask_gpuselect
 from dask_gpuselect.arrays import is_cupy, to_host
 from dask_gpuselect.engine import exchange, plans, slots
 from dask_gpuselect.groups import groupby
@@ -34,6 +38,7 @@ from tests.matrix.questions import (
     pick,
     rolled,
 )
+from tests.oracle import FUNCTIONS
 
 Array = NDArray[Any]
 Chunks = tuple[tuple[int, ...], ...]
@@ -182,6 +187,14 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "kernels": axes.KERNELS,
         "focus": axes.FOCUS,
         "layout": tuple(axes.LAYOUTS),
+        "bits": axes.BITS,
+        "sizes": tuple(axes.SIZES),
+        "source": tuple(axes.SOURCES),
+        "route": axes.ROUTES,
+        "finish": ("compute", *axes.FINISHES),
+        "config": tuple(axes.CONFIG),
+        "floating-point errors": ("ignore", "raise"),
+        "ways": axes.WAYS,
     }
 
 
@@ -261,6 +274,9 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
         asked["fill_value"] = np.array(1, row["dtype"])[()]
     if row["home"] == "unknown sizes":
         asked.pop("chunks", None)
+    other = None
+    if not row["focus"]:
+        other = axes.other_elements(row["bits"], row["dtype"], n, np.random.default_rng(number))
     case = Case(
         row,
         values,
@@ -272,12 +288,16 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
         and random.random() < 0.3,
         seed=(seed, number),
     )
-    return _with_companions(case, random)
+    case = _with_companions(case, random)
+    if other is None or np.ma.isMA(case.values):
+        return case
+    return replace(case, row={**case.row, "data": row["bits"]}, values=other.reshape(shape))
 
 
 def on_device(case: Case) -> Case | None:
     """The same case of CuPy arrays; None where there are no such."""
-    row = {**case.row, "arrays": "CuPy", "layout": "C"}
+    row = {**case.row, "arrays": "CuPy", "layout": "C", "route": "function", "finish": "compute"}
+    row["source"] = "plain"
     if row["home"] == "expression":
         row["home"] = "tasks"
     is_possible = CUPY.supports(case.values.dtype) and not np.ma.isMA(case.values)
@@ -362,6 +382,12 @@ class Counted:
     def __dask_tokenize__(self) -> Any:
         return self.token
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.Lock())
+
     def lazy(self, chunks: Any) -> da.Array:
         meta = self.values[(slice(0, 0),) * self.ndim] if self.ndim else self.dtype.type()
         return da.from_array(self, chunks=chunks, meta=meta, asarray=False)
@@ -401,7 +427,8 @@ def lazily(case: Case, changed: Any = None) -> Lazy:
     def source(name: str, a: Array, chunks: Chunks) -> Any:
         a = axes.laid_out(a, case.layout)
         if home in ("memory", "persisted"):
-            return da.from_array(a, chunks=chunks)
+            is_other = name == "values" and home == "memory" and a.ndim and not np.ma.isMA(a)
+            return axes.SOURCES[case.row.get("source", "plain") if is_other else "plain"](a, chunks)
         sources[name] = Counted(a, changed if name == "values" else None)
         return sources[name].lazy(chunks)
 
@@ -467,22 +494,44 @@ def ask(case: Case, values: Any, beside: Mapping[str, Any]) -> Any:
         how["keepdims"] = True
     if case.slots.groups:
         return getattr(grouped(case, values, beside), case.question.name)(**how)
-    assert case.question.function is not None
+    function = case.question.function
+    assert function is not None
     if case.question.takes_axis:
         how["axis"] = case.axis
-    return case.question.function(values, **how)
+    if not isinstance(values, da.Array):
+        return function(values, **how)
+    return _routed(case, values, function, how)
+
+
+def _routed(case: Case, x: da.Array, function: Callable[..., Any], how: dict[str, Any]) -> Any:
+    """Call the function, the accessor's method, or the function of dask that ours replaces."""
+    name, route = case.question.name, case.row.get("route", "function")
+    is_public = function.__module__.startswith("dask_gpuselect")
+    if route == "accessor" and is_public and hasattr(x.exact, name):
+        return getattr(x.exact, name)(**how)
+    if (
+        route == "replaced"
+        and name in FUNCTIONS
+        and how.keys() <= {"q", "method", "axis", "keepdims"}
+    ):
+        with dask_gpuselect.enable():
+            return getattr(da, name)(x, **how)
+    return function(x, **how)
 
 
 @contextmanager
 def surroundings(case: Case) -> Iterator[None]:
-    """Set the limits, the scheduler and the kernels of a case; warnings of what is missing say
-    nothing new."""
+    """Set the limits, the scheduler, the kernels and the sizes of a case. A warning breaks a law,
+    but for NumPy's own."""
     large = 0 if case.row["kernels"] == "compiled" else np.inf
     limits, parts = axes.LIMITS[case.row["limits"]], axes.PARTS[case.row["parts"]]
     config = {f"dask_gpuselect.{name}": value for name, value in limits.items()}
+    config |= axes.CONFIG[case.row.get("config", "as it is")]
+    errors: Any = case.row.get("floating-point errors", "ignore")
     with (
-        warnings.catch_warnings(),
-        np.errstate(all="ignore"),
+        warnings.catch_warnings(record=True) as given,
+        np.errstate(all=errors),
+        ExitStack() as stack,
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
         patch.object(plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
@@ -490,9 +539,25 @@ def surroundings(case: Case) -> Iterator[None]:
         patch.dict(slots.LEAST_IN_ALL, table=0),
         patch.object(windows, "SLAB", parts.slab),
     ):
-        warnings.simplefilter("ignore")
+        for name, value in axes.SIZES[case.row.get("sizes", "usual")].items():
+            module, _, attribute = f"dask_gpuselect.{name}".rpartition(".")
+            stack.enter_context(patch.object(importlib.import_module(module), attribute, value))
+        if case.row.get("ways") and case.row["kernels"] == "compiled":
+            turns = itertools.cycle([True, False, False, True, True])
+            by_turns = patch.object(compiling._Ways, "is_by_kernels", lambda *_: next(turns))
+            stack.enter_context(by_turns)
+        warnings.simplefilter("always")
         with dask.config.set({"scheduler": case.row["scheduler"], "num_workers": 2} | config):
             yield
+    for each in given:
+        text = f"{each.category.__name__}: {each.message}"
+        assert NUMPYS_WARNINGS.search(text), f"a warning: {text}"
+
+
+NUMPYS_WARNINGS = re.compile(
+    "All-NaN slice|Mean of empty slice|not settled after|use of fork|large graph|full garbage"
+    "|Computing mixed collections"  # of expressions, and boxes, which are none
+)
 
 
 class ComputedError(AssertionError):
@@ -515,7 +580,7 @@ def computed(case: Case, lazy: Lazy | None = None) -> Any:
         lazy = lazy or lazily(case)
         with Callback(start=_refuse):
             answer = ask(case, lazy.values, lazy.beside)
-        (found,) = dask.compute(answer)
+        (found,) = axes.FINISHES[case.row.get("finish", "compute")](answer)
         _as_declared(answer, found)
         return to_host(found) if is_cupy(found) else found
 
@@ -556,9 +621,16 @@ def _simpler(case: Case) -> Iterator[Case]:
         "home": "memory",
         "scheduler": "sync",
         "limits": "defaults",
+        "sizes": "usual",
+        "source": "plain",
+        "route": "function",
+        "finish": "compute",
+        "config": "as it is",
+        "floating-point errors": "ignore",
+        "ways": "",
     }
     for table, value in simple.items():
-        if case.row[table] != value:
+        if case.row.get(table, value) != value:
             yield replace(case, row={**case.row, table: value})
     for name in ("where", "weights"):
         if name in case.beside:

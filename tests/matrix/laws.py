@@ -6,7 +6,9 @@ A law about a transformation (other chunks, permuted elements, ...) asks the pac
 
 from __future__ import annotations
 
+import linecache
 import re
+import traceback
 import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -101,13 +103,17 @@ def right(case: Case) -> None:
     except definitions.Refused as refused:
         try:
             found = computed(case, lazy)
-        except refused.kinds:
+        except refused.kinds as error:
+            check_clean(error)
             return
         if isinstance(case.values, np.ma.MaskedArray) or not case.values.size:
             return  # what is masked can say so, and an empty array may be NaN
         raise Broken(f"not refused: {found!r}") from None
+    before = np.ma.getdata(case.values).tobytes()
     found = computed(case, lazy)
     same(found, wanted, "by definition")
+    if np.ma.getdata(case.values).tobytes() != before:
+        raise Broken("the data were changed")
     _seen[:] = [(case, found)]
     if lazy is not None and lazy.sources and case.values.size and _has_stated_loads(case):
         loads(case, lazy)
@@ -115,6 +121,23 @@ def right(case: Case) -> None:
 
 _seen: list[tuple[Case, Any]] = []
 """The case that was right last, and its answer."""
+
+
+CLEAN = (TypeError, ValueError, IndexError, NotImplementedError, OSError, ImportError, MemoryError)
+OF_OTHERS = ("/sklearn/", "/numpy/", "/dask/array/")  # whose checks of arguments are ours too
+CLEAR = re.compile(  # what Python and NumPy say of their own accord, and well
+    "cannot be interpreted as an integer|inhomogeneous shape|str, bytes or os.PathLike|No such file"
+)
+
+
+def check_clean(error: Exception) -> None:
+    """Raise what is no error that a reader of its message can use."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+    is_meant = line.startswith("raise") or any(part in frame.filename for part in OF_OTHERS)
+    is_meant |= bool(CLEAR.search(str(error)))
+    if not isinstance(error, CLEAN) or not is_meant or not str(error):
+        raise Broken(f"unclear: {type(error).__name__}: {error}") from error
 
 
 def answered(case: Case) -> Any:
@@ -130,7 +153,7 @@ def loads(case: Case, lazy: Lazy) -> None:
     `explain` says; companions are loaded as often."""
     found = {name: source.most for name, source in lazy.sources.items()}
     most = case.question.loads
-    if case.axis is not None and not case.question.moves:
+    if (case.axis is not None or case.slots.groups) and not case.question.moves:
         most = case.question.loads_along * plan_of(case, lazily(case)).loads
     if case.slots.groups:
         # Deviations and boxes of groups read everything once or twice more.
@@ -268,35 +291,65 @@ def masks_compress(case: Case) -> None:
 
 
 def changes_named(case: Case) -> None:
-    """Change one chunk from its second load on, in several ways: the answer is that of one version
-    of the chunk, or an error that names it. In passes along an axis there is always an error."""
+    """Change one chunk from some load on, in several ways: the answer is that of one version of the
+    chunk, or an error that names it. In passes along an axis there is always an error."""
     lazy = lazily(case)
     before = computed(case, lazy)
-    if lazy.sources["values"].most < 2:
-        return
     at = _place_of(case)
+    most = lazy.sources["values"].most
     is_quantile = case.question.definition is definitions.quantiles
     is_in_passes = case.axis is not None and is_quantile and plan_of(case, lazy).name == "passes"
-    for way in CHANGES.values():
+    random = np.random.default_rng([*case.seed, 7])
+    _refused_if_undeclared(case, at, random)
+    if most < 2:
+        return
+    rare = [*RARE_CHANGES]
+    others = {name: RARE_CHANGES[name] for name in random.permutation(rare)[:2].tolist()}
+    for name, way in (CHANGES | others).items():
+        first = 2 if name in CHANGES else int(random.integers(2, most + 1))
 
-        def changed(values: Array, place: Any, n: int, way: Any = way) -> Array:
-            return way(values) if place == at and n > 1 else values
+        def changed(values: Array, place: Any, n: int, way: Any = way, first: int = first) -> Array:
+            return way(values) if place == at and n >= first else values
 
+        whole = case.values.copy()
+        index = tuple(slice(*ends) for ends in at)
+        other = way(whole[index])
+        altered = lazily(case, changed)
         try:
-            found = computed(case, lazily(case, changed))
-        except ChunksChangedError as error:
+            found = computed(case, altered)
+        except (ChunksChangedError, ValueError) as error:
+            if not (isinstance(error, ChunksChangedError) or other.shape != whole[index].shape):
+                raise
             if not re.search(r"chunks? \(?\d", str(error)):
                 raise Broken(f"no chunk is named: {error}") from None
             continue
-        whole = case.values.copy()
-        index = tuple(slice(*ends) for ends in at)
-        whole[index] = way(whole[index])
+        if altered.sources["values"].counts[at] < first:
+            continue  # the first load has cached what the second would read
+        if other.shape != whole[index].shape:
+            raise Broken(f"a chunk of another shape, and no error: {name}")
+        whole[index] = other
         if is_in_passes and whole.tobytes() != case.values.tobytes():
             raise Broken("a chunk changed between two passes, and there is no error")
         try:
             same(found, before, "a changed chunk")
         except Broken:
             same(found, _or_error(replace(case, values=whole)), "a changed chunk, and no error")
+
+
+def _refused_if_undeclared(case: Case, at: Any, random: axes.Random) -> None:
+    """Let one chunk be what its array does not say that it is."""
+    way = UNDECLARED[int(random.integers(len(UNDECLARED)))]
+
+    def changed(values: Array, place: Any, n: int) -> Any:
+        return way(values) if place == at else values
+
+    try:
+        found = computed(case, lazily(case, changed))
+    except (TypeError, ValueError) as error:
+        if not re.search(r"chunks? \(?\d", str(error)):
+            raise Broken(f"no chunk is named: {error}") from None
+        return
+    raise Broken(f"what was not declared is answered: {found!r}")
 
 
 def _larger(values: Array) -> Array:
@@ -324,12 +377,46 @@ def _mirrored(values: Array) -> Array:
     return np.flip(values)
 
 
+def _within_a_cell(values: Array) -> Array:
+    """Values of which two neighbours lie closer, which no count at another element tells."""
+    found = values.copy()
+    i, j = np.argsort(values, axis=None)[values.size // 2 : values.size // 2 + 2]
+    step = (found.flat[j] - found.flat[i]) / 4
+    found.flat[i], found.flat[j] = found.flat[i] + step, found.flat[j] - step
+    return found
+
+
+def _doubled(values: Array) -> Array:
+    """Values of which the second half of the rows is the first one again."""
+    found = values.copy()
+    half = len(values) // 2
+    found[len(values) - half :] = values[:half]
+    return found
+
+
 CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "larger": _larger,
     "smaller": _smaller,
     "one missing": _one_missing,
     "mirrored": _mirrored,
 }
+RARE_CHANGES: Mapping[str, Callable[[Array], Array]] = {
+    "within a cell": _within_a_cell,
+    "doubled": _doubled,
+    "negative": lambda values: -values,
+    "longer": lambda values: np.concatenate([values, values[:1]]),
+    "shorter": lambda values: values[:-1],
+    "empty": lambda values: values[:0],
+}
+"""Changes of which each case has two."""
+UNDECLARED: tuple[Callable[[Array], Any], ...] = (
+    lambda values: values + 1j,
+    lambda values: values.astype("U3"),
+    lambda values: np.ma.masked_greater(values, values.flat[0]),
+    lambda values: values[..., None],
+    lambda values: values.tolist(),
+)
+"""Changes to what an array does not say that its chunks are."""
 
 
 def _place_of(case: Case) -> tuple[tuple[int, int], ...]:
@@ -354,6 +441,7 @@ def memory_stated(case: Case) -> None:
     n = len(values)
     row = {**case.row, "home": "tasks", "scheduler": "sync", "limits": "nothing kept"}
     row |= {"kernels": "compiled", "layout": "C"}  # NumPy answers about small arrays alone
+    row |= {"sizes": "usual", "config": "as it is", "ways": ""}
     if case.question.moves:
         row["parts"] = "1 kB"  # else slabs of windows are larger than these chunks
     larger = replace(
@@ -484,6 +572,7 @@ LAWS: Mapping[str, Law] = {
         changes_named,
         lambda c: (
             c.row["home"] == "tasks"
+            and c.row["data"] not in axes.BITS
             and c.values.dtype.kind in "iuf"
             and c.values.size > 20
             and not np.ma.isMA(c.values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +21,8 @@ import numpy as np
 from dask_gpuselect import kernels, sort
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.kernels.companions import values_of
-from tests.hostile.around import Held
-from tests.hostile.recipes import N_GROUPS, Made, Recipe
 from tests.matrix import cases
+from tests.matrix.recipes import N_GROUPS, Made, Recipe
 
 # --- What is asked --------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ LIMITS = {"lazy": 2.0, "persisted": 3.0, "plain": 3.0}
 
 def prepared(
     asked: Asked, plan: str, made: Made, sizes: tuple[int, ...] | None = None
-) -> tuple[Callable[[], Any], Held | None]:
+) -> tuple[Callable[[], Any], cases.Counted | None]:
     """Prepare a call that asks and computes, and the source that counts loads if it is lazy; in
     chunks of these sizes, or in their own."""
     sizes, n = sizes or made.at.sizes, asked.lanes
@@ -143,8 +143,7 @@ def prepared(
     row |= {"cuts": "even", "companion cuts": "alike"}
     beside = dict(zip(asked.needs, others, strict=True))
     case = cases.Case(row, values, chunks, asked.how, beside, asked.nodata)
-    with mock.patch.object(cases, "Counted", Held):
-        lazy = cases.lazily(case)
+    lazy = cases.lazily(case)
     config = {"scheduler": "sync", "num_workers": 1}
     if asked.passes:
         config["dask_gpuselect.column-limit"] = max(values.nbytes // 8, 1 << 16)
@@ -233,8 +232,13 @@ def work_of(asked: Asked, plan: str, made: Made) -> Work:
     with counted(max(made.values.size, 1), made.values.itemsize) as work:
         run()
     if source is not None:
-        work.loads = source.n_loaded / max(made.values.size, 1)
+        work.loads = n_loaded(source) / max(made.values.size, 1)
     return work
+
+
+def n_loaded(source: cases.Counted) -> int:
+    """Count the elements that were read."""
+    return sum(n * math.prod(b - a for a, b in place) for place, n in source.counts.items())
 
 
 # --- Time -----------------------------------------------------------------------------------------

@@ -1,0 +1,333 @@
+"""Answers about CuPy arrays are those about NumPy arrays, to the last bit: a row for each kind of
+question, of shapes at which other kernels take over, in every dtype and of all adversarial data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dask_gpuselect import describe_boxplot, median, nanquantile, order_statistic, quantile
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.boxplot.tables import COLUMNS
+from dask_gpuselect.groups import groupby
+from dask_gpuselect.robust import mad
+from tests.backends import CUPY
+from tests.data import FLOATS, INTEGERS, MISSING, hashed, make, normal, uniform
+
+pytestmark = [pytest.mark.gpu, pytest.mark.legacy, pytest.mark.filterwarnings("ignore")]
+
+Array = NDArray[Any]
+Ask = Callable[..., Any]
+Q = [0.0, 0.25, 0.5, 0.75, 0.99999, 1.0]
+DTYPES = ("f4", "f8", "f2", "i1", "u2", "i4", "u8", "i8")
+SOME = ("f4", "f8", "f2", "i2", "u1", "i8")
+
+
+def names_of(dtype: str) -> list[str]:
+    return [*FLOATS, *MISSING] if dtype[0] == "f" else [*INTEGERS]
+
+
+# --- Data -----------------------------------------------------------------------------------------
+
+
+def of_fliers(n_lanes: int, n: int) -> Array:
+    """Lanes many of whose elements are beyond their fences: every 8th to 64th are those of one
+    thread."""
+    i = np.arange(n)
+    skewed = np.exp(3 * normal(n_lanes * n)).reshape(n_lanes, n)
+    rows = [*skewed, -skewed[0], np.sort(skewed[0]), np.floor(skewed[0])]
+    rows += [np.where(i % step == step // 2, 1e6 + i, i % 7) for step in (8, 16, 32, 64)]
+    rows += [np.where(i % 9 == 8, np.inf, -i), np.where(i % 9 == 8, -np.inf, i % 2)]
+    rows += [np.where(i < n // 5, np.nan, skewed[0]), np.where(i == 0, 1.0, np.nan)]
+    return np.array(rows)
+
+
+def of_one_digit(n_lanes: int, n: int) -> Array:
+    """Lanes whose keys have digits that are all the same, or those of NaN."""
+    own = np.arange(n_lanes)[:, None] * 1.7 - 3 + np.zeros(n)
+    half = uniform(n_lanes * n).reshape(n_lanes, n) < 0.5
+    one = np.arange(n) == n // 3
+    rows = [own, np.where(one, 99.0, own), np.where(one, -99.0, own), np.where(one, np.nan, own)]
+    rows += [np.where(half, 1.0, 1.0 + 2.0**-20), np.where(half, np.nan, np.inf)]
+    rows += [np.where(half, np.nan, own), np.where(half, np.nan, float(np.finfo("f4").max))]
+    return np.concatenate(rows)
+
+
+def replaced(n: int, value: float, share: float) -> Array:
+    return np.where(hashed(np.arange(n) + 7) < share, value, normal(n))
+
+
+def of_tied_quartiles(n_lanes: int, n: int) -> Array:
+    """Elements about which a sample guesses wrongly: ties at a quartile or in a tail."""
+    rows = [(0.6745, 0.01), (5.0, 0.004), (np.nan, 0.001), (np.inf, 0.3), (0.0, 0.0002)]
+    return np.array([replaced(n, *each) for each in rows] + [1e-300 * normal(n), np.full(n, 3.0)])
+
+
+def lanes_of(name: str, dtype: str, n_lanes: int, n: int) -> Array:
+    """Rows of some data, each of which begins elsewhere in it."""
+    if name not in CRAFTED:
+        return make(name, dtype, n_lanes * n).reshape(n_lanes, n)
+    with np.errstate(all="ignore"):
+        rows = CRAFTED[name](n_lanes, n)
+        return (rows if dtype[0] == "f" else np.nan_to_num(rows)).astype(dtype)
+
+
+CRAFTED = {
+    "many fliers": of_fliers,
+    "digits that are the same": of_one_digit,
+    "tied quartiles": of_tied_quartiles,
+}
+
+# --- Questions ------------------------------------------------------------------------------------
+
+MASK = {"where": lambda a: uniform(a.size).reshape(a.shape) > 0.2}
+WEIGHTS: Mapping[str, Callable[[Array], Array]] = {
+    "float32": lambda a: uniform(a.size).reshape(a.shape).astype("f4") + np.float32(0.1),
+    "counts": lambda a: np.floor(uniform(a.size).reshape(a.shape) * 5) + 1,
+    "tiny": lambda a: (1 + np.floor(uniform(a.size) * 9)).reshape(a.shape) * 2.0**-1074,
+    "all magnitudes": lambda a: 2.0 ** (120 * uniform(a.size).reshape(a.shape) - 60),
+    "beyond 2**53": lambda a: (uniform(a.size) * 2.0**61).astype("i8").reshape(a.shape) | 1,
+    "of each lane": lambda a: np.broadcast_to(1 + uniform(a.shape[-1]), a.shape),
+}
+METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
+RULES: list[dict[str, Any]] = [
+    {"whis": 1.5, "max_fliers": 1000},
+    {"whis": 0.5, "autorange": True, "max_fliers": 2, "method": "hazen"},
+    {"whis": (5, 90), "max_fliers": 3, "method": "inverted_cdf"},
+    {"whis": 0.0, "max_fliers": 1 << 20, "nan_policy": "propagate"},
+]
+ALL: dict[str, Ask] = {
+    "quantiles": lambda x, axis, **how: nanquantile(x, Q, axis, method="lower", **how),
+    "nine quantiles": lambda x, axis, **how: quantile(x, np.arange(1, 10) / 10, axis, **how),
+    **{
+        f"boxes {i}": lambda x, axis, rule=rule, **how: describe_boxplot(x, axis, **rule, **how)
+        for i, rule in enumerate(RULES)
+    },
+}
+OF_ONE: dict[str, Ask] = ALL | {
+    "mad": lambda x, axis, **how: mad(x, scale=1.0, **how),
+    "ranks": lambda x, axis, **how: order_statistic(x, np.arange(0, min(x.size, 200), 3)),
+}
+WEIGHTED: dict[str, Ask] = {
+    **{
+        method: lambda x, axis, method=method, **how: nanquantile(x, Q, axis, method=method, **how)
+        for method in METHODS
+    },
+    "boxes": lambda x, axis, **how: describe_boxplot(x, axis, max_fliers=3, **how),
+}
+
+
+def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
+    """Ask of groups, of all elements or along an axis."""
+
+    def grouped(x: Any, axis: int | None) -> Any:
+        if of_places:
+            return groupby(x, np.arange(x.shape[axis or 0]) * 7 % 12, axis)
+        return groupby(x, (np.arange(x.size) * 7919 % 7).reshape(x.shape) - 1, groups=range(6))
+
+    def of(name: str) -> Ask:
+        def ask(x: Any, axis: int, **how: Any) -> Any:
+            if name.startswith("boxes"):
+                return grouped(x, axis).describe_boxplot(max_fliers=3, **how)
+            method = name if name in METHODS else "lower"
+            return grouped(x, axis).nanquantile([0, 0.1, 0.5, 1], method=method, **how)
+
+        return ask
+
+    return {name: of(name) for name in ("quantiles", "boxes", *asked)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Questions about lanes, side by side and one behind the other.
+
+    Parameters
+    ----------
+    asked : dict of callable
+        ``(array, axis, **companions) -> answer``.
+    lengths : tuple of int
+        Of lanes.
+    beside : dict of callable
+        From the array to its companions, by the name of the argument.
+    data : tuple of str
+        Names of `CRAFTED`; all data that there are in a dtype without them.
+    n_lanes : int
+        1 is asked about all elements.
+    chunks : tuple of int
+        Along the lanes, of an array whose chunks the device holds; a plain array without them.
+    """
+
+    asked: Mapping[str, Ask]
+    lengths: tuple[int, ...]
+    dtypes: tuple[str, ...] = SOME
+    beside: Mapping[str, Callable[[Array], Array]] | None = None
+    data: tuple[str, ...] = ()
+    n_lanes: int = 11
+    chunks: tuple[int, ...] = ()
+
+
+ONE = (1, 2, 3, 1000, 65_536, 70_001, 1 << 20, (1 << 22) + 3)
+SHORT = (1, 2, 7, 24, 32, 33, 64, 100, 365)
+LONG = (1000, 3650, 20_000, 66_000)
+UNEVEN = (13_000, 0, 1, 16_999)
+ROWS: Mapping[str, Row] = {
+    "one lane": Row(OF_ONE, ONE[:6], DTYPES, n_lanes=1),
+    "one large lane": Row(ALL, ONE[6:], SOME, data=("tied quartiles",), n_lanes=1),
+    "short lanes": Row(ALL, SHORT, DTYPES, n_lanes=60),
+    "long lanes": Row(ALL, LONG, DTYPES[:2], n_lanes=3),
+    "fliers": Row(ALL, (31, 48, 49, 65, 365, 1023, 1025), ("f4", "f8"), data=("many fliers",)),
+    "digits": Row(ALL, (5_000, 66_000), SOME, data=("digits that are the same",), n_lanes=3),
+    "masked lanes": Row(ALL, (24, 365), DTYPES, MASK, n_lanes=60),
+    "held chunks": Row(OF_ONE, (30_000,), SOME, n_lanes=1, chunks=UNEVEN),
+    "masked held chunks": Row(ALL, (30_000,), SOME, MASK, n_lanes=1, chunks=UNEVEN),
+    "groups": Row(in_groups({}, False), (6000,), SOME, n_lanes=1),
+    "groups of lanes": Row(in_groups({}, True), (730,), SOME, n_lanes=5),
+    "masked groups of lanes": Row(in_groups({}, True), (100,), SOME, MASK, n_lanes=5),
+    **{
+        f"{weights} weights, {where}": Row(
+            asked, (6000,) if n == 1 else (7, 400), SOME, {"weights": WEIGHTS[weights]}, (), n
+        )
+        for weights in WEIGHTS
+        for where, n, asked in (
+            ("all", 1, WEIGHTED),
+            ("groups", 1, in_groups(WEIGHTED, False)),
+            ("lanes", 12, WEIGHTED),
+        )
+    },
+}
+
+
+def columns_of(answer: Any) -> dict[str, Array]:
+    """What an answer says, by name; of the fliers of each box one after the other."""
+    (found,) = dask.compute(answer, scheduler="sync")
+    if not hasattr(found, "to_dict"):
+        return {"": to_host(found)}
+    columns = {name: np.ravel(column) for name, column in found.to_dict().items()}
+    columns["fliers"] = np.concatenate([np.ravel(each) for each in columns["fliers"]])
+    del columns["label"]
+    return columns
+
+
+def layouts(row: Row, a: Array) -> Iterator[tuple[Array, int | None]]:
+    """Yield an array, with its lanes one behind the other and side by side, and their axis."""
+    if row.n_lanes == 1:
+        yield from ((each, None) for each in a)
+        return
+    yield a, 1
+    yield np.ascontiguousarray(a.T), 0
+
+
+def there(row: Row, a: Array) -> Any:
+    """The same array on the device."""
+    return CUPY.held(a, (row.chunks,)) if row.chunks else CUPY.asarray(a)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, dtype) for name, row in ROWS.items() for dtype in row.dtypes]
+)
+def test_answers_are_those_in_host_memory(name: str, dtype: str) -> None:
+    row = ROWS[name]
+    for data in row.data or names_of(dtype):
+        for n in row.lengths:
+            for a, axis in layouts(row, lanes_of(data, dtype, row.n_lanes, n)):
+                beside = {key: of(a) for key, of in (row.beside or {}).items()}
+                given = {key: there(row, each) for key, each in beside.items()}
+                for question, ask in row.asked.items():
+                    found = columns_of(ask(there(row, a), axis, **given))
+                    wanted = columns_of(ask(a, axis, **beside))
+                    for column, each in wanted.items():
+                        about = f"{question} of {data}, {n}, axis {axis}: {column}"
+                        np.testing.assert_array_equal(found[column], each, err_msg=about)
+
+
+# --- Passes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [365, 1500, 3650, 12_000])
+@pytest.mark.parametrize("dtype", SOME)
+def test_lanes_in_passes(dtype: str, n: int) -> None:
+    """Of chunks that tasks make on the device, in parts that are laid out otherwise too."""
+    limits = {"dask_gpuselect.scratch-directory": False}
+    for i, name in enumerate(names_of(dtype)):
+        a = np.ascontiguousarray(lanes_of(name, dtype, 20 + i, n).T)
+        parts = np.array_split(a, [1, n // 5, n // 2, n // 2 + 1])
+        orders = "FCFCC"
+        held = [
+            da.from_array(CUPY.asarray(np.asarray(part, order=order)), chunks=-1, asarray=False)
+            for part, order in zip(parts, orders, strict=True)  # type: ignore[arg-type]
+        ]
+        x = da.concatenate(held).map_blocks(lambda chunk: chunk, dtype=a.dtype, meta=held[0]._meta)
+        for divided in (3, 12):
+            with dask.config.set(limits | {"dask_gpuselect.column-limit": a.nbytes // divided}):
+                answers = [ALL[each](x, 0) for each in ("quantiles", "nine quantiles", "boxes 0")]
+            wanted = [ALL[each](a, 0) for each in ("quantiles", "nine quantiles", "boxes 0")]
+            for mine, other in zip(map(columns_of, answers), map(columns_of, wanted), strict=True):
+                for column, each in other.items():
+                    np.testing.assert_array_equal(mine[column], each, err_msg=f"{name}: {column}")
+
+
+# --- What a device does ---------------------------------------------------------------------------
+
+
+def launched(ask: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that a question starts."""
+    from dask_gpuselect.kernels.cuda import launch
+
+    started: list[str] = []
+    prepared = launch._prepared
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "_prepared", lambda *args: started.append(args[1]) or prepared(*args))
+        ask()
+    return started
+
+
+@pytest.mark.parametrize("ask", [median, partial(order_statistic, k=[3, -1])])
+def test_one_launch_for_a_small_array(
+    ask: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = CUPY.asarray(normal(1 << 20).astype("f4"))
+    ask(x)
+    assert set(launched(lambda: ask(x), monkeypatch)) == {"only_lane"}
+
+
+def test_a_long_masked_lane_is_selected_by_the_whole_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, mask = CUPY.asarray(normal(1 << 16).astype("f4")), CUPY.asarray(np.arange(1 << 16) % 7 != 3)
+    assert launched(lambda: median(x[None], 1, where=mask[None]), monkeypatch) == ["only_lane"]
+
+
+def test_columns_stay_on_the_device_until_someone_looks() -> None:
+    boxplot = describe_boxplot(CUPY.asarray(lanes_of("some nan", "f4", 500, 24)), axis=1)
+    (table,) = boxplot.tables
+    assert len(boxplot) == 500
+    assert not set(COLUMNS) & set(vars(table))
+    assert table.med.shape == (500,)
+    assert "med" in vars(table)
+    assert "q1" not in vars(table)
+
+
+def test_boxes_of_lazy_chunks_come_to_the_host() -> None:
+    rows = lanes_of("lognormal", "f4", 500, 60)
+    found = describe_boxplot(CUPY.lazy(rows, (200, 25)), axis=1)
+    for column, each in columns_of(describe_boxplot(rows, axis=1)).items():
+        np.testing.assert_array_equal(columns_of(found)[column], each, err_msg=column)
+
+
+def test_weights_that_are_none_are_refused_on_a_device() -> None:
+    x, labels = CUPY.asarray(normal(600)), np.arange(600) % 6
+    for weights, message in ((labels != 3, "all zero"), (-np.ones(600), "non-negative")):
+        with pytest.raises(ValueError, match=message):
+            groupby(x, labels).quantile(0.5, weights=CUPY.asarray(weights * 1.0))
+    nothing = CUPY.asarray(np.zeros(600))
+    with pytest.raises(ValueError, match="all zero"):
+        describe_boxplot(x, weights=nothing)
+    assert describe_boxplot(x, weights=nothing, where=nothing > 0)[0].n == 0
