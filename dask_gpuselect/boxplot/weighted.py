@@ -22,7 +22,6 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.seen import most_cached
 from dask_gpuselect.maths.weight_boxes import (
     PartialWeightedBox,
-    WeightedBoxBrackets,
     bracket_from_weights,
     narrower_weighted_box,
     ranges_of_weighted_box,
@@ -81,7 +80,6 @@ class WeightedBoxQuestion(BoxQuestion):
         return ranges_of_weighted_box(cuts, self.rule)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        assert isinstance(brackets, WeightedBoxBrackets)
         assert isinstance(cuts, WeightedCuts)
         return narrower_weighted_box(brackets, cuts, self.rule)
 

@@ -74,7 +74,7 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.weights import WeightedBrackets, WeightedTally
+from dask_gpuselect.maths.weights import WeightedTally
 from dask_gpuselect.maths.windows import Frame
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -245,7 +245,7 @@ def _weighted_tally(
     if tally is None:
         return None
     tally = with_others(tally, chunk, n_missing)
-    if not isinstance(brackets, WeightedBrackets):
+    if brackets.summed is None:
         return tally
     square = _squares(weights)
     products = kernel.products(values, weights, brackets.ends, brackets.summed)

@@ -165,25 +165,11 @@ class Ladder:
 
 
 Spared = tuple[NDArray[Any], NDArray[Any]]
+"""Known values near the lower and near the upper fence: `Brackets.spared` of a box.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BoxBrackets(Brackets):
-    """Brackets for the quartiles and fliers, and for whiskers unless too much lies near a fence.
-
-    Parameters
-    ----------
-    spared : Spared
-        Known values near the lower and near the upper fence. A part is empty if the elements near
-        that fence are gathered. Otherwise too many elements may lie between these values to gather
-        them before the fence is known.
-    """
-
-    spared: Spared
-
-    @property
-    def is_whole(self) -> bool:
-        return not any(map(len, self.spared))
+A part is empty if the elements near that fence are gathered. Otherwise too many elements may lie
+between these values to gather them before the fence is known.
+"""
 
 
 def bracket_box(
@@ -194,8 +180,10 @@ def bracket_box(
     tied: IntArray,
     room: int,
     made_of: tuple[IntArray, IntArray] | None = None,
-) -> BoxBrackets:
+) -> Brackets:
     """Choose the cells whose elements are gathered for a box.
+
+    They hold the quartiles and fliers, and the whiskers unless too much lies near a fence.
 
     Parameters
     ----------
@@ -216,7 +204,7 @@ def bracket_box(
 
     Returns
     -------
-    BoxBrackets
+    Brackets
     """
     values, size = ladder.values, len(ladder.values)
     fences, extremes = _outer_cells(ladder, rule, lo, hi)
@@ -225,8 +213,7 @@ def bracket_box(
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
     # ends.
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
-    none = values[:0]
-    spared = [none, none]
+    spared = [values[:0], values[:0]]
     cells = []
     for side, (begin, end) in enumerate(fences):
         if ladder.most_between(*beyond[side]) <= room * LITTLE:
@@ -241,7 +228,7 @@ def bracket_box(
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
     found = Brackets.covering(values, lo, hi, counted=tied[is_inside])
-    return BoxBrackets(found.ends, found.wanted, (spared[0], spared[1]))
+    return replace(found, spared=tuple(spared) if any(map(len, spared)) else None)
 
 
 Cells = tuple[tuple[int, int], tuple[int, int]]
@@ -288,15 +275,14 @@ LEAST_ROOM = 1 << 14
 LITTLE = 0.25  # of that room: up to here everything beyond a fence is gathered
 
 
-def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> BoxBrackets:
+def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Brackets:
     """Choose the cells whose elements are gathered for a box, from the cuts of all chunks.
 
     Up to `room` elements may be gathered near a fence; by default as many as `room_for` allows.
     """
     n = int(cuts.n_valid.sum())
     if n == 0:
-        none = cuts.pivots[:0]
-        return BoxBrackets(none, np.zeros(1, np.bool_), (none, none))
+        return Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     wanted = rule.ranks(n)
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
@@ -325,10 +311,10 @@ def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
     return Ranges.between(envelope.values, np.append(lo, begins), np.append(hi, ends))
 
 
-def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
+def narrower_box(brackets: Brackets, cuts: Cuts, rule: Rule) -> Brackets:
     """Narrow the brackets of a box by the cuts of all chunks at some of the candidates.
 
-    Elements near a fence that were not gathered (`spared`) stay so.
+    Elements near a fence that were not gathered (`Brackets.spared`) stay so.
     """
     n = int(cuts.n_valid.sum())
     if n == 0:
@@ -339,15 +325,14 @@ def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
     tied = tied_inside(envelope, lo, hi)
     begins, ends = cells_of_box(Ladder.of(envelope, n), rule, lo, hi)
     places = np.append(lo, begins), np.append(hi, ends)
-    both = narrower(brackets, Brackets.covering(envelope.values, *places, counted=tied))
-    return BoxBrackets(both.ends, both.wanted, brackets.spared)
+    return narrower(brackets, Brackets.covering(envelope.values, *places, counted=tied))
 
 
 SAMPLED_ROOM = 0.05  # share of a sample that may lie near a fence
 HEAVY_SHARE = 1000  # a value that more than one in so many elements equal is counted, not gathered
 
 
-def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule) -> BoxBrackets:
+def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule) -> Brackets:
     """Choose the cells to gather for a box with near certainty, from a random sample.
 
     Nothing is proven: the counts of the next load tell whether the brackets hold.
@@ -364,10 +349,10 @@ def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule)
 
     Returns
     -------
-    BoxBrackets
+    Brackets
     """
     if size == 0:
-        return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
+        return Brackets(taken, np.ones(1, np.bool_))
     ladder, most_upto, sampled = ladder_of_sample(taken, size)
     wanted = rule.ranks(size)
     lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
@@ -404,10 +389,9 @@ class BoxGuess:
     most_tied: int
 
     @staticmethod
-    def brackets(ends: NDArray[Any]) -> BoxBrackets:
+    def brackets(ends: NDArray[Any]) -> Brackets:
         """Make the brackets from their ends."""
-        none = ends[:0]
-        return BoxBrackets(ends, np.arange(len(ends) + 1) % 2 == 0, (none, none))
+        return Brackets(ends, np.arange(len(ends) + 1) % 2 == 0)
 
 
 @lru_cache(maxsize=16)  # arrays of the same size are asked about again and again

@@ -22,7 +22,6 @@ from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     WEIGHT_UNIT,
-    WeightedBrackets,
     WeightedTally,
 )
 
@@ -34,7 +33,8 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     none.
     """
     dtype = cached.ends.dtype
-    if wanted.tells_more > cached.tells_more or weighs and _is_inside(wanted, cached.ends).any():
+    asks_more = wanted.summed is not None and cached.summed is None
+    if asks_more or weighs and _is_inside(wanted, cached.ends).any():
         return False
     is_left_out = ~cached.wanted
     # Nothing lies beyond the extreme values of the dtype, so outer cells there leave nothing out.
@@ -148,7 +148,7 @@ def _products_by(
     Terms come from the cached candidates, from the counted ends, and from the cells that were
     summed before.
     """
-    if not isinstance(wanted, WeightedBrackets):
+    if wanted.summed is None:
         return ExactSums.zeros((0,))
     n_cells = len(wanted.wanted)
     cell, is_end = places_among(wanted.ends, elements)
@@ -158,7 +158,7 @@ def _products_by(
     at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
     for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
         found[cell[end]] += at_ends[end] * whole(cached.ends[end].item())
-    if isinstance(cached, WeightedBrackets):
+    if cached.summed is not None:
         # A cell that was summed lies between two ends, and no wanted end is inside it.
         for old in np.flatnonzero(cached.summed):
             if wanted.summed[cell[old]]:

@@ -36,7 +36,6 @@ from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
 from dask_gpuselect.maths.weights import (
     CoarseWeightedCuts,
-    WeightedBrackets,
     WeightedCuts,
     WeightedTally,
     in_units,
@@ -235,11 +234,18 @@ def narrower(brackets: Brackets, found: Brackets) -> Brackets:
     """Intersect brackets with narrower ones of the same ranks.
 
     The wanted elements are inside both. Ends of the narrower ones that the tally of the first
-    cannot count are left out.
+    cannot count are left out. Elements that were summed, or spared, stay so. Former candidates that
+    are between the ends of a window are summed from now on.
     """
-    ends = _ends_of_both(brackets, found)
-    wanted = cells_of(brackets, ends)
-    return Brackets(ends, brackets.wanted[wanted] & found.wanted[cells_of(found, ends)])
+    cell, is_end = places_among(brackets.ends, found.ends)
+    ends = np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
+    before, now = cells_of(brackets, ends), cells_of(found, ends)
+    was_wanted = brackets.wanted[before]
+    wanted = was_wanted & found.wanted[now]
+    if found.summed is None or brackets.summed is None:
+        return Brackets(ends, wanted, spared=brackets.spared)
+    summed = (brackets.summed[before] | was_wanted & found.summed[now]) & ~wanted
+    return Brackets(ends, wanted, summed=summed, spared=brackets.spared)
 
 
 def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracketed:
@@ -252,25 +258,6 @@ def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracket
     for slot, own in cuts.each(np.unique(cuts.slots)):
         every[slot] = narrower(every[slot], find_brackets(own, lower[:, slot], upper[:, slot]))
     return replace(about, brackets=Brackets.of_each(every))
-
-
-def narrower_weighted(brackets: WeightedBrackets, found: WeightedBrackets) -> WeightedBrackets:
-    """Intersect brackets of windows with narrower ones of the same ranks.
-
-    Elements that were summed stay so. Former candidates that are between the ends of a window are
-    summed from now on.
-    """
-    ends = _ends_of_both(brackets, found)
-    before, now = cells_of(brackets, ends), cells_of(found, ends)
-    wanted = brackets.wanted[before] & found.wanted[now]
-    summed = brackets.summed[before] | brackets.wanted[before] & found.summed[now]
-    return WeightedBrackets(ends, wanted, summed & ~wanted)
-
-
-def _ends_of_both(brackets: Brackets, found: Brackets) -> NDArray[Any]:
-    """Merge the ends of brackets with those of others that are inside their wanted cells."""
-    cell, is_end = places_among(brackets.ends, found.ends)
-    return np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
 
 
 def cells_of(brackets: Brackets, ends: NDArray[Any]) -> IntArray:

@@ -78,7 +78,7 @@ class Arrays:
 
 
 def _size(value: Any) -> int:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return sum(map(_size, value))
     return value.__sizeof__() if isinstance(value, Arrays) else int(getattr(value, "nbytes", 8))
 
@@ -370,24 +370,29 @@ class Brackets(Joined):
         candidates. The first cell of a slot is open below, the last one above.
     n_ends : ndarray of int64, shape (S,), optional
         Number of ends of each slot. None if there is one slot.
+    summed : ndarray of bool, of the shape of `wanted`, optional
+        True if products of element and weight are added up in open cell j. None of these cells is
+        wanted, and each of them is between two ends. None if nothing asks for products.
+    spared : object, optional
+        Knowledge about elements that a further load may gather, because there was no room for them
+        here.
     """
 
     ends: NDArray[Any]
     wanted: NDArray[np.bool_]
     n_ends: IntArray | None = field(default=None, kw_only=True)
-
-    tells_more: ClassVar[bool] = False
-    """True if a tally at these brackets has more than counts and candidates."""
+    summed: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    spared: Any = field(default=None, kw_only=True)
 
     @property
     def is_whole(self) -> bool:
         """True if the brackets leave nothing out for want of room."""
-        return True
+        return self.spared is None
 
     @property
     def asked(self) -> NDArray[np.bool_]:
         """Mask of the open cells for which a tally has more than the number of elements."""
-        return self.wanted
+        return self.wanted if self.summed is None else self.wanted | self.summed
 
     @classmethod
     def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:

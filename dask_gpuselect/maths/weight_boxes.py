@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.boxes import (
-    BoxBrackets,
     Ladder,
     PartialBox,
     Rule,
-    Spared,
     bracket_box,
     cells_of_box,
     largest_to,
@@ -24,44 +22,29 @@ from dask_gpuselect.maths.boxes import (
     resolve_beyond,
     smallest_from,
 )
-from dask_gpuselect.maths.coarse import narrower_weighted
+from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.weight_brackets import WeightBounds, WeightEnvelope, summed_between
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
-    WeightedBrackets,
     WeightedCuts,
     WeightedTally,
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightedBoxBrackets(WeightedBrackets):
-    """Brackets for a box of weighted elements.
-
-    Parameters
-    ----------
-    spared : Spared
-        As in `BoxBrackets`.
-    """
-
-    spared: Spared
-
-
-def bracket_from_weights(cuts: WeightedCuts, rule: Rule, room: int) -> WeightedBoxBrackets:
+def bracket_from_weights(cuts: WeightedCuts, rule: Rule, room: int) -> Brackets:
     """Choose the cells whose elements are gathered for a weighted box, from the cuts of all chunks.
 
     Up to `room` elements may be gathered near a fence.
     """
-    none = cuts.pivots[:0]
     if not cuts.n_valid.any():
         nothing = np.zeros(1, np.bool_)
-        return WeightedBoxBrackets(none, nothing, nothing, (none, none))
+        return Brackets(cuts.pivots[:0], nothing, summed=nothing)
     envelope = WeightEnvelope.of(cuts)
     lo, hi = _positions(envelope, rule)
-    found: BoxBrackets = bracket_box(
+    found = bracket_box(
         Ladder.of(envelope.counts, envelope.n_valid),
         rule,
         *_of_quantiles(rule, lo, hi),
@@ -69,8 +52,7 @@ def bracket_from_weights(cuts: WeightedCuts, rule: Rule, room: int) -> WeightedB
         room,
         made_of=(lo, hi),
     )
-    summed = _summed(envelope, rule, found, lo, hi)
-    return WeightedBoxBrackets(found.ends, found.wanted, summed, found.spared)
+    return replace(found, summed=_summed(envelope, rule, found, lo, hi))
 
 
 def _positions(envelope: WeightEnvelope, rule: Rule) -> tuple[IntArray, IntArray]:
@@ -103,9 +85,7 @@ def ranges_of_weighted_box(cuts: WeightedCuts, rule: Rule) -> Ranges:
     return Ranges.between(envelope.counts.values, lo, hi)
 
 
-def narrower_weighted_box(
-    brackets: WeightedBoxBrackets, cuts: WeightedCuts, rule: Rule
-) -> WeightedBoxBrackets:
+def narrower_weighted_box(brackets: Brackets, cuts: WeightedCuts, rule: Rule) -> Brackets:
     """Narrow the brackets of a weighted box, as `boxes.narrower_box` does."""
     if not cuts.n_valid.any():
         return brackets
@@ -114,9 +94,7 @@ def narrower_weighted_box(
     tied = envelope.tied_inside(lo, hi)
     cells = _cells(envelope, rule, lo, hi)
     found = Brackets.covering(envelope.counts.values, *cells, counted=tied)
-    summed = _summed(envelope, rule, found, lo, hi)
-    both = narrower_weighted(brackets, WeightedBrackets(found.ends, found.wanted, summed))
-    return WeightedBoxBrackets(both.ends, both.wanted, both.summed, brackets.spared)
+    return narrower(brackets, replace(found, summed=_summed(envelope, rule, found, lo, hi)))
 
 
 def _cells(

@@ -9,7 +9,7 @@ only with limited precision.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor
 
@@ -24,7 +24,7 @@ from dask_gpuselect.maths.envelope import (
     cells_between,
     most_inside,
 )
-from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedBrackets, WeightedCuts
+from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS, WeightedCuts
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; each chunk may add one more unit
 ROUNDING = Fraction(1, 2**50)  # more than `weight_finish.reached_and_passed` rounds away
@@ -208,16 +208,16 @@ def _ranges(
     return Ranges.between(envelope.counts.values, *envelope.positions(wanted(envelope)))
 
 
-def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> WeightedBrackets:
+def find_window_brackets(cuts: WeightedCuts, q: Sequence[float]) -> Brackets:
     """Bracket both ends of each window of the estimator of type 7, and sum what is between."""
     if not (len(q) and cuts.n_valid.any()):
         nothing = np.zeros(1, np.bool_)
-        return WeightedBrackets(cuts.pivots[:0], nothing, nothing)
+        return Brackets(cuts.pivots[:0], nothing, summed=nothing)
     envelope = WeightEnvelope.of(cuts)
     windows = [envelope.window(each) for each in q]
     lo, hi = envelope.positions([end for window in windows for end in window])
     found = envelope.brackets(lo, hi)
-    return WeightedBrackets(found.ends, found.wanted, summed_between(envelope, found, lo, hi))
+    return replace(found, summed=summed_between(envelope, found, lo, hi))
 
 
 def summed_between(

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 from dask_gpuselect.maths.cuts import (
-    Brackets,
     Cuts,
     FloatArray,
     IntArray,
@@ -168,26 +167,6 @@ class CoarseWeightedCuts(WeightedCuts):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WeightedBrackets(Brackets):
-    """Brackets of weights, and the cells between the two ends of a window.
-
-    Parameters
-    ----------
-    summed : ndarray of bool, shape (E + 1,)
-        True if products of element and weight are added up in open cell j. None of these cells is
-        wanted, and each of them is between two ends.
-    """
-
-    summed: NDArray[np.bool_]
-
-    tells_more: ClassVar[bool] = True
-
-    @property
-    def asked(self) -> NDArray[np.bool_]:
-        return self.wanted | self.summed
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class WeightedTally(Tally):
     """Tally with the weight of the elements beside their number.
 
@@ -205,7 +184,7 @@ class WeightedTally(Tally):
     square : ExactSums, shape (1,)
         Sum of the squares of the weights; 0 if nothing asked for it.
     products : ExactSums, shape (E + 1,)
-        Sums of element times weight in the cells that are `WeightedBrackets.summed`; empty at other
+        Sums of element times weight in the cells that are `Brackets.summed`; empty at other
         brackets.
     """
 

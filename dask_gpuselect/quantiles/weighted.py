@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
-from dask_gpuselect.maths.coarse import narrower, narrower_weighted
+from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -38,7 +38,6 @@ from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
-    WeightedBrackets,
     WeightedCuts,
     WeightedTally,
 )
@@ -148,11 +147,7 @@ class WeightedQuantiles(QuantileFields, Question):
         return share_ranges(cuts, self.q, with_next=self._averages)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        proven = self.bracket(cuts)
-        if isinstance(proven, WeightedBrackets):
-            assert isinstance(brackets, WeightedBrackets)
-            return narrower_weighted(brackets, proven)
-        return narrower(brackets, proven)
+        return narrower(brackets, self.bracket(cuts))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         tally = checked_tally(tally)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cached import covers, tally_by
 from dask_gpuselect.maths.cuts import Brackets, Tally
-from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, WeightedBrackets, WeightedTally
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, WeightedTally
 
 VALUES = st.integers(-6, 6)
 
@@ -39,12 +40,12 @@ def known(tally: Tally) -> list[Any]:
 
 
 @st.composite
-def weighted_brackets(draw: st.DrawFn, dtype: str) -> WeightedBrackets:
+def weighted_brackets(draw: st.DrawFn, dtype: str) -> Brackets:
     """Any brackets, and any of the other cells between ends are summed."""
     found = draw(brackets(dtype))
     summed = np.array([draw(st.booleans()) for _ in found.wanted], np.bool_) & ~found.wanted
     summed[[0, -1]] = False
-    return WeightedBrackets(found.ends, found.wanted, summed)
+    return replace(found, summed=summed)
 
 
 @pytest.mark.few(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 from typing import Any
@@ -27,7 +28,6 @@ from dask_gpuselect.maths.weight_finish import InOrder, reached_and_passed, shar
 from dask_gpuselect.maths.weights import (
     POINT,
     WEIGHT_UNIT,
-    WeightedBrackets,
     WeightedCuts,
     WeightedTally,
 )
@@ -91,8 +91,9 @@ def test_a_window_that_is_not_summed_is_noticed() -> None:
     values, weights = normal(1000), np.ones(1000)
     weights[5] = 600
     windows = find_window_brackets(cuts_of([(values, weights)], 40), (0.1,))
+    assert windows.summed is not None
     assert windows.summed.any()
-    unsummed = WeightedBrackets(windows.ends, windows.wanted, np.zeros_like(windows.summed))
+    unsummed = replace(windows, summed=np.zeros_like(windows.summed))
     tally = tally_of([(values, weights)], unsummed)
     with pytest.raises(ChunksChangedError, match="outside their brackets"):
         window_means(InOrder.of(unsummed, tally), (0.1,), FLOAT)
