@@ -34,7 +34,6 @@ from dask_gpuselect.maths.weights import (
     WEIGHT_BYTES,
     WEIGHT_UNIT,
     WeightedCuts,
-    WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
@@ -94,7 +93,6 @@ class WeightedBoxQuestion(BoxQuestion):
 
     def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
         assert isinstance(found, PartialWeightedBox)
-        assert isinstance(tally, WeightedTally)
         return resolve_weighted_again(found, more, tally)
 
     def finished(self, found: PartialBox, sums: Moments) -> Boxes:

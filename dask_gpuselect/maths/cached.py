@@ -22,7 +22,6 @@ from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     WEIGHT_UNIT,
-    WeightedTally,
 )
 
 
@@ -52,7 +51,7 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
 @over_slots
 def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
-    if isinstance(tally, WeightedTally):
+    if tally.weighs:
         return _weighted_tally_by(cached, tally, wanted)
     ordered = tally.candidates.ordered()
     below, upto = counts_at(cached, tally, wanted.ends, ordered.places)
@@ -93,7 +92,7 @@ def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
     return np.concatenate([np.empty(0, np.int64), *cells])
 
 
-def _weighted_tally_by(cached: Brackets, tally: WeightedTally, wanted: Brackets) -> WeightedTally:
+def _weighted_tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     elements, weights = in_order(tally)
     below, upto = counts_at(cached, tally, wanted.ends, elements.searchsorted)
     weight_below, weight_upto = weights_at(cached, tally, wanted.ends, elements, weights)
@@ -109,7 +108,7 @@ def _weighted_tally_by(cached: Brackets, tally: WeightedTally, wanted: Brackets)
     )
 
 
-def in_order(tally: WeightedTally) -> tuple[NDArray[Any], NDArray[Any]]:
+def in_order(tally: Tally) -> tuple[NDArray[Any], NDArray[Any]]:
     """Sort the candidates of a tally and their weights."""
     elements, weights = tally.columns()
     order = np.argsort(elements, kind="stable")
@@ -118,7 +117,7 @@ def in_order(tally: WeightedTally) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def weights_at(
     cached: Brackets,
-    tally: WeightedTally,
+    tally: Tally,
     values: NDArray[Any],
     elements: NDArray[Any],
     weights: NDArray[Any],
@@ -138,7 +137,7 @@ def weights_at(
 
 def _products_by(
     cached: Brackets,
-    tally: WeightedTally,
+    tally: Tally,
     wanted: Brackets,
     elements: NDArray[Any],
     weights: NDArray[Any],

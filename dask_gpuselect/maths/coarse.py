@@ -37,7 +37,6 @@ from dask_gpuselect.maths.weight_brackets import WeightEnvelope
 from dask_gpuselect.maths.weights import (
     CoarseWeightedCuts,
     WeightedCuts,
-    WeightedTally,
     in_units,
     square_in_units,
     unit_of,
@@ -176,7 +175,7 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
 
     The candidates that become pivots are evenly spaced.
     """
-    if isinstance(tally, WeightedTally):
+    if tally.weighs:
         return _cuts_of_weights(brackets, tally, most)
     ordered = tally.candidates.ordered()
     taken = ordered.elements_at(_even(len(ordered), most))
@@ -195,7 +194,7 @@ def _even(n: int, most: int) -> IntArray:
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) if n else np.arange(0)
 
 
-def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> WeightedCuts:
+def _cuts_of_weights(brackets: Brackets, tally: Tally, most: int) -> WeightedCuts:
     elements, weights = in_order(tally)
     places = _even(len(elements), max(most // 2, 1))
     if len(elements):

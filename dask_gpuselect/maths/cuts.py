@@ -15,17 +15,36 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Candidates, HostCandidates
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.tables import (
+    Arrays as Arrays,
+)
+from dask_gpuselect.maths.tables import (
+    FloatArray as FloatArray,
+)
+from dask_gpuselect.maths.tables import (
+    IntArray as IntArray,
+)
+from dask_gpuselect.maths.tables import (
+    Joined as Joined,
+)
+from dask_gpuselect.maths.tables import (
+    merge as merge,
+)
+from dask_gpuselect.maths.tables import (
+    merge_all as merge_all,
+)
+from dask_gpuselect.maths.tables import (
+    merge_any as merge_any,
+)
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-T = TypeVar("T")
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 """Function from a number of elements to the first and last ranks that are wanted among them."""
 
@@ -62,65 +81,6 @@ class ChunksChangedError(RuntimeError):
     each read, as partitions have after a shuffle on disk. Each element must keep its own mask,
     weight and label.
     """
-
-
-class Arrays:
-    """Base of frozen bundles of arrays, with a size in bytes for the accounts of schedulers."""
-
-    __slots__ = ()
-
-    def parts(self) -> list[Any]:
-        """List the arrays, and the other fields."""
-        return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
-
-    def __sizeof__(self) -> int:
-        return 64 + sum(map(_size, self.parts()))
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, list | tuple):
-        return sum(map(_size, value))
-    return value.__sizeof__() if isinstance(value, Arrays) else int(getattr(value, "nbytes", 8))
-
-
-def merge(parts: Sequence[Any]) -> Any:
-    """Merge partial results of one type."""
-    return type(parts[0]).merge(parts)
-
-
-def merge_any(parts: Sequence[T | None]) -> T | None:
-    """Merge the partial results that are not None; return None if all are."""
-    found = [part for part in parts if part is not None]
-    return merge(found) if found else None
-
-
-def merge_all(parts: Sequence[T | None]) -> T | None:
-    """Merge partial results; return None if any of them is None."""
-    return None if any(part is None for part in parts) else merge(parts)
-
-
-class Joined(Arrays):
-    """Base of tables whose columns are joined one by one.
-
-    An optional column is None in all parts that are joined, or in none of them.
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Join several parts, in their order."""
-        if len(parts) == 1:
-            return parts[0]
-        names = dict.fromkeys(name for part in parts for name in part.by_name())
-        columns = {name: [getattr(part, name) for part in parts] for name in names}
-        joined = {name: np.concatenate(column) for name, column in columns.items()}
-        return replace(parts[0], **joined)  # type: ignore[type-var]
-
-    def by_name(self) -> dict[str, Any]:
-        """Return the columns by their names, without those that are None."""
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        return {name: each for name, each in columns.items() if isinstance(each, np.ndarray)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -487,9 +447,14 @@ def covered(ends: IntArray, lo: IntArray, hi: IntArray) -> NDArray[np.bool_]:
     return np.asarray(np.cumsum(count)[:-1] > 0)
 
 
+NO_SUMS, ZERO = ExactSums.zeros((0,)), ExactSums.zeros((1,))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally(Arrays):
     """Counts and candidates that load 2 finds at some brackets, in one chunk or several together.
+
+    If elements have weights, their weight stands beside their number.
 
     Parameters
     ----------
@@ -500,6 +465,21 @@ class Tally(Arrays):
     n_valid, n_missing, n_left_out : int
         Number of valid elements, of NaN or NaT, and of elements that take no part, such as masked
         ones.
+    n_idle : int
+        Number of elements of weight 0 that are not left out.
+    weights : array of float64 or int64, shape (C,), optional
+        Weights of the candidates, in their order, on the host or the device as they are. None
+        without weights; then the sums below are empty. Merged and finished tallies have both on the
+        host.
+    weight_below, weight_upto : ExactSums, shape (E,)
+        Weight of the valid elements < and <= each end.
+    weight : ExactSums, shape (1,)
+        Weight of all valid elements.
+    square : ExactSums, shape (1,)
+        Sum of the squares of the weights; 0 if nothing asked for it.
+    products : ExactSums, shape (E + 1,)
+        Sums of element times weight in the cells that are `Brackets.summed`; empty at other
+        brackets.
     """
 
     below: IntArray
@@ -508,6 +488,34 @@ class Tally(Arrays):
     n_valid: int
     n_missing: int
     n_left_out: int = field(default=0, kw_only=True)
+    n_idle: int = field(default=0, kw_only=True)
+    weights: Any = field(default=None, kw_only=True)
+    weight_below: ExactSums = field(default=NO_SUMS, kw_only=True)
+    weight_upto: ExactSums = field(default=NO_SUMS, kw_only=True)
+    weight: ExactSums = field(default=ZERO, kw_only=True)
+    square: ExactSums = field(default=ZERO, kw_only=True)
+    products: ExactSums = field(default=NO_SUMS, kw_only=True)
+
+    @classmethod
+    def of_segments(
+        cls,
+        counts: IntArray,
+        sums: ExactSums | None,
+        candidates: Candidates,
+        weights: Any = None,
+        n_missing: int = 0,
+        **others: Any,
+    ) -> Self:
+        """Make a tally from the number of the elements in each segment, and their weight if known.
+
+        Segments are cells, and the ends between them.
+        """
+        upto = counts.cumsum()
+        if sums is not None:
+            running = sums.running()[1:]
+            others |= {"weight_below": running[:-1:2], "weight_upto": running[1::2]}
+            others |= {"weight": running[-1:], "weights": weights}
+        return cls(upto[:-1:2], upto[1::2], candidates, int(upto[-1]), n_missing, **others)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
@@ -522,20 +530,42 @@ class Tally(Arrays):
             n_valid=sum(part.n_valid for part in parts),
             n_missing=sum(part.n_missing for part in parts),
             n_left_out=sum(part.n_left_out for part in parts),
+            n_idle=sum(part.n_idle for part in parts),
+            **_merged_weights(parts),
         )
+
+    @property
+    def weighs(self) -> bool:
+        """True if the tally has weights."""
+        return self.weights is not None
 
     def columns(self) -> list[NDArray[Any]]:
         """List the columns that describe the candidates, on the host."""
-        return [self.candidates.on_host()]
+        return [self.candidates.on_host(), *([self.weights] if self.weighs else [])]
 
     def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
         """Replace the candidates by these columns."""
-        return replace(self, candidates=HostCandidates(columns[0]))
+        elements, *weights = columns
+        own: dict[str, Any] = {"weights": weights[0]} if weights else {}
+        return replace(self, candidates=HostCandidates(elements), **own)
 
     @property
     def candidate_bytes(self) -> int:
         """Size of the candidates in bytes, wherever they are."""
-        return len(self.candidates) * self.candidates.dtype.itemsize
+        of_weights = int(self.weights.nbytes) if self.weighs else 0
+        return len(self.candidates) * self.candidates.dtype.itemsize + of_weights
+
+
+def _merged_weights(parts: Sequence[Tally]) -> dict[str, Any]:
+    """Merge the columns of weights of several tallies, if they have any."""
+    if not parts[0].weighs:
+        return {}
+    weights = [part.weights for part in parts]
+    if len({each.dtype for each in weights}) > 1:  # integers, some beyond 2**53
+        weights = [each.astype(np.int64) for each in weights]
+    names = "weight_below", "weight_upto", "weight", "square", "products"
+    sums = {name: ExactSums.sum([getattr(part, name) for part in parts]) for name in names}
+    return {**sums, "weights": np.concatenate(weights)}
 
 
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.tables import Arrays, FloatArray, IntArray
 
 DIGIT = 32  # bits
 MASK = (1 << DIGIT) - 1

@@ -23,14 +23,13 @@ from dask_gpuselect.maths.boxes import (
     smallest_from,
 )
 from dask_gpuselect.maths.coarse import narrower
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.weight_brackets import WeightBounds, WeightEnvelope, summed_between
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
     WeightedCuts,
-    WeightedTally,
 )
 
 
@@ -157,7 +156,7 @@ def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Part
 
 
 def resolve_weighted_again(
-    found: PartialWeightedBox, brackets: Brackets, tally: WeightedTally
+    found: PartialWeightedBox, brackets: Brackets, tally: Tally
 ) -> PartialWeightedBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
     now = resolve_again(found, brackets, tally)

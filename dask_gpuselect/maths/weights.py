@@ -9,14 +9,11 @@ counts bound the loss. The second load adds up without rounding at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates, HostCandidates
 from dask_gpuselect.maths.cuts import (
     Cuts,
     FloatArray,
@@ -166,111 +163,22 @@ class CoarseWeightedCuts(WeightedCuts):
         return self.weight_at_most
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightedTally(Tally):
-    """Tally with the weight of the elements beside their number.
-
-    Parameters
-    ----------
-    weight_below, weight_upto : ExactSums, shape (E,)
-        Weight of the valid elements < and <= each end.
-    weight : ExactSums, shape (1,)
-        Weight of all valid elements.
-    weights : array of float64 or int64, shape (C,)
-        Weights of the candidates, in their order, on the host or the device as they are. Merged
-        and finished tallies have both on the host.
-    n_idle : int
-        Number of elements of weight 0 that are not left out.
-    square : ExactSums, shape (1,)
-        Sum of the squares of the weights; 0 if nothing asked for it.
-    products : ExactSums, shape (E + 1,)
-        Sums of element times weight in the cells that are `Brackets.summed`; empty at other
-        brackets.
-    """
-
-    weight_below: ExactSums
-    weight_upto: ExactSums
-    weight: ExactSums
-    weights: Any
-    n_idle: int = field(default=0, kw_only=True)
-    square: ExactSums = field(default_factory=lambda: ExactSums.zeros((1,)), kw_only=True)
-    products: ExactSums = field(default_factory=lambda: ExactSums.zeros((0,)), kw_only=True)
-
-    @classmethod
-    def of_segments(
-        cls,
-        counts: IntArray,
-        sums: ExactSums,
-        candidates: Candidates,
-        weights: Any,
-        n_missing: int = 0,
-        **others: Any,
-    ) -> Self:
-        """Make a tally from the number and the weight of the elements in each segment.
-
-        Segments are cells, and the ends between them.
-        """
-        upto, weight_upto = counts.cumsum(), sums.running()[1:]
-        return cls(
-            upto[:-1:2],
-            upto[1::2],
-            candidates,
-            int(upto[-1]),
-            n_missing,
-            weight_upto[:-1:2],
-            weight_upto[1::2],
-            weight_upto[-1:],
-            weights,
-            **others,
-        )
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Merge the tallies of all parts, with candidates on the host."""
-        if len(parts) == 1:
-            return parts[0]
-
-        def total(name: str) -> Any:
-            columns = [getattr(part, name) for part in parts]
-            return ExactSums.sum(columns) if isinstance(columns[0], ExactSums) else sum(columns)
-
-        candidates = np.concatenate([part.candidates.on_host() for part in parts])
-        weights = [part.weights for part in parts]
-        if len({each.dtype for each in weights}) > 1:  # integers, some beyond 2**53
-            weights = [each.astype(np.int64) for each in weights]
-        found = {each.name: total(each.name) for each in fields(cls) if each.name not in GATHERED}
-        return cls(candidates=HostCandidates(candidates), weights=np.concatenate(weights), **found)
-
-    def columns(self) -> list[NDArray[Any]]:
-        return [*Tally.columns(self), self.weights]
-
-    def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
-        elements, weights = columns
-        return replace(self, candidates=HostCandidates(elements), weights=weights)
-
-    @property
-    def candidate_bytes(self) -> int:
-        elements = len(self.candidates) * self.candidates.dtype.itemsize
-        return elements + int(self.weights.nbytes)
-
-
-GATHERED = "candidates", "weights"
 UNIT_BITS = 61  # largest number of bits of a sum of weights in int64
 
 
-def in_units(tally: WeightedTally, sums: ExactSums) -> IntArray:
+def in_units(tally: Tally, sums: ExactSums) -> IntArray:
     """Convert exact sums of weights of a tally to whole units of `unit_of`, rounded down."""
     shift = unit_of(tally) + POINT
     return np.array([each >> shift for each in sums.integers(WEIGHT_UNIT)], np.int64)
 
 
-def unit_of(tally: WeightedTally) -> int:
+def unit_of(tally: Tally) -> int:
     """Find the exponent of a unit in which the sum of all weights of a tally fits int64."""
     (weight,) = tally.weight.integers(WEIGHT_UNIT)
     return max(int(weight).bit_length() - UNIT_BITS, 0) - POINT
 
 
-def square_in_units(tally: WeightedTally) -> float:
+def square_in_units(tally: Tally) -> float:
     """Compute the sum of the squares of the weights of a tally: `WeightedCuts.square`."""
     (square,) = tally.square.integers(PRODUCT_UNIT)
     shift = max(int(square).bit_length() - UNIT_BITS, 0)

@@ -39,7 +39,6 @@ from dask_gpuselect.maths.weights import (
     WEIGHT_BYTES,
     WEIGHT_UNIT,
     WeightedCuts,
-    WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
@@ -118,7 +117,6 @@ class WeightedQuantiles(QuantileFields, Question):
         return guess_share_brackets(ordered, first, last)
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
-        assert isinstance(tally, WeightedTally)
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
         (weight,) = tally.weight.integers(WEIGHT_UNIT)
@@ -159,7 +157,7 @@ class WeightedQuantiles(QuantileFields, Question):
     def of_slot(self) -> Question:
         return self.as_kind(SlotQuantiles)
 
-    def _found(self, brackets: Brackets, tally: WeightedTally) -> NDArray[Any]:
+    def _found(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         order = InOrder.of(brackets, tally)
         return quantiles_of(order, self.q, self.method, self.source_dtype, self.dtype)
 
@@ -186,9 +184,8 @@ class SlotQuantiles(WeightedQuantiles):
         return answer
 
 
-def checked_tally(tally: Tally) -> WeightedTally:
+def checked_tally(tally: Tally) -> Tally:
     """Return a tally of weights, or raise if all weights are 0."""
-    assert isinstance(tally, WeightedTally)
     if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
         raise ValueError(NOT_FINITE)
     return tally

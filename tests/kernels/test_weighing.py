@@ -18,7 +18,7 @@ from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.spans import FEW_ENDS
-from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
@@ -29,7 +29,6 @@ from dask_gpuselect.maths.weights import (
     SQUARE_ROUNDINGS,
     WEIGHT_UNIT,
     WeightedCuts,
-    WeightedTally,
 )
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, uniform
@@ -160,7 +159,7 @@ def check_cuts(cuts: WeightedCuts, exact: Exact, n_pivots: int) -> None:
     assert len(pivots) <= 5 * n_pivots
 
 
-def check_tally(tally: WeightedTally | None, brackets: Brackets, exact: Exact) -> int:
+def check_tally(tally: Tally | None, brackets: Brackets, exact: Exact) -> int:
     """Assert that a tally of elements that take part is what sums of integers give, and return how
     many candidates there are."""
     assert tally is not None

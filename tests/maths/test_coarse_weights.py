@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
-from dask_gpuselect.maths.cuts import Brackets, Cuts
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.weight_boxes import bracket_from_weights, narrower_weighted_box
 from dask_gpuselect.maths.weight_finish import InOrder
-from dask_gpuselect.maths.weights import WeightedTally
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
 from tests.data import normal
 from tests.kernels.test_weighing import WEIGHTS
@@ -48,22 +47,20 @@ levels = {"n_pivots": st.integers(1, 9), "every": st.integers(2, 4), "most": st.
 def narrowed(
     question: Any,
     brackets: Brackets,
-    tallies: list[WeightedTally],
+    tallies: list[Tally],
     *,
     every: int,
     most: int,
     rounds: int,
-) -> tuple[Brackets, WeightedTally]:
+) -> tuple[Brackets, Tally]:
     """The brackets after some rounds, and the tally of all chunks there."""
-    groups: list[Any] = [
-        WeightedTally.merge(tallies[i : i + every]) for i in range(0, len(tallies), every)
-    ]
+    groups: list[Any] = [Tally.merge(tallies[i : i + every]) for i in range(0, len(tallies), every)]
     for _ in range(rounds):
         some = [cuts_of_tally(brackets, each, most) for each in groups]
         found = question.narrower(brackets, in_levels(some, every, most))
         groups = [tally_by(brackets, each, found) for each in groups]
         brackets = found
-    return brackets, WeightedTally.merge(groups)
+    return brackets, Tally.merge(groups)
 
 
 @given(
@@ -89,8 +86,8 @@ def test_what_a_box_needs_is_left(
     groups = [tally_of([chunk], brackets) for chunk in chunks]
     some: list[Cuts] = [cuts_of_tally(brackets, each, most) for each in groups]
     found = narrower_weighted_box(brackets, in_levels(some, every, most), rule)
-    few = WeightedTally.merge([tally_by(brackets, each, found) for each in groups])
-    whole = WeightedTally.merge(groups)
+    few = Tally.merge([tally_by(brackets, each, found) for each in groups])
+    whole = Tally.merge(groups)
     assert len(few.candidates) <= len(whole.candidates)
     question = partial(WeightedQuantiles, rule.q, method, False, FLOAT, FLOAT)
     with np.errstate(all="ignore"):
@@ -121,7 +118,7 @@ def test_brackets_are_narrow(name: str, method: str) -> None:
         question.bracket(each) for each in (merged(cuts), in_levels(cuts, every, most))
     )
     tallies = [tally_of([chunk], coarse) for chunk in chunks]
-    whole = WeightedTally.merge(tallies)
+    whole = Tally.merge(tallies)
     n = whole.n_valid
     n_plain = len(tally_of(merged_chunks(chunks), plain).candidates)
     n_ends = 2 * (1 + (method == "linear"))

@@ -20,7 +20,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths import exact_sums
-from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
@@ -29,7 +29,6 @@ from dask_gpuselect.maths.weights import (
     POINT,
     WEIGHT_UNIT,
     WeightedCuts,
-    WeightedTally,
 )
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import UNIT, exactly
@@ -44,13 +43,13 @@ def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> WeightedCuts:
     return WeightedCuts.merge([weighing.cuts(*chunk, n_pivots) for chunk in chunks])
 
 
-def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> WeightedTally:
+def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> Tally:
     """As load 2 finds it, each chunk checked against what load 1 proves."""
     found = []
     for values, weights in chunks:
         chunk = Accompanied(values, None, weights)
         found.append(kernels.tally(chunk, values.dtype, brackets, len(values)))
-    return WeightedTally.merge(found)
+    return Tally.merge(found)
 
 
 few_values = st.sampled_from([0.0, -0.0, 1.0, 1 + 2**-52, 5e-324, 1e308, -1e308, np.inf, -np.inf])

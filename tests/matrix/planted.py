@@ -88,7 +88,7 @@ MISTAKES = (
     ),
     Mistake(
         "the cuts of the last chunk are lost",
-        "maths/cuts.py",
+        "maths/tables.py",
         "columns = {name: [getattr(part, name) for part in parts] for name in names}",
         "columns = {name: [getattr(part, name) for part in parts[:-1]] for name in names}",
     ),

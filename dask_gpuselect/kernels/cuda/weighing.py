@@ -37,7 +37,7 @@ from dask_gpuselect.kernels.cuda.source import (
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     CUBE_POINT,
@@ -55,7 +55,6 @@ from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
     WeightedCuts,
-    WeightedTally,
 )
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
@@ -248,7 +247,7 @@ def _measured(weights: Array) -> tuple[int, float]:
 
 
 @advised
-def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> WeightedTally | None:
+def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
     """Count and weigh elements exactly at the ends, and gather candidates.
 
     See `reference.weighing.tally`. Reads the chunk once to gather, and once for each 32 binary
@@ -268,13 +267,13 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
     if size > most:
         return None
     taken, their_weights = _taken(values, weights, ends, brackets.wanted, size)
-    return WeightedTally.of_segments(counts, exact, HostCandidates(taken), their_weights)
+    return Tally.of_segments(counts, exact, HostCandidates(taken), their_weights)
 
 
 @advised
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> WeightedTally | None:
+) -> Tally | None:
     """Count and weigh a chunk exactly, with candidates that stay on the device.
 
     See `reference.weighing.tally_in_place`. Reads elements and weights once, and weights of other
@@ -320,7 +319,7 @@ def tally_in_place(
     # The digits of the sums in units are the halves of the low and of the high 64 bits.
     counts, units, others = np.split(sheet[4:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
     sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
-    return WeightedTally.of_segments(
+    return Tally.of_segments(
         counts[:, 0],
         sums,
         DeviceCandidates(taken[:n_found]),

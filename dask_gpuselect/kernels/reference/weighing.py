@@ -28,7 +28,7 @@ from dask_gpuselect.arrays import (
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
@@ -36,7 +36,6 @@ from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
     WeightedCuts,
-    WeightedTally,
 )
 
 WHOLE = 2**53  # integers up to here are float64 numbers
@@ -205,7 +204,7 @@ def in_units(weights: NDArray[Any], unit: int) -> IntArray:
     return whole
 
 
-def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> WeightedTally | None:
+def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
     """Count and weigh a chunk at the ends of `brackets`, and gather its candidates.
 
     Parameters
@@ -219,7 +218,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
 
     Returns
     -------
-    WeightedTally or None
+    Tally or None
         On the host; None if there are more candidates than `most`.
     """
     values, weights = to_host(values), to_host(weights)
@@ -228,7 +227,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
     if np.count_nonzero(takes) > most:
         return None
     n_segments = 2 * len(brackets.ends) + 1
-    return WeightedTally.of_segments(
+    return Tally.of_segments(
         np.bincount(segment, minlength=n_segments),
         ExactSums.of(segment, n_segments, weights),
         HostCandidates(values[takes]),
@@ -238,7 +237,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
 
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> WeightedTally | None:
+) -> Tally | None:
     """Tally a whole chunk, with candidates and their weights that may stay on its device.
 
     None if there are more than `most`. Raises as `weighed` does.
@@ -248,7 +247,7 @@ def tally_in_place(
     return tallied and with_others(tallied, chunk, n_missing)
 
 
-def with_others(tallied: WeightedTally, chunk: Accompanied, n_missing: int) -> WeightedTally:
+def with_others(tallied: Tally, chunk: Accompanied, n_missing: int) -> Tally:
     """Add to a tally the number of missing, masked and weightless elements."""
     n_kept = chunk.size
     if chunk.keeps is not None:
