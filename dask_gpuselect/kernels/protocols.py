@@ -43,7 +43,6 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import WeightedCuts
 from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
 from dask_gpuselect.strategies.probes import Measure, Report
 
@@ -90,7 +89,7 @@ class Weighing(Protocol):
 
     def weighed(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, Values, int]: ...
 
-    def cuts(self, values: Values, weights: Values, n_pivots: int) -> WeightedCuts: ...
+    def cuts(self, values: Values, weights: Values, n_pivots: int) -> Cuts: ...
 
     def tally(
         self, values: Values, weights: Values, brackets: Brackets, most: int

@@ -8,11 +8,12 @@ array of its own.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.candidates import HostCandidates, OrderedCandidates, Side
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
@@ -51,14 +52,23 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
 @over_slots
 def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
-    if tally.weighs:
-        return _weighted_tally_by(cached, tally, wanted)
-    ordered = tally.candidates.ordered()
+    ordered, weights = tally.in_order()
     below, upto = counts_at(cached, tally, wanted.ends, ordered.places)
+    places = _places_inside(wanted, len(ordered), ordered.places)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
-    elements = ordered.elements_at(_places_inside(wanted, len(ordered), ordered.places))
-    found = tally.with_columns([_with_ties(cached, tally, elements, wanted)])
-    return replace(found, below=below, upto=upto)
+    candidates = HostCandidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
+    found = replace(tally, below=below, upto=upto, candidates=candidates)
+    if weights is None:
+        return found
+    sums = weights_at(cached, tally, wanted.ends, ordered, weights)
+    weight_below, weight_upto = (ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums)
+    return replace(
+        found,
+        weights=weights[places],
+        weight_below=weight_below,
+        weight_upto=weight_upto,
+        products=_products_by(cached, tally, wanted, ordered.on_host(), weights),
+    )
 
 
 def cell_tally_by(
@@ -92,47 +102,24 @@ def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
     return np.concatenate([np.empty(0, np.int64), *cells])
 
 
-def _weighted_tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
-    elements, weights = in_order(tally)
-    below, upto = counts_at(cached, tally, wanted.ends, elements.searchsorted)
-    weight_below, weight_upto = weights_at(cached, tally, wanted.ends, elements, weights)
-    is_inside = _is_inside(wanted, elements)
-    found = tally.with_columns([elements[is_inside], weights[is_inside]])
-    return replace(
-        found,
-        below=below,
-        upto=upto,
-        weight_below=weight_below,
-        weight_upto=weight_upto,
-        products=_products_by(cached, tally, wanted, elements, weights),
-    )
-
-
-def in_order(tally: Tally) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sort the candidates of a tally and their weights."""
-    elements, weights = tally.columns()
-    order = np.argsort(elements, kind="stable")
-    return elements[order], weights[order]
-
-
 def weights_at(
     cached: Brackets,
     tally: Tally,
     values: NDArray[Any],
-    elements: NDArray[Any],
+    ordered: OrderedCandidates,
     weights: NDArray[Any],
-) -> tuple[ExactSums, ExactSums]:
+) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
     """Add up the weights of the valid elements < and <= some values, as `finish.counts_at` counts.
 
-    `elements` and `weights` are the candidates, as `in_order` returns them.
+    `ordered` and `weights` are the candidates, as of `Tally.in_order`. The sums are Python integers
+    in units of `WEIGHT_UNIT`.
     """
 
-    def weight(values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.object_]:
-        return _sums_before(weights, elements.searchsorted(values, side)).integers(WEIGHT_UNIT)
+    def weight(values: NDArray[Any], side: Side) -> NDArray[np.object_]:
+        return _sums_before(weights, ordered.places(values, side)).integers(WEIGHT_UNIT)
 
     below, upto = (each.integers(WEIGHT_UNIT) for each in (tally.weight_below, tally.weight_upto))
-    below, upto = sums_at(cached.ends, (below, upto), values, weight)
-    return ExactSums.of_integers(below, WEIGHT_UNIT), ExactSums.of_integers(upto, WEIGHT_UNIT)
+    return sums_at(cached.ends, (below, upto), values, weight)
 
 
 def _products_by(

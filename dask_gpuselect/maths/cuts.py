@@ -21,7 +21,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates, HostCandidates
+from dask_gpuselect.maths.candidates import (
+    Candidates,
+    HostCandidates,
+    OrderedCandidates,
+    OrderedHostCandidates,
+)
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.tables import (
     Arrays as Arrays,
@@ -118,6 +123,20 @@ class Cuts(Joined):
     doubt : float
         Share of all elements by which the counts of all chunks together may be off. It is 0, except
         for the expected cuts of `maths.seen`.
+    weight_below, weight_upto : ndarray of int64, shape (P,), optional
+        Upper bounds of the weight of the elements < and <= the pivot, in units of ``2**unit``. None
+        if elements have no weights; then all columns below are None, too. Elements of weight 0 are
+        left out of everything.
+    weight_least : ndarray of int64, shape (P,), optional
+        Lower bound of the weight of the elements <= the pivot.
+    weight, weight_most : ndarray of int64, shape (B,), optional
+        Lower and upper bound of the weight of all valid elements of each chunk.
+    unit : ndarray of int64, shape (B,), optional
+        Exponent of each chunk's unit.
+    square : ndarray of float64, shape (B,), optional
+        Sum of the squares of the weights of valid elements, in units of ``2**(2 * unit)``, in which
+        none overflows. Its relative error is at most ``(n + SQUARE_ROUNDINGS) * 2**-52`` for a
+        chunk of n valid elements, whatever the order of adding them up.
 
     Notes
     -----
@@ -137,14 +156,33 @@ class Cuts(Joined):
     least: IntArray | None = field(default=None, kw_only=True)
     slots: NDArray[np.int32] | None = field(default=None, kw_only=True)
     doubt: float = field(default=0.0, kw_only=True)
+    weight_below: Any = field(default=None, kw_only=True)
+    weight_upto: Any = field(default=None, kw_only=True)
+    weight_least: Any = field(default=None, kw_only=True)
+    weight: Any = field(default=None, kw_only=True)
+    weight_most: Any = field(default=None, kw_only=True)
+    unit: Any = field(default=None, kw_only=True)
+    square: Any = field(default=None, kw_only=True)
 
-    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing", "slots"})
+    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset(
+        {"sizes", "n_valid", "n_missing", "slots", "weight", "weight_most", "unit", "square"}
+    )
     """Names of the columns with one entry for each chunk; the others have one for each pivot."""
 
     COUNTS: ClassVar[frozenset[str]] = frozenset(
         {"below", "upto", "least", "sizes", "n_valid", "n_missing"}
     )
     """Names of the columns of counts."""
+
+    SUMS: ClassVar[frozenset[str]] = frozenset(
+        {"weight_below", "weight_upto", "weight_least", "weight", "weight_most"}
+    )
+    """Names of the columns of bounds of weights."""
+
+    @property
+    def weighs(self) -> bool:
+        """True if the cuts have weights."""
+        return self.weight is not None
 
     @property
     def least_upto(self) -> IntArray:
@@ -176,6 +214,26 @@ class Cuts(Joined):
         counts = (len(pivots), n_valid, n_missing)
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
         return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
+
+    def with_weights(
+        self, below: IntArray, upto: IntArray, weight: int, unit: int, square: float
+    ) -> Self:
+        """Add weights to the exact cuts of one chunk, each rounded down to units of ``2**unit``.
+
+        `below` and `upto` are the sums at the pivots, and `weight` is that of all elements. A sum
+        of n weights is too low by less than n units.
+        """
+        totals, units = np.array([weight], np.int64), np.array([unit], np.int64)
+        return replace(
+            self,
+            weight_below=below + self.below,
+            weight_upto=upto + self.upto,
+            weight_least=upto,
+            weight=totals,
+            weight_most=totals + self.n_valid,
+            unit=units,
+            square=np.array([square]),
+        )
 
     def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
         """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""
@@ -276,21 +334,35 @@ class Cuts(Joined):
     # --- For expected cuts: see `maths.seen` ---
 
     def by_mass(self) -> Cuts:
-        """Return the cuts of the measure whose shares quantiles are: here the count itself."""
-        return self
+        """Return the cuts of the measure whose shares quantiles are: weights, if there are any."""
+        if not self.weighs:
+            return self
+        unit = self.unit[self.n_valid > 0].max()
+        shift = np.minimum(self.unit - unit, 0)  # the unit of an empty chunk is arbitrary
+        # The sums of all chunks must fit int64.
+        scale = np.ldexp(1.0, (shift - 10).astype(np.int32))
+        at_pivots = np.repeat(scale, self.sizes)
+        masses: dict[str, Any] = {
+            "below": multiplied(self.weight_below, at_pivots),
+            "upto": multiplied(self.weight_upto, at_pivots),
+            "n_valid": multiplied(self.weight_most, scale),
+            "least": None,
+        }
+        none: dict[str, Any] = dict.fromkeys([*self.SUMS, "unit", "square"])
+        return replace(self, **masses, **none)
 
     def times(self, factors: FloatArray) -> Self:
-        """Scale the counts of each chunk by a factor, rounded. Distances become unknown."""
-        at_pivots = np.repeat(factors, self.sizes)
-        return replace(
-            self,
-            below=multiplied(self.below, at_pivots),
-            upto=multiplied(self.upto, at_pivots),
-            n_valid=multiplied(self.n_valid, factors),
-            n_missing=multiplied(self.n_missing, factors),
-            distance=None,
-            slack=None,
-        )
+        """Scale the sums of each chunk by a factor, rounded. Distances become unknown."""
+        shares = factors / factors.max()  # only the ratios of weights matter
+        columns: dict[str, Any] = {"distance": None, "slack": None}
+        for name, column in self.by_name().items():
+            if name in self.COUNTS - {"sizes"} | self.SUMS:
+                scale = shares if name in self.SUMS else factors
+                scale = scale if name in self.OF_CHUNKS else np.repeat(scale, self.sizes)
+                columns[name] = multiplied(column, scale)
+        if self.weighs:
+            columns["square"] = self.square * shares
+        return replace(self, **columns)
 
 
 def packed(counts: IntArray) -> NDArray[Any]:
@@ -538,6 +610,16 @@ class Tally(Arrays):
     def weighs(self) -> bool:
         """True if the tally has weights."""
         return self.weights is not None
+
+    def in_order(self) -> tuple[OrderedCandidates, NDArray[Any] | None]:
+        """Sort the candidates; return them and their weights, if there are any."""
+        if not self.weighs:
+            return self.candidates.ordered(), None
+        elements, weights = self.columns()
+        if not (elements[1:] >= elements[:-1]).all():
+            order = np.argsort(elements, kind="stable")
+            elements, weights = elements[order], weights[order]
+        return OrderedHostCandidates(elements), weights
 
     def columns(self) -> list[NDArray[Any]]:
         """List the columns that describe the candidates, on the host."""

@@ -163,10 +163,9 @@ class InOrder:
         held = inside(tally) * brackets.wanted
         if held.sum() != len(tally.candidates):
             raise _left()
-        elements, weights = tally.candidates.on_host(), tally.weights
-        if not (elements[1:] >= elements[:-1]).all():
-            order = np.argsort(elements, kind="stable")
-            elements, weights = elements[order], weights[order]
+        ordered, weights = tally.in_order()
+        assert weights is not None
+        elements = ordered.on_host()
         block = np.arange(len(weights)) // BLOCK
         blocks = ExactSums.of(block, -(-len(weights) // BLOCK), weights).running()[1:]
         below = ExactSums.joined([tally.weight_below, tally.weight])

@@ -19,10 +19,8 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.weight_brackets import (
-    find_share_brackets,
-    find_window_brackets,
-    share_ranges,
-    window_ranges,
+    find_weighted_brackets,
+    weighted_ranges,
 )
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
@@ -38,7 +36,6 @@ from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
-    WeightedCuts,
 )
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
@@ -129,20 +126,14 @@ class WeightedQuantiles(QuantileFields, Question):
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:
-        assert isinstance(cuts, WeightedCuts)
-        if self.method == "linear":
-            return find_window_brackets(cuts, self.q)
-        return find_share_brackets(cuts, self.q, with_next=self._averages)
+        return find_weighted_brackets(cuts, self.q, self.method)
 
     @property
     def n_ranges(self) -> int:
         return len(self.q) * (2 if self.method == "linear" else 1)
 
     def ranges(self, cuts: Cuts) -> Ranges:
-        assert isinstance(cuts, WeightedCuts)
-        if self.method == "linear":
-            return window_ranges(cuts, self.q)
-        return share_ranges(cuts, self.q, with_next=self._averages)
+        return weighted_ranges(cuts, self.q, self.method)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         return narrower(brackets, self.bracket(cuts))

@@ -372,7 +372,7 @@ def bracket_from_cuts(
     tied = tied_inside(envelope, lo, hi)
     likely = max(ROOM * len(cuts.pivots), LEAST_ROOM)
     rooms = (LEAST_ROOM, likely, likely) if room is None else (room, room, room)
-    return bracket_median_and_shells(Ladder.of(envelope, n), lo, hi, tied, rooms, dtype)
+    return bracket_median_and_shells(Ladder.of(envelope), lo, hi, tied, rooms, dtype)
 
 
 def ranges_of_deviations(cuts: Cuts, dtype: np.dtype[Any]) -> Ranges:
@@ -418,7 +418,7 @@ def _median_and_shells(
     """
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
-    ladder = Ladder.of(envelope, n)
+    ladder = Ladder.of(envelope)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
     (median,) = _parts_of_interval(ladder, int(lo[0]), int(hi[0]), 1, dtype)
     shells = shells_of(ladder, *median)

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.boxes import Rule
+from dask_gpuselect.maths.boxes import Rule, bracket_from_cuts, narrower_box
 from dask_gpuselect.maths.cached import tally_by
 from dask_gpuselect.maths.coarse import cuts_of_tally, merged_coarsely
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
-from dask_gpuselect.maths.weight_boxes import bracket_from_weights, narrower_weighted_box
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
 from tests.data import normal
@@ -82,10 +81,10 @@ def test_what_a_box_needs_is_left(
     """The elements that its quantiles are made of, and the extremes."""
     rule = Rule(whis, True, 5, method)
     cuts = in_levels([cuts_of([chunk], n_pivots) for chunk in chunks], every, most)
-    brackets = bracket_from_weights(cuts, rule, room)
+    brackets = bracket_from_cuts(cuts, rule, room)
     groups = [tally_of([chunk], brackets) for chunk in chunks]
     some: list[Cuts] = [cuts_of_tally(brackets, each, most) for each in groups]
-    found = narrower_weighted_box(brackets, in_levels(some, every, most), rule)
+    found = narrower_box(brackets, in_levels(some, every, most), rule)
     few = Tally.merge([tally_by(brackets, each, found) for each in groups])
     whole = Tally.merge(groups)
     assert len(few.candidates) <= len(whole.candidates)

@@ -20,15 +20,14 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths import exact_sums
-from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
-from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
+from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_finish import InOrder, reached_and_passed, shares, window_means
 from dask_gpuselect.maths.weights import (
     POINT,
     WEIGHT_UNIT,
-    WeightedCuts,
 )
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import UNIT, exactly
@@ -39,8 +38,8 @@ METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 FLOAT = np.dtype(np.float64)
 
 
-def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> WeightedCuts:
-    return WeightedCuts.merge([weighing.cuts(*chunk, n_pivots) for chunk in chunks])
+def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> Cuts:
+    return Cuts.merge([weighing.cuts(*chunk, n_pivots) for chunk in chunks])
 
 
 def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> Tally:
@@ -75,12 +74,12 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
     values, weights = normal(3000), uniform(3000) + 1
     cuts = cuts_of([(values, weights)], 30)
     for q in (0.2, 0.7):
-        brackets = find_share_brackets(cuts, (q,), with_next=False)
+        brackets = find_weighted_brackets(cuts, (q,), "inverted_cdf")
         heavier = np.where(values < 0, 5 * weights, weights)
         tally = tally_of([(values, heavier)], brackets)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
             shares(InOrder.of(brackets, tally), (q,), with_next=False)
-        windows = find_window_brackets(cuts, (q,))
+        windows = find_weighted_brackets(cuts, (q,), "linear")
         tally = tally_of([(values, heavier)], windows)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
             window_means(InOrder.of(windows, tally), (q,), FLOAT)
@@ -89,7 +88,7 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
 def test_a_window_that_is_not_summed_is_noticed() -> None:
     values, weights = normal(1000), np.ones(1000)
     weights[5] = 600
-    windows = find_window_brackets(cuts_of([(values, weights)], 40), (0.1,))
+    windows = find_weighted_brackets(cuts_of([(values, weights)], 40), (0.1,), "linear")
     assert windows.summed is not None
     assert windows.summed.any()
     unsummed = replace(windows, summed=np.zeros_like(windows.summed))

@@ -51,7 +51,7 @@ from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY
 from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     CUBE_POINT,
@@ -63,7 +63,7 @@ from dask_gpuselect.maths.exact_sums import (
     ExactSums,
 )
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, WeightedCuts
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
 
 # --- Elements that take part ----------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ def _take_part(
 
 
 @until_compiled(reference.cuts)
-def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> WeightedCuts:
+def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> Cuts:
     """Measure the cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
     Reads the chunk once, and its weights twice or three times. Scratch: about 200 bytes for each

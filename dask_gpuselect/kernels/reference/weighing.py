@@ -28,14 +28,13 @@ from dask_gpuselect.arrays import (
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
-    WeightedCuts,
 )
 
 WHOLE = 2**53  # integers up to here are float64 numbers
@@ -106,7 +105,7 @@ def as_weights(weights: Array) -> Array:
     return weights if numpy_dtype(weights) == np.float64 else as_type(weights, "float64")
 
 
-def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
+def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
     """Measure the cuts of a chunk at pivots at even steps by count, and at even steps by weight.
 
     Parameters
@@ -119,7 +118,7 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
 
     Returns
     -------
-    WeightedCuts
+    Cuts
         Cuts of this one chunk, on the host.
     """
     values, weights = to_host(values), to_host(weights)
@@ -150,36 +149,19 @@ def cuts_of_chunk(
     totals: Sequence[Any],
     unit: int,
     square: float,
-) -> WeightedCuts:
+) -> Cuts:
     """Return the cuts of one chunk from its numbers of elements and weights, side by side.
 
     The weights are whole units. `totals` holds the number and weight of all elements.
     """
-    unknown = np.full(len(pivots), np.nan)
-    size, n, none, weight, of_unit = (
-        np.array([each], np.int64) for each in (len(pivots), totals[0], 0, totals[1], unit)
-    )
-    return WeightedCuts(
-        pivots,
-        below[:, 0],
-        upto[:, 0],
-        distance=unknown,
-        slack=unknown,
-        sizes=size,
-        n_valid=n,
-        n_missing=none,
-        weight_below=below[:, 1],
-        weight_upto=upto[:, 1],
-        weight=weight,
-        unit=of_unit,
-        square=np.array([square], np.float64),
-    )
+    counts = Cuts.of_chunk(pivots, below[:, 0], upto[:, 0], None, totals[0], 0)
+    return counts.with_weights(below[:, 1], upto[:, 1], totals[1], unit, square)
 
 
 def measured(weights: NDArray[Any]) -> tuple[int, float]:
     """Return the exponent of the unit of weights, and the sum of their squares in units.
 
-    The sum is in the square of the unit; see `WeightedCuts.square`.
+    The sum is in the square of the unit; see `Cuts.square`.
     """
     if not len(weights):
         return 0, 0.0
