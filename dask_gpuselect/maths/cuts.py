@@ -27,7 +27,7 @@ from dask_gpuselect.maths.candidates import (
     OrderedCandidates,
     OrderedHostCandidates,
 )
-from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights
 from dask_gpuselect.maths.tables import (
     Arrays as Arrays,
 )
@@ -642,12 +642,9 @@ def _merged_weights(parts: Sequence[Tally]) -> dict[str, Any]:
     """Merge the columns of weights of several tallies, if they have any."""
     if not parts[0].weighs:
         return {}
-    weights = [part.weights for part in parts]
-    if len({each.dtype for each in weights}) > 1:  # integers, some beyond 2**53
-        weights = [each.astype(np.int64) for each in weights]
     names = "weight_below", "weight_upto", "weight", "square", "products"
     sums = {name: ExactSums.sum([getattr(part, name) for part in parts]) for name in names}
-    return {**sums, "weights": np.concatenate(weights)}
+    return {**sums, "weights": joined_weights([part.weights for part in parts])}
 
 
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes, needs
-from dask_gpuselect.maths.lane_cuts import join, lanes_between
+from dask_gpuselect.maths.lane_cuts import LaneBrackets, join, lanes_between, merge_tallies
 from dask_gpuselect.maths.lane_weight_cuts import (
-    WeightBrackets,
     cuts_of_sorted,
     merge,
-    merge_tallies,
     narrowed,
     tally_of_sorted,
 )
@@ -148,7 +146,7 @@ def in_parts(
 ) -> tuple[Any, Any]:
     """The answers by passes of these widths, and the last tally; the tables in two pieces."""
     pieces = (0, 5), (5, LANES)
-    brackets: WeightBrackets | None = None
+    brackets: LaneBrackets | None = None
     for m in widths:
         cuts = [
             join(
@@ -180,7 +178,7 @@ def test_heavy_elements_are_pivots() -> None:
         cuts_of_sorted(SortedLanes.weighed(x, w), None, 6),
         merge([cuts_of_sorted(part, None, 6) for part in parts_of(x, w, 100)], 6),
     ):
-        assert (cuts.pivots[:, 0] == x[:, 50, None]).any(axis=1).all()
+        assert (cuts.low[:, 0] == x[:, 50, None]).any(axis=1).all()
 
 
 def test_windows_are_not_gathered() -> None:
