@@ -91,7 +91,6 @@ from dask_gpuselect.maths.sizes import (
     plan_group_narrowing,
 )
 from dask_gpuselect.maths.weights import PIVOT_BYTES as WEIGHT_PIVOT_BYTES
-from dask_gpuselect.maths.weights import WeightedCuts
 from dask_gpuselect.quantiles.weighted import WeightedQuantiles
 from dask_gpuselect.sorting.graph import EDGES_WORK, SortPlan, _places_of
 from dask_gpuselect.sorting.questions import SplitterQuestion
@@ -327,17 +326,11 @@ def _tree_of_weights(model: Model) -> Tree:
     return share, most, peak, PIVOT_WORK * WEIGHT_PIVOT_BYTES / PIVOT_BYTES * COARSE_EVERY * MOST
 
 
-def _weighing(cuts: Cuts) -> WeightedCuts:
-    columns = cuts.by_name()
+def _weighing(cuts: Cuts) -> Cuts:
     units = 3 << UNIT - 1
-    return WeightedCuts(
-        **columns,
-        weight_below=cuts.below * units,
-        weight_upto=cuts.upto * units,
-        weight=cuts.n_valid * units,
-        unit=np.array([-UNIT]),
-        square=cuts.n_valid * float(units) ** 2,
-    )
+    n = int(cuts.n_valid[0])
+    sums = cuts.below * units, cuts.upto * units, n * units
+    return cuts.with_weights(*sums, -UNIT, n * float(units) ** 2)
 
 
 GROUPS = 3

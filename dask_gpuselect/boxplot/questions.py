@@ -15,7 +15,6 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
-    BoxBrackets,
     BoxGuess,
     PartialBox,
     Rule,
@@ -40,7 +39,6 @@ from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.seen import most_cached
-from dask_gpuselect.maths.weight_boxes import WeightedBoxBrackets
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 
 
@@ -73,7 +71,7 @@ class BoxQuestion(Question):
     def lanes(self) -> LaneQuestion:
         return LaneBoxQuestion.of(self.rule, self.source_dtype, omits_nan=self.omits_nan)
 
-    def guess(self, ordered: Any, rate: float) -> BoxBrackets:
+    def guess(self, ordered: Any, rate: float) -> Brackets:
         return bracket_from_sample(*valid_in(ordered, rungs_of), rate, self.rule)
 
     def guess_there(self, size: int) -> BoxGuess | None:
@@ -94,7 +92,6 @@ class BoxQuestion(Question):
         return ranges_of_box(cuts, self.rule)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        assert isinstance(brackets, BoxBrackets)
         return narrower_box(brackets, cuts, self.rule)
 
     def first_ranks(self, n: int) -> IntArray:
@@ -108,7 +105,6 @@ class BoxQuestion(Question):
     def more(self, brackets: Brackets, found: PartialBox | Tally) -> Brackets | None:
         if isinstance(found, Tally) or found.is_complete:
             return None
-        assert isinstance(brackets, BoxBrackets | WeightedBoxBrackets)
         return bracket_fences(brackets.spared, found)
 
     def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:

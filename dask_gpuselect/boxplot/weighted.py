@@ -12,30 +12,17 @@ from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import LaneQuestion
-from dask_gpuselect.maths.boxes import PartialBox, room_for
-from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
-from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.boxes import PartialBox, resolve_weighted
+from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
-from dask_gpuselect.maths.seen import most_cached
-from dask_gpuselect.maths.weight_boxes import (
-    PartialWeightedBox,
-    WeightedBoxBrackets,
-    bracket_from_weights,
-    narrower_weighted_box,
-    ranges_of_weighted_box,
-    resolve_weighted,
-    resolve_weighted_again,
-)
 from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import (
     PIVOT_BYTES,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
-    WeightedCuts,
-    WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
@@ -64,26 +51,9 @@ class WeightedBoxQuestion(BoxQuestion):
         boxes: Boxes = self.lanes.block([run], self.source_dtype, OF_ROWS)
         return boxes.reshape(())
 
-    def bracket(self, cuts: Cuts) -> Brackets:
-        assert isinstance(cuts, WeightedCuts)
-        return bracket_from_weights(cuts, self.rule, room_for(cuts))
-
-    def keep(self, cuts: Cuts) -> Brackets:
-        assert isinstance(cuts, WeightedCuts)
-        return bracket_from_weights(cuts, self.rule, most_cached(cuts))
-
     @property
     def n_ranges(self) -> int:
         return super().n_ranges + (len(self.rule.q) if self.rule.method == "linear" else 0)
-
-    def ranges(self, cuts: Cuts) -> Ranges:
-        assert isinstance(cuts, WeightedCuts)
-        return ranges_of_weighted_box(cuts, self.rule)
-
-    def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        assert isinstance(brackets, WeightedBoxBrackets)
-        assert isinstance(cuts, WeightedCuts)
-        return narrower_weighted_box(brackets, cuts, self.rule)
 
     def resolve(self, brackets: Brackets, tally: Tally) -> PartialBox | Tally:
         tally = checked_tally(tally)
@@ -94,13 +64,7 @@ class WeightedBoxQuestion(BoxQuestion):
         q = quantiles_of(order, rule.q, rule.method, brackets.ends.dtype, kind)
         return resolve_weighted(order, rule, q.astype(kind))
 
-    def resolve_again(self, found: PartialBox, more: Brackets, tally: Tally) -> PartialBox:
-        assert isinstance(found, PartialWeightedBox)
-        assert isinstance(tally, WeightedTally)
-        return resolve_weighted_again(found, more, tally)
-
     def finished(self, found: PartialBox, sums: Moments) -> Boxes:
-        assert isinstance(found, PartialWeightedBox)
         assert found.weight_below is not None
         assert found.weight_above is not None
         names = "n", "n_low", "n_high"

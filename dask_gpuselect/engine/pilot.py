@@ -26,7 +26,6 @@ from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import PILOT_SIZE, pilot_room
 from dask_gpuselect.maths.weight_guess import refined
-from dask_gpuselect.maths.weights import WeightedTally
 
 # One element in 2^PILOT_SHIFT of a plain array is sampled, but at least LEAST_PILOT elements. With
 # samples of 2^15 and 2^18, the median of 2^22 float64 took 9 and 23 ms, that of 2^26 95 and 80 ms.
@@ -169,7 +168,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
     guess = question.guess(sample, rate)
     tally = kernels.tally_in_place(values, dtype, guess, room)
-    if question.wants_squares and isinstance(tally, WeightedTally):
+    if question.wants_squares and tally is not None:
         tally = replace(tally, square=kernels.weight_squares(values, dtype))
     return Guessed(*_narrowed(guess, tally, question))
 
@@ -189,21 +188,22 @@ def _narrowed(
             return brackets, None
         if guess is None:
             break
-        assert isinstance(tally, WeightedTally)  # no other question has `guess_inside` yet
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
         narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
         found = kernels.tally_in_place(inside, dtype, narrow, n)
-        assert isinstance(found, WeightedTally)
+        assert found is not None
         if 2 * len(found.candidates) > n:
             if n > LEFT * tally.n_valid + NARROWING:
                 return brackets, None
             break
         brackets, tally = refined(brackets, tally, narrow, found)
-    return brackets, _in_order(tally) if isinstance(tally, WeightedTally) else tally
+    if tally is not None and tally.weighs:
+        tally = _in_order(tally)
+    return brackets, tally
 
 
-def _in_order(tally: WeightedTally) -> WeightedTally:
+def _in_order(tally: Tally) -> Tally:
     """Sort the candidates of a tally on their device, and move them to the host with weights."""
     elements = tally.candidates.elements
     order = namespace(elements).argsort(elements)

@@ -74,7 +74,6 @@ from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.sizes import pivot_count
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-from dask_gpuselect.maths.weights import WeightedBrackets, WeightedTally
 from dask_gpuselect.maths.windows import Frame
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
@@ -239,13 +238,13 @@ def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Weighing, Any, A
 
 def _weighted_tally(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> WeightedTally | None:
+) -> Tally | None:
     kernel, values, weights, n_missing = _weighed(chunk, dtype)
     tally = kernel.tally(values, weights, brackets, most)
     if tally is None:
         return None
     tally = with_others(tally, chunk, n_missing)
-    if not isinstance(brackets, WeightedBrackets):
+    if brackets.summed is None:
         return tally
     square = _squares(weights)
     products = kernel.products(values, weights, brackets.ends, brackets.summed)
@@ -272,9 +271,9 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
     Candidates end up where selecting is fastest: many of them stay on the GPU that they came from.
     Weighted ones are on the host.
     """
-    weighted = [part for part in parts if isinstance(part, WeightedTally)]
+    weighted = [part for part in parts if part.weighs]
     if weighted:
-        return WeightedTally.merge(weighted)
+        return Tally.merge(weighted)
     return backend_for(array).selection.merged(parts)
 
 

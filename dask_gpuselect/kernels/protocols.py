@@ -43,7 +43,6 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
 from dask_gpuselect.maths.value_counts import ValueCounts
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import WeightedCuts, WeightedTally
 from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder
 from dask_gpuselect.strategies.probes import Measure, Report
 
@@ -90,15 +89,15 @@ class Weighing(Protocol):
 
     def weighed(self, chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Values, Values, int]: ...
 
-    def cuts(self, values: Values, weights: Values, n_pivots: int) -> WeightedCuts: ...
+    def cuts(self, values: Values, weights: Values, n_pivots: int) -> Cuts: ...
 
     def tally(
         self, values: Values, weights: Values, brackets: Brackets, most: int
-    ) -> WeightedTally | None: ...
+    ) -> Tally | None: ...
 
     def tally_in_place(
         self, chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-    ) -> WeightedTally | None: ...
+    ) -> Tally | None: ...
 
     def sorted_sample(
         self, chunk: Accompanied, dtype: np.dtype[Any], size: int

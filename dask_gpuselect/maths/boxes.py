@@ -16,14 +16,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.candidates import Listed, Survey
 from dask_gpuselect.maths.coarse import narrower
-from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.cuts import ZERO, Brackets, Cuts, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.envelope import (
     Envelope,
     Ranges,
@@ -31,10 +31,13 @@ from dask_gpuselect.maths.envelope import (
     positions_of,
     tied_inside,
 )
+from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import are_gathered, order_statistics, unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.ranks import METHODS, Ranks, ranks_of
 from dask_gpuselect.maths.sizes import PILOT_SIGMA, pilot_bracket
+from dask_gpuselect.maths.weight_brackets import WeightEnvelope, no_brackets
+from dask_gpuselect.maths.weight_finish import InOrder
 
 QUARTILES = (0.25, 0.5, 0.75)
 NOTCH = 1.57  # half the width of a notch is this times iqr / sqrt(n) (McGill, Tukey & Larsen 1978)
@@ -135,9 +138,10 @@ class Ladder:
     n: int
 
     @classmethod
-    def of(cls, envelope: Envelope, n: int) -> Ladder:
+    def of(cls, envelope: Envelope) -> Ladder:
+        """Take the bounds of an envelope of counts."""
         most_below = envelope.upper - envelope.ties
-        return cls(envelope.values, envelope.lower, most_below, n)
+        return cls(envelope.values, envelope.lower, most_below, envelope.most)
 
     def lowest(self, k: int) -> int:
         """Find the position of the first value with surely k elements below or at it, or K."""
@@ -165,25 +169,11 @@ class Ladder:
 
 
 Spared = tuple[NDArray[Any], NDArray[Any]]
+"""Known values near the lower and near the upper fence: `Brackets.spared` of a box.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BoxBrackets(Brackets):
-    """Brackets for the quartiles and fliers, and for whiskers unless too much lies near a fence.
-
-    Parameters
-    ----------
-    spared : Spared
-        Known values near the lower and near the upper fence. A part is empty if the elements near
-        that fence are gathered. Otherwise too many elements may lie between these values to gather
-        them before the fence is known.
-    """
-
-    spared: Spared
-
-    @property
-    def is_whole(self) -> bool:
-        return not any(map(len, self.spared))
+A part is empty if the elements near that fence are gathered. Otherwise too many elements may lie
+between these values to gather them before the fence is known.
+"""
 
 
 def bracket_box(
@@ -194,8 +184,10 @@ def bracket_box(
     tied: IntArray,
     room: int,
     made_of: tuple[IntArray, IntArray] | None = None,
-) -> BoxBrackets:
+) -> Brackets:
     """Choose the cells whose elements are gathered for a box.
+
+    They hold the quartiles and fliers, and the whiskers unless too much lies near a fence.
 
     Parameters
     ----------
@@ -216,7 +208,7 @@ def bracket_box(
 
     Returns
     -------
-    BoxBrackets
+    Brackets
     """
     values, size = ladder.values, len(ladder.values)
     fences, extremes = _outer_cells(ladder, rule, lo, hi)
@@ -225,8 +217,7 @@ def bracket_box(
     # Gather everything beyond a fence if that is little: then elements are compared with fewer
     # ends.
     beyond = ((-1, low_cells[1]), (high_cells[0], size))
-    none = values[:0]
-    spared = [none, none]
+    spared = [values[:0], values[:0]]
     cells = []
     for side, (begin, end) in enumerate(fences):
         if ladder.most_between(*beyond[side]) <= room * LITTLE:
@@ -241,7 +232,7 @@ def bracket_box(
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
     is_inside = ((tied[:, None] > lo) & (tied[:, None] < hi)).any(axis=1)
     found = Brackets.covering(values, lo, hi, counted=tied[is_inside])
-    return BoxBrackets(found.ends, found.wanted, (spared[0], spared[1]))
+    return replace(found, spared=tuple(spared) if any(map(len, spared)) else None)
 
 
 Cells = tuple[tuple[int, int], tuple[int, int]]
@@ -269,18 +260,6 @@ def _outer_cells(ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray) -> tupl
     return fences, extremes
 
 
-def cells_of_box(
-    ladder: Ladder, rule: Rule, lo: IntArray, hi: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Find positions in the ladder around the fences and the extremes: all begins, then all ends.
-
-    `lo` and `hi` are the positions around the quantiles.
-    """
-    fences, extremes = _outer_cells(ladder, rule, lo, hi)
-    begins, ends = np.array([*fences, *extremes], np.int64).T
-    return begins, ends
-
-
 # Elements that may be gathered near a fence, for each pivot. Of 1e7 normal float64 in 10 chunks
 # about 4 lie there for each pivot; of lognormal ones with a sigma of 3, up to 7.
 ROOM = 16
@@ -288,26 +267,73 @@ LEAST_ROOM = 1 << 14
 LITTLE = 0.25  # of that room: up to here everything beyond a fence is gathered
 
 
-def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> BoxBrackets:
+class _Uncertain(NamedTuple):
+    """Positions in the envelope of all chunks around all that the quantiles of a box need.
+
+    Parameters
+    ----------
+    envelope : Envelope
+        Bounds of the numbers of elements.
+    lo, hi : ndarray of int64
+        Positions between which the elements lie from which the quantiles are computed.
+    q_lo, q_hi : ndarray of int64
+        Positions between which the quantiles lie.
+    tied : ndarray of int64
+        Positions of values that many elements may equal.
+    of_weights : WeightEnvelope or None
+        None if elements have no weights.
+    """
+
+    envelope: Envelope
+    lo: IntArray
+    hi: IntArray
+    q_lo: IntArray
+    q_hi: IntArray
+    tied: IntArray
+    of_weights: WeightEnvelope | None
+
+    @classmethod
+    def of(cls, cuts: Cuts, rule: Rule, *, by_distances: bool = False) -> Self:
+        if cuts.weighs:
+            weights = WeightEnvelope.of(cuts)
+            lo, hi = weights.positions(rule.q, rule.method)
+            # A quantile is between the first and the last element from which it is computed.
+            q_lo, q_hi = lo.reshape(len(rule.q), -1)[:, 0], hi.reshape(len(rule.q), -1)[:, -1]
+            return cls(weights.counts, lo, hi, q_lo, q_hi, weights.tied_inside(lo, hi), weights)
+        envelope = Envelope.of(cuts)
+        wanted = rule.ranks(envelope.least)
+        if by_distances:
+            lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
+        else:
+            lo, hi = envelope.positions(wanted.lower, wanted.upper)
+        return cls(envelope, lo, hi, lo, hi, tied_inside(envelope, lo, hi), None)
+
+    def cells(self, rule: Rule) -> tuple[IntArray, IntArray]:
+        """Find positions around everything that a box needs: quantiles, fences and extremes."""
+        fences, extremes = _outer_cells(Ladder.of(self.envelope), rule, self.q_lo, self.q_hi)
+        begins, ends = np.array([*fences, *extremes], np.int64).T
+        return np.append(self.lo, begins), np.append(self.hi, ends)
+
+    def with_sums(self, found: Brackets, rule: Rule) -> Brackets:
+        """Sum the elements between the two ends of windows of weight."""
+        if self.of_weights is None:
+            return found
+        return self.of_weights.with_sums(found, self.lo, self.hi, rule.method)
+
+
+def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Brackets:
     """Choose the cells whose elements are gathered for a box, from the cuts of all chunks.
 
-    Up to `room` elements may be gathered near a fence; by default as many as `room_for` allows.
+    Up to `room` elements may be gathered near a fence; by default a number for each pivot.
     """
-    n = int(cuts.n_valid.sum())
-    if n == 0:
-        none = cuts.pivots[:0]
-        return BoxBrackets(none, np.zeros(1, np.bool_), (none, none))
-    wanted = rule.ranks(n)
-    envelope = Envelope.of(cuts)
-    lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
-    tied = tied_inside(envelope, lo, hi)
-    room = room_for(cuts) if room is None else room
-    return bracket_box(Ladder.of(envelope, n), rule, lo, hi, tied, room)
-
-
-def room_for(cuts: Cuts) -> int:
-    """Return how many elements may be gathered near a fence."""
-    return max(ROOM * len(cuts.pivots), LEAST_ROOM)
+    if not cuts.n_valid.any():
+        return no_brackets(cuts, rule.method if cuts.weighs else "")
+    about = _Uncertain.of(cuts, rule, by_distances=True)
+    room = max(ROOM * len(cuts.pivots), LEAST_ROOM) if room is None else room
+    of_quantiles, made_of = (about.q_lo, about.q_hi), (about.lo, about.hi)
+    ladder = Ladder.of(about.envelope)
+    found = bracket_box(ladder, rule, *of_quantiles, about.tied, room, made_of=made_of)
+    return about.with_sums(found, rule)
 
 
 def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
@@ -315,39 +341,29 @@ def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
 
     With more pivots, each cell of the box is narrower and lies inside these ranges.
     """
-    n = int(cuts.n_valid.sum())
-    if n == 0:
+    if not cuts.n_valid.any():
         return Ranges(0, cuts.pivots[:0], cuts.pivots[:0])
-    wanted = rule.ranks(n)
-    envelope = Envelope.of(cuts)
-    lo, hi = envelope.positions(wanted.lower, wanted.upper)
-    begins, ends = cells_of_box(Ladder.of(envelope, n), rule, lo, hi)
-    return Ranges.between(envelope.values, np.append(lo, begins), np.append(hi, ends))
+    about = _Uncertain.of(cuts, rule)
+    return Ranges.between(about.envelope.values, *about.cells(rule))
 
 
-def narrower_box(brackets: BoxBrackets, cuts: Cuts, rule: Rule) -> BoxBrackets:
+def narrower_box(brackets: Brackets, cuts: Cuts, rule: Rule) -> Brackets:
     """Narrow the brackets of a box by the cuts of all chunks at some of the candidates.
 
-    Elements near a fence that were not gathered (`spared`) stay so.
+    Elements near a fence that were not gathered (`Brackets.spared`) stay so.
     """
-    n = int(cuts.n_valid.sum())
-    if n == 0:
+    if not cuts.n_valid.any():
         return brackets
-    wanted = rule.ranks(n)
-    envelope = Envelope.of(cuts)
-    lo, hi = envelope.positions(wanted.lower, wanted.upper)
-    tied = tied_inside(envelope, lo, hi)
-    begins, ends = cells_of_box(Ladder.of(envelope, n), rule, lo, hi)
-    places = np.append(lo, begins), np.append(hi, ends)
-    both = narrower(brackets, Brackets.covering(envelope.values, *places, counted=tied))
-    return BoxBrackets(both.ends, both.wanted, brackets.spared)
+    about = _Uncertain.of(cuts, rule)
+    found = Brackets.covering(about.envelope.values, *about.cells(rule), counted=about.tied)
+    return narrower(brackets, about.with_sums(found, rule))
 
 
 SAMPLED_ROOM = 0.05  # share of a sample that may lie near a fence
 HEAVY_SHARE = 1000  # a value that more than one in so many elements equal is counted, not gathered
 
 
-def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule) -> BoxBrackets:
+def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule) -> Brackets:
     """Choose the cells to gather for a box with near certainty, from a random sample.
 
     Nothing is proven: the counts of the next load tell whether the brackets hold.
@@ -364,10 +380,10 @@ def bracket_from_sample(taken: NDArray[Any], size: int, rate: float, rule: Rule)
 
     Returns
     -------
-    BoxBrackets
+    Brackets
     """
     if size == 0:
-        return BoxBrackets(taken, np.ones(1, np.bool_), (taken, taken))
+        return Brackets(taken, np.ones(1, np.bool_))
     ladder, most_upto, sampled = ladder_of_sample(taken, size)
     wanted = rule.ranks(size)
     lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)
@@ -404,10 +420,9 @@ class BoxGuess:
     most_tied: int
 
     @staticmethod
-    def brackets(ends: NDArray[Any]) -> BoxBrackets:
+    def brackets(ends: NDArray[Any]) -> Brackets:
         """Make the brackets from their ends."""
-        none = ends[:0]
-        return BoxBrackets(ends, np.arange(len(ends) + 1) % 2 == 0, (none, none))
+        return Brackets(ends, np.arange(len(ends) + 1) % 2 == 0)
 
 
 @lru_cache(maxsize=16)  # arrays of the same size are asked about again and again
@@ -605,6 +620,14 @@ class PartialBox:
         Number of elements beyond each fence; None if that is not known yet.
     whiskers : tuple of 2 elements
         The nearest elements inside the fences; None if there is none, or if it is not known yet.
+    weight : int
+        Weight of all elements, in units of ``2**-1088``, as all weights below. Without weights,
+        what follows has its default.
+    low_weights, high_weights : ExactSums
+        Weights of the elements that equal each of the distinct values of `low` and of `high`, the
+        most extreme first.
+    weight_below, weight_above : int or None
+        Weight of the elements beyond each fence; None where `below` and `above` are None.
     """
 
     n: int
@@ -617,6 +640,11 @@ class PartialBox:
     below: int | None
     above: int | None
     whiskers: tuple[Any, Any]
+    weight: int = 0
+    low_weights: ExactSums = ZERO
+    high_weights: ExactSums = ZERO
+    weight_below: int | None = None
+    weight_above: int | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -905,6 +933,33 @@ class _Side:
         return self.gathered.answers([], [interval])[1][0]
 
 
+def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> PartialBox:
+    """Find the box of weighted elements whose quantiles are `q`, as far as it was gathered.
+
+    There is at least one element. Raises as `resolve` does.
+    """
+    found = resolve_beyond(order.brackets, order.tally, rule, q, {})
+    weights = order.at(np.unique(found.low)), order.at(np.unique(found.high))[::-1]
+    found = replace(found, weight=order.weight, low_weights=weights[0], high_weights=weights[1])
+    return _with_weights_beyond(found, order)
+
+
+def _with_weights_beyond(found: PartialBox, order: InOrder) -> PartialBox:
+    """Add the weights of the elements beyond the fences, where their number is known."""
+    dtype, below, above = order.brackets.ends.dtype, found.weight_below, found.weight_above
+    if below is None and found.below is not None:
+        below = 0
+        if found.below:
+            first = smallest_from(found.fences[0], dtype)
+            below = order.weight if first is None else order.below(first)
+    if above is None and found.above is not None:
+        above = 0
+        if found.above:
+            last = largest_to(found.fences[1], dtype)
+            above = order.weight - (0 if last is None else order.upto(last))
+    return replace(found, weight_below=below, weight_above=above)
+
+
 def resolve_again(found: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
     gathered = BracketContents(brackets, tally)
@@ -921,7 +976,7 @@ def resolve_again(found: PartialBox, brackets: Brackets, tally: Tally) -> Partia
         above, whishi = told.pop(0)
         assert above is not None
         found = replace(found, above=above, whiskers=(found.whiskers[0], whishi))
-    return found
+    return _with_weights_beyond(found, InOrder.of(brackets, tally)) if tally.weighs else found
 
 
 def _beyond_low(gathered: BracketContents, fence: float) -> FenceQuery:

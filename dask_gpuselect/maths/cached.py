@@ -8,11 +8,12 @@ array of its own.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.candidates import HostCandidates, OrderedCandidates, Side
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import Places, counts_at, sums_at
@@ -22,8 +23,6 @@ from dask_gpuselect.maths.weight_finish import whole
 from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     WEIGHT_UNIT,
-    WeightedBrackets,
-    WeightedTally,
 )
 
 
@@ -34,7 +33,8 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
     none.
     """
     dtype = cached.ends.dtype
-    if wanted.tells_more > cached.tells_more or weighs and _is_inside(wanted, cached.ends).any():
+    asks_more = wanted.summed is not None and cached.summed is None
+    if asks_more or weighs and _is_inside(wanted, cached.ends).any():
         return False
     is_left_out = ~cached.wanted
     # Nothing lies beyond the extreme values of the dtype, so outer cells there leave nothing out.
@@ -52,14 +52,23 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
 @over_slots
 def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
-    if isinstance(tally, WeightedTally):
-        return _weighted_tally_by(cached, tally, wanted)
-    ordered = tally.candidates.ordered()
+    ordered, weights = tally.in_order()
     below, upto = counts_at(cached, tally, wanted.ends, ordered.places)
+    places = _places_inside(wanted, len(ordered), ordered.places)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
-    elements = ordered.elements_at(_places_inside(wanted, len(ordered), ordered.places))
-    found = tally.with_columns([_with_ties(cached, tally, elements, wanted)])
-    return replace(found, below=below, upto=upto)
+    candidates = HostCandidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
+    found = replace(tally, below=below, upto=upto, candidates=candidates)
+    if weights is None:
+        return found
+    sums = weights_at(cached, tally, wanted.ends, ordered, weights)
+    weight_below, weight_upto = (ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums)
+    return replace(
+        found,
+        weights=weights[places],
+        weight_below=weight_below,
+        weight_upto=weight_upto,
+        products=_products_by(cached, tally, wanted, ordered.on_host(), weights),
+    )
 
 
 def cell_tally_by(
@@ -93,52 +102,29 @@ def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
     return np.concatenate([np.empty(0, np.int64), *cells])
 
 
-def _weighted_tally_by(cached: Brackets, tally: WeightedTally, wanted: Brackets) -> WeightedTally:
-    elements, weights = in_order(tally)
-    below, upto = counts_at(cached, tally, wanted.ends, elements.searchsorted)
-    weight_below, weight_upto = weights_at(cached, tally, wanted.ends, elements, weights)
-    is_inside = _is_inside(wanted, elements)
-    found = tally.with_columns([elements[is_inside], weights[is_inside]])
-    return replace(
-        found,
-        below=below,
-        upto=upto,
-        weight_below=weight_below,
-        weight_upto=weight_upto,
-        products=_products_by(cached, tally, wanted, elements, weights),
-    )
-
-
-def in_order(tally: WeightedTally) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sort the candidates of a tally and their weights."""
-    elements, weights = tally.columns()
-    order = np.argsort(elements, kind="stable")
-    return elements[order], weights[order]
-
-
 def weights_at(
     cached: Brackets,
-    tally: WeightedTally,
+    tally: Tally,
     values: NDArray[Any],
-    elements: NDArray[Any],
+    ordered: OrderedCandidates,
     weights: NDArray[Any],
-) -> tuple[ExactSums, ExactSums]:
+) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
     """Add up the weights of the valid elements < and <= some values, as `finish.counts_at` counts.
 
-    `elements` and `weights` are the candidates, as `in_order` returns them.
+    `ordered` and `weights` are the candidates, as of `Tally.in_order`. The sums are Python integers
+    in units of `WEIGHT_UNIT`.
     """
 
-    def weight(values: NDArray[Any], side: Literal["left", "right"]) -> NDArray[np.object_]:
-        return _sums_before(weights, elements.searchsorted(values, side)).integers(WEIGHT_UNIT)
+    def weight(values: NDArray[Any], side: Side) -> NDArray[np.object_]:
+        return _sums_before(weights, ordered.places(values, side)).integers(WEIGHT_UNIT)
 
     below, upto = (each.integers(WEIGHT_UNIT) for each in (tally.weight_below, tally.weight_upto))
-    below, upto = sums_at(cached.ends, (below, upto), values, weight)
-    return ExactSums.of_integers(below, WEIGHT_UNIT), ExactSums.of_integers(upto, WEIGHT_UNIT)
+    return sums_at(cached.ends, (below, upto), values, weight)
 
 
 def _products_by(
     cached: Brackets,
-    tally: WeightedTally,
+    tally: Tally,
     wanted: Brackets,
     elements: NDArray[Any],
     weights: NDArray[Any],
@@ -148,7 +134,7 @@ def _products_by(
     Terms come from the cached candidates, from the counted ends, and from the cells that were
     summed before.
     """
-    if not isinstance(wanted, WeightedBrackets):
+    if wanted.summed is None:
         return ExactSums.zeros((0,))
     n_cells = len(wanted.wanted)
     cell, is_end = places_among(wanted.ends, elements)
@@ -158,7 +144,7 @@ def _products_by(
     at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
     for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
         found[cell[end]] += at_ends[end] * whole(cached.ends[end].item())
-    if isinstance(cached, WeightedBrackets):
+    if cached.summed is not None:
         # A cell that was summed lies between two ends, and no wanted end is inside it.
         for old in np.flatnonzero(cached.summed):
             if wanted.summed[cell[old]]:

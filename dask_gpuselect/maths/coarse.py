@@ -18,6 +18,7 @@ elements gets twice as many pivots: this makes the candidates of all slots toget
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,28 +26,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cached import in_order, places_among, weights_at
+from dask_gpuselect.maths.cached import places_among, weights_at
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, totals
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
-from dask_gpuselect.maths.finish import Places, counts_at
+from dask_gpuselect.maths.finish import counts_at
 from dask_gpuselect.maths.lane_cuts import RanksOfLanes
 from dask_gpuselect.maths.ragged import Bracketed, CellTally
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
-from dask_gpuselect.maths.weights import (
-    CoarseWeightedCuts,
-    WeightedBrackets,
-    WeightedCuts,
-    WeightedTally,
-    in_units,
-    square_in_units,
-    unit_of,
-)
+from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 # How often the limit on large steps is computed anew: if k of K steps are large, the error left is
 # (k / K) to that power.
 LEVELLED = 8
+
+UNIT_BITS = 61  # largest number of bits of a sum of weights in int64
 
 
 def coarsened(cuts: Cuts, most: int) -> Cuts:
@@ -55,21 +50,32 @@ def coarsened(cuts: Cuts, most: int) -> Cuts:
     The pivots are evenly spaced, and closer near the ends. A value that many elements equal is
     among them. If there are several slots, the runs of each are merged into one.
     """
-    if isinstance(cuts, WeightedCuts):
-        return _coarsened_weights(cuts, most)
     if cuts.slots is not None:
         return _coarsened_slots(cuts, most)
-    envelope = Envelope.of(cuts)
-    return _bounds_at(_spread(envelope.lower, int(cuts.n_valid.sum()), most), envelope, cuts)
-
-
-def _bounds_at(some: IntArray, envelope: Envelope, cuts: Cuts) -> Cuts:
-    """Make the cuts of all chunks together at some of the distinct pivots."""
+    of_weights = WeightEnvelope.of(cuts) if cuts.weighs else None
+    envelope = of_weights.counts if of_weights else Envelope.of(cuts)
+    if of_weights is None:
+        some = _spread(envelope.lower, envelope.least, most)
+    else:
+        measures, half = (envelope, of_weights.weights), max(most // 2, 1)
+        some = np.union1d(*(_spread(each.lower, each.least, half) for each in measures))
     upper = envelope.upper[some]
     pivots, below = envelope.values[some], upper - envelope.ties[some]
-    counts = int(cuts.n_valid.sum()), int(cuts.n_missing.sum())
-    found = Cuts.of_chunk(pivots, below, upper, None, *counts)
-    return replace(found, least=envelope.lower[some])
+    found = Cuts.of_chunk(pivots, below, upper, None, envelope.least, int(cuts.n_missing.sum()))
+    found = replace(found, least=envelope.lower[some])
+    if of_weights is None:
+        return found
+    weights = of_weights.weights
+    return replace(
+        found,
+        weight_below=weights.upper[some] - weights.ties[some],
+        weight_upto=weights.upper[some],
+        weight_least=weights.lower[some],
+        weight=np.array([weights.least]),
+        weight_most=np.array([weights.most]),
+        unit=np.array([of_weights.unit]),
+        square=np.array([of_weights.square]),
+    )
 
 
 def _coarsened_slots(cuts: Cuts, most: int) -> Cuts:
@@ -98,28 +104,6 @@ def _shares(n: IntArray, most: int) -> IntArray:
     weights = np.sqrt(n)
     shares = most * weights / max(float(weights.sum()), 1.0)
     return np.maximum(shares, LEAST_OF_GROUP).astype(np.int64)
-
-
-def _coarsened_weights(cuts: WeightedCuts, most: int) -> CoarseWeightedCuts:
-    envelope = WeightEnvelope.of(cuts)
-    half = max(most // 2, 1)
-    some = np.union1d(
-        _spread(envelope.counts.lower, envelope.n_valid, half),
-        _spread(envelope.lower, envelope.least, half),
-    )
-    upper = envelope.upper[some]
-    return CoarseWeightedCuts(
-        **_bounds_at(some, envelope.counts, cuts).by_name(),
-        distance=None,
-        slack=None,
-        weight_below=upper - envelope.ties[some],
-        weight_upto=upper,
-        weight=np.array([envelope.least]),
-        unit=np.array([envelope.unit]),
-        square=np.array([envelope.square]),
-        least_weight=envelope.lower[some],
-        weight_at_most=np.array([envelope.most]),
-    )
 
 
 def _spread(upto: IntArray, n: int, most: int) -> IntArray:
@@ -177,46 +161,31 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
 
     The candidates that become pivots are evenly spaced.
     """
-    if isinstance(tally, WeightedTally):
-        return _cuts_of_weights(brackets, tally, most)
-    ordered = tally.candidates.ordered()
-    taken = ordered.elements_at(_even(len(ordered), most))
-    pivots = np.unique(np.concatenate([brackets.ends, taken]))
+    ordered, weights = tally.in_order()
+    places = _even(len(ordered), max(most // 2, 1) if tally.weighs else most)
+    if len(ordered) and weights is not None:
+        # Only which pivots are taken depends on the rounding of this sum.
+        passed = np.cumsum(weights / max(weights.max(), 1))
+        by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
+        places = np.union1d(places, np.minimum(by_weight, len(ordered) - 1))
+    pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
     # Where a pivot is no element, its counts equal those of its neighbours, which does no harm.
-    return _counted_at(pivots, brackets, tally, ordered.places)
-
-
-def _counted_at(pivots: NDArray[Any], brackets: Brackets, tally: Tally, places: Places) -> Cuts:
-    below, upto = counts_at(brackets, tally, pivots, places)
-    return Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
+    below, upto = counts_at(brackets, tally, pivots, ordered.places)
+    found = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
+    if weights is None:
+        return found
+    weight = tally.weight.integers(WEIGHT_UNIT).item()
+    square = tally.square.integers(PRODUCT_UNIT).item()
+    shift, of_square = (max(each.bit_length() - UNIT_BITS, 0) for each in (weight, square))
+    sums = weights_at(brackets, tally, pivots, ordered, weights)
+    below, upto = (np.array([each >> shift for each in some], np.int64) for some in sums)
+    squares = math.ldexp(square >> of_square, of_square - 2 * shift)
+    return found.with_weights(below, upto, weight >> shift, shift - POINT, squares)
 
 
 def _even(n: int, most: int) -> IntArray:
     """Choose about `most` of `n` places, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64)) if n else np.arange(0)
-
-
-def _cuts_of_weights(brackets: Brackets, tally: WeightedTally, most: int) -> WeightedCuts:
-    elements, weights = in_order(tally)
-    places = _even(len(elements), max(most // 2, 1))
-    if len(elements):
-        # Only which pivots are taken depends on the rounding of this sum.
-        passed = np.cumsum(weights / max(weights.max(), 1))
-        by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
-        places = np.union1d(places, np.minimum(by_weight, len(elements) - 1))
-    pivots = np.union1d(brackets.ends, elements[places])
-    at_pivots = weights_at(brackets, tally, pivots, elements, weights)
-    weight_below, weight_upto = (in_units(tally, sums) for sums in at_pivots)
-    return WeightedCuts(
-        **_counted_at(pivots, brackets, tally, elements.searchsorted).by_name(),
-        distance=None,
-        slack=None,
-        weight_below=weight_below,
-        weight_upto=weight_upto,
-        weight=in_units(tally, tally.weight),
-        unit=np.array([unit_of(tally)]),
-        square=np.array([square_in_units(tally)]),
-    )
 
 
 def cuts_of_cells(brackets: Brackets, tally: CellTally, most: int) -> Cuts:
@@ -235,11 +204,18 @@ def narrower(brackets: Brackets, found: Brackets) -> Brackets:
     """Intersect brackets with narrower ones of the same ranks.
 
     The wanted elements are inside both. Ends of the narrower ones that the tally of the first
-    cannot count are left out.
+    cannot count are left out. Elements that were summed, or spared, stay so. Former candidates that
+    are between the ends of a window are summed from now on.
     """
-    ends = _ends_of_both(brackets, found)
-    wanted = cells_of(brackets, ends)
-    return Brackets(ends, brackets.wanted[wanted] & found.wanted[cells_of(found, ends)])
+    cell, is_end = places_among(brackets.ends, found.ends)
+    ends = np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
+    before, now = cells_of(brackets, ends), cells_of(found, ends)
+    was_wanted = brackets.wanted[before]
+    wanted = was_wanted & found.wanted[now]
+    if found.summed is None or brackets.summed is None:
+        return Brackets(ends, wanted, spared=brackets.spared)
+    summed = (brackets.summed[before] | was_wanted & found.summed[now]) & ~wanted
+    return Brackets(ends, wanted, summed=summed, spared=brackets.spared)
 
 
 def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracketed:
@@ -252,25 +228,6 @@ def narrower_slots(about: Bracketed, cuts: Cuts, ranks: RanksOfLanes) -> Bracket
     for slot, own in cuts.each(np.unique(cuts.slots)):
         every[slot] = narrower(every[slot], find_brackets(own, lower[:, slot], upper[:, slot]))
     return replace(about, brackets=Brackets.of_each(every))
-
-
-def narrower_weighted(brackets: WeightedBrackets, found: WeightedBrackets) -> WeightedBrackets:
-    """Intersect brackets of windows with narrower ones of the same ranks.
-
-    Elements that were summed stay so. Former candidates that are between the ends of a window are
-    summed from now on.
-    """
-    ends = _ends_of_both(brackets, found)
-    before, now = cells_of(brackets, ends), cells_of(found, ends)
-    wanted = brackets.wanted[before] & found.wanted[now]
-    summed = brackets.summed[before] | brackets.wanted[before] & found.summed[now]
-    return WeightedBrackets(ends, wanted, summed & ~wanted)
-
-
-def _ends_of_both(brackets: Brackets, found: Brackets) -> NDArray[Any]:
-    """Merge the ends of brackets with those of others that are inside their wanted cells."""
-    cell, is_end = places_among(brackets.ends, found.ends)
-    return np.union1d(brackets.ends, found.ends[brackets.wanted[cell] & ~is_end])
 
 
 def cells_of(brackets: Brackets, ends: NDArray[Any]) -> IntArray:

@@ -15,17 +15,41 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import Candidates, HostCandidates
+from dask_gpuselect.maths.candidates import (
+    Candidates,
+    HostCandidates,
+    OrderedCandidates,
+    OrderedHostCandidates,
+)
+from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights
+from dask_gpuselect.maths.tables import (
+    Arrays as Arrays,
+)
+from dask_gpuselect.maths.tables import (
+    FloatArray as FloatArray,
+)
+from dask_gpuselect.maths.tables import (
+    IntArray as IntArray,
+)
+from dask_gpuselect.maths.tables import (
+    Joined as Joined,
+)
+from dask_gpuselect.maths.tables import (
+    merge as merge,
+)
+from dask_gpuselect.maths.tables import (
+    merge_all as merge_all,
+)
+from dask_gpuselect.maths.tables import (
+    merge_any as merge_any,
+)
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-T = TypeVar("T")
 RanksOf = Callable[[int], tuple[IntArray, IntArray]]
 """Function from a number of elements to the first and last ranks that are wanted among them."""
 
@@ -64,65 +88,6 @@ class ChunksChangedError(RuntimeError):
     """
 
 
-class Arrays:
-    """Base of frozen bundles of arrays, with a size in bytes for the accounts of schedulers."""
-
-    __slots__ = ()
-
-    def parts(self) -> list[Any]:
-        """List the arrays, and the other fields."""
-        return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
-
-    def __sizeof__(self) -> int:
-        return 64 + sum(map(_size, self.parts()))
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, list):
-        return sum(map(_size, value))
-    return value.__sizeof__() if isinstance(value, Arrays) else int(getattr(value, "nbytes", 8))
-
-
-def merge(parts: Sequence[Any]) -> Any:
-    """Merge partial results of one type."""
-    return type(parts[0]).merge(parts)
-
-
-def merge_any(parts: Sequence[T | None]) -> T | None:
-    """Merge the partial results that are not None; return None if all are."""
-    found = [part for part in parts if part is not None]
-    return merge(found) if found else None
-
-
-def merge_all(parts: Sequence[T | None]) -> T | None:
-    """Merge partial results; return None if any of them is None."""
-    return None if any(part is None for part in parts) else merge(parts)
-
-
-class Joined(Arrays):
-    """Base of tables whose columns are joined one by one.
-
-    An optional column is None in all parts that are joined, or in none of them.
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def merge(cls, parts: Sequence[Self]) -> Self:
-        """Join several parts, in their order."""
-        if len(parts) == 1:
-            return parts[0]
-        names = dict.fromkeys(name for part in parts for name in part.by_name())
-        columns = {name: [getattr(part, name) for part in parts] for name in names}
-        joined = {name: np.concatenate(column) for name, column in columns.items()}
-        return replace(parts[0], **joined)  # type: ignore[type-var]
-
-    def by_name(self) -> dict[str, Any]:
-        """Return the columns by their names, without those that are None."""
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        return {name: each for name, each in columns.items() if isinstance(each, np.ndarray)}
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts(Joined):
     """Cuts of one chunk, or of several, chunk after chunk.
@@ -158,6 +123,20 @@ class Cuts(Joined):
     doubt : float
         Share of all elements by which the counts of all chunks together may be off. It is 0, except
         for the expected cuts of `maths.seen`.
+    weight_below, weight_upto : ndarray of int64, shape (P,), optional
+        Upper bounds of the weight of the elements < and <= the pivot, in units of ``2**unit``. None
+        if elements have no weights; then all columns below are None, too. Elements of weight 0 are
+        left out of everything.
+    weight_least : ndarray of int64, shape (P,), optional
+        Lower bound of the weight of the elements <= the pivot.
+    weight, weight_most : ndarray of int64, shape (B,), optional
+        Lower and upper bound of the weight of all valid elements of each chunk.
+    unit : ndarray of int64, shape (B,), optional
+        Exponent of each chunk's unit.
+    square : ndarray of float64, shape (B,), optional
+        Sum of the squares of the weights of valid elements, in units of ``2**(2 * unit)``, in which
+        none overflows. Its relative error is at most ``(n + SQUARE_ROUNDINGS) * 2**-52`` for a
+        chunk of n valid elements, whatever the order of adding them up.
 
     Notes
     -----
@@ -177,14 +156,33 @@ class Cuts(Joined):
     least: IntArray | None = field(default=None, kw_only=True)
     slots: NDArray[np.int32] | None = field(default=None, kw_only=True)
     doubt: float = field(default=0.0, kw_only=True)
+    weight_below: Any = field(default=None, kw_only=True)
+    weight_upto: Any = field(default=None, kw_only=True)
+    weight_least: Any = field(default=None, kw_only=True)
+    weight: Any = field(default=None, kw_only=True)
+    weight_most: Any = field(default=None, kw_only=True)
+    unit: Any = field(default=None, kw_only=True)
+    square: Any = field(default=None, kw_only=True)
 
-    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset({"sizes", "n_valid", "n_missing", "slots"})
+    OF_CHUNKS: ClassVar[frozenset[str]] = frozenset(
+        {"sizes", "n_valid", "n_missing", "slots", "weight", "weight_most", "unit", "square"}
+    )
     """Names of the columns with one entry for each chunk; the others have one for each pivot."""
 
     COUNTS: ClassVar[frozenset[str]] = frozenset(
         {"below", "upto", "least", "sizes", "n_valid", "n_missing"}
     )
     """Names of the columns of counts."""
+
+    SUMS: ClassVar[frozenset[str]] = frozenset(
+        {"weight_below", "weight_upto", "weight_least", "weight", "weight_most"}
+    )
+    """Names of the columns of bounds of weights."""
+
+    @property
+    def weighs(self) -> bool:
+        """True if the cuts have weights."""
+        return self.weight is not None
 
     @property
     def least_upto(self) -> IntArray:
@@ -216,6 +214,26 @@ class Cuts(Joined):
         counts = (len(pivots), n_valid, n_missing)
         sizes, valid, missing = (np.array([count], np.int64) for count in counts)
         return cls(pivots, below, upto, distance, slack, sizes, valid, missing)
+
+    def with_weights(
+        self, below: IntArray, upto: IntArray, weight: int, unit: int, square: float
+    ) -> Self:
+        """Add weights to the exact cuts of one chunk, each rounded down to units of ``2**unit``.
+
+        `below` and `upto` are the sums at the pivots, and `weight` is that of all elements. A sum
+        of n weights is too low by less than n units.
+        """
+        totals, units = np.array([weight], np.int64), np.array([unit], np.int64)
+        return replace(
+            self,
+            weight_below=below + self.below,
+            weight_upto=upto + self.upto,
+            weight_least=upto,
+            weight=totals,
+            weight_most=totals + self.n_valid,
+            unit=units,
+            square=np.array([square]),
+        )
 
     def of_chunks(self, chunks: IntArray, starts: IntArray | None = None) -> Self:
         """Take some chunks, by their numbers, in that order; `starts` are as of `starts()`."""
@@ -316,21 +334,35 @@ class Cuts(Joined):
     # --- For expected cuts: see `maths.seen` ---
 
     def by_mass(self) -> Cuts:
-        """Return the cuts of the measure whose shares quantiles are: here the count itself."""
-        return self
+        """Return the cuts of the measure whose shares quantiles are: weights, if there are any."""
+        if not self.weighs:
+            return self
+        unit = self.unit[self.n_valid > 0].max()
+        shift = np.minimum(self.unit - unit, 0)  # the unit of an empty chunk is arbitrary
+        # The sums of all chunks must fit int64.
+        scale = np.ldexp(1.0, (shift - 10).astype(np.int32))
+        at_pivots = np.repeat(scale, self.sizes)
+        masses: dict[str, Any] = {
+            "below": multiplied(self.weight_below, at_pivots),
+            "upto": multiplied(self.weight_upto, at_pivots),
+            "n_valid": multiplied(self.weight_most, scale),
+            "least": None,
+        }
+        none: dict[str, Any] = dict.fromkeys([*self.SUMS, "unit", "square"])
+        return replace(self, **masses, **none)
 
     def times(self, factors: FloatArray) -> Self:
-        """Scale the counts of each chunk by a factor, rounded. Distances become unknown."""
-        at_pivots = np.repeat(factors, self.sizes)
-        return replace(
-            self,
-            below=multiplied(self.below, at_pivots),
-            upto=multiplied(self.upto, at_pivots),
-            n_valid=multiplied(self.n_valid, factors),
-            n_missing=multiplied(self.n_missing, factors),
-            distance=None,
-            slack=None,
-        )
+        """Scale the sums of each chunk by a factor, rounded. Distances become unknown."""
+        shares = factors / factors.max()  # only the ratios of weights matter
+        columns: dict[str, Any] = {"distance": None, "slack": None}
+        for name, column in self.by_name().items():
+            if name in self.COUNTS - {"sizes"} | self.SUMS:
+                scale = shares if name in self.SUMS else factors
+                scale = scale if name in self.OF_CHUNKS else np.repeat(scale, self.sizes)
+                columns[name] = multiplied(column, scale)
+        if self.weighs:
+            columns["square"] = self.square * shares
+        return replace(self, **columns)
 
 
 def packed(counts: IntArray) -> NDArray[Any]:
@@ -370,24 +402,29 @@ class Brackets(Joined):
         candidates. The first cell of a slot is open below, the last one above.
     n_ends : ndarray of int64, shape (S,), optional
         Number of ends of each slot. None if there is one slot.
+    summed : ndarray of bool, of the shape of `wanted`, optional
+        True if products of element and weight are added up in open cell j. None of these cells is
+        wanted, and each of them is between two ends. None if nothing asks for products.
+    spared : object, optional
+        Knowledge about elements that a further load may gather, because there was no room for them
+        here.
     """
 
     ends: NDArray[Any]
     wanted: NDArray[np.bool_]
     n_ends: IntArray | None = field(default=None, kw_only=True)
-
-    tells_more: ClassVar[bool] = False
-    """True if a tally at these brackets has more than counts and candidates."""
+    summed: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    spared: Any = field(default=None, kw_only=True)
 
     @property
     def is_whole(self) -> bool:
         """True if the brackets leave nothing out for want of room."""
-        return True
+        return self.spared is None
 
     @property
     def asked(self) -> NDArray[np.bool_]:
         """Mask of the open cells for which a tally has more than the number of elements."""
-        return self.wanted
+        return self.wanted if self.summed is None else self.wanted | self.summed
 
     @classmethod
     def covering(cls, values: NDArray[Any], lo: IntArray, hi: IntArray, counted: IntArray) -> Self:
@@ -482,9 +519,14 @@ def covered(ends: IntArray, lo: IntArray, hi: IntArray) -> NDArray[np.bool_]:
     return np.asarray(np.cumsum(count)[:-1] > 0)
 
 
+NO_SUMS, ZERO = ExactSums.zeros((0,)), ExactSums.zeros((1,))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally(Arrays):
     """Counts and candidates that load 2 finds at some brackets, in one chunk or several together.
+
+    If elements have weights, their weight stands beside their number.
 
     Parameters
     ----------
@@ -495,6 +537,21 @@ class Tally(Arrays):
     n_valid, n_missing, n_left_out : int
         Number of valid elements, of NaN or NaT, and of elements that take no part, such as masked
         ones.
+    n_idle : int
+        Number of elements of weight 0 that are not left out.
+    weights : array of float64 or int64, shape (C,), optional
+        Weights of the candidates, in their order, on the host or the device as they are. None
+        without weights; then the sums below are empty. Merged and finished tallies have both on the
+        host.
+    weight_below, weight_upto : ExactSums, shape (E,)
+        Weight of the valid elements < and <= each end.
+    weight : ExactSums, shape (1,)
+        Weight of all valid elements.
+    square : ExactSums, shape (1,)
+        Sum of the squares of the weights; 0 if nothing asked for it.
+    products : ExactSums, shape (E + 1,)
+        Sums of element times weight in the cells that are `Brackets.summed`; empty at other
+        brackets.
     """
 
     below: IntArray
@@ -503,6 +560,34 @@ class Tally(Arrays):
     n_valid: int
     n_missing: int
     n_left_out: int = field(default=0, kw_only=True)
+    n_idle: int = field(default=0, kw_only=True)
+    weights: Any = field(default=None, kw_only=True)
+    weight_below: ExactSums = field(default=NO_SUMS, kw_only=True)
+    weight_upto: ExactSums = field(default=NO_SUMS, kw_only=True)
+    weight: ExactSums = field(default=ZERO, kw_only=True)
+    square: ExactSums = field(default=ZERO, kw_only=True)
+    products: ExactSums = field(default=NO_SUMS, kw_only=True)
+
+    @classmethod
+    def of_segments(
+        cls,
+        counts: IntArray,
+        sums: ExactSums | None,
+        candidates: Candidates,
+        weights: Any = None,
+        n_missing: int = 0,
+        **others: Any,
+    ) -> Self:
+        """Make a tally from the number of the elements in each segment, and their weight if known.
+
+        Segments are cells, and the ends between them.
+        """
+        upto = counts.cumsum()
+        if sums is not None:
+            running = sums.running()[1:]
+            others |= {"weight_below": running[:-1:2], "weight_upto": running[1::2]}
+            others |= {"weight": running[-1:], "weights": weights}
+        return cls(upto[:-1:2], upto[1::2], candidates, int(upto[-1]), n_missing, **others)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
@@ -517,20 +602,49 @@ class Tally(Arrays):
             n_valid=sum(part.n_valid for part in parts),
             n_missing=sum(part.n_missing for part in parts),
             n_left_out=sum(part.n_left_out for part in parts),
+            n_idle=sum(part.n_idle for part in parts),
+            **_merged_weights(parts),
         )
+
+    @property
+    def weighs(self) -> bool:
+        """True if the tally has weights."""
+        return self.weights is not None
+
+    def in_order(self) -> tuple[OrderedCandidates, NDArray[Any] | None]:
+        """Sort the candidates; return them and their weights, if there are any."""
+        if not self.weighs:
+            return self.candidates.ordered(), None
+        elements, weights = self.columns()
+        if not (elements[1:] >= elements[:-1]).all():
+            order = np.argsort(elements, kind="stable")
+            elements, weights = elements[order], weights[order]
+        return OrderedHostCandidates(elements), weights
 
     def columns(self) -> list[NDArray[Any]]:
         """List the columns that describe the candidates, on the host."""
-        return [self.candidates.on_host()]
+        return [self.candidates.on_host(), *([self.weights] if self.weighs else [])]
 
     def with_columns(self, columns: Sequence[NDArray[Any]]) -> Self:
         """Replace the candidates by these columns."""
-        return replace(self, candidates=HostCandidates(columns[0]))
+        elements, *weights = columns
+        own: dict[str, Any] = {"weights": weights[0]} if weights else {}
+        return replace(self, candidates=HostCandidates(elements), **own)
 
     @property
     def candidate_bytes(self) -> int:
         """Size of the candidates in bytes, wherever they are."""
-        return len(self.candidates) * self.candidates.dtype.itemsize
+        of_weights = int(self.weights.nbytes) if self.weighs else 0
+        return len(self.candidates) * self.candidates.dtype.itemsize + of_weights
+
+
+def _merged_weights(parts: Sequence[Tally]) -> dict[str, Any]:
+    """Merge the columns of weights of several tallies, if they have any."""
+    if not parts[0].weighs:
+        return {}
+    names = "weight_below", "weight_upto", "weight", "square", "products"
+    sums = {name: ExactSums.sum([getattr(part, name) for part in parts]) for name in names}
+    return {**sums, "weights": joined_weights([part.weights for part in parts])}
 
 
 def extremes_of(dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -268,7 +268,7 @@ class KnownAtPivots:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
-    """Bounds of #{x <= y} at every distinct pivot y of all chunks, by counts alone.
+    """Bounds of a measure of the elements <= y, at every distinct pivot y of all chunks.
 
     Parameters
     ----------
@@ -276,13 +276,20 @@ class Envelope:
         The distinct pivots, ascending.
     lower, upper : ndarray of int64, shape (K,)
         ``lower[i] <= #{x <= values[i]} <= upper[i]``; both ascending. If the cuts have a `doubt`,
-        they may be below 0 and above the number of elements.
+        they may be below 0 and above that of all elements.
     ties : ndarray of int64, shape (K,)
-        Number of elements known to equal the value.
+        Difference between `upper` and the upper bound below the value: the number of elements known
+        to equal it.
     position : ndarray of int64, shape (P,)
         Position of each pivot of the cuts in `values`.
     inside : ndarray of int64, shape (P,)
         Number of elements of the open cell that ends at each pivot.
+    least, most : int
+        Bounds of the measure of all elements.
+
+    Notes
+    -----
+    The measure is the number of elements, or their weight in whole units: see `of_measure`.
     """
 
     values: NDArray[Any]
@@ -291,9 +298,12 @@ class Envelope:
     ties: IntArray
     position: IntArray
     inside: IntArray
+    least: int
+    most: int
 
     @classmethod
     def of(cls, cuts: Cuts) -> Envelope:
+        """Bound the number of elements."""
         order = np.argsort(cuts.pivots, kind="stable")
         ordered = cuts.pivots[order]
         is_last = _is_last(ordered)
@@ -301,19 +311,24 @@ class Envelope:
         del ordered
         counts = KnownAtPivots(cuts.least_upto, cuts.below, cuts.upto, cuts.n_valid)
         lower, upper, ties = counts.bounds(cuts, order, is_last)
-        doubt = ceil(cuts.doubt * cuts.n_valid.sum())
+        n = int(cuts.n_valid.sum())
+        doubt = ceil(cuts.doubt * n)
         lower -= doubt
         upper += doubt
         position = np.empty(len(order), np.int64)
         position[order] = np.cumsum(is_last) - is_last
         del order
         inside = cuts.below - _previous(cuts, cuts.upto, 0)
-        return cls(values, lower, upper, ties, position, inside)
+        return cls(values, lower, upper, ties, position, inside, n, n)
 
-    def bounds(self, cuts: Cuts, sums: KnownAtPivots) -> tuple[IntArray, IntArray, IntArray]:
-        """Bound other sums than the counts of the same cuts, as `KnownAtPivots.bounds` does."""
+    def of_measure(self, cuts: Cuts, known: KnownAtPivots, least: int) -> Envelope:
+        """Bound another measure of the same cuts; that of all elements is at least `least`."""
         order = np.argsort(self.position, kind="stable")
-        return sums.bounds(cuts, order, _is_last(self.position[order]))
+        lower, upper, ties = known.bounds(cuts, order, _is_last(self.position[order]))
+        most = int(known.most.sum())
+        doubt = ceil(cuts.doubt * most)
+        bounds = {"lower": lower - doubt, "upper": upper + doubt, "ties": ties}
+        return replace(self, **bounds, least=least, most=most)
 
     def positions(self, first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
         """Find positions between which the order statistics of these ranks lie."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
+from dask_gpuselect.maths.tables import Arrays, FloatArray, IntArray
 
 DIGIT = 32  # bits
 MASK = (1 << DIGIT) - 1
@@ -682,6 +682,29 @@ def taken(table: NDArray[Any], at: IntArray) -> NDArray[Any]:
         return np.zeros(at.shape, table.dtype)
     flat = np.clip(at.reshape(len(table), math.prod(at.shape[1:])), 0, table.shape[1] - 1)
     return np.take_along_axis(table, flat, axis=1).reshape(at.shape)
+
+
+def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool) -> IntArray:
+    """Count the entries of each row that are below wanted values, or `upto` them.
+
+    Only the first `n` entries of a row are searched; they ascend. `wanted` has shape ``(n_rows,
+    ...)``, and so has the result.
+    """
+    low, high = np.zeros((2, *wanted.shape), np.int64)
+    high += n.reshape(-1, *(1 for _ in wanted.shape[1:]))
+    for _ in range(table.shape[1].bit_length()):
+        middle = (low + high) >> 1
+        found = taken(table, middle)
+        is_before = (found <= wanted if upto else found < wanted) & (low < high)
+        low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
+    return np.asarray(low)
+
+
+def joined_weights(weights: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate weights; where some are integers beyond 2**53, all become integers."""
+    if len({each.dtype for each in weights}) > 1:
+        weights = [each.astype(np.int64, copy=False) for each in weights]
+    return np.concatenate(weights)
 
 
 def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:

@@ -19,14 +19,17 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, IntArray
-from dask_gpuselect.maths.exact_sums import ExactSums, taken
+from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatArray, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums, joined_weights, search, taken
 from dask_gpuselect.maths.ranks import Ranks
+
+if TYPE_CHECKING:
+    from dask_gpuselect.maths.lane_weights import WantedQuantiles
 
 RanksOfLanes = Callable[[IntArray], tuple[IntArray, IntArray]]
 """Function from numbers of valid elements to the two ranks of each answer.
@@ -108,6 +111,9 @@ class LaneCuts(Arrays):
         Number of elements inside, and up to the lower end.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         Number of all valid elements, and of NaN or NaT.
+    weights : LaneWeights, optional
+        Bounds of the weights at pivots, if elements have weights. Then `low` and `high` are these
+        pivots, ascending, at even steps by count and by weight.
     """
 
     low: NDArray[Any]
@@ -116,6 +122,37 @@ class LaneCuts(Arrays):
     n_before: IntArray
     n_valid: IntArray
     n_missing: IntArray
+    weights: LaneWeights | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LaneWeights(Arrays):
+    """Bounds of the weight of elements of lanes, as int64 in units of ``2**unit`` of each lane.
+
+    Parameters
+    ----------
+    below, upto : ndarray of int64, shape (n_lanes, n_brackets, k)
+        Upper bound of the weight of the elements below each pivot, and lower bound of that of the
+        elements up to it.
+    before, until : ndarray of int64, shape (n_lanes, n_brackets)
+        Lower bound of the weight up to the lower end of the bracket, and upper bound of the weight
+        below the upper end.
+    least, most : ndarray of int64, shape (n_lanes,)
+        Bounds of the weight of all elements.
+    square : ndarray of float64, shape (n_lanes,)
+        Approximate sum of the squares of all weights, in the square of the unit.
+    unit : ndarray of int64, shape (n_lanes,)
+        Exponent of the unit.
+    """
+
+    below: IntArray
+    upto: IntArray
+    before: IntArray
+    until: IntArray
+    least: IntArray
+    most: IntArray
+    square: FloatArray
+    unit: IntArray
 
 
 @dataclass(frozen=True)
@@ -144,21 +181,25 @@ class LaneBrackets(Arrays):
     ----------
     low, high : ndarray, shape (n_lanes, n_questions)
         Elements of the lane; arbitrary where it has no valid element.
-    lower, upper : ndarray of int64, shape (n_lanes, n_questions)
-        Ranks of the two order statistics.
+    lower, upper : ndarray of int64, shape (n_lanes, n_questions), or None
+        Ranks of the two order statistics; None with weights.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         Number of valid elements in all the data, and of NaN or NaT.
     sizes : LaneSizes, optional
         Given where tables are on a device.
+    wanted : WantedQuantiles, optional
+        Given with weights. For the estimator of type 7, there are first the brackets of the lower
+        ends of all windows, then those of the upper ends.
     """
 
     low: NDArray[Any]
     high: NDArray[Any]
-    lower: IntArray
-    upper: IntArray
+    lower: Any
+    upper: Any
     n_valid: IntArray
     n_missing: IntArray
     sizes: LaneSizes | None = None
+    wanted: WantedQuantiles | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,22 +208,40 @@ class LaneTally(Arrays):
 
     Parameters
     ----------
-    below, n_before, n_inside, upto : ndarray, shape (n_lanes, n_questions)
-        Number of elements below the lower end, up to it, strictly inside, and up to the upper end.
+    below, before, upto : ndarray of int64 or ExactSums, shape (n_lanes, n_questions)
+        Number of elements, or their weight, below the lower end, up to it, and up to the upper end.
+    n_inside : ndarray, shape (n_lanes, n_questions)
+        Number of elements strictly inside; with windows, those that are not summed.
     candidates : ndarray, shape (n_inside.sum(),) or (n_inside.size, room)
         Elements strictly inside, one bracket after the other, in the order of `n_inside`. On a
         device there may instead be a row for each bracket, whose first `n_inside` entries count.
     n_valid, n_missing : ndarray, shape (n_lanes,)
         As in `LaneCuts`.
+    n_idle : ndarray of int64, shape (n_lanes,), optional
+        As in `SortedLanes`. Given with weights, as all that follows.
+    weights : ndarray, shape (n_inside.sum(),), optional
+        Weights of the candidates.
+    middle, product : ExactSums, shape (n_lanes, n_questions), optional
+        Sums of the weights of the elements between the two ends of a window that are no candidates,
+        and of weight times element.
+    weight, square : ExactSums, shape (n_lanes,), optional
+        Sum of the weights of all elements, and of their squares. The latter is computed only for
+        the estimator of type 7.
     """
 
-    below: IntArray
-    n_before: IntArray
+    below: Any
+    before: Any
     n_inside: IntArray
-    upto: IntArray
+    upto: Any
     candidates: NDArray[Any]
     n_valid: IntArray
     n_missing: IntArray
+    n_idle: Any = None
+    weights: Any = None
+    middle: Any = None
+    product: Any = None
+    weight: Any = None
+    square: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,15 +421,15 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
         return parts[0]
     sizes = [part.n_inside.reshape(-1) for part in parts]
     bracket = np.concatenate([np.repeat(np.arange(len(size)), size) for size in sizes])
-    candidates = np.concatenate([part.candidates for part in parts])
-    return LaneTally(
-        total("below", parts),
-        total("n_before", parts),
-        total("n_inside", parts),
-        total("upto", parts),
-        candidates[np.argsort(bracket, kind="stable")],
-        *known_of_all(parts),
-    )
+    order = np.argsort(bracket, kind="stable")
+    columns: dict[str, Any] = {"candidates": np.concatenate([each.candidates for each in parts])}
+    if parts[0].weights is not None:
+        columns["weights"] = joined_weights([each.weights for each in parts])
+    columns = {name: column[order] for name, column in columns.items()}
+    for name in (each.name for each in fields(LaneTally) if each.name not in columns):
+        if getattr(parts[0], name) is not None:
+            columns[name] = total(name, parts)
+    return LaneTally(**columns)
 
 
 def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
@@ -385,7 +444,7 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     holds = (tally.below <= brackets.lower) & (brackets.upper < tally.upto)
     if not holds[n_valid > 0].all():
         raise ChunksChangedError(f"a 1-D slice has other elements than in the first read. {ADVICE}")
-    places = brackets.lower - tally.n_before, brackets.upper - tally.n_before
+    places = brackets.lower - tally.before, brackets.upper - tally.before
     last = np.maximum(tally.n_inside - 1, 0)
     found = _select(tally, np.stack([np.clip(place, 0, last) for place in places], axis=-1))
     lower, upper = (
@@ -469,50 +528,47 @@ def bracketed(
         ranks = [even_ranks(size[rows], m) for size, m in zip(n, widths, strict=True)]
         for end, tables, wanted in ((0, lows, lower), (1, highs, upper)):
             pivots = np.concatenate([table[rows] for table in tables], axis=1)
-            find = _last_not_behind if end == 0 else _first_not_before
-            found[end, rows] = find(pivots, ranks, [size[rows] for size in n], wanted[rows])
+            order = np.argsort(pivots, axis=1, kind="stable")
+            sizes, width = [size[rows] for size in n], np.array(pivots.shape[1])
+            if end == 0:
+                # At most t elements of a part are below its pivot of rank t.
+                below = most_below(order, ranks, sizes)
+                at = search(below, wanted[rows], width, upto=True) - 1
+            else:
+                upto = [
+                    np.minimum(rank + 1, size[:, None])
+                    for rank, size in zip(ranks, sizes, strict=True)
+                ]
+                upto_ = least_upto(order, upto, [np.zeros_like(size) for size in sizes])
+                at = search(upto_, wanted[rows] + 1, width, upto=False)
+            found[end, rows] = taken(pivots, taken(order, at))
     shape = (*parts[0].n_inside.shape, k)
     return found[0].reshape(shape), found[1].reshape(shape)
 
 
-def _last_not_behind(
-    pivots: NDArray[Any], ranks: list[IntArray], n: list[IntArray], wanted: IntArray
-) -> NDArray[Any]:
-    """Find in each row the largest pivot that at most `wanted` elements can be below.
+def most_below(order: IntArray, below: Sequence[IntArray], ends: Sequence[IntArray]) -> IntArray:
+    """Bound from above the measure of all parts below their pivots, by the bounds of each part.
 
-    At most t elements of a part are below its pivot of rank t, and so below any value up to that
-    pivot. Behind the last pivot, all elements may be below.
+    A bound at the next pivot of a part, or at its end, holds before that pivot, too. Tables have
+    rows of pivots; `order` sorts the pivots of all parts.
     """
     steps = [
-        np.diff(rank, append=size[:, None], axis=1) for rank, size in zip(ranks, n, strict=True)
+        np.diff(each, append=end[:, None], axis=1) for each, end in zip(below, ends, strict=True)
     ]
-    order = np.argsort(pivots, axis=1, kind="stable")
-    sorted_steps = np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1)
-    below = np.cumsum(sorted_steps, axis=1) - sorted_steps
-    return taken(pivots, taken(order, _search(below, wanted, "right") - 1))
+    ordered = np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1)
+    start = np.sum([each[:, :1] for each in below], axis=0)
+    return np.asarray(start + np.cumsum(ordered, axis=1) - ordered)
 
 
-def _first_not_before(
-    pivots: NDArray[Any], ranks: list[IntArray], n: list[IntArray], wanted: IntArray
-) -> NDArray[Any]:
-    """Find in each row the smallest pivot that at least ``wanted + 1`` elements must be up to."""
-    steps = [
-        np.diff(np.minimum(rank + 1, size[:, None]), prepend=0, axis=1)
-        for rank, size in zip(ranks, n, strict=True)
-    ]
-    order = np.argsort(pivots, axis=1, kind="stable")
-    upto = np.cumsum(np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1), axis=1)
-    at = np.minimum(_search(upto, wanted + 1, "left"), pivots.shape[1] - 1)
-    return taken(pivots, taken(order, at))
+def least_upto(order: IntArray, upto: Sequence[IntArray], starts: Sequence[IntArray]) -> IntArray:
+    """Bound from below the measure of all parts up to their pivots, as `most_below` does.
 
-
-def _search(table: IntArray, wanted: IntArray, side: Literal["left", "right"]) -> IntArray:
-    """Search every row of a table of non-negative integers, as `numpy.searchsorted` does."""
-    apart = max(table.max(initial=0), wanted.max(initial=0)) + 1
-    base = np.arange(len(table))[:, None]
-    every = (table + base * apart).reshape(-1)
-    found: IntArray = np.searchsorted(every, wanted + base * apart, side) - base * table.shape[1]
-    return found
+    A bound at the last pivot of a part, or at its start, holds behind that pivot, too.
+    """
+    both = zip(upto, starts, strict=True)
+    steps = [np.diff(each, prepend=start[:, None], axis=1) for each, start in both]
+    ordered = np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1)
+    return np.asarray(np.sum(starts, axis=0)[:, None] + np.cumsum(ordered, axis=1))
 
 
 def as_rows(table: NDArray[Any]) -> NDArray[Any]:

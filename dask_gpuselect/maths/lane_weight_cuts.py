@@ -10,22 +10,28 @@ All tables are on the host and have lanes along their first axis, questions alon
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
-from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, squares_of, taken
+from dask_gpuselect.maths.cuts import FloatArray, IntArray
+from dask_gpuselect.maths.exact_sums import ExactSums, Wholes, search, squares_of, taken
 from dask_gpuselect.maths.lane_cuts import (
+    LaneBrackets,
+    LaneCuts,
     Lanes,
+    LaneTally,
+    LaneWeights,
+    as_rows,
     check_lanes_unchanged,
     even_ranks,
     known_of_all,
     last_of,
+    least_upto,
+    most_below,
     table_tiles,
     total,
 )
@@ -37,126 +43,10 @@ from dask_gpuselect.maths.lane_weights import (
     WantedQuantiles,
     check_some_weigh,
 )
-from dask_gpuselect.maths.sorted_lanes import SortedLanes, inside_of, search
+from dask_gpuselect.maths.sorted_lanes import SortedLanes, inside_of
 
 
-@dataclass(frozen=True, eq=False)
-class WeightCuts(Arrays):
-    """Weighted cuts of a part of the data, or of several: pivots, and bounds of the weights before.
-
-    In the first pass they are those of all elements, later of the elements strictly inside the
-    brackets of the pass before. Half of the pivots are at even steps by count, half by weight. So
-    an element that weighs more than such a step is a pivot. Weights are int64, in units of
-    ``2**unit`` of each lane.
-
-    Parameters
-    ----------
-    pivots : ndarray, shape (n_lanes, n_brackets, k)
-        Ascending. Arbitrary where nothing is inside.
-    below, n_below : ndarray of int64, shape (n_lanes, n_brackets, k)
-        Upper bounds of the weight and the number of the elements below the pivot.
-    upto, n_upto : ndarray of int64, shape (n_lanes, n_brackets, k)
-        Lower bounds of the weight and the number of the elements up to it.
-    before, n_before, until, n_until : ndarray of int64, shape (n_lanes, n_brackets)
-        Lower bound of the weight up to the lower end of the bracket, and upper bound of the weight
-        below the upper end. Numbers of these elements are exact.
-    least, most : ndarray of int64, shape (n_lanes,)
-        Bounds of the weight of all elements.
-    square : ndarray of float64, shape (n_lanes,)
-        Approximate sum of the squares of all weights, in the square of the unit.
-    unit, n_valid, n_missing : ndarray of int64, shape (n_lanes,)
-        Exponent of the unit, and number of valid elements and of NaN or NaT.
-    """
-
-    pivots: NDArray[Any]
-    below: IntArray
-    upto: IntArray
-    n_below: IntArray
-    n_upto: IntArray
-    before: IntArray
-    until: IntArray
-    n_before: IntArray
-    n_until: IntArray
-    least: IntArray
-    most: IntArray
-    square: FloatArray
-    unit: IntArray
-    n_valid: IntArray
-    n_missing: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class WeightBrackets(Arrays):
-    """Brackets of weighted quantiles: each answer lies in ``[low, high]``, elements of the lane.
-
-    Parameters
-    ----------
-    low, high : ndarray, shape (n_lanes, n_brackets)
-        Ends of the brackets. For the estimator of type 7, first the brackets of the lower ends of
-        all windows, then those of the upper ends.
-    n_valid, n_missing : ndarray of int64, shape (n_lanes,)
-        Number of valid elements, and of NaN or NaT.
-    wanted : WantedQuantiles
-    """
-
-    low: NDArray[Any]
-    high: NDArray[Any]
-    n_valid: IntArray
-    n_missing: IntArray
-    wanted: WantedQuantiles
-
-    def ends(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Return four ends for each question: of the whole range, and of the gap in its middle.
-
-        The range begins at the first and ends at the second. Between the other two, elements are
-        summed and are no candidates. Only windows of type 7 have such a gap.
-        """
-        n = len(self.wanted.q)
-        low, high = self.low[:, :n], self.high[:, -n:]
-        if self.wanted.method != TYPE_7:
-            return low, high, high, high
-        return low, high, self.high[:, :n], self.low[:, -n:]
-
-
-@dataclass(frozen=True, eq=False)
-class WeightTally(Arrays):
-    """Exact weights of a part of the data at the ends of brackets, and its candidates.
-
-    Parameters
-    ----------
-    below, before, upto : ExactSums, shape (n_lanes, n_questions)
-        Weight of the elements below the lower end, up to it, and up to the upper end.
-    n_inside : ndarray of int64, shape (n_lanes, n_questions)
-        Number of candidates.
-    candidates, weights : ndarray, shape (n_inside.sum(),)
-        Candidates and their weights, one bracket after the other.
-    middle : ExactSums, shape (n_lanes, n_questions)
-        Weight of the elements between the two ends of a window that are no candidates.
-    product : ExactSums, shape (n_lanes, n_questions)
-        Sum of weight times element of the same elements.
-    weight, square : ExactSums, shape (n_lanes,)
-        Sum of the weights of all elements, and of their squares. The latter is computed only for
-        the estimator of type 7.
-    n_valid, n_missing, n_idle : ndarray of int64, shape (n_lanes,)
-        As in `SortedLanes`.
-    """
-
-    below: ExactSums
-    before: ExactSums
-    upto: ExactSums
-    n_inside: IntArray
-    candidates: NDArray[Any]
-    weights: NDArray[Any]
-    middle: ExactSums
-    product: ExactSums
-    weight: ExactSums
-    square: ExactSums
-    n_valid: IntArray
-    n_missing: IntArray
-    n_idle: IntArray
-
-
-def cuts_of_sorted(lanes: SortedLanes, brackets: WeightBrackets | None, m: int) -> WeightCuts:
+def cuts_of_sorted(lanes: SortedLanes, brackets: LaneBrackets | None, m: int) -> LaneCuts:
     """Make the cuts of some lanes, at `m` pivots by count and `m` by weight.
 
     They are those of the elements inside the brackets, or of all elements without brackets.
@@ -177,23 +67,18 @@ def cuts_of_sorted(lanes: SortedLanes, brackets: WeightBrackets | None, m: int) 
     at = np.sort(np.concatenate([by_count, by_weight], axis=-1), axis=-1)
     until = until + stop
     is_none = (first == stop)[..., None]
-    return WeightCuts(
-        np.where(is_none, last_of(lanes.values.dtype), taken(lanes.values, at)),
+    pivots = np.where(is_none, last_of(lanes.values.dtype), taken(lanes.values, at))
+    of_weights = LaneWeights(
         np.where(is_none, until[..., None], least(at) + at),
         np.where(is_none, before[..., None], least(at + 1)),
-        at,
-        np.where(is_none, at, at + 1),
         before,
         until,
-        first,
-        stop,
         least(n),
         least(n) + n,
         np.square(weights.astype(np.float64)).sum(axis=1),
         unit,
-        n,
-        lanes.n_missing,
     )
+    return LaneCuts(pivots, pivots, stop - first, first, n, lanes.n_missing, of_weights)
 
 
 def _rounded_down(weights: NDArray[Any]) -> tuple[IntArray, IntArray]:
@@ -228,8 +113,10 @@ class _United:
 
     Parameters
     ----------
-    pivots, below, upto, n_upto, n_below : ndarray, shape (n_rows, k)
-        As in `WeightCuts`, with a row for each lane and bracket.
+    pivots, below, upto : ndarray, shape (n_rows, k)
+        As in `LaneCuts` and `LaneWeights`, with a row for each lane and bracket.
+    share : ndarray of float64, shape (n_rows, k)
+        Approximate share of the elements up to each pivot and of their weight, added up.
     n : ndarray of int64, shape (n_rows,)
         Number of pivots that are elements: they come first.
     """
@@ -237,118 +124,104 @@ class _United:
     pivots: NDArray[Any]
     below: IntArray
     upto: IntArray
-    n_below: IntArray
-    n_upto: IntArray
+    share: FloatArray
     n: IntArray
 
     @classmethod
-    def of(cls, parts: Sequence[WeightCuts], rows: slice) -> Self:
-        """Merge some of the brackets of parts that have the same units."""
+    def of(cls, parts: Sequence[LaneCuts], weights: Sequence[LaneWeights], rows: slice) -> Self:
+        """Merge some of the brackets of parts, whose weights are in the same units."""
 
         def tables(name: str) -> list[NDArray[Any]]:
-            return [_as_rows(getattr(part, name), 2)[rows] for part in parts]
+            return [as_rows(getattr(each, name))[rows] for each in weights]
 
-        pivots = np.concatenate(tables("pivots"), axis=1)
+        def columns(given: Sequence[Any], name: str) -> list[NDArray[Any]]:
+            return [getattr(each, name).reshape(-1)[rows] for each in given]
+
+        pivots = np.concatenate([as_rows(part.low)[rows] for part in parts], axis=1)
         order = np.argsort(pivots, axis=1, kind="stable")
-
-        def at_most(name: str, end: str) -> IntArray:
-            """Add up upper bounds: a part's bound at its next pivot holds before that pivot too."""
-            found, ends = tables(name), [_as_rows(getattr(part, end), 1)[rows] for part in parts]
-            steps = [
-                np.diff(each, append=end_, axis=1) for each, end_ in zip(found, ends, strict=True)
-            ]
-            ordered = np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1)
-            start = np.sum([each[:, :1] for each in found], axis=0)
-            result: IntArray = start + np.cumsum(ordered, axis=1) - ordered
-            return result
-
-        def at_least(name: str, end: str) -> IntArray:
-            """Add up lower bounds: a part's bound at its last pivot holds behind that pivot too."""
-            found, ends = tables(name), [_as_rows(getattr(part, end), 1)[rows] for part in parts]
-            steps = [
-                np.diff(each, prepend=end_, axis=1) for each, end_ in zip(found, ends, strict=True)
-            ]
-            ordered = np.take_along_axis(np.concatenate(steps, axis=1), order, axis=1)
-            result: IntArray = np.sum(ends, axis=0) + np.cumsum(ordered, axis=1)
-            return result
-
-        has_some = [
-            (part.n_until > part.n_before).reshape(-1)[rows] * part.pivots.shape[-1]
-            for part in parts
+        before, until = columns(weights, "before"), columns(weights, "until")
+        n_inside = columns(parts, "n_inside")
+        shares = np.zeros((len(n_inside[0]), len(parts)))
+        masses = [
+            (end - start) * (n > 0) for end, start, n in zip(until, before, n_inside, strict=True)
         ]
+        for measure in (n_inside, masses):
+            of_each = np.stack(measure, axis=1).astype(np.float64)
+            shares += of_each / np.maximum(of_each.sum(axis=1, keepdims=True), 1)
+        widths = [part.low.shape[-1] for part in parts]
+        steps = np.repeat(shares / widths, widths, axis=1)
+        has_some = [width * (n > 0) for width, n in zip(widths, n_inside, strict=True)]
         return cls(
             np.take_along_axis(pivots, order, axis=1),
-            at_most("below", "until"),
-            at_least("upto", "before"),
-            at_most("n_below", "n_until"),
-            at_least("n_upto", "n_before"),
+            most_below(order, tables("below"), until),
+            least_upto(order, tables("upto"), before),
+            np.take_along_axis(steps, order, axis=1).cumsum(axis=1),
             np.sum(has_some, axis=0),
         )
 
+    def even(self, k: int) -> IntArray:
+        """Choose the places of `k` pivots at even steps of count and weight together."""
+        wanted = self.share[:, -1:] * np.linspace(0, 1, k)
+        at = search(self.share, wanted, self.n, upto=False)
+        last = np.maximum(self.n - 1, 0)
+        at[:, 0], at[:, -1] = 0, last
+        return np.minimum(at, last[:, None])
 
-def _as_rows(table: NDArray[Any], n_axes: int) -> NDArray[Any]:
-    """Reshape a table to one row for each lane and bracket; other axes become one."""
-    return table.reshape(table.shape[0] * table.shape[1], -1 if n_axes == 2 and table.size else 1)
 
-
-def _in_one_unit(parts: Sequence[WeightCuts]) -> list[WeightCuts]:
-    """Convert parts to one unit for each lane, such that sums over parts are below 2**62."""
+def _in_one_unit(parts: Sequence[LaneCuts]) -> list[LaneWeights]:
+    """Convert the weights of parts to one unit for each lane, and their sums to below 2**62."""
+    weights = [part.weights for part in parts if part.weights is not None]
     bits = [
-        np.where(part.most > 0, part.unit + np.frexp(part.most)[1], -(1 << 20)) for part in parts
+        np.where(each.most > 0, each.unit + np.frexp(each.most)[1], -(1 << 20)) for each in weights
     ]
     unit = np.max(bits, axis=0) + len(parts).bit_length() - 61
     found = []
-    for part in parts:
-        shift = unit - part.unit
-        changed: dict[str, Any] = {}
-        for name in ("upto", "before", "least"):
-            table = getattr(part, name)
-            changed[name] = _shifted(table, shift.reshape(-1, *(1,) * (table.ndim - 1)))
-        for name in ("below", "until", "most"):
-            table = getattr(part, name)
-            changed[name] = -_shifted(-table, shift.reshape(-1, *(1,) * (table.ndim - 1)))
-        square = np.ldexp(part.square, np.clip(-2 * shift, -4000, 4000))
-        found.append(replace(part, unit=unit, square=square, **changed))
+    for each in weights:
+        shift = unit - each.unit
+        columns: dict[str, Any] = {
+            "unit": unit,
+            "square": np.ldexp(each.square, np.clip(-2 * shift, -4000, 4000)),
+        }
+        for name, sign in (*LOWER_BOUNDS, *UPPER_BOUNDS):
+            table = sign * getattr(each, name)
+            columns[name] = sign * _shifted(table, shift.reshape(-1, *(1,) * (table.ndim - 1)))
+        found.append(LaneWeights(**columns))
     return found
 
 
-def merge(parts: Sequence[WeightCuts], m: int) -> WeightCuts:
-    """Merge the cuts of several parts, at `m` pivots by count and `m` by weight.
+# Names of bounds, with a sign such that rounding down keeps them true.
+LOWER_BOUNDS = ("upto", 1), ("before", 1), ("least", 1)
+UPPER_BOUNDS = ("below", -1), ("until", -1), ("most", -1)
+
+
+def merge(parts: Sequence[LaneCuts], m: int) -> LaneCuts:
+    """Merge the cuts of several parts, at twice `m` pivots.
 
     Around a value, only the cells of the parts that contain it are uncertain, in number and in
     weight. A cell of part p has at most ``n_p / (m_p - 1)`` elements and ``W_p / (m_p - 1)`` of the
-    weight. So the merged cuts are uncertain by the sum of these, and by a step of their own.
+    weight. So the merged cuts are uncertain by the sum of these, and by two steps of their own.
     """
-    parts = _in_one_unit(parts)
-    totals: dict[str, Any] = {
-        name: total(name, parts)
-        for name in ("before", "until", "n_before", "n_until", "least", "most")
-    }
-    shape = totals["before"].shape
-    steps = _even_steps(totals["before"], totals["until"], m).reshape(-1, m)
-    ranks = even_ranks(totals["n_until"] - totals["n_before"], m) + totals["n_before"][..., None]
-    ranks = ranks.reshape(-1, m)
-    names = ("pivots", "below", "upto", "n_below", "n_upto")
+    weights = _in_one_unit(parts)
+    n_inside = total("n_inside", parts)
     pieces = []
-    for rows in table_tiles(math.prod(shape), sum(part.pivots.shape[-1] for part in parts)):
-        united = _United.of(parts, rows)
-        by_count = search(united.n_upto, ranks[rows], united.n, upto=True)
-        by_weight = search(united.upto, steps[rows], united.n, upto=False)
-        by_count[:, 0], by_count[:, -1] = 0, united.n
-        at = np.concatenate([by_count, by_weight], axis=1)
-        at = np.clip(np.sort(at, axis=1), 0, np.maximum(united.n - 1, 0)[:, None])
-        pieces.append([taken(getattr(united, name), at) for name in names])
-    tables = {
-        name: np.concatenate(column).reshape(*shape, 2 * m)
-        for name, column in zip(names, zip(*pieces, strict=True), strict=True)
-    }
-    rest: dict[str, Any] = {name: total(name, parts) for name in ("square", "n_valid", "n_missing")}
-    return WeightCuts(**tables, **totals, **rest, unit=parts[0].unit)
+    for rows in table_tiles(n_inside.size, sum(part.low.shape[-1] for part in parts)):
+        united = _United.of(parts, weights, rows)
+        at = united.even(2 * m)
+        pieces.append([taken(each, at) for each in (united.pivots, united.below, united.upto)])
+    pivots, below, upto = (
+        np.concatenate(column).reshape(*n_inside.shape, 2 * m)
+        for column in zip(*pieces, strict=True)
+    )
+    names = "before", "until", "least", "most", "square"
+    sums: dict[str, Any] = {name: total(name, weights) for name in names}
+    of_weights = LaneWeights(below, upto, **sums, unit=weights[0].unit)
+    n_before, known = total("n_before", parts), known_of_all(parts)
+    return LaneCuts(pivots, pivots, n_inside, n_before, *known, of_weights)
 
 
 def narrowed(
-    parts: Sequence[WeightCuts], brackets: WeightBrackets | None, wanted: WantedQuantiles
-) -> WeightBrackets:
+    parts: Sequence[LaneCuts], brackets: LaneBrackets | None, wanted: WantedQuantiles
+) -> LaneBrackets:
     """Find the brackets that the cuts of a pass prove, inside those of the pass before.
 
     Raises
@@ -357,14 +230,14 @@ def narrowed(
         If a lane has another number of elements than in the pass before.
     """
     numbers = known_of_all(parts) if brackets is None else check_lanes_unchanged(parts, brackets)
-    parts = _in_one_unit(parts)
-    shape = parts[0].n_before.shape
-    n_lanes, n_brackets = shape[0], wanted.n_brackets
-    k = n_brackets // shape[1]  # for each of the tables: all, or one
-    least, most = (wanted_.reshape(-1, k) for wanted_ in _targets(parts, wanted))
-    found = np.empty((2, len(least), k), parts[0].pivots.dtype)
-    for rows in table_tiles(len(least), sum(part.pivots.shape[-1] for part in parts)):
-        united = _United.of(parts, rows)
+    weights = _in_one_unit(parts)
+    n_lanes, n_tables = parts[0].n_inside.shape
+    n_brackets = wanted.n_brackets
+    k = n_brackets // n_tables  # for each of the tables: all, or one
+    least, most = (each.reshape(-1, k) for each in _targets(weights, wanted))
+    found = np.empty((2, len(least), k), parts[0].low.dtype)
+    for rows in table_tiles(len(least), sum(part.low.shape[-1] for part in parts)):
+        united = _United.of(parts, weights, rows)
         last = united.n[:, None] - 1
         low = search(united.below, np.maximum(least[rows], 1), united.n, upto=False) - 1
         high = search(united.upto, most[rows], united.n, upto=True)
@@ -375,19 +248,16 @@ def narrowed(
             for i, (end, is_beyond) in enumerate(zip(ends, (low < 0, high > last), strict=True)):
                 found[i, rows] = np.where(is_beyond, end, found[i, rows])
     low, high = found.reshape(2, n_lanes, n_brackets)
-    return WeightBrackets(low, high, *numbers, wanted)
+    return LaneBrackets(low, high, None, None, *numbers, wanted=wanted)
 
 
-def _targets(parts: Sequence[WeightCuts], wanted: WantedQuantiles) -> tuple[IntArray, IntArray]:
+def _targets(weights: Sequence[LaneWeights], wanted: WantedQuantiles) -> tuple[IntArray, IntArray]:
     """Compute bounds of the wanted weights of each lane, shape ``(n_lanes, n_brackets)``."""
-    least, most = total("least", parts)[:, None], total("most", parts)[:, None]
+    least, most = total("least", weights)[:, None], total("most", weights)[:, None]
     q = np.array(wanted.q)
     shares, doubt = np.broadcast_to(q, (len(least), len(q))), 0.0
     if wanted.method == TYPE_7:
-        width = (
-            np.sum([part.square for part in parts], axis=0)[:, None]
-            / np.maximum(least, 1).astype(np.float64) ** 2
-        )
+        width = total("square", weights)[:, None] / np.maximum(least, 1).astype(np.float64) ** 2
         start = q * (1 - np.minimum(width, 1))
         shares, doubt = np.concatenate([start, start + np.minimum(width, 1)], axis=1), DOUBT
     slack = 2.0**-50
@@ -396,10 +266,11 @@ def _targets(parts: Sequence[WeightCuts], wanted: WantedQuantiles) -> tuple[IntA
     return low.astype(np.int64), high.astype(np.int64)
 
 
-def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally:
+def tally_of_sorted(lanes: SortedLanes, brackets: LaneBrackets) -> LaneTally:
     """Make the tally of some lanes at their brackets."""
     assert lanes.weights is not None
-    low, high, until, behind = brackets.ends()
+    assert brackets.wanted is not None
+    low, high, until, behind = _ends(brackets)
     first = lanes.places(low, upto=True)
     stop = np.maximum(lanes.places(high, upto=False), first)
     start = np.clip(lanes.places(until, upto=True), first, stop)
@@ -413,46 +284,39 @@ def tally_of_sorted(lanes: SortedLanes, brackets: WeightBrackets) -> WeightTally
     some = lanes.values[lane, at], lanes.weights[lane, at]
     product = ExactSums.of(lane * first.shape[1] + i, first.size, *some)
     is_type_7 = brackets.wanted.method == TYPE_7
-    return WeightTally(
+    square = squares_of(lanes.weights, wholes).packed() if is_type_7 else None
+    return LaneTally(
         running.at(lanes.places(low, upto=False)).packed(),
         running.at(first).packed(),
-        running.at(lanes.places(high, upto=True)).packed(),
         np.count_nonzero(is_inside, axis=-1).astype(np.int64),
+        running.at(lanes.places(high, upto=True)).packed(),
         np.broadcast_to(lanes.values[:, None], is_inside.shape)[is_inside],
+        lanes.n_valid,
+        lanes.n_missing,
+        lanes.n_idle,
         np.broadcast_to(lanes.weights[:, None], is_inside.shape)[is_inside],
         (running.at(end) - running.at(start)).packed(),
         ExactSums(product.first, product.digits.reshape(len(product.digits), *first.shape)),
         running.at(lanes.n_valid).packed(),
-        squares_of(lanes.weights, wholes).packed() if is_type_7 else ExactSums.zeros((len(first),)),
-        lanes.n_valid,
-        lanes.n_missing,
-        lanes.n_idle,
+        ExactSums.zeros((len(first),)) if square is None else square,
     )
 
 
-def merge_tallies(parts: Sequence[WeightTally]) -> WeightTally:
-    """Merge the tallies of several parts."""
-    if len(parts) == 1:
-        return parts[0]
-    sums: dict[str, Any] = {
-        name: ExactSums.sum([getattr(part, name) for part in parts])
-        for name in ("below", "before", "upto", "middle", "product", "weight", "square")
-    }
-    sizes = [part.n_inside.reshape(-1) for part in parts]
-    bracket = np.concatenate([np.repeat(np.arange(len(size)), size) for size in sizes])
-    order = np.argsort(bracket, kind="stable")
-    exact = np.dtype("i8" if any(part.weights.dtype.kind == "i" for part in parts) else "f8")
-    names = "n_inside", "n_valid", "n_missing", "n_idle"
-    counts: dict[str, Any] = {name: total(name, parts) for name in names}
-    return WeightTally(
-        candidates=np.concatenate([part.candidates for part in parts])[order],
-        weights=np.concatenate([part.weights.astype(exact) for part in parts])[order],
-        **counts,
-        **sums,
-    )
+def _ends(brackets: LaneBrackets) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return four ends for each question: of the whole range, and of the gap in its middle.
+
+    The range begins at the first and ends at the second. Between the other two, elements are summed
+    and are no candidates. Only windows of type 7 have such a gap.
+    """
+    assert brackets.wanted is not None
+    n = len(brackets.wanted.q)
+    low, high = brackets.low[:, :n], brackets.high[:, -n:]
+    if brackets.wanted.method != TYPE_7:
+        return low, high, high, high
+    return low, high, brackets.high[:, :n], brackets.low[:, -n:]
 
 
-def answers(tally: WeightTally, brackets: WeightBrackets) -> Lanes:
+def answers(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     """Find the answers by the tally of all parts, which proves them.
 
     Raises
@@ -461,6 +325,7 @@ def answers(tally: WeightTally, brackets: WeightBrackets) -> Lanes:
         If a bracket does not hold the wanted elements.
     """
     wanted = brackets.wanted
+    assert wanted is not None
     check_lanes_unchanged([tally], brackets)
     check_some_weigh(tally)
     n_lanes, n = len(tally.n_valid), len(wanted.q)
@@ -477,10 +342,10 @@ def answers(tally: WeightTally, brackets: WeightBrackets) -> Lanes:
 
 
 def _items_of(
-    tally: WeightTally, brackets: WeightBrackets, rows: slice, i: int, starts: IntArray
+    tally: LaneTally, brackets: LaneBrackets, rows: slice, i: int, starts: IntArray
 ) -> Items:
     """Collect the candidates of one question in some lanes, between the ends of their brackets."""
-    low, high, until, _ = (end[rows, i] for end in brackets.ends())
+    low, high, until, _ = (end[rows, i] for end in _ends(brackets))
     size = tally.n_inside[rows, i]
     place = np.arange(int(size.max(initial=0)) + 2) - 1
     is_one = (place >= 0) & (place < size[:, None])
@@ -500,7 +365,7 @@ def _items_of(
     values[:, 0] = low
     np.put_along_axis(values, size[:, None] + 1, high[:, None], axis=1)
     middle = None
-    if brackets.wanted.method == TYPE_7:
+    if brackets.wanted is not None and brackets.wanted.method == TYPE_7:
         place_ = search(values, until[:, None], size + 1, upto=True)[:, 0]
         middle = Middle(tally.middle[rows, i], tally.product[rows, i], np.maximum(place_, 1))
     n = np.where(tally.n_valid[rows] > 0, size + 2, 0)

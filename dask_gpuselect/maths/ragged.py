@@ -178,8 +178,7 @@ def tally_of_cells(counts: IntArray, candidates: Candidates) -> Tally:
 
     The cells may be those of several slots: no element equals the upper end of a slot's last cell.
     """
-    stops = counts.ravel().cumsum()
-    return Tally(stops[:-2:2], stops[1:-1:2], candidates, int(counts.sum()), 0)
+    return Tally.of_segments(counts.ravel()[:-1], None, candidates)
 
 
 def pivot_counts(n: IntArray, share: int) -> IntArray:

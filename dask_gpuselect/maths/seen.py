@@ -193,7 +193,7 @@ class Seen:
         `share` is as for `sizes.pivot_count`.
         """
         cuts = self._thinned(ROUGH_PIVOTS).cuts
-        if cuts.by_mass() is not cuts:
+        if cuts.weighs:
             return None
         envelope = Envelope.of(cuts)
         shares = (envelope.lower + envelope.upper) / (2 * cuts.n_valid.sum())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Arrays, IntArray
-from dask_gpuselect.maths.exact_sums import taken
+from dask_gpuselect.maths.exact_sums import search, taken
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
     LaneCuts,
@@ -113,22 +113,6 @@ class SortedLanes(Arrays):
     def places(self, ends: NDArray[Any], *, upto: bool) -> IntArray:
         """Count the valid elements below some values, or `upto` them, in the shape of `ends`."""
         return search(self.values, ends, self.n_valid, upto=upto)
-
-
-def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool) -> IntArray:
-    """Count the entries of each row that are below wanted values, or `upto` them.
-
-    Only the first `n` entries of a row are searched; they ascend. `wanted` has shape ``(n_rows,
-    ...)``, and so has the result.
-    """
-    low, high = np.zeros((2, *wanted.shape), np.int64)
-    high += n.reshape(-1, *(1 for _ in wanted.shape[1:]))
-    for _ in range(table.shape[1].bit_length()):
-        middle = (low + high) >> 1
-        found = taken(table, middle)
-        is_before = (found <= wanted if upto else found < wanted) & (low < high)
-        low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
-    return np.asarray(low)
 
 
 def pick(lanes: SortedLanes, ranks: RanksOfLanes) -> Lanes:

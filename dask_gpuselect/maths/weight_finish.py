@@ -11,13 +11,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray
+from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums, quotient
 from dask_gpuselect.maths.weights import (
     POINT,
     PRODUCT_UNIT,
     WEIGHT_UNIT,
-    WeightedTally,
 )
 
 DIGITS = 53  # of a float64, in bits
@@ -136,7 +135,7 @@ class InOrder:
     Parameters
     ----------
     brackets : Brackets
-    tally : WeightedTally
+    tally : Tally
         Tally of all chunks, at these brackets.
     elements, weights : ndarray
         Candidates, sorted, and their weights.
@@ -151,7 +150,7 @@ class InOrder:
     """
 
     brackets: Brackets
-    tally: WeightedTally
+    tally: Tally
     elements: NDArray[Any]
     weights: NDArray[Any]
     starts: IntArray
@@ -160,14 +159,13 @@ class InOrder:
     blocks: list[int]
 
     @classmethod
-    def of(cls, brackets: Brackets, tally: WeightedTally) -> Self:
+    def of(cls, brackets: Brackets, tally: Tally) -> Self:
         held = inside(tally) * brackets.wanted
         if held.sum() != len(tally.candidates):
             raise _left()
-        elements, weights = tally.candidates.on_host(), tally.weights
-        if not (elements[1:] >= elements[:-1]).all():
-            order = np.argsort(elements, kind="stable")
-            elements, weights = elements[order], weights[order]
+        ordered, weights = tally.in_order()
+        assert weights is not None
+        elements = ordered.on_host()
         block = np.arange(len(weights)) // BLOCK
         blocks = ExactSums.of(block, -(-len(weights) // BLOCK), weights).running()[1:]
         below = ExactSums.joined([tally.weight_below, tally.weight])
@@ -392,7 +390,7 @@ class Products:
         return before + stop - start
 
 
-def inside(tally: WeightedTally) -> IntArray:
+def inside(tally: Tally) -> IntArray:
     """Count the elements in each cell."""
     return np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
 

@@ -14,12 +14,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, FloatArray, IntArray
+from dask_gpuselect.maths.cuts import (
+    ADVICE,
+    Brackets,
+    ChunksChangedError,
+    FloatArray,
+    IntArray,
+    Tally,
+)
 from dask_gpuselect.maths.envelope import brackets_at
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
 from dask_gpuselect.maths.weight_finish import inside
-from dask_gpuselect.maths.weights import WEIGHT_UNIT, WeightedTally
+from dask_gpuselect.maths.weights import WEIGHT_UNIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +99,7 @@ def guess_share_brackets(
 
 
 def shares_inside(
-    brackets: Brackets, tally: WeightedTally, needs: Sequence[tuple[int, int]]
+    brackets: Brackets, tally: Tally, needs: Sequence[tuple[int, int]]
 ) -> tuple[list[float], list[float]]:
     """Find shares of the candidates' weight that bracket the elements where weights are reached.
 
@@ -123,23 +130,23 @@ def shares_inside(
 
 
 def refined(
-    brackets: Brackets, tally: WeightedTally, narrow: Brackets, found: WeightedTally
-) -> tuple[Brackets, WeightedTally]:
+    brackets: Brackets, tally: Tally, narrow: Brackets, found: Tally
+) -> tuple[Brackets, Tally]:
     """Add the ends of narrower brackets among the candidates to brackets, and to their tally.
 
     Parameters
     ----------
     brackets : Brackets
-    tally : WeightedTally
+    tally : Tally
         Tally of all elements, at these brackets.
     narrow : Brackets
         Each end is one of the candidates.
-    found : WeightedTally
+    found : Tally
         Tally of the candidates of `tally`, at the narrower brackets.
 
     Returns
     -------
-    Brackets, WeightedTally
+    Brackets
     """
     ends = np.unique(np.concatenate([brackets.ends, narrow.ends]))
     cell, at = (np.searchsorted(each.ends, ends) for each in (brackets, narrow))
@@ -176,7 +183,7 @@ def refined(
     )
 
 
-def _of_cells(tally: WeightedTally) -> tuple[ExactSums, ExactSums]:
+def _of_cells(tally: Tally) -> tuple[ExactSums, ExactSums]:
     """Compute the weight before each cell, and the weight up to its end."""
     nothing = ExactSums.zeros((1,))
     return (
@@ -185,7 +192,7 @@ def _of_cells(tally: WeightedTally) -> tuple[ExactSums, ExactSums]:
     )
 
 
-def _gathered_before(brackets: Brackets, tally: WeightedTally) -> tuple[ExactSums, int]:
+def _gathered_before(brackets: Brackets, tally: Tally) -> tuple[ExactSums, int]:
     """Compute the weight of the candidates before each cell, and of all candidates."""
     starts, stops = _of_cells(tally)
     sums = (stops - starts).where(brackets.wanted).running()

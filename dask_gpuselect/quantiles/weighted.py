@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import as_dtype
 from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
-from dask_gpuselect.maths.coarse import narrower, narrower_weighted
+from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.finish import unsigned_zero
@@ -19,10 +19,8 @@ from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import Lanes, join
 from dask_gpuselect.maths.ranks import METHODS, Method
 from dask_gpuselect.maths.weight_brackets import (
-    find_share_brackets,
-    find_window_brackets,
-    share_ranges,
-    window_ranges,
+    find_weighted_brackets,
+    weighted_ranges,
 )
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
@@ -38,9 +36,6 @@ from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     WEIGHT_BYTES,
     WEIGHT_UNIT,
-    WeightedBrackets,
-    WeightedCuts,
-    WeightedTally,
 )
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
@@ -119,7 +114,6 @@ class WeightedQuantiles(QuantileFields, Question):
         return guess_share_brackets(ordered, first, last)
 
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
-        assert isinstance(tally, WeightedTally)
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
         (weight,) = tally.weight.integers(WEIGHT_UNIT)
@@ -132,27 +126,17 @@ class WeightedQuantiles(QuantileFields, Question):
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:
-        assert isinstance(cuts, WeightedCuts)
-        if self.method == "linear":
-            return find_window_brackets(cuts, self.q)
-        return find_share_brackets(cuts, self.q, with_next=self._averages)
+        return find_weighted_brackets(cuts, self.q, self.method)
 
     @property
     def n_ranges(self) -> int:
         return len(self.q) * (2 if self.method == "linear" else 1)
 
     def ranges(self, cuts: Cuts) -> Ranges:
-        assert isinstance(cuts, WeightedCuts)
-        if self.method == "linear":
-            return window_ranges(cuts, self.q)
-        return share_ranges(cuts, self.q, with_next=self._averages)
+        return weighted_ranges(cuts, self.q, self.method)
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
-        proven = self.bracket(cuts)
-        if isinstance(proven, WeightedBrackets):
-            assert isinstance(brackets, WeightedBrackets)
-            return narrower_weighted(brackets, proven)
-        return narrower(brackets, proven)
+        return narrower(brackets, self.bracket(cuts))
 
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         tally = checked_tally(tally)
@@ -164,7 +148,7 @@ class WeightedQuantiles(QuantileFields, Question):
     def of_slot(self) -> Question:
         return self.as_kind(SlotQuantiles)
 
-    def _found(self, brackets: Brackets, tally: WeightedTally) -> NDArray[Any]:
+    def _found(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         order = InOrder.of(brackets, tally)
         return quantiles_of(order, self.q, self.method, self.source_dtype, self.dtype)
 
@@ -191,9 +175,8 @@ class SlotQuantiles(WeightedQuantiles):
         return answer
 
 
-def checked_tally(tally: Tally) -> WeightedTally:
+def checked_tally(tally: Tally) -> Tally:
     """Return a tally of weights, or raise if all weights are 0."""
-    assert isinstance(tally, WeightedTally)
     if tally.n_valid == tally.n_missing == 0 < tally.n_idle:
         raise ValueError(NOT_FINITE)
     return tally

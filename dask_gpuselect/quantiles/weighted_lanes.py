@@ -15,7 +15,7 @@ from dask_gpuselect.engine.questions import LaneQuestion, PassSteps
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
-from dask_gpuselect.maths.lane_cuts import Lanes
+from dask_gpuselect.maths.lane_cuts import Lanes, merge_tallies
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.weights import WEIGHT_BYTES
@@ -52,7 +52,7 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
             lane_weight_cuts.merge,
             partial(lane_weight_cuts.narrowed, wanted=self.wanted),
             kernels.lane_tally,
-            lane_weight_cuts.merge_tallies,
+            merge_tallies,
             lane_weight_cuts.answers,
         )
 
@@ -80,6 +80,6 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
 
     def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         itemsize = selection_dtype(dtype).itemsize
-        # A pivot by count and one by weight, each with four bounds; four sums of about 128 bits,
-        # and the candidates between them.
-        return {"itemsize": itemsize + WEIGHT_BYTES, "pivot": 2 * (itemsize + 32), "counts": 80}
+        # A pivot by count and one by weight, each with two bounds; four sums of about 128 bits, and
+        # the candidates between them.
+        return {"itemsize": itemsize + WEIGHT_BYTES, "pivot": 2 * (itemsize + 16), "counts": 80}

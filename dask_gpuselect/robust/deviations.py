@@ -73,11 +73,6 @@ class DeviationBrackets(Brackets):
     """
 
     inner: NDArray[np.bool_]
-    spared: Ladder | None
-
-    @property
-    def is_whole(self) -> bool:
-        return self.spared is None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,7 +269,7 @@ def bracket_median_and_shells(
     if shells is None:
         brackets = Brackets.covering(ladder.values, lo, hi, counted=counted)
         nothing = np.zeros_like(brackets.wanted)
-        return DeviationBrackets(brackets.ends, brackets.wanted, nothing, _few_steps(ladder))
+        return DeviationBrackets(brackets.ends, brackets.wanted, nothing, spared=_few_steps(ladder))
     begins, ends = np.array(shells.cells, np.int64).T
     heavy = _heavy_inside(ladder, begins, ends, rooms[-1])
     lo, hi = np.concatenate([lo, begins]), np.concatenate([hi, ends])
@@ -324,7 +319,7 @@ def _with_inner(brackets: Brackets, ladder: Ladder, shells: Shells) -> Deviation
     if shells.inner is not None:
         first, last = brackets.ends.searchsorted(ladder.values[list(shells.inner)])
         inner[first + 1 : last + 1] = True
-    return DeviationBrackets(brackets.ends, brackets.wanted, inner, None)
+    return DeviationBrackets(brackets.ends, brackets.wanted, inner)
 
 
 def _heavy_inside(ladder: Ladder, begins: IntArray, ends: IntArray, room: int) -> IntArray:
@@ -370,16 +365,14 @@ def bracket_from_cuts(
     """
     n = int(cuts.n_valid.sum())
     if n == 0:
-        return DeviationBrackets(
-            cuts.pivots[:0], np.zeros(1, np.bool_), np.zeros(1, np.bool_), None
-        )
+        return DeviationBrackets(cuts.pivots[:0], np.zeros(1, np.bool_), np.zeros(1, np.bool_))
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
     lo, hi = positions_of(cuts, envelope, wanted.lower, wanted.upper)
     tied = tied_inside(envelope, lo, hi)
     likely = max(ROOM * len(cuts.pivots), LEAST_ROOM)
     rooms = (LEAST_ROOM, likely, likely) if room is None else (room, room, room)
-    return bracket_median_and_shells(Ladder.of(envelope, n), lo, hi, tied, rooms, dtype)
+    return bracket_median_and_shells(Ladder.of(envelope), lo, hi, tied, rooms, dtype)
 
 
 def ranges_of_deviations(cuts: Cuts, dtype: np.dtype[Any]) -> Ranges:
@@ -413,7 +406,7 @@ def narrower_deviations(
         lo, hi = np.append(lo, begins), np.append(hi, ends)
     both = narrower(brackets, Brackets.covering(ladder.values, lo, hi, counted=counted))
     inner = brackets.inner[cells_of(brackets, both.ends)] | _with_inner(both, ladder, shells).inner
-    return DeviationBrackets(both.ends, both.wanted, inner & ~both.wanted, brackets.spared)
+    return DeviationBrackets(both.ends, both.wanted, inner & ~both.wanted, spared=brackets.spared)
 
 
 def _median_and_shells(
@@ -425,7 +418,7 @@ def _median_and_shells(
     """
     wanted = ranks_of((0.5,), MEDIAN, n)
     envelope = Envelope.of(cuts)
-    ladder = Ladder.of(envelope, n)
+    ladder = Ladder.of(envelope)
     lo, hi = envelope.positions(wanted.lower, wanted.upper)
     (median,) = _parts_of_interval(ladder, int(lo[0]), int(hi[0]), 1, dtype)
     shells = shells_of(ladder, *median)
@@ -439,7 +432,7 @@ def bracket_from_sample(taken: NDArray[Any], size: int, dtype: np.dtype[Any]) ->
     The elements are those at `boxes.rungs_of`. Nothing is proven: the counts show whether it holds.
     """
     if size == 0:
-        return DeviationBrackets(taken, np.ones(1, np.bool_), np.zeros(1, np.bool_), None)
+        return DeviationBrackets(taken, np.ones(1, np.bool_), np.zeros(1, np.bool_))
     ladder, most_upto, sampled = ladder_of_sample(taken, size)
     wanted = ranks_of((0.5,), MEDIAN, size)
     lo, hi = positions_among(ladder.least_upto, most_upto, wanted.lower, wanted.upper)

@@ -18,7 +18,7 @@ from dask_gpuselect.arrays import to_host
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST
 from dask_gpuselect.kernels.cpu.spans import FEW_ENDS
-from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
@@ -27,8 +27,6 @@ from dask_gpuselect.maths.weights import (
     PRODUCT_UNIT,
     SQUARE_ROUNDINGS,
     WEIGHT_UNIT,
-    WeightedCuts,
-    WeightedTally,
 )
 from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
 from tests.data import FLOATS, INTEGER_DTYPES, INTEGERS, MISSING, hashed, make, normal, uniform
@@ -128,7 +126,7 @@ class Exact:
         return below, upto
 
 
-def check_cuts(cuts: WeightedCuts, exact: Exact, n_pivots: int) -> None:
+def check_cuts(cuts: Cuts, exact: Exact, n_pivots: int) -> None:
     """Assert that cuts of elements that take part are right, and fine enough."""
     pivots, n, sums = cuts.pivots, len(exact.values), exact.sums
     assert pivots.dtype == exact.values.dtype
@@ -140,10 +138,12 @@ def check_cuts(cuts: WeightedCuts, exact: Exact, n_pivots: int) -> None:
     # In units of the chunk, each weight rounded down.
     unit = Fraction(2) ** (int(cuts.unit[0]) + POINT)
     counts = [*below.tolist(), *upto.tolist(), n]
-    least = [*cuts.weight_below.tolist(), *cuts.weight_upto.tolist(), *cuts.weight.tolist()]
-    for count, weight in zip(counts, least, strict=True):
-        assert weight * unit <= sums[count]
-        assert sums[count] < (weight + count) * unit or count == 0 == weight
+    most = [*cuts.weight_below.tolist(), *cuts.weight_upto.tolist(), *cuts.weight_most.tolist()]
+    for count, weight in zip(counts, most, strict=True):
+        assert (weight - count) * unit <= sums[count]
+        assert sums[count] < weight * unit or count == 0 == weight
+    np.testing.assert_array_equal(cuts.weight_least, cuts.weight_upto - upto)
+    np.testing.assert_array_equal(cuts.weight, cuts.weight_most - n)
     assert cuts.weight[0] < 2**62
     if n == 0:
         return
@@ -159,7 +159,7 @@ def check_cuts(cuts: WeightedCuts, exact: Exact, n_pivots: int) -> None:
     assert len(pivots) <= 5 * n_pivots
 
 
-def check_tally(tally: WeightedTally | None, brackets: Brackets, exact: Exact) -> int:
+def check_tally(tally: Tally | None, brackets: Brackets, exact: Exact) -> int:
     """Assert that a tally of elements that take part is what sums of integers give, and return how
     many candidates there are."""
     assert tally is not None

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from dask_gpuselect.maths.exact_sums import DIGIT, LEAST, ExactSums, Wholes, needs
-from dask_gpuselect.maths.lane_cuts import join, lanes_between
+from dask_gpuselect.maths.lane_cuts import LaneBrackets, join, lanes_between, merge_tallies
 from dask_gpuselect.maths.lane_weight_cuts import (
-    WeightBrackets,
     cuts_of_sorted,
     merge,
-    merge_tallies,
     narrowed,
     tally_of_sorted,
 )
@@ -97,7 +95,7 @@ def in_parts(
 ) -> tuple[Any, Any]:
     """The answers by passes of these widths, and the last tally; the tables in two pieces."""
     pieces = (0, 5), (5, LANES)
-    brackets: WeightBrackets | None = None
+    brackets: LaneBrackets | None = None
     for m in widths:
         cuts = [
             join(

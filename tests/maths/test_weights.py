@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 from typing import Any
@@ -18,17 +19,14 @@ from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths import exact_sums
-from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError
+from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
 from dask_gpuselect.maths.ranks import ranks
-from dask_gpuselect.maths.weight_brackets import find_share_brackets, find_window_brackets
+from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_finish import InOrder, reached_and_passed, shares, window_means
 from dask_gpuselect.maths.weights import (
     POINT,
     WEIGHT_UNIT,
-    WeightedBrackets,
-    WeightedCuts,
-    WeightedTally,
 )
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import UNIT, exactly
@@ -39,17 +37,17 @@ METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 FLOAT = np.dtype(np.float64)
 
 
-def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> WeightedCuts:
-    return WeightedCuts.merge([weighing.cuts(*chunk, n_pivots) for chunk in chunks])
+def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> Cuts:
+    return Cuts.merge([weighing.cuts(*chunk, n_pivots) for chunk in chunks])
 
 
-def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> WeightedTally:
+def tally_of(chunks: Sequence[Chunk], brackets: Brackets) -> Tally:
     """As load 2 finds it, each chunk checked against what load 1 proves."""
     found = []
     for values, weights in chunks:
         chunk = Accompanied(values, None, weights)
         found.append(kernels.tally(chunk, values.dtype, brackets, len(values)))
-    return WeightedTally.merge(found)
+    return Tally.merge(found)
 
 
 # --- What is proven -------------------------------------------------------------------------------
@@ -59,12 +57,12 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
     values, weights = normal(3000), uniform(3000) + 1
     cuts = cuts_of([(values, weights)], 30)
     for q in (0.2, 0.7):
-        brackets = find_share_brackets(cuts, (q,), with_next=False)
+        brackets = find_weighted_brackets(cuts, (q,), "inverted_cdf")
         heavier = np.where(values < 0, 5 * weights, weights)
         tally = tally_of([(values, heavier)], brackets)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
             shares(InOrder.of(brackets, tally), (q,), with_next=False)
-        windows = find_window_brackets(cuts, (q,))
+        windows = find_weighted_brackets(cuts, (q,), "linear")
         tally = tally_of([(values, heavier)], windows)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
             window_means(InOrder.of(windows, tally), (q,), FLOAT)
@@ -73,9 +71,10 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
 def test_a_window_that_is_not_summed_is_noticed() -> None:
     values, weights = normal(1000), np.ones(1000)
     weights[5] = 600
-    windows = find_window_brackets(cuts_of([(values, weights)], 40), (0.1,))
+    windows = find_weighted_brackets(cuts_of([(values, weights)], 40), (0.1,), "linear")
+    assert windows.summed is not None
     assert windows.summed.any()
-    unsummed = WeightedBrackets(windows.ends, windows.wanted, np.zeros_like(windows.summed))
+    unsummed = replace(windows, summed=np.zeros_like(windows.summed))
     tally = tally_of([(values, weights)], unsummed)
     with pytest.raises(ChunksChangedError, match="outside their brackets"):
         window_means(InOrder.of(unsummed, tally), (0.1,), FLOAT)

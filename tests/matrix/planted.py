@@ -88,7 +88,7 @@ MISTAKES = (
     ),
     Mistake(
         "the cuts of the last chunk are lost",
-        "maths/cuts.py",
+        "maths/tables.py",
         "columns = {name: [getattr(part, name) for part in parts] for name in names}",
         "columns = {name: [getattr(part, name) for part in parts[:-1]] for name in names}",
     ),
@@ -174,8 +174,8 @@ MISTAKES = (
     Mistake(
         "brackets of lanes in parts end one rank too early",
         "maths/lane_cuts.py",
-        '_search(upto, wanted + 1, "left")',
-        '_search(upto, wanted, "left")',
+        "search(upto_, wanted[rows] + 1, width, upto=False)",
+        "search(upto_, wanted[rows], width, upto=False)",
     ),
     Mistake(
         "sums of weights are compared before they are rounded",

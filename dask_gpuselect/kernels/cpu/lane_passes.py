@@ -160,8 +160,8 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
         _place_candidates(
             part.candidates.view(plain), part.n_inside.reshape(-1), starts, out.view(plain)
         )
-    below, n_before, upto = (total(name, parts) for name in ("below", "n_before", "upto"))
-    return LaneTally(below, n_before, n_inside, upto, out, *known_of_all(parts))
+    below, before, upto = (total(name, parts) for name in ("below", "before", "upto"))
+    return LaneTally(below, before, n_inside, upto, out, *known_of_all(parts))
 
 
 def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:

@@ -51,7 +51,7 @@ from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY
 from dask_gpuselect.kernels.reference.weighing import in_units
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     CUBE_POINT,
@@ -63,7 +63,7 @@ from dask_gpuselect.maths.exact_sums import (
     ExactSums,
 )
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE, WeightedCuts, WeightedTally
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
 
 # --- Elements that take part ----------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ def _take_part(
 
 
 @until_compiled(reference.cuts)
-def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> WeightedCuts:
+def cuts(values: NDArray[Any], weights: NDArray[np.float64], n_pivots: int) -> Cuts:
     """Measure the cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
     Reads the chunk once, and its weights twice or three times. Scratch: about 200 bytes for each
@@ -315,7 +315,7 @@ Exact = tuple[t.IntTable, t.IntTable, t.Ints, t.Floats, t.Ints, t.FloatTable]
 @until_compiled(reference.tally)
 def tally(
     values: NDArray[Any], weights: NDArray[np.float64], brackets: Brackets, most: int
-) -> WeightedTally | None:
+) -> Tally | None:
     """Count and weigh elements at the ends exactly and gather candidates.
 
     See `reference.weighing.tally`. Scratch: `most` elements and their weights.
@@ -336,7 +336,7 @@ def tally(
     # The ends come behind all cells.
     order = np.arange(len(counts)) // 2
     order[1::2] += len(ends) + 1
-    return WeightedTally.of_segments(
+    return Tally.of_segments(
         counts[order],
         ExactSums.of_table(sums[0], TOTAL_POINT)[order],
         HostCandidates(out[:n].copy()),
@@ -346,7 +346,7 @@ def tally(
 
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> WeightedTally | None:
+) -> Tally | None:
     """Tally a chunk, with candidates on the host; see `reference.weighing.tally_in_place`."""
     values, weights, n_missing = weighed(chunk, dtype)
     tallied = tally(values, weights, brackets, most)

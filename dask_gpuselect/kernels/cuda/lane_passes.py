@@ -161,7 +161,7 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """Merge the tallies of several parts, on the device; see `lane_cuts.merge_tallies`."""
     if len(parts) == 1:
         return parts[0]
-    names = "n_valid", "n_missing", "below", "n_before", "n_inside", "upto"
+    names = "n_valid", "n_missing", "below", "before", "n_inside", "upto"
     n_valid, n_missing, below, n_before, n_inside, upto = _sums(parts, names)
     dtype = np.dtype(parts[0].candidates.dtype)
     rooms = [part.candidates.shape[1] for part in parts if part.candidates.ndim == 2]
@@ -243,7 +243,7 @@ def _known(tally: LaneTally, brackets: LaneBrackets) -> tuple[Any, list[Array]]:
     """
     stops, room = _ends(tally)
     columns = {
-        **{"below": tally.below, "before": tally.n_before, "inside": tally.n_inside},
+        **{"below": tally.below, "before": tally.before, "inside": tally.n_inside},
         **{"upto": tally.upto, "n_valid": tally.n_valid, "n_missing": tally.n_missing},
         **{"stops": stops, "candidates": tally.candidates},
         **{"lower": brackets.lower, "upper": brackets.upper},

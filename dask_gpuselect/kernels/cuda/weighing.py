@@ -37,7 +37,7 @@ from dask_gpuselect.kernels.cuda.source import (
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import elements_of, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
     CUBE_DIGITS,
     CUBE_POINT,
@@ -54,8 +54,6 @@ from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
-    WeightedCuts,
-    WeightedTally,
 )
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
@@ -162,7 +160,7 @@ def _valid(values: Array, weights: Array, taken: Array, their_weights: Array) ->
 
 
 @advised
-def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
+def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
     """Measure the cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
     Reads the chunk once, or three times if few elements of a cell have much of the weight.
@@ -186,23 +184,8 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
         pivots = np.unique(np.concatenate([pivots, within]))
         counts, sums = _segments(values, weights, pivots, unit)
     counts, sums = np.cumsum(counts), np.cumsum(sums)
-    unknown = np.full(len(pivots), np.nan)
-    size, n_valid, none = (np.array([each], np.int64) for each in (len(pivots), n, 0))
-    return WeightedCuts(
-        pivots,
-        counts[:-1:2],
-        counts[1::2],
-        unknown,
-        unknown,
-        size,
-        n_valid,
-        none,
-        sums[:-1:2],
-        sums[1::2],
-        sums[-1:],
-        np.array([unit], np.int64),
-        np.array([square], np.float64),
-    )
+    of_counts = Cuts.of_chunk(pivots, counts[:-1:2], counts[1::2], None, n, 0)
+    return of_counts.with_weights(sums[:-1:2], sums[1::2], int(sums[-1]), unit, square)
 
 
 def _in_heavy_cells(
@@ -248,7 +231,7 @@ def _measured(weights: Array) -> tuple[int, float]:
 
 
 @advised
-def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> WeightedTally | None:
+def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
     """Count and weigh elements exactly at the ends, and gather candidates.
 
     See `reference.weighing.tally`. Reads the chunk once to gather, and once for each 32 binary
@@ -268,13 +251,13 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
     if size > most:
         return None
     taken, their_weights = _taken(values, weights, ends, brackets.wanted, size)
-    return WeightedTally.of_segments(counts, exact, HostCandidates(taken), their_weights)
+    return Tally.of_segments(counts, exact, HostCandidates(taken), their_weights)
 
 
 @advised
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> WeightedTally | None:
+) -> Tally | None:
     """Count and weigh a chunk exactly, with candidates that stay on the device.
 
     See `reference.weighing.tally_in_place`. Reads elements and weights once, and weights of other
@@ -320,7 +303,7 @@ def tally_in_place(
     # The digits of the sums in units are the halves of the low and of the high 64 bits.
     counts, units, others = np.split(sheet[4:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
     sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
-    return WeightedTally.of_segments(
+    return Tally.of_segments(
         counts[:, 0],
         sums,
         DeviceCandidates(taken[:n_found]),

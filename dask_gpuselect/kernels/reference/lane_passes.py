@@ -47,8 +47,6 @@ Array = Any  # an array-API array
 def cuts(parts: Sequence[Array], brackets: Any | None, m: int) -> Any:
     """Measure the cuts of every lane at `m` ranks, inside its brackets if given.
 
-    Returns `LaneCuts`, or `WeightCuts` if the lanes have weights.
-
     Parameters
     ----------
     parts : sequence of arrays, shape (*lanes, n_i)
@@ -62,7 +60,7 @@ def cuts(parts: Sequence[Array], brackets: Any | None, m: int) -> Any:
 
 
 def tally(parts: Sequence[Array], brackets: Any) -> Any:
-    """Tally every lane at its brackets, with candidates: a `LaneTally`, or a `WeightTally`."""
+    """Tally every lane at its brackets, with candidates."""
     return in_turn(tally_of_sorted, sorted_lanes(parts), brackets)
 
 

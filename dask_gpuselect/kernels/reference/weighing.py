@@ -28,15 +28,13 @@ from dask_gpuselect.arrays import (
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference.selection import elements_of, even_positions
 from dask_gpuselect.maths.candidates import HostCandidates
-from dask_gpuselect.maths.cuts import Brackets, IntArray
+from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
     NEGATIVE,
     NOT_FINITE,
-    WeightedCuts,
-    WeightedTally,
 )
 
 WHOLE = 2**53  # integers up to here are float64 numbers
@@ -107,7 +105,7 @@ def as_weights(weights: Array) -> Array:
     return weights if numpy_dtype(weights) == np.float64 else as_type(weights, "float64")
 
 
-def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
+def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
     """Measure the cuts of a chunk at pivots at even steps by count, and at even steps by weight.
 
     Parameters
@@ -120,7 +118,7 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> WeightedCuts:
 
     Returns
     -------
-    WeightedCuts
+    Cuts
         Cuts of this one chunk, on the host.
     """
     values, weights = to_host(values), to_host(weights)
@@ -151,36 +149,19 @@ def cuts_of_chunk(
     totals: Sequence[Any],
     unit: int,
     square: float,
-) -> WeightedCuts:
+) -> Cuts:
     """Return the cuts of one chunk from its numbers of elements and weights, side by side.
 
     The weights are whole units. `totals` holds the number and weight of all elements.
     """
-    unknown = np.full(len(pivots), np.nan)
-    size, n, none, weight, of_unit = (
-        np.array([each], np.int64) for each in (len(pivots), totals[0], 0, totals[1], unit)
-    )
-    return WeightedCuts(
-        pivots,
-        below[:, 0],
-        upto[:, 0],
-        distance=unknown,
-        slack=unknown,
-        sizes=size,
-        n_valid=n,
-        n_missing=none,
-        weight_below=below[:, 1],
-        weight_upto=upto[:, 1],
-        weight=weight,
-        unit=of_unit,
-        square=np.array([square], np.float64),
-    )
+    counts = Cuts.of_chunk(pivots, below[:, 0], upto[:, 0], None, totals[0], 0)
+    return counts.with_weights(below[:, 1], upto[:, 1], totals[1], unit, square)
 
 
 def measured(weights: NDArray[Any]) -> tuple[int, float]:
     """Return the exponent of the unit of weights, and the sum of their squares in units.
 
-    The sum is in the square of the unit; see `WeightedCuts.square`.
+    The sum is in the square of the unit; see `Cuts.square`.
     """
     if not len(weights):
         return 0, 0.0
@@ -205,7 +186,7 @@ def in_units(weights: NDArray[Any], unit: int) -> IntArray:
     return whole
 
 
-def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> WeightedTally | None:
+def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
     """Count and weigh a chunk at the ends of `brackets`, and gather its candidates.
 
     Parameters
@@ -219,7 +200,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
 
     Returns
     -------
-    WeightedTally or None
+    Tally or None
         On the host; None if there are more candidates than `most`.
     """
     values, weights = to_host(values), to_host(weights)
@@ -228,7 +209,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
     if np.count_nonzero(takes) > most:
         return None
     n_segments = 2 * len(brackets.ends) + 1
-    return WeightedTally.of_segments(
+    return Tally.of_segments(
         np.bincount(segment, minlength=n_segments),
         ExactSums.of(segment, n_segments, weights),
         HostCandidates(values[takes]),
@@ -238,7 +219,7 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Weigh
 
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
-) -> WeightedTally | None:
+) -> Tally | None:
     """Tally a whole chunk, with candidates and their weights that may stay on its device.
 
     None if there are more than `most`. Raises as `weighed` does.
@@ -248,7 +229,7 @@ def tally_in_place(
     return tallied and with_others(tallied, chunk, n_missing)
 
 
-def with_others(tallied: WeightedTally, chunk: Accompanied, n_missing: int) -> WeightedTally:
+def with_others(tallied: Tally, chunk: Accompanied, n_missing: int) -> Tally:
     """Add to a tally the number of missing, masked and weightless elements."""
     n_kept = chunk.size
     if chunk.keeps is not None:

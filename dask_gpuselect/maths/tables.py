@@ -1,0 +1,73 @@
+"""Frozen bundles of arrays, and how partial results of one type are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+T = TypeVar("T")
+
+
+class Arrays:
+    """Base of frozen bundles of arrays, with a size in bytes for the accounts of schedulers."""
+
+    __slots__ = ()
+
+    def parts(self) -> list[Any]:
+        """List the arrays, and the other fields."""
+        return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
+
+    def __sizeof__(self) -> int:
+        return 64 + sum(map(_size, self.parts()))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return value.__sizeof__() if isinstance(value, Arrays) else int(getattr(value, "nbytes", 8))
+
+
+def merge(parts: Sequence[Any]) -> Any:
+    """Merge partial results of one type."""
+    return type(parts[0]).merge(parts)
+
+
+def merge_any(parts: Sequence[T | None]) -> T | None:
+    """Merge the partial results that are not None; return None if all are."""
+    found = [part for part in parts if part is not None]
+    return merge(found) if found else None
+
+
+def merge_all(parts: Sequence[T | None]) -> T | None:
+    """Merge partial results; return None if any of them is None."""
+    return None if any(part is None for part in parts) else merge(parts)
+
+
+class Joined(Arrays):
+    """Base of tables whose columns are joined one by one.
+
+    An optional column is None in all parts that are joined, or in none of them.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Join several parts, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        names = dict.fromkeys(name for part in parts for name in part.by_name())
+        columns = {name: [getattr(part, name) for part in parts] for name in names}
+        joined = {name: np.concatenate(column) for name, column in columns.items()}
+        return replace(parts[0], **joined)  # type: ignore[type-var]
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the columns by their names, without those that are None."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: each for name, each in columns.items() if isinstance(each, np.ndarray)}
