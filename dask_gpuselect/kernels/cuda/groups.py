@@ -23,11 +23,7 @@ from dask_gpuselect.kernels.cuda.source import (
     groups_memory,
     words_memory,
 )
-from dask_gpuselect.kernels.reference.groups import (
-    elements_of_places,
-    sorted_in_groups,
-    window_lanes,
-)
+from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
 from dask_gpuselect.maths.keys import from_keys, to_keys
@@ -40,17 +36,6 @@ from dask_gpuselect.maths.ragged import (
     ranks_in_one_order,
     tally_of_cells,
 )
-
-__all__ = [
-    "cuts",
-    "elements",
-    "lane_counts",
-    "places_in_groups",
-    "sorted_in_groups",
-    "tally",
-    "value_counts",
-    "window_lanes",
-]
 
 Parts = Sequence[tuple[Array, Array]]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.protocols import MOST_STACKED
+from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.keys import selection_dtype
 
