@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import dask.array as da
@@ -140,3 +141,8 @@ def param(backend: Backend, *values: Any, id: str | None = None) -> Any:
 def kernel_module(name: str, purpose: str = "selection") -> Any:
     """The kernels of a backend for one purpose, its own or the reference's."""
     return getattr(registry.backend_of(name), purpose)
+
+
+def own_module(name: str, purpose: str) -> ModuleType:
+    """The module of a backend for one purpose."""
+    return importlib.import_module(f"dask_gpuselect.kernels.{name}.{purpose}")

@@ -30,14 +30,13 @@ class Kernels:
 
     def __init__(self, folder: str, purpose: str) -> None:
         names = [purpose, *ALSO.get(folder, {}).get(purpose, ())]
-        paths = [f"{__package__}.{folder}.{name}" for name in names]
-        paths = [path for path in paths if find_spec(path)] + [f"{__package__}.reference.{purpose}"]
-        self._modules = [import_module(path) for path in paths]
+        own = [f"{folder}.{name}" for name in names if find_spec(f"{__package__}.{folder}.{name}")]
+        paths = [*own, f"reference.{purpose}"]
+        self._modules = [import_module(f"{__package__}.{path}") for path in paths]
 
     def __getattr__(self, name: str) -> Any:
         for module in self._modules:
             if hasattr(module, name):
-                setattr(self, name, getattr(module, name))
                 return getattr(module, name)
         raise AttributeError(f"no module of {self._modules} has {name}")
 

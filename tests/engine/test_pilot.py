@@ -16,7 +16,7 @@ from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Tally
 from dask_gpuselect.maths.envelope import guess_brackets
 from dask_gpuselect.maths.finish import order_statistics
-from tests.backends import CUPY, NUMPY, Backend, kernel_module, param
+from tests.backends import CUPY, NUMPY, Backend, kernel_module, own_module, param
 from tests.data import FLOATS, MISSING, normal
 from tests.graphs import names_of
 
@@ -24,7 +24,7 @@ N = 60_000
 Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
 
 
-def kernel_modules(backend: Backend, purpose: str) -> list[ModuleType]:
+def kernel_modules(backend: Backend, purpose: str) -> list[Any]:
     """The kernels for arrays of a kind, and the reference."""
     names = ["reference", "cpu", *(["cuda"] if backend is CUPY else [])]
     return [kernel_module(name, purpose) for name in names]
@@ -33,7 +33,7 @@ def kernel_modules(backend: Backend, purpose: str) -> list[ModuleType]:
 def guessing(backend: Backend) -> list[ModuleType]:
     """The modules that guess brackets for arrays of a kind."""
     names = ["reference", *(["cuda"] if backend is CUPY else [])]
-    return [kernel_module(name, "sampling") for name in names]
+    return [own_module(name, "sampling") for name in names]
 
 
 @pytest.fixture(autouse=True)
