@@ -22,6 +22,7 @@ from gpu_cells import evenly, normal, seconds
 
 import dask_gpuselect as dg
 from dask_gpuselect import groups, robust, sorting
+from dask_gpuselect.kernels.registry import backend_of
 
 BITS = 24
 MAPS = 256  # along the reduced axis
@@ -80,15 +81,15 @@ class Data:
 @contextmanager
 def floor() -> Iterator[None]:
     """Replace all CUDA kernels by the reference."""
-    from dask_gpuselect.kernels.cuda import backend as cuda
-    from dask_gpuselect.kernels.reference import backend as reference
-
-    kernels = cuda.BACKEND
-    cuda.BACKEND = reference.BACKEND
+    cuda, reference = backend_of("cuda"), backend_of("reference")
+    kernels = vars(cuda).copy()
+    vars(cuda).clear()
+    vars(cuda).update(vars(reference))
     try:
         yield
     finally:
-        cuda.BACKEND = kernels
+        vars(cuda).clear()
+        vars(cuda).update(kernels)
 
 
 def started(call: Callable[[], Any]) -> set[str]:

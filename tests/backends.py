@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import devices
+from dask_gpuselect.kernels import registry
 
 
 class Backend:
@@ -137,8 +138,11 @@ def param(backend: Backend, *values: Any, id: str | None = None) -> Any:
     return pytest.param(*values, id=id, marks=marks)
 
 
-def kernel_module(name: str, purpose: str = "selection") -> ModuleType:
+def kernel_module(name: str, purpose: str = "selection") -> Any:
     """The kernels of a backend for one purpose, its own or the reference's."""
-    backend = importlib.import_module(f"dask_gpuselect.kernels.{name}.backend")
-    module: ModuleType = getattr(backend.BACKEND, purpose)
-    return module
+    return getattr(registry.backend_of(name), purpose)
+
+
+def own_module(name: str, purpose: str) -> ModuleType:
+    """The module of a backend for one purpose."""
+    return importlib.import_module(f"dask_gpuselect.kernels.{name}.{purpose}")

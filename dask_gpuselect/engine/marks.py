@@ -14,8 +14,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.fingerprints import begun_fingerprint, ended_fingerprints
-from dask_gpuselect.kernels.protocols import BegunFingerprint
+from dask_gpuselect.kernels.fingerprints import (
+    BegunFingerprint,
+    begun_fingerprint,
+    ended_fingerprints,
+)
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError
 
 Marks = NDArray[np.uint64]

@@ -70,7 +70,7 @@ from dask_gpuselect.engine.source import (
     DaskArray,
     Source,
 )
-from dask_gpuselect.kernels.protocols import MOST_STACKED
+from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,

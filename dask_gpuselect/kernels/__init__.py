@@ -36,7 +36,6 @@ from dask_gpuselect.kernels.companions import (
     values_of,
 )
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.protocols import AddsUp, Backend, Weighing
 from dask_gpuselect.kernels.reference.lower_sets import exponent_of as exponent_of
 from dask_gpuselect.kernels.reference.lower_sets import running_minimum as running_minimum
 from dask_gpuselect.kernels.reference.lower_sets import scaled as scaled
@@ -45,7 +44,7 @@ from dask_gpuselect.kernels.reference.selection import elements_at as elements_a
 from dask_gpuselect.kernels.reference.selection import elements_of as elements_in_order
 from dask_gpuselect.kernels.reference.selection import valid_in as valid_in
 from dask_gpuselect.kernels.reference.weighing import with_others
-from dask_gpuselect.kernels.registry import backend_for
+from dask_gpuselect.kernels.registry import Backend, backend_for
 from dask_gpuselect.kernels.slots import each_slot
 from dask_gpuselect.kernels.slots import in_slots as in_slots
 from dask_gpuselect.kernels.slots import is_on_device as is_on_device
@@ -56,6 +55,7 @@ from dask_gpuselect.maths.candidates import Candidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.labels import Labels
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import (
     ElementOrder,
@@ -68,6 +68,7 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.lane_ends import BoundsOf, LaneEnds
 from dask_gpuselect.maths.moments import Moments
+from dask_gpuselect.maths.nearest import Nearest, NearestRows
 from dask_gpuselect.maths.ragged import Bracketed, CellTally, order_statistics_of_slots
 from dask_gpuselect.maths.rulers import Ruler, pivots_inside, ruled_cuts
 from dask_gpuselect.maths.runs import Runs
@@ -147,7 +148,8 @@ def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:
     chunk = checked_chunk(chunk, dtype)
     selection = backend_for(chunk).selection
     takes = selection.unmasked if isinstance(chunk, Accompanied) else selection.elements_of
-    return takes(chunk, dtype)
+    answer: tuple[Any, int] = takes(chunk, dtype)
+    return answer
 
 
 @one_way
@@ -207,7 +209,10 @@ def tally_in_place(chunk: Any, dtype: np.dtype[Any], brackets: Brackets, most: i
     """
     if _is_weighted(chunk):
         chunk = checked_chunk(chunk, dtype)
-        return backend_for(chunk).weighing.tally_in_place(chunk, dtype, brackets, most)
+        answer: Tally | None = backend_for(chunk).weighing.tally_in_place(
+            chunk, dtype, brackets, most
+        )
+        return answer
     values, n_nat = elements_of(chunk, dtype)
     counts = backend_for(values).selection.tally_in_place(values, brackets, most)
     return _with_others(counts, chunk, n_nat)
@@ -226,7 +231,7 @@ def _is_weighted(chunk: Any) -> bool:
     return isinstance(chunk, Accompanied) and chunk.weights is not None
 
 
-def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Weighing, Any, Any, int]:
+def _weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Any, Any, Any, int]:
     """Return the weighted kernels for a chunk, its elements, their weights, and the number missing.
 
     Masked elements and elements of weight zero are left out.
@@ -274,7 +279,8 @@ def merged(parts: Sequence[Tally], array: Any) -> Tally:
     weighted = [part for part in parts if part.weighs]
     if weighted:
         return Tally.merge(weighted)
-    return backend_for(array).selection.merged(parts)
+    answer: Tally = backend_for(array).selection.merged(parts)
+    return answer
 
 
 @one_way
@@ -293,7 +299,8 @@ def moments(
         if cells is not None:
             is_some = backend_for(elements[0]).moments.in_cells(elements[0], near, cells)
             elements = [each[is_some] for each in elements]
-        return kernel.moments(*elements)
+        answer: Moments = kernel.moments(*elements)
+        return answer
     values, _ = elements_of(chunk, dtype)
     sums = backend_for(values).moments
     parts = parts_of(values)
@@ -303,9 +310,7 @@ def moments(
     return all_sums[0] if len(all_sums) == 1 else Moments.merge(all_sums)
 
 
-def _elements_in_cells(
-    part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: AddsUp
-) -> Any:
+def _elements_in_cells(part: Any, ends: NDArray[Any], cells: NDArray[np.bool_], kernel: Any) -> Any:
     """Take the elements in some open cells; see `reference.moments.in_cells`."""
     is_some = kernel.in_cells(values_of(part), ends, cells)
     if not isinstance(part, Accompanied):
@@ -316,7 +321,7 @@ def _elements_in_cells(
 def report(chunk: Any, dtype: np.dtype[Any], probe: probes.Measure) -> probes.Report:
     """Measure what a strategy's probe asks of a chunk of any shape."""
     values, n_nat = elements_of(chunk, dtype)
-    answer = backend_for(values).measures.report(values, probe)
+    answer: probes.Report = backend_for(values).measures.report(values, probe)
     return replace(answer, n_missing=answer.n_missing + n_nat) if n_nat else answer
 
 
@@ -338,7 +343,8 @@ def sample(chunk: Any, dtype: np.dtype[Any], rate: float) -> NDArray[Any]:
     """Take valid elements at hashed places of a chunk, about a share `rate` of all, to the host."""
     values, _ = elements_of(chunk, dtype)
     n: int = math.prod(values.shape)
-    return backend_for(values).sampling.sample(values, min(n, math.ceil(rate * n)))
+    answer: NDArray[Any] = backend_for(values).sampling.sample(values, min(n, math.ceil(rate * n)))
+    return answer
 
 
 @one_way
@@ -348,11 +354,15 @@ def sorted_sample(array: Any, dtype: np.dtype[Any], size: int) -> tuple[Any, flo
     NaN may come last (see `valid_in`). Also returns the share of all places that were drawn. For an
     array with weights the elements are a `WeightedSample`, which has valid elements only.
     """
+    drawn: tuple[Any, float]
     if _is_weighted(array):
         array = checked_chunk(array, dtype)
-        return backend_for(array).weighing.sorted_sample(array, dtype, size)
+        drawn = backend_for(array).weighing.sorted_sample(array, dtype, size)
+        return drawn
     values, _ = elements_of(array, dtype)
-    return backend_for(values).sampling.sorted_sample(values, min(size, math.prod(values.shape)))
+    size = min(size, math.prod(values.shape))
+    drawn = backend_for(values).sampling.sorted_sample(values, size)
+    return drawn
 
 
 @one_way
@@ -528,7 +538,10 @@ def box_lanes(
     if isinstance(chunks[0], Runs):
         return None
     backend, chunks = _all_checked(chunks, dtype)
-    return backend.lanes.box_lanes(chunks, dtype, axes, question, rule, omits_nan=omits_nan)
+    answer: LaneBoxes | None = backend.lanes.box_lanes(
+        chunks, dtype, axes, question, rule, omits_nan=omits_nan
+    )
+    return answer
 
 
 @one_way
@@ -548,7 +561,10 @@ def answers_and_ends(
     if isinstance(chunks[0], Runs):
         return runs.answers_and_ends(chunks[0], question, bounds_of, most)
     backend, chunks = _all_checked(chunks, dtype)
-    return backend.lanes.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
+    answer: tuple[NDArray[np.float64], LaneEnds] = backend.lanes.answers_and_ends(
+        chunks, dtype, axes, question, bounds_of, most
+    )
+    return answer
 
 
 lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", lambda own: own.lanes.lane_ends)
@@ -593,7 +609,9 @@ def window_counts(chunk: Any, frame: Frame) -> Any:
 # --- Groups of all elements -----------------------------------------------------------------------
 
 
-distinct_labels = _kernel("distinct_labels", lambda own: own.labels.distinct, _as_it_is)
+distinct_labels: Callable[..., Labels] = _kernel(
+    "distinct_labels", lambda own: own.labels.distinct, _as_it_is
+)
 """Return the distinct labels, ascending, on the host; see `maths.labels.distinct`."""
 
 codes_among = _kernel("codes_among", lambda own: own.labels.codes_among, _as_it_is)
@@ -630,7 +648,8 @@ def group_tally(
 ) -> CellTally:
     """Tally some chunks at the brackets of all groups, with candidates."""
     parts, _ = _in_groups(chunks, dtype, codes_of, brackets.n_slots)
-    return backend_for(chunks[0]).groups.tally(parts, brackets)
+    answer: CellTally = backend_for(chunks[0]).groups.tally(parts, brackets)
+    return answer
 
 
 @one_way
@@ -644,10 +663,13 @@ def group_elements(
     """Find the elements of some ranks in every group of all chunks, one lane per group."""
     parts, n_nat = _in_groups(chunks, dtype, codes_of, n_groups)
     lanes = backend_for(chunks[0]).groups.elements(parts, n_groups, ranks)
-    return lanes if n_nat is None else replace(lanes, n_missing=lanes.n_missing + n_nat)
+    answer: Lanes = lanes if n_nat is None else replace(lanes, n_missing=lanes.n_missing + n_nat)
+    return answer
 
 
-places_in_groups = _kernel("places_in_groups", lambda own: own.groups.places_in_groups, _as_it_is)
+places_in_groups: Callable[..., tuple[Any, IntArray]] = _kernel(
+    "places_in_groups", lambda own: own.groups.places_in_groups, _as_it_is
+)
 """Return the places of the elements of each group, from the codes of all elements on the host.
 
 See `reference.groups.places_in_groups`.
@@ -669,7 +691,8 @@ def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: i
     None where tables of groups are as fast. See `reference.runs`.
     """
     chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
-    return backend_for(chunks[0]).runs.sorted_runs(chunks, dtype, n_groups)
+    answer: Runs | None = backend_for(chunks[0]).runs.sorted_runs(chunks, dtype, n_groups)
+    return answer
 
 
 @one_way
@@ -730,7 +753,8 @@ def lane_tails(
     """Return the tails of every lane: its least and largest elements. `brackets` is ignored."""
     del brackets
     backend, parts = _in_parts(chunks, dtype, axes)
-    return backend.lane_passes.tails(parts, sizes)
+    answer: LaneTails = backend.lane_passes.tails(parts, sizes)
+    return answer
 
 
 @one_way
@@ -745,7 +769,8 @@ def merge_lane_tails(parts: Sequence[LaneTails], sizes: TailSizes) -> LaneTails:
         name: np.sum([getattr(part, name) for part in parts], axis=0)
         for name in ("n_valid", "n_missing")
     }
-    return replace(tails, **counts)
+    answer: LaneTails = replace(tails, **counts)
+    return answer
 
 
 @one_way
@@ -764,7 +789,8 @@ def narrowed_lane_brackets(
     """
     kernels = backend_for(parts[0].low).lane_passes
     if brackets is None:
-        return kernels.find_lane_brackets(parts, ranks)
+        answer: LaneBrackets = kernels.find_lane_brackets(parts, ranks)
+        return answer
     return lane_cuts_.narrow(parts, brackets, kernels.bracketed)
 
 
@@ -797,13 +823,13 @@ order_statistics_of_lanes = _kernel(
 # --- Rows -----------------------------------------------------------------------------------------
 
 
-nearest = _kernel("nearest", lambda own: own.distances.nearest, _as_it_is)
+nearest: Callable[..., Nearest] = _kernel("nearest", lambda own: own.distances.nearest, _as_it_is)
 """Find the nearest rows of some queries in a chunk ``(n, p)``, on the host.
 
 See `reference.distances.nearest`.
 """
 
-nearest_in_place = _kernel(
+nearest_in_place: Callable[..., NearestRows] = _kernel(
     "nearest_in_place", lambda own: own.distances.nearest_in_place, _as_it_is
 )
 """Find the nearest rows of some queries in an array ``(n, p)``, on its device if it is CuPy's.

@@ -16,6 +16,9 @@ T = TypeVar("T")
 AnyKernel = TypeVar("AnyKernel", bound=Callable[..., Any])
 WORDS = (1, 2, 4, 8)  # bytes of unsigned integers
 
+MOST_STACKED = 64
+"""Largest number of chunks of a column that a device reads in place. More are joined by a copy."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accompanied:

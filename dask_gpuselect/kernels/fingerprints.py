@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dask_gpuselect.arrays import is_cupy, to_host
 from dask_gpuselect.kernels.companions import Accompanied, as_words, values_of, without_repeats
 from dask_gpuselect.kernels.compiling import one_way
-from dask_gpuselect.kernels.protocols import BegunFingerprint
 from dask_gpuselect.kernels.registry import backend_for
+
+
+class BegunFingerprint(Protocol):
+    """A fingerprint that a device may still be computing."""
+
+    words: Any  # an array of the device
 
 
 @one_way
@@ -42,7 +47,10 @@ def begun_fingerprint(chunk: Any, *, ordered: bool = True) -> int | BegunFingerp
         return _begun_sum(_arrays_of(chunk))
     if isinstance(chunk, Accompanied):
         return _fingerprint_of_all(chunk)
-    return backend_for(chunk).fingerprints.begun(_mixed_form(0, chunk), chunk)
+    answer: int | BegunFingerprint = backend_for(chunk).fingerprints.begun(
+        _mixed_form(0, chunk), chunk
+    )
+    return answer
 
 
 @one_way
@@ -85,7 +93,8 @@ def _begun_sum(arrays: Sequence[Any]) -> int | BegunFingerprint:
         arrays = [np.asarray(to_host(array)) for array in arrays]
     words = [each for array in arrays for each in as_words(array)]
     start = reduce(_mixed_form, arrays, 0)
-    return backend_for(words[-1]).fingerprints.summed(start, words)
+    answer: int | BegunFingerprint = backend_for(words[-1]).fingerprints.summed(start, words)
+    return answer
 
 
 def _arrays_of(chunk: Any) -> list[Any]:
@@ -111,4 +120,5 @@ def _mixed_form(start: int, chunk: Any) -> int:
 def _mixed_about(start: int, shape: tuple[int, ...], dtype: str) -> int:
     """Return a fingerprint of a shape and a dtype; cached, since most chunks share them."""
     head = np.frombuffer(repr((shape, dtype)).encode(), np.uint8)
-    return backend_for(head).fingerprints.mixed_in(start, head)
+    answer: int = backend_for(head).fingerprints.mixed_in(start, head)
+    return answer

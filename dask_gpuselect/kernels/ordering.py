@@ -71,7 +71,8 @@ def dealt(
     See `reference.ordering.dealt`.
     """
     own = backend_for(values).ordering
-    return own.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
+    answer: Dealt = own.dealt(values, marks, dtype, has_order=has_order, known=known, ends=ends)
+    return answer
 
 
 def places(found: Dealt, first: int) -> Array:

@@ -31,7 +31,8 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     chunk = checked_chunk(chunk, dtype)
     counts = backend_for(chunk).selection.value_counts(chunk, dtype)
     n_left_out = math.prod(chunk.shape) - counts.n_valid - counts.n_missing
-    return replace(counts, n_left_out=n_left_out)
+    answer: ValueCounts = replace(counts, n_left_out=n_left_out)
+    return answer
 
 
 @one_way

@@ -6,11 +6,13 @@ Type ``python -m dask_gpuselect.warm float32 float64``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels import compiling
+from dask_gpuselect.kernels import compiling, cpu
 from dask_gpuselect.maths.keys import selection_dtype
 
 __all__ = ["SUBJECTS", "warm"]
@@ -112,9 +114,8 @@ def _kernels(
     dtypes: Iterable[np.dtype[Any]], subjects: Iterable[str]
 ) -> dict[str, Callable[[], compiling.Kernel]]:
     """Return a function for each kernel that compiles it, by the kernel's name."""
-    from dask_gpuselect.kernels.cpu import backend  # so that all modules register their kernels
-
-    del backend
+    for each in iter_modules(cpu.__path__):
+        import_module(f"{cpu.__name__}.{each.name}")  # which registers its kernels
     modules = frozenset[str]().union(*(SUBJECTS[subject] for subject in subjects))
     kernels = {}
     for dtype in dtypes:

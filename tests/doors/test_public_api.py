@@ -353,6 +353,10 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
                 yield from (f"{module}.{alias.name}" for alias in names)
             case ast.Call(func=ast.Attribute(attr="import_module") | ast.Name(id="import_module")):
                 (name,) = node.args
+                if isinstance(name, ast.JoinedStr):  # a module of the package itself
+                    package = ast.unparse(name.values[0])
+                    assert package in ("__package__", "{__package__}", "{cpu.__name__}"), package
+                    continue
                 assert isinstance(name, ast.Constant), "an import of a computed name"
                 yield name.value
 

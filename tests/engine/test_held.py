@@ -15,7 +15,7 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.engine import pilot, source
 from dask_gpuselect.engine.source import Source
-from tests.backends import CUPY, kernel_module
+from tests.backends import CUPY, kernel_module, own_module
 from tests.data import normal
 from tests.engine.test_pilot import watched_guesses
 from tests.graphs import names_of
@@ -60,7 +60,7 @@ def test_a_guess_is_made_and_holds(small_pilots: None, guesses: list[bool]) -> N
 def test_a_guess_that_fails_costs_reads_and_no_answer(
     small_pilots: None, guesses: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampling = kernel_module("cuda", "sampling")
+    sampling = own_module("cuda", "sampling")
     monkeypatch.setattr(sampling, "_plan", sampling._plan.__wrapped__)  # remembers brackets
     above = (np.array([498]), np.array([500]))
     monkeypatch.setattr(sampling, "pilot_bracket", lambda first, last, size: above)

@@ -13,7 +13,7 @@ from dask_gpuselect import median, quantile
 from dask_gpuselect.engine import pilot, questions
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.maths.cuts import Brackets
-from tests.backends import CUPY, Backend, kernel_module
+from tests.backends import CUPY, Backend, kernel_module, own_module
 from tests.data import FLOATS
 from tests.graphs import names_of
 
@@ -21,7 +21,7 @@ N = 60_000
 Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
 
 
-def kernel_modules(backend: Backend, purpose: str) -> list[ModuleType]:
+def kernel_modules(backend: Backend, purpose: str) -> list[Any]:
     """The kernels for arrays of a kind, and the reference."""
     names = ["reference", "cpu", *(["cuda"] if backend is CUPY else [])]
     return [kernel_module(name, purpose) for name in names]
@@ -30,7 +30,7 @@ def kernel_modules(backend: Backend, purpose: str) -> list[ModuleType]:
 def guessing(backend: Backend) -> list[ModuleType]:
     """The modules that guess brackets for arrays of a kind."""
     names = ["reference", *(["cuda"] if backend is CUPY else [])]
-    return [kernel_module(name, "sampling") for name in names]
+    return [own_module(name, "sampling") for name in names]
 
 
 @pytest.fixture(autouse=True)

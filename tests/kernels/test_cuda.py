@@ -146,15 +146,16 @@ OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
 )
 MADE: dict[str, tuple[Defined, ...]] = {
-    "tally": OF_SPANS,
-    "tally_placed": ((("SPANS_ARE", SPANS_ARE["any"]),),),
+    "tally": (*OF_SPANS, (("PLACED", 1), ("SPANS_ARE", SPANS_ARE["any"]))),
+    "groups_tally": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
+    "groups_words": ((("IN_SHARED", 0),), (("IN_SHARED", 1),)),
     "gather_and_sum": OF_SPANS,
     "point": tuple((("SPACE", space),) for space in SPACES.values()),
     "extent": tuple((("SPACE", SPACES[space]),) for space in ("value", "key")),
 }
 """What else kernels are made for."""
 MASKED = {
-    *("choose", "classify", "tally", "tally_placed", "sample", "moments", "gather_and_sum"),
+    *("choose", "classify", "tally", "sample", "moments", "gather_and_sum"),
 }
 
 
@@ -177,7 +178,7 @@ def made_for(name: str, dtype: str) -> list[Defined]:
 def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     sizes = sizes_for(np.dtype(dtype), SHARED.get(arch, SHARED["sm_90"]))
     assert sizes is not None
-    counted = {"tabulate_words", "groups_words", "groups_words_shared"}
+    counted = {"tabulate_words", "groups_words"}
     for name in ALL:
         if file_of(name) in OTHERS or (name in counted and np.dtype(dtype).itemsize > 2):
             continue

@@ -45,10 +45,6 @@ def mixed_in(start: int, chunk: NDArray[Any]) -> int:
     return word
 
 
-begun = mixed_in  # on the host, a fingerprint is always finished
-ended = list
-
-
 def summed(start: int, columns: Sequence[NDArray[Any]]) -> int:
     """Return 64 bits that depend on a number and on the elements of some arrays, in any order.
 

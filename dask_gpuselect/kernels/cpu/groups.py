@@ -15,24 +15,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from, is_missing
-from dask_gpuselect.kernels.cpu.window_lanes import window_lanes
 from dask_gpuselect.kernels.reference import groups as reference
-from dask_gpuselect.kernels.reference.groups import elements_of_sorted, lane_counts
+from dask_gpuselect.kernels.reference.groups import elements_of_sorted
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes
 from dask_gpuselect.maths.ragged import CellTally, pivot_counts
-
-__all__ = [
-    "cuts",
-    "elements",
-    "in_groups",
-    "lane_counts",
-    "places_in_groups",
-    "sorted_in_groups",
-    "tally",
-    "value_counts",
-    "window_lanes",
-]
 
 Part = tuple[NDArray[Any], NDArray[np.int32]]
 Parts = Sequence[Part]

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.draws import hashed
-from dask_gpuselect.kernels.cpu.lanes import sorted_lanes, tiles
+from dask_gpuselect.kernels.cpu.few import tiles
+from dask_gpuselect.kernels.cpu.lanes import sorted_lanes
 from dask_gpuselect.kernels.cpu.scalars import first_behind, first_from
 from dask_gpuselect.kernels.reference import lane_passes as reference
-from dask_gpuselect.kernels.reference.lane_passes import answers
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths import sorted_lanes as sorted_lanes_
 from dask_gpuselect.maths.cuts import IntArray
@@ -30,23 +30,11 @@ from dask_gpuselect.maths.lane_cuts import (
     RanksOfLanes,
     as_rows,
     known_of_all,
-    order_statistics,
     table_tiles,
     total,
 )
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.maths.tails import LaneTails, TailSizes
-
-__all__ = [
-    "answers",
-    "bracketed",
-    "cuts",
-    "find_lane_brackets",
-    "merge_tallies",
-    "order_statistics",
-    "tails",
-    "tally",
-]
 
 RUN = 512  # elements that are counted in 32 bits
 

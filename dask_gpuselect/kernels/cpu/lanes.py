@@ -18,11 +18,8 @@ from dask_gpuselect.arrays import in_kind, to_host
 from dask_gpuselect.kernels.companions import Accompanied, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
-from dask_gpuselect.kernels.cpu.few import tiles as tiles
+from dask_gpuselect.kernels.cpu.few import tiles
 from dask_gpuselect.kernels.cpu.lane_ends import ends_of_sorted
-from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
-from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
-from dask_gpuselect.kernels.reference.at_once import box_lanes as box_lanes
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray

@@ -29,7 +29,6 @@ from dask_gpuselect.kernels.compiling import (
 )
 from dask_gpuselect.kernels.cpu import plain_moments
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.reference.moments import in_cells as in_cells
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,

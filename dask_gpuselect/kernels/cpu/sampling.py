@@ -13,25 +13,8 @@ from dask_gpuselect.kernels.cpu.draws import sample
 from dask_gpuselect.kernels.cpu.moments import moments
 from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.kernels.reference import sampling as reference
-from dask_gpuselect.kernels.reference.sampling import (
-    guess_and_sums,
-    is_best_counted,
-    is_best_whole,
-    whole,
-)
 from dask_gpuselect.maths.cuts import Brackets, IntArray, RanksOf, Tally
 from dask_gpuselect.maths.moments import Moments
-
-__all__ = [
-    "guess_and_sums",
-    "is_best_counted",
-    "is_best_whole",
-    "pilot",
-    "sample",
-    "sorted_sample",
-    "tally_and_sums",
-    "whole",
-]
 
 
 def sorted_sample(values: NDArray[Any], size: int) -> tuple[NDArray[Any], float]:

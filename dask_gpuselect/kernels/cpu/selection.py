@@ -10,29 +10,12 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.companions import Accompanied, words_of
 from dask_gpuselect.kernels.compiling import kernel, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
-from dask_gpuselect.kernels.cpu.cells import cuts
-from dask_gpuselect.kernels.cpu.rulers import tally_by_ruler
-from dask_gpuselect.kernels.cpu.spans import tally
 from dask_gpuselect.kernels.cpu.word_counts import count_words, words_at
-from dask_gpuselect.maths.cuts import IntArray, Tally
+from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.value_counts import ValueCounts
 
-__all__ = [
-    "cuts",
-    "elements_of",
-    "unmasked",
-    "merged",
-    "tally",
-    "tally_by_ruler",
-    "tally_in_place",
-    "value_counts",
-]
-
 PIECE = 1 << 20  # elements that NumPy handles at a time, because it makes copies
-
-tally_in_place = tally  # the host is the chunk's own device
-merged = Tally.merge
 
 
 def elements_of(chunk: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:

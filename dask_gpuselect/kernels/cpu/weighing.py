@@ -353,9 +353,6 @@ def tally_in_place(
     return tallied and reference.with_others(tallied, chunk, n_missing)
 
 
-sorted_sample = reference.sorted_sample
-
-
 @kernel
 def _tally_few(
     x: t.Values,

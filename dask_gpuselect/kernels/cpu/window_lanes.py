@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
-from dask_gpuselect.kernels.cpu.lanes import lanes, tiles
+from dask_gpuselect.kernels.cpu.few import tiles
+from dask_gpuselect.kernels.cpu.lanes import lanes
 from dask_gpuselect.kernels.cpu.scalars import first_from, is_missing
 from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.maths.lane_cuts import Lanes, RanksOfLanes, join

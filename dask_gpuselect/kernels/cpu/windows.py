@@ -30,8 +30,6 @@ from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_b
 
 SLAB = 1 << 21  # bytes of windows' elements that are answered together: they stay in the cache
 
-counts = reference.counts
-
 
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:

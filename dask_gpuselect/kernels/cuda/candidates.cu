@@ -28,8 +28,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
 
     CountDigits count = {groups, counts, shift, bits, shift + bits == BITS, 0};
     visit_all<SELECT_THREADS, SELECT_EACH>(elements, selection->n, nullptr, nullptr, count);
-    u32 n_missing = warp_sum(count.n_missing);
-    if (threadIdx.x % 32 == 0 && n_missing) atomicAdd(&selection->n_missing, (u64)n_missing);
+    add_over_warp(&selection->n_missing, count.n_missing);
 
     __syncthreads();
     for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
@@ -116,9 +115,7 @@ struct Survey {
     }
 
     __device__ __forceinline__ void keep(int i, bool is_in, u32 holders, Value value) {
-        u32 lane = threadIdx.x % 32;
-        u64 at = lane == 0 ? atomicAdd(&surveys->n_kept[i], (u64)__popc(holders)) : 0;
-        at = __shfl_sync(ALL_LANES, at, 0) + __popc(holders & ((1u << lane) - 1));
+        u64 at = reserved(&surveys->n_kept[i], __popc(holders)) + n_before(holders);
         if (is_in && at < surveys->room[i]) kept[surveys->start[i] + at] = value;
     }
 
@@ -149,11 +146,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) survey(
 #pragma unroll
     for (int i = 0; i < MOST_SURVEYS; ++i) {
         u32 number = warp_sum(mine.number[i]);
-        Key least = mine.least[i], most = mine.most[i];
-        for (int offset = 16; offset; offset >>= 1) {
-            least = min(least, __shfl_xor_sync(ALL_LANES, least, offset));
-            most = max(most, __shfl_xor_sync(ALL_LANES, most, offset));
-        }
+        Key least = least_over_warp(mine.least[i]), most = largest_over_warp(mine.most[i]);
         if (threadIdx.x % 32 || number == 0) continue;
         atomicAdd(&surveys->number[i], (u64)number);
         atomicMin(&surveys->least[i], (u64)least);

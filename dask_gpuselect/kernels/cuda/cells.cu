@@ -77,30 +77,8 @@ struct Window {
 
 // --- Choosing windows and pivots ----------------------------------------------------------------
 
-template <class T>
-__device__ void sort_shared(T* items, int size) {  // bitonic; size is a power of two
-    for (int run = 2; run <= size; run *= 2) {
-        for (int step = run / 2; step > 0; step /= 2) {
-            for (int i = threadIdx.x; i < size / 2; i += blockDim.x) {
-                int low = 2 * i - (i & (step - 1));
-                T a = items[low], b = items[low + step];
-                if ((a > b) == ((low & run) == 0)) {
-                    items[low] = b;
-                    items[low + step] = a;
-                }
-            }
-            __syncthreads();
-        }
-    }
-}
-
 __device__ int n_less(const Key* sorted, int size, Key key) {
-    int first = 0, last = size;
-    while (first < last) {
-        int middle = (first + last) / 2;
-        if (sorted[middle] < key) first = middle + 1; else last = middle;
-    }
-    return first;
+    return first_not(0, size, [&](int place) { return sorted[place] < key; });
 }
 
 __device__ int n_up_to(const Key* sorted, int size, Key key) {
@@ -116,20 +94,11 @@ __device__ u32 prefix_sum(u32* numbers, u32 size) {
     __syncthreads();
     for (u32 start = 0; start < size; start += blockDim.x) {
         u32 i = start + threadIdx.x;
-        u32 mine = i < size ? numbers[i] : 0, sum = mine;
-        for (int offset = 1; offset < 32; offset *= 2) {
-            u32 other = __shfl_up_sync(ALL_LANES, sum, offset);
-            if (lane >= offset) sum += other;
-        }
+        u32 mine = i < size ? numbers[i] : 0, sum = sum_upto(mine);
         if (lane == 31) sums[warp] = sum;
         __syncthreads();
         if (warp == 0) {
-            u32 of_warps = lane < blockDim.x / 32 ? sums[lane] : 0;
-            for (int offset = 1; offset < 32; offset *= 2) {
-                u32 other = __shfl_up_sync(ALL_LANES, of_warps, offset);
-                if (lane >= offset) of_warps += other;
-            }
-            sums[lane] = of_warps;
+            sums[lane] = sum_upto(lane < blockDim.x / 32 ? sums[lane] : 0);
         }
         __syncthreads();
         u32 before = carry + (warp ? sums[warp - 1] : 0);
@@ -180,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
     }
     atomicAdd(&n_valid, valid);
     __syncthreads();
-    sort_shared(sampled, SAMPLE);
+    sort_shared(sampled, SAMPLE, [](Key a, Key b) { return a < b; });
     int size = (int)n_valid;
 
     // A used slot takes up to three buckets more than its share: one by rounding up, and two for
@@ -423,6 +392,5 @@ extern "C" __global__ void __launch_bounds__(CLASSIFY_THREADS) classify(
     __syncthreads();
     visit_all<CLASSIFY_THREADS, CLASSIFY_EACH>(chunk, n, layout, keeps, mine);
     mine.flush();
-    u32 total = warp_sum(mine.n_missing);
-    if (threadIdx.x % 32 == 0 && total) atomicAdd(&totals->n_missing, (u64)total);
+    add_over_warp(&totals->n_missing, mine.n_missing);
 }

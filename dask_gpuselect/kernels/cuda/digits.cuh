@@ -61,15 +61,6 @@ struct CountDigits {
     __device__ __forceinline__ void pause() {}
 };
 
-__device__ __forceinline__ u64 sum_before(u64 mine) {  // sum over the lanes before this one
-    u64 upto = mine;
-    for (int offset = 1; offset < 32; offset *= 2) {
-        u64 other = __shfl_up_sync(ALL_LANES, upto, offset);
-        if (threadIdx.x % 32 >= offset) upto += other;
-    }
-    return upto - mine;
-}
-
 // By one warp: find which of 32 runs of WIDTH counts from `start` contains the wanted rank, if any, and
 // how many elements are below the run.
 template <int WIDTH>
@@ -79,11 +70,7 @@ __device__ __forceinline__ bool narrow(const u64* counts, u64 wanted, u32& start
     u64 sum = 0;
 #pragma unroll 16
     for (int i = 0; i < WIDTH; ++i) sum += __ldcg(mine + i);  // all loads are in flight together
-    u64 upto = below + sum;
-    for (int offset = 1; offset < 32; offset *= 2) {
-        u64 of_others = __shfl_up_sync(ALL_LANES, upto - below, offset);
-        if (lane >= offset) upto += of_others;
-    }
+    u64 upto = below + sum_upto(sum);
     u32 owners = __ballot_sync(ALL_LANES, upto - sum <= wanted && wanted < upto);
     if (owners == 0) return false;
     int owner = __ffs(owners) - 1;

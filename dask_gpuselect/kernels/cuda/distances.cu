@@ -218,20 +218,7 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
                                        : Entry::nothing();
         }
         __syncthreads();
-        for (int run = 2; run <= size; run *= 2) {
-            for (int apart = run / 2; apart; apart /= 2) {
-                for (int i = threadIdx.x; i < size / 2; i += NEAR_THREADS) {
-                    int low = i / apart * 2 * apart + i % apart, high = low + apart;
-                    bool descends = (low & run) != 0;
-                    Entry a = entries[low], b = entries[high];
-                    if (b.is_before(a) != descends) {
-                        entries[low] = b;
-                        entries[high] = a;
-                    }
-                }
-                __syncthreads();
-            }
-        }
+        sort_shared(entries, size, [](const Entry& a, const Entry& b) { return a.is_before(b); });
         n = min(n + n_new, k);
         next += n_new;
     } while (next < stop);

@@ -143,6 +143,19 @@ __device__ __forceinline__ bool is_equal_to(Value a, Value b) {
 #endif
 }
 
+// --- Searches -------------------------------------------------------------------------------------
+
+// Find the first of the places [first, last) for which a condition does not hold, or `last`. It holds
+// for all places before and for none behind.
+template <class I, class Before>
+__device__ __forceinline__ I first_not(I first, I last, Before is_before) {
+    while (first < last) {
+        I middle = (first + last) / 2;
+        if (is_before(middle)) first = middle + 1; else last = middle;
+    }
+    return first;
+}
+
 // --- Where elements lie -------------------------------------------------------------------------
 
 // Return the place of an element of a chunk that is not contiguous. `layout` has the number of
@@ -274,6 +287,130 @@ __device__ __forceinline__ u32 warp_max(u32 value) {
 #endif
 }
 
+// Combine the values of all threads of a warp; all of them get the result.
+template <class T>
+__device__ __forceinline__ T total_over_warp(T value) {
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
+    return value;
+}
+
+template <class T>
+__device__ __forceinline__ T least_over_warp(T value) {
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) {
+        value = min(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    }
+    return value;
+}
+
+template <class T>
+__device__ __forceinline__ T largest_over_warp(T value) {
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) {
+        value = max(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    }
+    return value;
+}
+
+// The sum over the threads of a warp up to this one.
+template <class T>
+__device__ __forceinline__ T sum_upto(T value) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        T lower = __shfl_up_sync(ALL_LANES, value, step);
+        if (threadIdx.x % 32 >= step) value += lower;
+    }
+    return value;
+}
+
+// Add the sum of a warp's counts to a total.
+__device__ __forceinline__ void add_over_warp(u64* total, u32 count) {
+    u32 of_warp = warp_sum(count);
+    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
+}
+
+// Reserve `n` places for a warp behind those that are taken; return the first of them.
+__device__ __forceinline__ u64 reserved(u64* n_taken, u32 n) {
+    u64 at = threadIdx.x % 32 == 0 && n ? atomicAdd(n_taken, (u64)n) : 0;
+    return __shfl_sync(ALL_LANES, at, 0);
+}
+
+// The number of threads before this one among some of a warp.
+__device__ __forceinline__ u32 n_before(u32 threads) {
+    return __popc(threads & ((1u << threadIdx.x % 32) - 1));
+}
+
+// The sum over a block, always in the same order.
+template <int THREADS>
+__device__ __forceinline__ double sum_of_block(double mine) {
+    __shared__ double of_warps[THREADS / 32];
+    mine = total_over_warp(mine);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = mine;
+    __syncthreads();
+    double sum = 0;
+    for (int warp = 0; warp < THREADS / 32; ++warp) sum += of_warps[warp];
+    return sum;
+}
+
+// Sort items in shared memory by a bitonic network; `size` is a power of two.
+template <class T, class Less>
+__device__ void sort_shared(T* items, int size, Less is_less) {
+    for (int run = 2; run <= size; run *= 2) {
+        for (int step = run / 2; step > 0; step /= 2) {
+            for (int i = threadIdx.x; i < size / 2; i += blockDim.x) {
+                int low = 2 * i - (i & (step - 1));
+                T a = items[low], b = items[low + step];
+                if (is_less(b, a) == ((low & run) == 0)) {
+                    items[low] = b;
+                    items[low + step] = a;
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// --- Whole numbers --------------------------------------------------------------------------------
+
+// An element as an integer times a power of two; `begin` is the place of its lowest bit among the
+// digits of exact sums.
+struct Whole {
+    u64 size;
+    int begin;
+    bool is_negative;
+};
+
+__device__ __forceinline__ Whole whole_of_double(double value) {
+    u64 bits = (u64)__double_as_longlong(value);
+    int exponent = (int)(bits >> 52) & 0x7ff;
+    u64 size = bits & 0xfffffffffffffull;
+    if (exponent) size |= 1ull << 52;
+    else exponent = 1;
+    return {size, exponent + OFFSET, (bits >> 63) != 0};
+}
+
+__device__ __forceinline__ Whole whole_of(Value value) {
+#if KIND == FLOATING
+    return whole_of_double(as_double(value));
+#elif KIND == SIGNED
+    return {value < 0 ? 0 - (u64)(i64)value : (u64)value, 32 * TOTAL_POINT, value < 0};
+#else
+    return {(u64)value, 32 * TOTAL_POINT, false};
+#endif
+}
+
+__device__ __forceinline__ bool is_special(Word word) {  // NaN or infinite
+#if KIND == FLOATING
+    constexpr Word EXPONENT = BITS == 64 ? Word(0x7ff0000000000000ull)
+                              : BITS == 32 ? Word(0x7f800000u) : Word(0x7c00u);
+    return (word & EXPONENT) == EXPONENT;
+#else
+    return false;
+#endif
+}
+
 // --- Keys ---------------------------------------------------------------------------------------
 
 // An unsigned integer in the order of the elements; zeros of both signs have the same one. Elements of
@@ -326,12 +463,16 @@ __device__ __forceinline__ Word word_of(Key key) {
 
 // --- Hashed places ------------------------------------------------------------------------------
 
-// SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random.
+// SplitMix64 (Steele, Lea & Flood 2014), a bijection that looks random; and its last step, by which
+// every bit depends on all bits of a word.
+__device__ __forceinline__ u64 mixed_word(u64 word) {
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
+    return word ^ (word >> 31);
+}
+
 __device__ __forceinline__ u64 hash(u64 i) {
-    i = i * 0x9e3779b97f4a7c15ull + 0x9e3779b97f4a7c15ull;
-    i = (i ^ (i >> 30)) * 0xbf58476d1ce4e5b9ull;
-    i = (i ^ (i >> 27)) * 0x94d049bb133111ebull;
-    return i ^ (i >> 31);
+    return mixed_word(i * 0x9e3779b97f4a7c15ull + 0x9e3779b97f4a7c15ull);
 }
 
 // Return a hashed place in stretch i of `size` equal stretches of n elements. Unlike a fixed stride,

@@ -1,15 +1,8 @@
 // The fingerprint of a chunk: words are hashed and added up, so that the order of the threads does not
 // matter.
 
-// The last step of SplitMix64 (Steele, Lea and Flood 2014).
-__device__ u64 mixed(u64 word) {
-    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9ull;
-    word = (word ^ (word >> 27)) * 0x94D049BB133111EBull;
-    return word ^ (word >> 31);
-}
-
 __device__ void add_up(u64 sum, u64* found) {
-    for (int lanes = 16; lanes; lanes /= 2) sum += __shfl_down_sync(0xffffffffu, sum, lanes);
+    sum = total_over_warp(sum);
     if (threadIdx.x % 32 == 0) atomicAdd(found, sum);
 }
 
@@ -27,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
     }
     i64 step = (i64)gridDim.x * MARK_THREADS;
     for (i64 i = (i64)blockIdx.x * MARK_THREADS + threadIdx.x; i < n; i += step)
-        sum += mixed(words[i] ^ mixed((u64)i + 1));
+        sum += mixed_word(words[i] ^ mixed_word((u64)i + 1));
     add_up(sum, found);
 }
 
@@ -39,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_elements(
     u64 sum = 0;
     i64 step = (i64)gridDim.x * MARK_THREADS;
     for (i64 i = (i64)blockIdx.x * MARK_THREADS + threadIdx.x; i < n; i += step) {
-        u64 hash = mixed((hashes ? hashes[i] : 0) ^ (u64)element(chunk, layout, i));
+        u64 hash = mixed_word((hashes ? hashes[i] : 0) ^ (u64)element(chunk, layout, i));
         if (found) sum += hash;
         else hashes[i] = hash;
     }

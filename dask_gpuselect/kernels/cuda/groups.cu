@@ -2,6 +2,8 @@
 // or counted word by word.
 //
 // `codes` are the number of the group of each element, negative for none.
+//
+// Defined before this text: IN_SHARED (1 if the counts fit in shared memory).
 
 // Write elements as keys that order by group, then by value. Elements of up to 32 bits have the group
 // in the upper half of the key; those of 64 bits have groups in an array of their own. Missing elements
@@ -47,16 +49,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
         i64 whole = (end - begin - 1) / steps, rest = (end - begin - 1) % steps;
         i64 place = begin + number * whole + number * rest / steps;
         u64 key = keys[place];
-        i64 low = begin, high = place;  // search the first key that equals it
-        while (low < high) {
-            i64 middle = (low + high) / 2;
-            if (keys[middle] < key) low = middle + 1; else high = middle;
-        }
-        i64 behind = place + 1;  // search the first key above
-        while (behind < end) {
-            i64 middle = (behind + end) / 2;
-            if (keys[middle] <= key) behind = middle + 1; else end = middle;
-        }
+        i64 low = first_not(begin, place, [&](i64 at) { return keys[at] < key; });
+        i64 behind = first_not(place + 1, end, [&](i64 at) { return keys[at] <= key; });
         found[i] = key, below[i] = low - begin, upto[i] = behind - begin;
         i64 before = begin + (number - 1) * whole + (number - 1) * rest / steps;
         is_new[i] = number == 0 || before < low;
@@ -72,36 +66,51 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
 ) {
     i64 step = (i64)gridDim.x * GROUPS_THREADS;
     for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n_wanted; i += step) {
-        i64 first = start[i], last = stop[i];
-        while (first < last) {
-            i64 middle = (first + last) / 2;
-            bool is_before = passes[i];  // if all words are equal
+        found[i] = first_not(start[i], stop[i], [&](i64 place) {
             for (int k = n_words - 1; k >= 0; --k) {
-                u64 word = table[k * n + middle], its = wanted[k * n_wanted + i];
-                if (word == its) continue;
-                is_before = word < its;
-                break;
+                u64 word = table[k * n + place], its = wanted[k * n_wanted + i];
+                if (word != its) return word < its;
             }
-            if (is_before) first = middle + 1; else last = middle;
-        }
-        found[i] = first;
+            return passes[i] != 0;  // all words are equal
+        });
     }
 }
 
 // --- Counting at ends -----------------------------------------------------------------------------
 
+#if IN_SHARED
+
 // Counts in shared memory.
-struct OwnCounts {
-    u32* counts;
-    __device__ __forceinline__ void add(i64 place) { atomicAdd(counts + place, 1u); }
+struct Counts {
+    u32* own;
+    i64 n;
+
+    __device__ __forceinline__ void start() {
+        for (i64 i = threadIdx.x; i < n; i += GROUPS_THREADS) own[i] = 0;
+        __syncthreads();
+    }
+    __device__ __forceinline__ void add(i64 place) { atomicAdd(own + place, 1u); }
+    __device__ __forceinline__ void finish(u64* counts) {
+        __syncthreads();
+        for (i64 i = threadIdx.x; i < n; i += GROUPS_THREADS) {
+            if (own[i]) atomicAdd(counts + i, (u64)own[i]);
+        }
+    }
 };
+
+#else
 
 // Counts in device memory. One group may have nearly all elements, and additions to one place wait for
 // each other. So the block caches the first places that it meets in shared memory.
-struct CachedCounts {
+struct Counts {
     u64* counts;
     i64* held;  // the cached places, or -1
     u32* own;
+
+    __device__ __forceinline__ void start() {
+        for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) held[i] = -1, own[i] = 0;
+        __syncthreads();
+    }
     __device__ __forceinline__ void add(i64 place) {
         int slot = (int)(place % GROUPS_HELD);
         i64 its = ((volatile i64*)held)[slot];
@@ -111,30 +120,44 @@ struct CachedCounts {
         }
         if (its == place) atomicAdd(own + slot, 1u); else atomicAdd(counts + place, (u64)1);
     }
+    __device__ __forceinline__ void finish(u64*) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
+            if (own[i]) atomicAdd(counts + held[i], (u64)own[i]);
+        }
+    }
 };
 
-// The sum over the threads of a warp up to this one.
-__device__ __forceinline__ u32 sum_upto(u32 value) {
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        u32 lower = __shfl_up_sync(ALL_LANES, value, step);
-        if (lane >= step) value += lower;
-    }
-    return value;
-}
+#endif
 
 // A group of k ends has k + 1 cells: before, between and behind them. `first` is the place of its first
 // end. `totals` has the number of candidates; for each cell the number of elements in it and of those
 // that equal its upper end; and for each group the number of missing elements. The candidates are the
 // elements of wanted cells, in any order: keys with the cell in the upper half, or with an array of
 // cells.
-template <class Counts>
-__device__ __forceinline__ void tally_groups(
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
-    const unsigned char* wanted, i64 n_cells, u64* totals, Counts counts, u64* taken, u32* cells,
+    const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
     u64 room
 ) {
+    i64 n_cells = (i64)n_ends + n_groups;
+#if IN_SHARED  // and so are the tables
+    extern __shared__ u64 memory[];
+    i64 n_counts = 2 * n_cells + n_groups;
+    Key* own_ends = (Key*)memory;
+    int* own_first = (int*)(own_ends + n_ends);
+    Counts counts = {(u32*)(own_first + n_groups + 1), n_counts};
+    unsigned char* own_wanted = (unsigned char*)(counts.own + n_counts);
+    for (int i = threadIdx.x; i < n_ends; i += GROUPS_THREADS) own_ends[i] = ends[i];
+    for (int i = threadIdx.x; i <= n_groups; i += GROUPS_THREADS) own_first[i] = first[i];
+    for (int i = threadIdx.x; i < n_cells; i += GROUPS_THREADS) own_wanted[i] = wanted[i];
+    ends = own_ends, first = own_first, wanted = own_wanted;
+#else
+    __shared__ i64 held[GROUPS_HELD];
+    __shared__ u32 own[GROUPS_HELD];
+    Counts counts = {totals + 1, held, own};
+#endif
+    counts.start();
     constexpr int N_WARPS = GROUPS_THREADS / 32;
     constexpr i64 TILE = GROUPS_THREADS * GROUPS_EACH;
     __shared__ u32 before_warp[N_WARPS];
@@ -157,11 +180,8 @@ __device__ __forceinline__ void tally_groups(
             bool is_some = group[k] >= 0, is_valid = !is_missing(value_of(words[k]));
             i64 place = 2 * n_cells + group[k];
             if (is_some && is_valid) {
-                int end = first[group[k]], stop = first[group[k] + 1], last = stop;
-                while (end < last) {
-                    int middle = (end + last) / 2;
-                    if (ends[middle] < keys[k]) end = middle + 1; else last = middle;
-                }
+                int stop = first[group[k] + 1];
+                int end = first_not(first[group[k]], stop, [&](int at) { return ends[at] < keys[k]; });
                 bool is_end = end < stop && ends[end] == keys[k];
                 cell[k] = end + group[k];
                 place = 2 * (i64)cell[k] + is_end;
@@ -193,52 +213,7 @@ __device__ __forceinline__ void tally_groups(
         }
         __syncthreads();  // before others write to `begin`
     }
-}
-
-// A tally with the tables, and counts of the block, in shared memory.
-extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally_shared(
-    const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
-    const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
-    u64 room
-) {
-    extern __shared__ u64 memory[];
-    int n_cells = n_ends + n_groups, n_counts = 2 * n_cells + n_groups;
-    Key* own_ends = (Key*)memory;
-    int* own_first = (int*)(own_ends + n_ends);
-    u32* counts = (u32*)(own_first + n_groups + 1);
-    unsigned char* own_wanted = (unsigned char*)(counts + n_counts);
-    for (int i = threadIdx.x; i < n_ends; i += GROUPS_THREADS) own_ends[i] = ends[i];
-    for (int i = threadIdx.x; i <= n_groups; i += GROUPS_THREADS) own_first[i] = first[i];
-    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) counts[i] = 0;
-    for (int i = threadIdx.x; i < n_cells; i += GROUPS_THREADS) own_wanted[i] = wanted[i];
-    __syncthreads();
-    tally_groups(
-        values, codes, n, own_ends, own_first, own_wanted, n_cells, totals, OwnCounts{counts}, taken,
-        cells, room
-    );
-    __syncthreads();
-    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) {
-        if (counts[i]) atomicAdd(totals + 1 + i, (u64)counts[i]);
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
-    const Word* values, const int* codes, i64 n, const Key* ends, const int* first,
-    const unsigned char* wanted, int n_groups, int n_ends, u64* totals, u64* taken, u32* cells,
-    u64 room
-) {
-    __shared__ i64 held[GROUPS_HELD];
-    __shared__ u32 own[GROUPS_HELD];
-    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) held[i] = -1, own[i] = 0;
-    __syncthreads();
-    tally_groups(
-        values, codes, n, ends, first, wanted, (i64)n_ends + n_groups, totals,
-        CachedCounts{totals + 1, held, own}, taken, cells, room
-    );
-    __syncthreads();
-    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
-        if (own[i]) atomicAdd(totals + 1 + held[i], (u64)own[i]);
-    }
+    counts.finish(totals + 1);
 }
 
 // --- How often each word occurs -------------------------------------------------------------------
@@ -247,46 +222,25 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
 
 // Find for each element the place of its word in the table of all groups. Without codes, consecutive
 // runs of `width` elements are the groups.
-template <class Counts>
-__device__ __forceinline__ void count_words(
-    const Word* words, const int* codes, i64 n, i64 width, i64 n_words, Counts counts
+extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
+    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* found
 ) {
+#if IN_SHARED
+    extern __shared__ u64 memory[];
+    Counts counts = {(u32*)memory, (i64)n_groups * n_words};
+#else
+    __shared__ i64 held[GROUPS_HELD];
+    __shared__ u32 own[GROUPS_HELD];
+    Counts counts = {found, held, own};
+#endif
+    counts.start();
     i64 step = (i64)gridDim.x * GROUPS_THREADS;
 #pragma unroll 4
     for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n; i += step) {
         i64 group = codes ? (i64)codes[i] : i / width;
         if (group >= 0) counts.add(group * n_words + words[i]);
     }
-}
-
-// Count words with a table for each block in shared memory.
-extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words_shared(
-    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* found
-) {
-    extern __shared__ u64 memory[];
-    u32* counts = (u32*)memory;
-    int n_counts = n_groups * n_words;
-    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) counts[i] = 0;
-    __syncthreads();
-    count_words(words, codes, n, width, n_words, OwnCounts{counts});
-    __syncthreads();
-    for (int i = threadIdx.x; i < n_counts; i += GROUPS_THREADS) {
-        if (counts[i]) atomicAdd(found + i, (u64)counts[i]);
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
-    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* found
-) {
-    __shared__ i64 held[GROUPS_HELD];
-    __shared__ u32 own[GROUPS_HELD];
-    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) held[i] = -1, own[i] = 0;
-    __syncthreads();
-    count_words(words, codes, n, width, n_words, CachedCounts{found, held, own});
-    __syncthreads();
-    for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
-        if (own[i]) atomicAdd(found + held[i], (u64)own[i]);
-    }
+    counts.finish(found);
 }
 
 #endif

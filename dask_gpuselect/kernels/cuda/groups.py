@@ -23,11 +23,7 @@ from dask_gpuselect.kernels.cuda.source import (
     groups_memory,
     words_memory,
 )
-from dask_gpuselect.kernels.reference.groups import (
-    elements_of_places,
-    sorted_in_groups,
-    window_lanes,
-)
+from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
 from dask_gpuselect.maths.keys import from_keys, to_keys
@@ -40,17 +36,6 @@ from dask_gpuselect.maths.ragged import (
     ranks_in_one_order,
     tally_of_cells,
 )
-
-__all__ = [
-    "cuts",
-    "elements",
-    "lane_counts",
-    "places_in_groups",
-    "sorted_in_groups",
-    "tally",
-    "value_counts",
-    "window_lanes",
-]
 
 Parts = Sequence[tuple[Array, Array]]
 
@@ -257,11 +242,16 @@ def _count_words(
     """
     if not words.size:
         return
-    memory = words_memory(n_groups, n_words)
-    fits = memory + STATIC <= most_shared(cupy.cuda.Device().id)
-    name, shared = ("groups_words_shared", memory) if fits else ("groups_words", 0)
     sides = np.int64(words.size), np.int64(width), np.int32(n_groups), np.int32(n_words)
-    launch(words.dtype, name, GROUPS_THREADS, (words, codes, *sides, found), shared)
+    memory = words_memory(n_groups, n_words)
+    _launch(words.dtype, "groups_words", (words, codes, *sides, found), memory)
+
+
+def _launch(dtype: np.dtype[Any], name: str, arguments: tuple[Any, ...], memory: int) -> None:
+    """Start a kernel whose counts take shared memory if they fit."""
+    fits = memory + STATIC <= most_shared(cupy.cuda.Device().id)
+    made, shared = (("IN_SHARED", int(fits)),), memory if fits else 0
+    launch(dtype, name, GROUPS_THREADS, arguments, shared, defined=made)
 
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
@@ -346,13 +336,11 @@ def _tallied(parts: Parts, brackets: Brackets, room: int) -> BracketCounts:
     tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
     told = (*map(cupy.asarray, tables), np.int32(n_groups), np.int32(n_ends))
     memory = groups_memory(dtype, n_groups, n_ends)
-    fits = memory + STATIC <= most_shared(cupy.cuda.Device().id)
-    name, shared = ("groups_tally_shared", memory) if fits else ("groups_tally", 0)
     for values, codes in parts:
         if values.size:
             arguments = (values, codes, np.int64(values.size), *told, totals)
             more = *taken.pointers, np.uint64(room)
-            launch(dtype, name, GROUPS_THREADS, (*arguments, *more), shared)
+            _launch(dtype, "groups_tally", (*arguments, *more), memory)
     found = totals.get().view(np.int64)
     n_candidates = int(found[0])
     counts = found[1 : 1 + 2 * n_cells].reshape(n_cells, 2)

@@ -30,13 +30,11 @@ __device__ __forceinline__ void merge_runs(const Key* keys, Key* mine, const Gro
         int start = group.me / (2 * width) * (2 * width), n = width * RUN;
         int place = (group.me - start) * RUN;
         const Key *a = keys + start, *b = a + width;
-        int from = max(place - n, 0), to = min(place, n);
         group.sync();
-        while (from < to) {
-            int middle = (from + to) / 2;
-            if (key_in(a, middle) <= key_in(b, place - 1 - middle)) from = middle + 1; else to = middle;
-        }
-        int i = from, j = place - from;
+        int i = first_not(max(place - n, 0), min(place, n), [&](int at) {
+            return key_in(a, at) <= key_in(b, place - 1 - at);
+        });
+        int j = place - i;
         Key of_a = i < n ? key_in(a, i) : LARGEST, of_b = j < n ? key_in(b, j) : LARGEST;
         Key merged[RUN];
 #pragma unroll

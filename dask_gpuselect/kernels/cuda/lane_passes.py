@@ -29,7 +29,6 @@ from dask_gpuselect.kernels.cuda.lane_stack import (
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, on_device
 from dask_gpuselect.kernels.cuda.source import REPORT_THREADS
 from dask_gpuselect.kernels.reference import lane_passes as reference
-from dask_gpuselect.kernels.reference.lane_passes import tails
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, IntArray
 from dask_gpuselect.maths.lane_cuts import (
@@ -44,17 +43,6 @@ from dask_gpuselect.maths.lane_cuts import (
     moved,
 )
 from dask_gpuselect.maths.sizes import tally_room
-
-__all__ = [
-    "answers",
-    "bracketed",
-    "cuts",
-    "find_lane_brackets",
-    "merge_tallies",
-    "order_statistics",
-    "tails",
-    "tally",
-]
 
 CUTS, COUNTS, CANDIDATES, ROWS = range(4)
 """Results of a launch; PASS of ``lane_passes.cu``."""

@@ -54,9 +54,8 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
                 i64 m = parts[p].m, size = parts[p].n_inside[row];
                 const Word* pivots = (is_upper ? parts[p].high : parts[p].low) + row * m;
                 int first = p < HELD ? from[p] : 0, last = p < HELD ? to[p] : (int)m;
-                while (first < last && size) {
-                    int middle = (first + last) / 2;
-                    if (key_of(__ldg(pivots + middle)) < tried) first = middle + 1; else last = middle;
+                if (size) {
+                    first = first_not(first, last, [&](int i) { return key_of(__ldg(pivots + i)) < tried; });
                 }
                 if (p < HELD) at[p] = first;
                 if (is_upper) {

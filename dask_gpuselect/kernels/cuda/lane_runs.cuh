@@ -46,50 +46,6 @@ constexpr u32 TEAM_OF_FIRST = team_of_first();
 
 // --- Sorting in registers -------------------------------------------------------------------------
 
-// Comparisons keep the integer units busy, while the multiplying units idle. So in two of three
-// exchanges, the smaller key is computed by these, as the sum minus the larger key: 12 % less time for
-// lanes of 24. `one` is 1, which the compiler must not know.
-__device__ __forceinline__ void exchange(Key& a, Key& b, bool multiplies, Key one) {
-    Key most = max(a, b), least = min(a, b);
-#if BITS < 64
-    if (multiplies) {
-        asm("{\n"
-            "    .reg .u32 sum;\n"
-            "    mad.lo.u32 sum, %1, %4, %2;\n"
-            "    mad.lo.u32 %0, %3, %5, sum;\n"
-            "}"
-            : "=r"(least)
-            : "r"(a), "r"(b), "r"(most), "r"(one), "r"(-one));
-    }
-#endif
-    a = least, b = most;
-}
-
-// Batcher's odd-even merge sort (Knuth, volume 3, 5.3.4): 191 exchanges for 32 keys. It uses templates,
-// because a loop whose step doubles is not unrolled, and keys in registers need constant places.
-
-// Exchange keys that are K apart, and then half as far, in blocks of 2 * P places whose halves are
-// sorted. The keys have places from BEFORE on.
-template <int P, int K, int BEFORE, int N>
-__device__ __forceinline__ void merge_in_thread(Key (&keys)[N], Key one) {
-#pragma unroll
-    for (int j = K % P; j + K < N + BEFORE; j += 2 * K) {
-#pragma unroll
-        for (int i = 0; i < K; ++i) {
-            int a = i + j - BEFORE, b = a + K;
-            bool is_pair = a >= 0 && b < N && (i + j) / (2 * P) == (i + j + K) / (2 * P);
-            if (is_pair) exchange(keys[a], keys[b], a % 3 != 0, one);
-        }
-    }
-    if constexpr (K > 1) merge_in_thread<P, K / 2, BEFORE>(keys, one);
-}
-
-template <int P, int N>
-__device__ __forceinline__ void sort_in_thread(Key (&keys)[N], Key one) {
-    merge_in_thread<P, P, 0>(keys, one);
-    if constexpr (2 * P < N) sort_in_thread<2 * P>(keys, one);
-}
-
 // A long run is sorted in two parts, one after the other by the same instructions, which are then
 // merged. That is 511 exchanges for 60 keys instead of 506, but only 333 in the text of the kernel,
 // which decides how long it takes to compile. It needs a few more registers, and is not done where they
@@ -413,19 +369,11 @@ __device__ __forceinline__ void fetch(
 
 // The first of the places [from, to) of a run whose key is not below this one, or `to`.
 __device__ __forceinline__ int n_below(const Key* run, int from, int to, Key key) {
-    while (from < to) {
-        int middle = (from + to) / 2;
-        if (run[middle * PITCH] < key) from = middle + 1; else to = middle;
-    }
-    return from;
+    return first_not(from, to, [&](int place) { return run[place * PITCH] < key; });
 }
 
 __device__ __forceinline__ int n_upto(const Key* run, int from, int to, Key key) {
-    while (from < to) {
-        int middle = (from + to) / 2;
-        if (run[middle * PITCH] <= key) from = middle + 1; else to = middle;
-    }
-    return from;
+    return first_not(from, to, [&](int place) { return run[place * PITCH] <= key; });
 }
 
 // Find the two keys of ranks `lower` and `upper`, which is `lower` or the next rank, in a group's lane.

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.launch import Array, most_shared
-from dask_gpuselect.kernels.protocols import MOST_STACKED
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
 MOST_BLOCKS = (1 << 31) - 1  # blocks of a grid

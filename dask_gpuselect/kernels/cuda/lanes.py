@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import any_true
 from dask_gpuselect.kernels.companions import Accompanied, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
-from dask_gpuselect.kernels.cuda import plain_lanes, weighed_lanes
+from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.chunk import distances_from
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
 from dask_gpuselect.kernels.cuda.source import BLANK_THREADS
-from dask_gpuselect.kernels.reference.lanes import lanes, parts_of, sorted_lanes
+from dask_gpuselect.kernels.reference.lanes import parts_of
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
 from dask_gpuselect.maths.keys import selection_dtype
@@ -31,19 +30,6 @@ from dask_gpuselect.maths.lane_boxes import LaneBoxes
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
-
-__all__ = [
-    "answer_group_lanes",
-    "answer_lanes",
-    "answer_only_lane",
-    "answers_and_ends",
-    "box_lanes",
-    "deviations",
-    "lane_ends",
-    "lanes",
-    "parts_of",
-    "sorted_lanes",
-]
 
 
 @advised
@@ -92,7 +78,7 @@ def _masked_boxes(
     if has_missing and not omits_nan:
         return None
     values = [each.values for each in filled]
-    found = plain_lanes.box_lanes(values, wide, axes, question, rule, omits_nan=True)
+    found = lane_boxes.box_lanes(values, wide, axes, question, rule, omits_nan=True)
     if found is None or (dtype.kind != "f" and not bool(found.n_valid.all())):
         return None
     elements = ("least", "most", "low", "high", "fliers")
@@ -100,7 +86,8 @@ def _masked_boxes(
     n_left_out = found.n - found.n_valid
     if has_missing:
         n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes)
-    return replace(found, **own, n_left_out=n_left_out)
+    answer: LaneBoxes | None = replace(found, **own, n_left_out=n_left_out)
+    return answer
 
 
 @advised
@@ -122,7 +109,7 @@ def _masked_answers_and_ends(
     filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
     answers = _answers(chunks, filled, dtype, axes, question).get().astype(np.float64)
     bounds = Bounds(*bounds_of(answers), wide)
-    parts = plain_lanes.parts_of([each.values for each in filled], wide, axes)
+    parts = parts_of([each.values for each in filled], wide, axes)
     ends = plain_lanes.lane_ends(parts, bounds, most)
     n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes).get()
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
@@ -165,7 +152,7 @@ def _answer_masked_groups(
 answer_lanes = with_companions(_answer_masked)(plain_lanes.answer_lanes)
 answers_and_ends = with_companions(_masked_answers_and_ends)(plain_lanes.answers_and_ends)
 answer_group_lanes = with_companions(_answer_masked_groups)(plain_lanes.answer_group_lanes)
-box_lanes = with_companions(_masked_boxes)(plain_lanes.box_lanes)
+box_lanes = with_companions(_masked_boxes)(lane_boxes.box_lanes)
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
 
 

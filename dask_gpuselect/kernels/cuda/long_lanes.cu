@@ -53,13 +53,7 @@ __device__ __forceinline__ void take_bins(Search* searches, u32* bins, int n_sea
         u32 own[N_BINS / 32], total = 0;
 #pragma unroll
         for (int b = 0; b < N_BINS / 32; ++b) total += own[b] = mine[b];
-        u32 before = total;  // inclusive, then exclusive
-#pragma unroll
-        for (int step = 1; step < 32; step *= 2) {
-            u32 lower = __shfl_up_sync(ALL_LANES, before, step);
-            if (me >= step) before += lower;
-        }
-        before -= total;
+        u32 before = sum_upto(total) - total;
         u32 rank = searches[s].rank;
         __syncwarp();
 #pragma unroll

@@ -20,16 +20,24 @@ __device__ __forceinline__ Key told_key(Word word) { return key_of(word); }
 // Whether there may be NaN among some elements: the highest keys are NaN's or infinity's.
 template <int N>
 __device__ __forceinline__ bool has_special(const Word (&words)[N]) {
-#if KIND == FLOATING
-    constexpr Word EXPONENT = BITS == 64 ? Word(0x7ff0000000000000ull)
-                              : BITS == 32 ? Word(0x7f800000u) : Word(0x7c00u);
     bool is = false;
 #pragma unroll
-    for (int e = 0; e < N; ++e) is |= (words[e] & EXPONENT) == EXPONENT;
+    for (int e = 0; e < N; ++e) is |= is_special(words[e]);
     return is;
-#else
-    return false;
-#endif
+}
+
+// Hand the elements that are not missing to `mine`, which counts the others.
+template <class Mine, int N>
+__device__ __forceinline__ void add_valid(Mine& mine, const Word (&words)[N]) {
+    if (!has_special(words)) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) mine.add(words[e]);
+        return;
+    }
+    for (int e = 0; e < N; ++e) {
+        if (is_missing(value_of(words[e]))) ++mine.n_missing;
+        else mine.add(words[e]);
+    }
 }
 
 // --- Distances ----------------------------------------------------------------------------------
@@ -79,16 +87,7 @@ struct Point {
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (!is_present) return;
-        if (!has_special(words)) {
-#pragma unroll
-            for (int e = 0; e < N; ++e) add(words[e]);
-            return;
-        }
-        for (int e = 0; e < N; ++e) {
-            if (is_missing(value_of(words[e]))) ++n_missing;
-            else add(words[e]);
-        }
+        if (is_present) add_valid(*this, words);
     }
 
     __device__ __forceinline__ void add(Word word) {
@@ -121,35 +120,13 @@ struct Counted {
     u64 n_below, n_above, n_missing, previous, not_next;  // all zeros at first, so `next` inverted
 };
 
-__device__ __forceinline__ void add_over_blocks(u64* total, u32 count) {
-    u32 of_warp = warp_sum(count);
-    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
-}
-
-__device__ __forceinline__ void least_over_blocks(u64* found_inverted, Key key) {
-    for (int offset = 16; offset; offset >>= 1) {
-        key = min(key, __shfl_xor_sync(ALL_LANES, key, offset));
-    }
-    if (threadIdx.x % 32 == 0) atomicMax(found_inverted, ~(u64)key);
-}
-
-__device__ __forceinline__ void largest_over_blocks(u64* found, Key key) {
-    for (int offset = 16; offset; offset >>= 1) {
-        key = max(key, __shfl_xor_sync(ALL_LANES, key, offset));
-    }
-    if (threadIdx.x % 32 == 0) atomicMax(found, (u64)key);
-}
-
-// The sum over a block, as its first thread knows it; always in the same order.
-__device__ __forceinline__ double sum_of_block(double mine) {
-    __shared__ double of_warps[MEASURE_THREADS / 32];
-    for (int offset = 16; offset; offset >>= 1) mine += __shfl_xor_sync(ALL_LANES, mine, offset);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = mine;
-    __syncthreads();
-    double sum = 0;
-    for (int w = 0; w < MEASURE_THREADS / 32; ++w) sum += of_warps[w];
-    return sum;
+// Note the largest key of a warp, and the least one inverted.
+__device__ __forceinline__ void add_extremes(Counted* counted, Key least, Key largest) {
+    least = least_over_warp(least);
+    largest = largest_over_warp(largest);
+    if (threadIdx.x % 32) return;
+    atomicMax(&counted->not_next, ~(u64)least);
+    atomicMax(&counted->previous, (u64)largest);
 }
 
 extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) point(
@@ -158,13 +135,13 @@ extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) point(
 ) {
     Point mine = {(Key)pivot, at, origin, 0, 0, 0, Key(0), (Key)~Key(0), {0}, {0}};
     visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
-    add_over_blocks(&counted->n_below, mine.n_below);
-    add_over_blocks(&counted->n_above, mine.n_above);
-    add_over_blocks(&counted->n_missing, mine.n_missing);
-    largest_over_blocks(&counted->previous, mine.previous);
-    least_over_blocks(&counted->not_next, mine.next);
+    add_over_warp(&counted->n_below, mine.n_below);
+    add_over_warp(&counted->n_above, mine.n_above);
+    add_over_warp(&counted->n_missing, mine.n_missing);
+    add_extremes(counted, mine.next, mine.previous);
     if (SPACE == NONE) return;
-    double low = sum_of_block(mine.low.get()), high = sum_of_block(mine.high.get());
+    double low = sum_of_block<MEASURE_THREADS>(mine.low.get());
+    double high = sum_of_block<MEASURE_THREADS>(mine.high.get());
     if (threadIdx.x == 0) {
         sums[2 * blockIdx.x] = low;
         sums[2 * blockIdx.x + 1] = high;
@@ -181,16 +158,7 @@ struct Extent {
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], bool is_present) {
-        if (!is_present) return;
-        if (!has_special(words)) {
-#pragma unroll
-            for (int e = 0; e < N; ++e) add(words[e]);
-            return;
-        }
-        for (int e = 0; e < N; ++e) {
-            if (is_missing(value_of(words[e]))) ++n_missing;
-            else add(words[e]);
-        }
+        if (is_present) add_valid(*this, words);
     }
 
     __device__ __forceinline__ void add(Word word) {
@@ -210,10 +178,9 @@ extern "C" __global__ void __launch_bounds__(MEASURE_THREADS) extent(
 ) {
     Extent mine = {(Key)origin, 0, (Key)~Key(0), Key(0), 0};
     visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
-    add_over_blocks(&counted->n_missing, mine.n_missing);
-    largest_over_blocks(&counted->previous, mine.largest);
-    least_over_blocks(&counted->not_next, mine.least);
-    double total = sum_of_block(mine.total);
+    add_over_warp(&counted->n_missing, mine.n_missing);
+    add_extremes(counted, mine.least, mine.largest);
+    double total = sum_of_block<MEASURE_THREADS>(mine.total);
     if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
 
@@ -291,8 +258,8 @@ __device__ __forceinline__ void count_bins(
     __syncthreads();
     Histogram<Bins> mine = {bins, counts + threadIdx.x / 32 % n_copies * bins.n_bins, 0, 0};
     visit_all<MEASURE_THREADS, EACH>(chunk, n, layout, keeps, mine);
-    add_over_blocks(&totals[0], mine.n_before);
-    add_over_blocks(&totals[1], mine.n_missing);
+    add_over_warp(&totals[0], mine.n_before);
+    add_over_warp(&totals[1], mine.n_missing);
     __syncthreads();
     for (u32 i = threadIdx.x; i < bins.n_bins; i += MEASURE_THREADS) {
         u64 sum = 0;

@@ -62,11 +62,7 @@ __device__ __forceinline__ void look_up_together(
 #pragma unroll
     for (int r = 0; r < ONLY_MOST; ++r) {
         if (r >= n_ranks) continue;
-#pragma unroll
-        for (int step = 1; step < 32; step *= 2) {
-            u32 lower = __shfl_up_sync(ALL_LANES, upto[r], step);
-            if (lane >= step) upto[r] += lower;
-        }
+        upto[r] = sum_upto(upto[r]);
         if (lane == 31) of_warps[r][warp] = upto[r];
     }
     u32 wanted[ONLY_MOST];
@@ -115,8 +111,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
 
         CountDigits count = {groups, counts, shift, bits, top == BITS, 0};
         visit_all<SELECT_THREADS, ONLY_EACH>(elements, wanted.n, nullptr, nullptr, count);
-        u32 n_missing = warp_sum(count.n_missing);
-        if (threadIdx.x % 32 == 0 && n_missing) atomicAdd(&shared->n_missing, (u64)n_missing);
+        add_over_warp(&shared->n_missing, count.n_missing);
         __syncthreads();
         for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
             if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);

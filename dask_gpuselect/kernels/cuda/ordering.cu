@@ -89,12 +89,7 @@ constexpr i64 NOWHERE = -(1ll << 62);
 __device__ __forceinline__ void add_up(const u32* counts, u32* starts, u32 n_classes) {
     u32 lane = threadIdx.x, before = 0;
     for (u32 first = 0; first < n_classes; first += 32) {
-        u32 own = first + lane < n_classes ? counts[first + lane] : 0, sum = own;
-#pragma unroll
-        for (int by = 1; by < 32; by *= 2) {
-            u32 lower = __shfl_up_sync(ALL_LANES, sum, by);
-            if (lane >= by) sum += lower;
-        }
+        u32 own = first + lane < n_classes ? counts[first + lane] : 0, sum = sum_upto(own);
         if (first + lane < n_classes) starts[first + lane] = before + sum - own;
         before += __shfl_sync(ALL_LANES, sum, 31);
     }

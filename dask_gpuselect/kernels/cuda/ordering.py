@@ -19,10 +19,8 @@ from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import Chunk
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
 from dask_gpuselect.kernels.reference import ordering as reference
-from dask_gpuselect.kernels.reference.ordering import Dealt, sort, stable_order
+from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.cuts import IntArray
-
-__all__ = ["counts_at", "dealt", "elements_of", "keys_of", "sort", "stable_order"]
 
 
 @advised

@@ -12,7 +12,6 @@ import numpy as np
 
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
-from dask_gpuselect.kernels.cuda.lane_boxes import box_lanes
 from dask_gpuselect.kernels.cuda.lane_stack import (
     MOST_BLOCKS,
     as_bytes,
@@ -27,23 +26,9 @@ from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shar
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
 from dask_gpuselect.kernels.reference import lanes as reference
-from dask_gpuselect.kernels.reference.lanes import deviations, lanes, parts_of, sorted_lanes
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, values_if_missing
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-
-__all__ = [
-    "answer_group_lanes",
-    "answer_lanes",
-    "answer_only_lane",
-    "answers_and_ends",
-    "box_lanes",
-    "deviations",
-    "lane_ends",
-    "lanes",
-    "parts_of",
-    "sorted_lanes",
-]
 
 
 @advised

@@ -50,20 +50,6 @@ __device__ __forceinline__ void each_term(
     take(at, residual, residual);
 }
 
-__device__ __forceinline__ void add_of_block(double value, double* out) {
-    __shared__ double parts[32];
-#pragma unroll
-    for (int step = 16; step; step /= 2) value += __shfl_down_sync(0xffffffffu, value, step);
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        double total = 0;
-        for (int warp = 0; warp < ROWS_THREADS / 32; ++warp) total += parts[warp];
-        *out = total;
-    }
-    __syncthreads();
-}
-
 // Counts are of the rows below all ends, at each end, and between them. Sums at each end are added to;
 // sums below all ends are written for each block.
 extern "C" __global__ void __launch_bounds__(ROWS_THREADS)
@@ -102,12 +88,14 @@ rows_tally(const Word* x, const double* y, i64 n, const double* numbers, int n_e
         }
     }
     double* own = of_blocks + (i64)blockIdx.x * (1 + SUMS);
-    add_of_block((double)n_below, own);  // exact: fewer than 2^53
+    double all_below = sum_of_block<ROWS_THREADS>((double)n_below);  // exact: fewer than 2^53
+    if (threadIdx.x == 0) own[0] = all_below;
     for (int at = 0; with_sums && at < SUMS; ++at) {
         double value = 0;
 #pragma unroll
         for (int k = 0; k < SUMS; ++k)  // registers cannot be indexed
             if (k == at) value = sums[k];
-        add_of_block(value, own + 1 + at);
+        value = sum_of_block<ROWS_THREADS>(value);
+        if (threadIdx.x == 0) own[1 + at] = value;
     }
 }

@@ -11,12 +11,9 @@ from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch, on_device
 from dask_gpuselect.kernels.cuda.source import MOST_PARAMETERS, ROWS_THREADS, row_sums
 from dask_gpuselect.kernels.reference import residuals
-from dask_gpuselect.kernels.reference.residuals import absolute_residuals
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
-
-__all__ = ["absolute_residuals", "row_tallies"]
 
 
 @advised

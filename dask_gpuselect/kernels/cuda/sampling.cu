@@ -51,10 +51,8 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) kept_number(
 ) {
     CountKept mine = {0};
     visit_all<SELECT_THREADS, 4 * VECTOR>(mask, n, nullptr, nullptr, mine);
-    for (int offset = 16; offset; offset >>= 1) {
-        mine.number += __shfl_xor_sync(ALL_LANES, mine.number, offset);
-    }
-    if (threadIdx.x % 32 == 0 && mine.number) atomicAdd(total, mine.number);
+    u64 of_warp = total_over_warp(mine.number);
+    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, of_warp);
 }
 
 // Convert keys to the ends of brackets, so that the tally follows without the host. `spans` points to
@@ -71,13 +69,10 @@ constexpr int FEW_ALONE = 10;
 
 // Count the elements of an ascending sample below a fence, or up to it.
 __device__ __forceinline__ i64 number_below(const Value* drawn, i64 size, double fence, bool or_at) {
-    i64 first = 0, last = size;
-    while (first < last) {
-        i64 middle = (first + last) / 2;
-        double value = as_double(drawn[middle]);
-        if (value < fence || (or_at && value == fence)) first = middle + 1; else last = middle;
-    }
-    return first;
+    return first_not((i64)0, size, [&](i64 place) {
+        double value = as_double(drawn[place]);
+        return value < fence || (or_at && value == fence);
+    });
 }
 
 // Whether more than about `most` elements between two places are tied; half as many may already count.

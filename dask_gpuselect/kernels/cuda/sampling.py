@@ -43,7 +43,6 @@ from dask_gpuselect.kernels.cuda.spans import (
     start_located,
     start_tally,
     summed_tally,
-    tally_and_sums,
     tally_in_place,
     tally_of,
 )
@@ -54,17 +53,6 @@ from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.sizes import pilot_bracket, pilot_room
-
-__all__ = [
-    "guess_and_sums",
-    "is_best_counted",
-    "is_best_whole",
-    "pilot",
-    "sample",
-    "sorted_sample",
-    "tally_and_sums",
-    "whole",
-]
 
 # Largest size of a sample, in multiples of the requested one for each bracket. With 2, 4, 8 and 16
 # the median of 2^30 float32 took 1.55, 1.52, 1.53 and 1.59 reads.

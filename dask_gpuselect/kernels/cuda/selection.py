@@ -8,26 +8,12 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.companions import Accompanied, words_of
-from dask_gpuselect.kernels.cuda.cells import MOST_PIVOTS, cuts
 from dask_gpuselect.kernels.cuda.chunk import Chunk, masked
 from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
 from dask_gpuselect.kernels.cuda.source import TABULATE_THREADS, tabulate_memory
-from dask_gpuselect.kernels.cuda.spans import merged, tally, tally_in_place
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.value_counts import ValueCounts
-
-__all__ = [
-    "MOST_PIVOTS",
-    "cuts",
-    "elements_of",
-    "unmasked",
-    "merged",
-    "tally",
-    "tally_by_ruler",
-    "tally_in_place",
-    "value_counts",
-]
 
 
 def elements_of(chunk: Any, dtype: np.dtype[Any]) -> tuple[Any, int]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.protocols import MOST_STACKED
+from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.keys import selection_dtype
 
@@ -116,15 +116,21 @@ INCLUDED = {
     "moments.cu": ("sums.cuh",),
     "spans.cu": ("spans.cuh",),
     "gathering.cu": ("spans.cuh", "sums.cuh"),
-    "lanes.cu": ("lanes.cuh", "lane_runs.cuh"),
+    "lanes.cu": ("lanes.cuh", "networks.cuh", "lane_runs.cuh"),
     "long_lanes.cu": ("lanes.cuh",),
     "only_lane.cu": ("lanes.cuh", "digits.cuh"),
     "candidates.cu": ("digits.cuh",),
-    "lane_passes.cu": ("lanes.cuh", "lane_runs.cuh"),
+    "lane_passes.cu": ("lanes.cuh", "networks.cuh", "lane_runs.cuh"),
     "lane_reports.cu": ("lane_reports.cuh",),
     "lane_answers.cu": ("lanes.cuh", "lane_reports.cuh"),
-    "lane_boxes.cu": ("lanes.cuh", "lane_runs.cuh", "lane_sums.cuh", "lane_columns.cuh"),
-    "windows.cu": ("lanes.cuh",),
+    "lane_boxes.cu": (
+        "lanes.cuh",
+        "networks.cuh",
+        "lane_runs.cuh",
+        "lane_sums.cuh",
+        "lane_columns.cuh",
+    ),
+    "windows.cu": ("lanes.cuh", "networks.cuh"),
     "lane_finish.cu": ("lanes.cuh", "lane_sums.cuh", "lane_columns.cuh"),
 }
 """Files that are included before each file, besides ``elements.cuh``."""
@@ -208,6 +214,8 @@ def source(name: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
         "WHOLE": 0,
         "IN_PARTS": 0,
         "LISTED": 0,
+        "PLACED": 0,
+        "IN_SHARED": 0,
         "NARROW": 0,
         "WINDOW": 256,
         "ONLY_MOST": MOST_RANKS,
@@ -292,14 +300,14 @@ def add_memory() -> int:
 
 
 def groups_memory(dtype: np.dtype[Any], n_groups: int, n_ends: int) -> int:
-    """Return the shared bytes of a block of `groups_tally_shared`: ends, groups, and counts."""
+    """Return the shared bytes of a block of `groups_tally`: ends, groups, and counts."""
     n_cells = n_ends + n_groups
     own = n_ends * key_size(dtype) + 4 * (n_groups + 1 + 2 * n_cells + n_groups) + n_cells
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 
 
 def words_memory(n_groups: int, n_words: int) -> int:
-    """Return the shared bytes of a block of `groups_words_shared`: counts of words by group."""
+    """Return the shared bytes of a block of `groups_words`: counts of words by group."""
     own = 4 * n_groups * n_words
     return -(-own // 1024) * 1024  # rounded up, so that fewer variants of the kernel are prepared
 

@@ -1,4 +1,12 @@
 // Load 2; see ``spans.cuh``.
+//
+// Defined before this text: PLACED (1: at many ends. SPANS is 1 then, and SPANS_ARE is ANY).
+
+#if PLACED
+typedef Placed Counting;
+#else
+typedef Tally Counting;
+#endif
 
 // Nothing if it is in vain: the ends are of a sample that is not of the usual kind.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS) tally(
@@ -7,21 +15,8 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) tally(
     int n_spans, int n_ends, u64* totals, Value* candidates, u64 most
 ) {
     if (*is_in_vain) return;
-    Tally mine;
+    Counting mine;
     mine.start(spans, segments_of, ends, wanted, n_ends, totals, candidates, most);
     visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, keeps, mine);
     mine.finish(n_spans, totals);
-}
-
-// The same at many ends: SPANS is 1, and SPANS_ARE is ANY.
-extern "C" __global__ void __launch_bounds__(TALLY_THREADS) tally_placed(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, const Value* spans,
-    const int* segments_of, const Value* ends, const unsigned char* wanted, const u64* is_in_vain,
-    int n_spans, int n_ends, u64* totals, Value* candidates, u64 most
-) {
-    if (*is_in_vain) return;
-    Placed mine;
-    mine.start(spans, segments_of, ends, wanted, n_ends, totals, candidates, most);
-    visit_all<TALLY_THREADS, PER_THREAD>(chunk, n, layout, keeps, mine);
-    mine.finish(totals);
 }

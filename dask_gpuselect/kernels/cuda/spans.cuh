@@ -32,12 +32,6 @@ struct Place {
     }
 };
 
-// Sum a thread's count over its warp, and add it to the total of all.
-__device__ __forceinline__ void add_to(u64* total, float count) {
-    u32 of_warp = warp_sum((u32)count);
-    if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(total, (u64)of_warp);
-}
-
 // Defined before this text: SPANS, for how many spans the kernel is made, and SPANS_ARE, what these are.
 constexpr int ENDS = 0;    // single ends: all is counted in registers
 constexpr int CELLS = 1;   // single ends, or single cells with the ends they have
@@ -101,11 +95,11 @@ struct Tally {
     // those past `most`, which are not kept), and of every segment.
     __device__ __forceinline__ void finish(int n_spans, u64* totals) {
         if (SPANS_ARE != ENDS) empty_stage();
-        add_to(&totals[SPANS], n_missing);
+        add_over_warp(&totals[SPANS], (u32)n_missing);
         u64* in_segments = totals + SPANS + 2;
 #pragma unroll
         for (int s = 0; s < SPANS; ++s) {
-            add_to(&totals[s], below[s]);
+            add_over_warp(&totals[s], (u32)below[s]);
             if (SPANS_ARE != ANY && s < n_spans) add_segments(s, in_segments);
         }
         if (SPANS_ARE == ANY) add_all_segments(in_segments);
@@ -203,39 +197,37 @@ struct Tally {
         int first = segments_of[2 * s], last = segments_of[2 * s + 1];
         float in_cell = in[s];
         if (is_staged[s] == 0) {
-            add_to(&totals[first], in_cell);
+            add_over_warp(&totals[first], (u32)in_cell);
             return;
         }
         if (first % 2) {
-            add_to(&totals[first], at_low[s]);
+            add_over_warp(&totals[first], (u32)at_low[s]);
             in_cell -= at_low[s];
         }
         if (last % 2) {
-            add_to(&totals[last], at_high[s]);
+            add_over_warp(&totals[last], (u32)at_high[s]);
             in_cell -= at_high[s];
         }
-        add_to(&totals[first + first % 2], in_cell);
+        add_over_warp(&totals[first + first % 2], (u32)in_cell);
     }
 
     __device__ __forceinline__ int ends_below(Value value) const {
-        int first = 0, last = n_ends;
-        while (first < last) {
-            int middle = (first + last) / 2;
-            if (is_less_than(ends[middle], value)) first = middle + 1; else last = middle;
-        }
-        return first;
+        return ends_below(value, 0, n_ends);
+    }
+
+    // The number of ends below an element that is between two of them.
+    __device__ __forceinline__ int ends_below(Value value, int first, int last) const {
+        return first_not(first, last, [&](int end) { return is_less_than(ends[end], value); });
     }
 
     // One reservation for a warp; neighbouring lanes write neighbouring elements.
     __device__ __forceinline__ void append(u32 n_candidates) {
         u32 total = warp_sum(n_candidates);
         if (total == 0) return;
-        u32 lane = threadIdx.x % 32;
-        u64 at = lane == 0 ? atomicAdd(n_found, (u64)total) : 0;
-        at = __shfl_sync(ALL_LANES, at, 0);
+        u64 at = reserved(n_found, total);
         for (u32 s = 0, deepest = warp_max(n_candidates); s < deepest; ++s) {
             u32 holders = __ballot_sync(ALL_LANES, s < n_candidates);
-            u64 mine = at + __popc(holders & ((1u << lane) - 1));
+            u64 mine = at + n_before(holders);
             if (s < n_candidates && mine < most) candidates[mine] = Place{stage + s * ROW}.load();
             at += __popc(holders);
         }
@@ -304,11 +296,7 @@ struct Placed : Tally {
     __device__ void sum_table() {
         u32 before = 0;
         for (int i = threadIdx.x; i < TABLE_SIZE; i += 32) {
-            u32 mine = table[i], sum = mine;
-            for (int offset = 1; offset < 32; offset *= 2) {
-                u32 other = __shfl_up_sync(ALL_LANES, sum, offset);
-                if (threadIdx.x >= offset) sum += other;
-            }
+            u32 mine = table[i], sum = sum_upto(mine);
             table[i] = (before + sum - mine) | (before + sum) << 16;
             before += __shfl_sync(ALL_LANES, sum, 31);
         }
@@ -327,11 +315,7 @@ struct Placed : Tally {
                 ++missing;
                 continue;
             }
-            int cell = between[e] & 0xffff, last = between[e] >> 16;
-            while (cell < last) {
-                int middle = (cell + last) / 2;
-                if (is_less_than(ends[middle], value)) cell = middle + 1; else last = middle;
-            }
+            int cell = ends_below(value, between[e] & 0xffff, between[e] >> 16);
             bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
             count(2 * cell + is_end);
             if (!is_end && wanted[cell]) {
@@ -361,11 +345,10 @@ struct Placed : Tally {
         top = stage;
     }
 
-    __device__ __forceinline__ void finish(u64* totals) {
+    __device__ __forceinline__ void finish(int, u64* totals) {
         append_all();
         if (run) atomicAdd(&segments[segment], run);
-        u32 of_warp = warp_sum(missing);
-        if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(&totals[SPANS], (u64)of_warp);
+        add_over_warp(&totals[SPANS], missing);
         add_all_segments(totals + SPANS + 2);
     }
 };

@@ -191,7 +191,8 @@ def start_tally(
     numbers = (np.int32(layout.n_spans), np.int32(layout.n_ends))
     found = (at["below"], candidates, np.uint64(most))
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
-    name: str = "tally_placed" if is_placed else "tally"
+    made = (("PLACED", int(is_placed)), *made)
+    name = "tally"
     into: tuple[Any, ...] = ()
     if pieces is not None:
         name, sums = "gather_and_sum", told.data.ptr + layout.dtype.itemsize

@@ -52,48 +52,7 @@ __device__ __forceinline__ void add_square(u64* digits, u64 size, int begin) {
     }
 }
 
-// An element as an integer times a power of two; `begin` is the place of its lowest bit among the
-// digits.
-struct Whole {
-    u64 size;
-    int begin;
-    bool is_negative;
-};
-
-__device__ __forceinline__ Whole whole_of(Value value) {
-#if KIND == FLOATING
-    u64 bits = (u64)__double_as_longlong(as_double(value));
-    int exponent = (int)(bits >> 52) & 0x7ff;
-    u64 size = bits & 0xfffffffffffffull;
-    if (exponent) size |= 1ull << 52;
-    else exponent = 1;
-    return {size, exponent + OFFSET, (bits >> 63) != 0};
-#elif KIND == SIGNED
-    return {value < 0 ? 0 - (u64)(i64)value : (u64)value, 32 * TOTAL_POINT, value < 0};
-#else
-    return {(u64)value, 32 * TOTAL_POINT, false};
-#endif
-}
-
-__device__ __forceinline__ bool is_special(Word word) {  // NaN or infinite
-#if KIND == FLOATING && BITS == 64
-    return ((u32)(word >> 32) & 0x7ff00000u) == 0x7ff00000u;
-#elif KIND == FLOATING && BITS == 32
-    return (word & 0x7f800000u) == 0x7f800000u;
-#elif KIND == FLOATING
-    return (word & 0x7c00u) == 0x7c00u;
-#else
-    return false;
-#endif
-}
-
 // --- The digits of warps --------------------------------------------------------------------------
-
-__device__ __forceinline__ i64 sum_over_warp(i64 value) {
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
-    return value;
-}
 
 // Carry, so that all digits but the last have at most 32 bits, and those of all warps can be added up.
 __device__ __forceinline__ void carry(u64* digits, int n) {
@@ -140,7 +99,7 @@ __device__ __noinline__ void add_alone(Value value, u64* digits) {
 // Add the sum of a warp's numbers to digits, its lowest bit at bit `begin`. Not inlined: there are many
 // calls in the text, but few at run time.
 __device__ __noinline__ void put(u64* to, i64 number, int begin) {
-    number = sum_over_warp(number);
+    number = total_over_warp(number);
     if (threadIdx.x % 32 == 0 && number) {
         add_at(to, number < 0 ? 0 - (u64)number : (u64)number, number < 0, begin);
     }
@@ -168,9 +127,26 @@ struct Specials {
     __device__ __forceinline__ void write(u64* counts) const {
         u32 found[3] = {n_high, n_low, n_missing};
 #pragma unroll
-        for (int i = 0; i < 3; ++i) {
-            u32 of_warp = warp_sum(found[i]);
-            if (threadIdx.x % 32 == 0 && of_warp) atomicAdd(&counts[i], (u64)of_warp);
+        for (int i = 0; i < 3; ++i) add_over_warp(&counts[i], found[i]);
+    }
+};
+
+// Sums of pieces and of products of two, which a warp adds to its digits from time to time.
+template <class Sum, class Product>
+struct PieceSums {
+    u64* digits;  // of this warp
+    Sum sums[PIECES];
+    Product products[PIECES][PIECES];
+    Specials specials;
+    int n_added;
+
+    __device__ __forceinline__ void zero() {
+        n_added = 0;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            sums[i] = 0;
+#pragma unroll
+            for (int j = i; j < PIECES; ++j) products[i][j] = 0;
         }
     }
 };
@@ -184,13 +160,10 @@ struct Specials {
 // smaller. The first piece is from -2**22 to 2**22 - 1: beyond, the exponent of the sum changes, which
 // shows that the element is too large. The others are from -2**22 to 2**22. So 511 pieces add up to
 // less than 2**31, and their products to less than 2**53, or 2**58 in a warp.
-struct Sums {
-    u64* digits;  // of this warp
+//
+// Sums and products wrap around, so that additions can be undone.
+struct Sums : PieceSums<u32, u64> {
     float cuts[PIECES];
-    u32 sums[PIECES];  // these and the products wrap around, so that additions can be undone
-    u64 products[PIECES][PIECES];
-    Specials specials;
-    int n_added;
 
     static constexpr u32 EXPONENT = 0xff800000u;  // the bits of sign and exponent
 
@@ -216,16 +189,6 @@ struct Sums {
         }
         specials = {0, 0, 0};
         zero();
-    }
-
-    __device__ __forceinline__ void zero() {
-        n_added = 0;
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) {
-            sums[i] = 0;
-#pragma unroll
-            for (int j = i; j < PIECES; ++j) products[i][j] = 0;
-        }
     }
 
     __device__ __forceinline__ Cut cut(Value rest) const {
@@ -313,14 +276,10 @@ __device__ __forceinline__ double power_of_two(int exponent) {
 
 // Pieces of 23 bits. They, their sums and their products are float64: 511 products are less than 2**53
 // units, and 2**58 in a warp.
-struct Sums {
+struct Sums : PieceSums<double, double> {
     int top;
-    u64* digits;  // of this warp
     double least, most;
     double cuts[PIECES];
-    double sums[PIECES], products[PIECES][PIECES];
-    Specials specials;
-    int n_added;
 
     // The unit of a piece: pieces are multiples of it.
     __device__ __forceinline__ int unit(int piece) const { return top + 1 - PIECE * (piece + 1); }
@@ -334,16 +293,6 @@ struct Sums {
         for (int i = 0; i < PIECES; ++i) cuts[i] = 1.5 * power_of_two(52 + unit(i));
         specials = {0, 0, 0};
         zero();
-    }
-
-    __device__ __forceinline__ void zero() {
-        n_added = 0;
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) {
-            sums[i] = 0;
-#pragma unroll
-            for (int j = i; j < PIECES; ++j) products[i][j] = 0;
-        }
     }
 
     template <int N>
@@ -450,13 +399,13 @@ struct Sums {
     __device__ __forceinline__ void pause() {}
 
     __device__ __forceinline__ void finish(u64*) {
-        i64 sums[2] = {sum_over_warp(low), sum_over_warp(high)};
+        i64 sums[2] = {total_over_warp(low), total_over_warp(high)};
         if (threadIdx.x % 32 == 0) {
             for (int i = 0; i < 2; ++i) digits[i] = (u64)sums[i];
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            i64 sum = sum_over_warp((i64)squares[i]);
+            i64 sum = total_over_warp((i64)squares[i]);
             if (threadIdx.x % 32 == 0) digits[N_TOTAL + i] = (u64)sum;
         }
     }

@@ -22,12 +22,9 @@ __device__ __forceinline__ u64 in_units(Weight weight, int unit) {
     u64 digits = (u64)weight;
     int shift = -unit;
 #else
-    u64 bits = (u64)__double_as_longlong(weight);
-    int exponent = (int)(bits >> 52);
-    u64 digits = bits & 0xfffffffffffffull;
-    if (exponent) digits |= 1ull << 52;
-    else exponent = 1;
-    int shift = exponent - 1075 - unit;
+    Whole whole = whole_of_double(weight);
+    u64 digits = whole.size;
+    int shift = whole.begin - 32 * TOTAL_POINT - unit;
 #endif
     if (shift >= 64 || shift <= -64) return 0;
     return shift >= 0 ? digits << shift : digits >> -shift;
@@ -35,11 +32,7 @@ __device__ __forceinline__ u64 in_units(Weight weight, int unit) {
 
 // The segment of an element: twice the number of ends below it, and one more if it equals the next.
 __device__ __forceinline__ int segment_of(Value value, const Value* ends, int n_ends) {
-    int first = 0, last = n_ends;
-    while (first < last) {
-        int middle = (first + last) / 2;
-        if (is_less_than(ends[middle], value)) first = middle + 1; else last = middle;
-    }
+    int first = first_not(0, n_ends, [&](int end) { return is_less_than(ends[end], value); });
     return 2 * first + (first < n_ends && is_equal_to(ends[first], value));
 }
 
@@ -94,9 +87,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_taken(
         }
         u32 holders = __ballot_sync(ALL_LANES, takes);
         if (holders == 0) continue;
-        u32 lane = threadIdx.x % 32;
-        u64 at = lane == 0 ? atomicAdd(n_taken, (u64)__popc(holders)) : 0;
-        at = __shfl_sync(ALL_LANES, at, 0) + __popc(holders & ((1u << lane) - 1));
+        u64 at = reserved(n_taken, __popc(holders)) + n_before(holders);
         if (!takes || at >= room) continue;
         taken[at] = value;
         their_weights[at] = weights[i];
@@ -177,11 +168,10 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
             holders[e] = __ballot_sync(ALL_LANES, weighs && !missing);
             n_taken += __popc(holders[e]);
         }
-        u64 at = lane == 0 && n_taken ? atomicAdd(told, (u64)n_taken) : 0;
-        at = __shfl_sync(ALL_LANES, at, 0);
+        u64 at = reserved(told, n_taken);
 #pragma unroll
         for (int e = 0; e < VALID_EACH; ++e) {
-            u64 mine = at + __popc(holders[e] & ((1u << lane) - 1));
+            u64 mine = at + n_before(holders[e]);
             if (holders[e] >> lane & 1 && mine < room) {
                 taken[mine] = words[e];
                 their_weights[mine] = handed_out(held[e], weighed(held[e]));
@@ -257,8 +247,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     staged_weights += threadIdx.x / 32 * WARP_STAGE;
     auto write = [&] {
         __syncwarp();
-        u64 at = lane == 0 ? atomicAdd(totals + 3, (u64)n_staged) : 0;
-        at = __shfl_sync(ALL_LANES, at, 0);
+        u64 at = reserved(totals + 3, n_staged);
         for (u32 i = lane; i < n_staged; i += 32) {
             if (at + i >= room) break;
             taken[at + i] = staged[i];
@@ -315,7 +304,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
             u32 holders = __ballot_sync(ALL_LANES, is_wanted);
             if (holders == 0) continue;
             if (is_wanted) {
-                u32 at = n_staged + __popc(holders & ((1u << lane) - 1));
+                u32 at = n_staged + n_before(holders);
                 staged[at] = value;
                 staged_weights[at] = handed_out(held[k], weight);
             }
@@ -363,11 +352,6 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
     their_weights[i] = is_good ? (double)handed_out(weights[place], weight) : 0;
 }
 
-__device__ __forceinline__ double warp_sum_of(double value) {
-    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
-    return value;
-}
-
 // For each stretch of a sorted sample, one warp finds the last element with a positive weight. `told`
 // gets the largest weights of all stretches, then the sums of weights divided by these, then the sums
 // of their squares.
@@ -386,18 +370,16 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
         if (weight > 0) at = i;
         most = fmax(most, weight);
     }
-    for (int offset = 16; offset; offset >>= 1) {
-        at = max(at, __shfl_xor_sync(ALL_LANES, at, offset));
-        most = fmax(most, __shfl_xor_sync(ALL_LANES, most, offset));
-    }
+    at = largest_over_warp(at);
+    most = largest_over_warp(most);
     double sum = 0, squares = 0, unit = most > 0 ? most : 1;
     for (i64 i = first + lane; i < stop; i += 32) {
         double share = their_weights[order[i]] / unit;
         sum += share;
         squares += share * share;
     }
-    sum = warp_sum_of(sum);
-    squares = warp_sum_of(squares);
+    sum = total_over_warp(sum);
+    squares = total_over_warp(squares);
     if (lane) return;
     told[stretch] = most;
     told[n_stretches + stretch] = sum;
@@ -463,44 +445,28 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
         Value value = value_of(values[i]);
         if (has_low && !is_less_than(low, value)) continue;
         if (has_high && !is_less_than(value, high)) continue;
-#if KIND == FLOATING
-        u64 bits = (u64)__double_as_longlong(as_double(value)), size = bits & 0xfffffffffffffull;
-        int exponent = (int)(bits >> 52) & 0x7ff;
-        bool is_negative = bits >> 63;
-        if (exponent == 0x7ff) {
-            n_high += !is_negative;
-            n_low += is_negative;
+        Whole element = whole_of(value);
+        if (is_special(values[i])) {
+            n_high += !element.is_negative;
+            n_low += element.is_negative;
             continue;
         }
-        if (exponent) size |= 1ull << 52;
-        else exponent = 1;
-        int place = exponent - 1075;
-#elif KIND == SIGNED
-        bool is_negative = value < 0;
-        u64 size = is_negative ? 0 - (u64)(i64)value : (u64)value;
-        constexpr int place = 0;
-#else
-        constexpr bool is_negative = false;
-        u64 size = (u64)value;
-        constexpr int place = 0;
-#endif
+        int place = element.begin - 32 * TOTAL_POINT;
 #if WHOLE
         u64 weight = (u64)weights[i];
         constexpr int of_weight = 0;
 #else
-        u64 held = (u64)__double_as_longlong(weights[i]), weight = held & 0xfffffffffffffull;
-        int of_weight = (int)(held >> 52);
-        if (of_weight) weight |= 1ull << 52;
-        else of_weight = 1;
-        of_weight -= 1075;
+        Whole whole = whole_of_double(weights[i]);
+        u64 weight = whole.size;
+        int of_weight = whole.begin - 32 * TOTAL_POINT;
 #endif
         u32 once[2] = {(u32)weight, (u32)(weight >> 32)}, twice[4], thrice[6];
-        multiply(once, size, twice);
+        multiply(once, element.size, twice);
         int begin = of_weight + place + 32 * SQUARE_POINT;
-        add_limbs(twice, is_negative, begin, first_of_products, own + EACH * T, products);
+        add_limbs(twice, element.is_negative, begin, first_of_products, own + EACH * T, products);
         if (!has_squares) continue;
         add_limbs(once, false, of_weight + 32 * TOTAL_POINT, first, own, tables);
-        multiply(twice, size, thrice);
+        multiply(twice, element.size, thrice);
         begin = of_weight + 2 * place + 32 * CUBE_POINT;
         add_limbs(thrice, false, begin, first_of_squares, own + 2 * EACH * T, squares);
     }
@@ -508,7 +474,7 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     for (int i = threadIdx.x / 32; i < N_SUMS * EACH; i += T / 32) {
         u64 sum = 0;
         for (int k = threadIdx.x % 32; k < T; k += 32) sum += digits[i * T + k];
-        for (int offset = 16; offset; offset >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+        sum = total_over_warp(sum);
         if (threadIdx.x % 32 == 0) all[i] = sum;
     }
     __syncthreads();

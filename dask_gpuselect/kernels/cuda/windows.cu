@@ -36,31 +36,6 @@ struct Held {
 
 // --- Registers ------------------------------------------------------------------------------------
 
-// Batcher's odd-even merge sort, by templates, because keys in registers need constant places.
-template <int P, int K, int N>
-__device__ __forceinline__ void merge_places(Key (&keys)[N]) {
-#pragma unroll
-    for (int j = K % P; j + K < N; j += 2 * K) {
-#pragma unroll
-        for (int i = 0; i < K; ++i) {
-            int a = i + j, b = a + K;
-            if (b < N && a / (2 * P) == b / (2 * P)) {
-                Key least = min(keys[a], keys[b]), most = max(keys[a], keys[b]);
-                keys[a] = least, keys[b] = most;
-            }
-        }
-    }
-    if constexpr (K > 1) merge_places<P, K / 2>(keys);
-}
-
-template <int P, int N>
-__device__ __forceinline__ void sort_places(Key (&keys)[N]) {
-    if constexpr (P < N) {
-        merge_places<P, P>(keys);
-        sort_places<2 * P>(keys);
-    }
-}
-
 template <int N>
 __device__ __forceinline__ Key place_among(const Key (&keys)[N], i64 rank) {
     Key found = keys[0];
@@ -170,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
 #endif
         }
 #if !DEVIATES
-        sort_places<1>(keys);
+        sort_in_thread<1>(keys, Plain());
 #endif
 #elif KEEPS || KIND == FLOATING
         for (int j = 0; j < n; ++j) {

@@ -17,9 +17,6 @@ from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, str
 
 MOST_PLACES = 32  # elements that a thread sorts in registers
 
-counts = reference.counts
-answer_rows = reference.answer_rows  # rows are those of frames, on the host
-
 
 @advised
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:

@@ -1,7 +1,6 @@
 """Questions about lanes that one device kernel may answer, and the layout of lanes. The reference.
 
-The reference answers None: the caller then takes a slower way. `protocols.LaneKernels` has the
-parameters.
+The reference answers None: the caller then takes a slower way.
 """
 
 from __future__ import annotations
