@@ -202,3 +202,213 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_lanes(
         }
     }
 }
+
+// --- Ends of lanes --------------------------------------------------------------------------------
+
+// Weights and elements whose products are exact, except for zeros: in this range, and its inverse.
+constexpr double FARTHEST_ENDS = 0x1p120;
+
+template <int LEVELS, int OTHERS>
+__device__ __forceinline__ void add_parts(Exact<LEVELS>& sum, const Exact<OTHERS>& other) {
+#pragma unroll
+    for (int l = 0; l < OTHERS; ++l) {
+        if (other.parts[l] != 0.0) sum.add(other.parts[l]);
+    }
+    sum.lost |= other.lost;
+}
+
+// Subtract a number times the leading bits of another.
+template <int LEVELS>
+__device__ __forceinline__ void subtract_times(Exact<LEVELS>& sum, double factor, const Leading& by) {
+    sum.add_product(-factor, by.high);
+    if (by.middle != 0.0) sum.add_product(-factor, by.middle);
+    if (by.low != 0.0) sum.add_product(-factor, by.low);
+}
+
+typedef Exact<8> Wide;
+
+__device__ __forceinline__ bool is_zero(const Wide& sum) {
+    return !sum.lost && leading(sum).high == 0.0;
+}
+
+__device__ __forceinline__ double rounded_once(const Exact<3>& sum, bool& sure) {
+    Leading found = leading(sum);
+    sure = sure && found.is_known;
+    return rounded_sum(found.high, found.middle, found.low == 0.0, sure);
+}
+
+// Divide, and round once. If the numerator is not exact, its relative error is below 2**-100.
+__device__ double quotient_once(const Wide& numerator, const Leading& by, bool is_exact, bool& sure) {
+    double first = __ddiv_rn(leading(numerator).high, by.high);
+    Wide rest = numerator;
+    subtract_times(rest, first, by);
+    double second = __ddiv_rn(leading(rest).high, by.high);
+    subtract_times(rest, second, by);
+    sure = sure && !rest.lost && by.is_known;
+    return rounded_sum(first, second, is_exact && is_zero(rest), sure);
+}
+
+// What a lane, or a part of it, has at its ends, by weight.
+struct Ends {
+    Exact<3> weight, below, above;
+    Exact<SUM_LEVELS + 1> total;
+    Exact<SUM_LEVELS + (BITS < 64 ? 2 : 3)> square;
+    Key least, most, inside_low, inside_high;
+    u32 n_beyond, n_low, n_high;  // elements beyond the bounds, and infinite ones
+
+    __device__ __forceinline__ Ends()
+        : least(~Key(0)), most(0), inside_low(~Key(0)), inside_high(0), n_beyond(0), n_low(0), n_high(0) {}
+
+    __device__ __forceinline__ void add(Word word, double w, double low, double high) {
+        Value value = value_of(word);
+        if (!(w > 0) || is_missing(value)) return;
+        Key key = key_of(word);
+        double x = as_double(value), size = fabs(x);
+        least = min(least, key), most = max(most, key);
+        if (x >= low) inside_low = min(inside_low, key);
+        if (x <= high) inside_high = max(inside_high, key);
+        weight.add(w);
+        if (x < low) below.add(w), ++n_beyond;
+        if (x > high) above.add(w), ++n_beyond;
+        if (!(size < INFINITE)) {
+            n_high += x > 0, n_low += x < 0;
+            return;
+        }
+        if (x == 0.0) return;
+        total.add_product(w, x);
+        double error, own = product_of(x, x, error);
+        square.add_product(w, own);
+        if (error != 0.0) square.add_product(w, error);
+        bool is_far = size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS;
+        square.lost |= is_far || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+    }
+
+    __device__ __forceinline__ void merge(const Ends& other) {
+        add_parts(weight, other.weight), add_parts(below, other.below), add_parts(above, other.above);
+        add_parts(total, other.total), add_parts(square, other.square);
+        least = min(least, other.least), most = max(most, other.most);
+        inside_low = min(inside_low, other.inside_low), inside_high = max(inside_high, other.inside_high);
+        n_low += other.n_low, n_high += other.n_high;
+    }
+
+    // Compute mean and standard deviation, each rounded once.
+    __device__ __forceinline__ void moments(double& mean, double& deviation, bool& sure) const {
+        mean = deviation = __longlong_as_double(0x7ff8000000000000ll);
+        if (n_high || n_low) {
+            if (!(n_high && n_low)) mean = n_high ? INFINITE : -INFINITE;
+            return;
+        }
+        Leading by = leading(weight);
+        if (by.high == 0.0) return;
+        Wide sum, spread;
+        add_parts(sum, total);
+        sure = sure && !square.lost;
+        mean = quotient_once(sum, by, true, sure);
+        // The variance times the square of the weight.
+#pragma unroll 1
+        for (int i = 0; i < 3; ++i) {
+#pragma unroll 1
+            for (int j = 0; j < SUM_LEVELS + (BITS < 64 ? 2 : 3); ++j) {
+                double a = weight.parts[i], b = square.parts[j];
+                if (a != 0.0 && b != 0.0) spread.add_product(a, b);
+            }
+        }
+#pragma unroll 1
+        for (int i = 0; i < SUM_LEVELS + 1; ++i) {
+#pragma unroll 1
+            for (int j = 0; j < SUM_LEVELS + 1; ++j) {
+                double a = total.parts[i], b = total.parts[j];
+                if (a != 0.0 && b != 0.0) spread.add_product(-a, b);
+            }
+        }
+        double size = leading(spread).high;
+        sure = sure && !spread.lost && size >= 0.0;
+        deviation = 0.0;
+        if (!(size > 0.0)) return;
+        double root = __dsqrt_rn(size);
+        spread.add_product(-root, root);
+        double more = __ddiv_rn(leading(spread).high, __dmul_rn(2.0, root));
+        spread.add_product(__dmul_rn(-2.0, root), more);
+        spread.add_product(-more, more);
+        Wide whole;
+        whole.add(root), whole.add(more);
+        deviation = quotient_once(whole, by, is_zero(spread), sure);
+    }
+};
+
+static_assert(sizeof(Ends) <= ENDS_BYTES, "a thread has room");
+
+// Fliers of all lanes, in any order, each with the number of its lane, doubled, and one more if it is
+// above.
+struct FlierList {
+    Word* elements;
+    double* weights;
+    i64 *sides, room;
+    u64* n;
+};
+
+// Find what lanes have at their ends, one or several threads for each. The numbers are weight, weight
+// below and above the bounds, mean and deviation; the extremes are the least and the largest element,
+// and the nearest inside the bounds.
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
+    const Word* values, const double* weights, const ReachLanes* told, const double* lows,
+    const double* highs, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    Ends* all = (Ends*)scratch;
+    const ReachLanes lanes = *told;
+    const FlierList fliers = *list;
+    const int of_block = SIDE_BY_SIDE ? threadIdx.x % A_BLOCK : threadIdx.x / STEP;
+    const int first = SIDE_BY_SIDE ? threadIdx.x / A_BLOCK : threadIdx.x % STEP;
+    const int apart = SIDE_BY_SIDE ? A_BLOCK : 1;  // threads of a lane, in numbers of threads
+    for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
+        i64 number = start + of_block;
+        bool is_one = number < lanes.n_lanes;
+        i64 n = is_one ? lanes.n : 0;
+        double low = is_one ? lows[number] : 0.0, high = is_one ? highs[number] : 0.0;
+        const Word* its = values + (is_one ? place_of_lane(lanes, number, lanes.outer, lanes.inner) : 0);
+        const double* own = weights;
+        if (is_one) own += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+        Ends ends;
+        for (i64 row = first; row < n; row += STEP) {
+            ends.add(its[row * lanes.row], own[row * lanes.weights_row], low, high);
+        }
+        if (ends.n_beyond) {
+            i64 place = atomicAdd(fliers.n, (u64)ends.n_beyond);
+            for (i64 row = first; row < n; row += STEP) {
+                Word word = its[row * lanes.row];
+                double w = own[row * lanes.weights_row], x = as_double(value_of(word));
+                if (!(w > 0 && (x < low || x > high))) continue;
+                if (place < fliers.room) {
+                    fliers.elements[place] = word, fliers.weights[place] = w;
+                    fliers.sides[place] = 2 * number + (x > high);
+                }
+                ++place;
+            }
+        }
+        if (STEP > 1) {
+            __syncthreads();
+            all[threadIdx.x] = ends;
+#pragma unroll 1
+            for (int half = STEP / 2; half; half /= 2) {
+                __syncthreads();
+                if (first < half) all[threadIdx.x].merge(all[threadIdx.x + half * apart]);
+            }
+            ends = all[threadIdx.x];
+        }
+        if (!is_one || first) continue;
+        bool sure = true;
+        double mean, deviation;
+        ends.moments(mean, deviation, sure);
+        double found[5] = {
+            rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),
+            mean, deviation
+        };
+        Key keys[4] = {ends.least, ends.most, ends.inside_low, ends.inside_high};
+#pragma unroll
+        for (int i = 0; i < 5; ++i) numbers[i * lanes.n_lanes + number] = found[i];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) extremes[i * lanes.n_lanes + number] = word_of(keys[i]);
+        are_unsure[number] = !sure;
+    }
+}
