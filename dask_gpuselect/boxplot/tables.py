@@ -344,7 +344,7 @@ class Boxes(Arrays):
         return np.append(np.int64(0), np.cumsum(self.kept_low + self.kept_high))
 
 
-ColumnOf = Callable[[], NDArray[Any]]
+ColumnOf = Callable[[], Any]
 """A function that returns a column on the host."""
 
 
@@ -404,17 +404,16 @@ def columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
     if boxes.weight is None:
         return columns
     sides = cache(partial(_heavy_sides, boxes))
-    kept = tuple(lambda i=i: sides()[i].kept for i in range(2))
 
-    def of_fliers(of_side: Callable[[Outermost], Any]) -> ColumnOf:
-        return lambda: _lane_by_lane(*(each() for each in kept), *map(of_side, sides()))
+    def of_fliers(of_side: Callable[[Any], NDArray[Any]]) -> ColumnOf:
+        return lambda: _lane_by_lane(*(side.kept for side in sides()), *map(of_side, sides()))
 
     return columns | {
         "n": given("weight"),
         "n_low": given("n_low"),
         "n_high": given("n_high"),
-        "kept_low": kept[0],
-        "kept_high": kept[1],
+        "kept_low": lambda: sides()[0].kept,
+        "kept_high": lambda: sides()[1].kept,
         "fliers": of_fliers(lambda side: side.elements),
         "flier_weights": of_fliers(lambda side: side.weights.rounded()),
     }

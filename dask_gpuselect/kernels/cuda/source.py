@@ -377,6 +377,8 @@ def reach_kernel(
     return None
 
 
+SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0, "apart")
+"""That of `reach_sorted`."""
 ENOUGH_THREADS = 1 << 18  # of all lanes together, so that a device is busy
 
 

@@ -237,15 +237,19 @@ __device__ __forceinline__ double rounded_once(const Exact<3>& sum, bool& sure) 
     return rounded_sum(found.high, found.middle, found.low == 0.0, sure);
 }
 
-// Divide, and round once. If the numerator is not exact, its relative error is below 2**-100.
-__device__ double quotient_once(const Wide& numerator, const Leading& by, bool is_exact, bool& sure) {
+// Divide, and round once. If the numerator is not exact (`is_exact`), its relative error is below
+// 2**-100. Then tells whether the quotient is.
+__device__ double quotient_once(const Wide& numerator, const Leading& by, bool& is_exact, bool& sure) {
     double first = __ddiv_rn(leading(numerator).high, by.high);
     Wide rest = numerator;
     subtract_times(rest, first, by);
     double second = __ddiv_rn(leading(rest).high, by.high);
     subtract_times(rest, second, by);
     sure = sure && !rest.lost && by.is_known;
-    return rounded_sum(first, second, is_exact && is_zero(rest), sure);
+    is_exact = is_exact && is_zero(rest);
+    double found = rounded_sum(first, second, is_exact, sure);
+    is_exact = is_exact && second == 0.0;
+    return found;
 }
 
 // What a lane, or a part of it, has at its ends, by weight.
@@ -303,7 +307,8 @@ struct Ends {
         Wide sum, spread;
         add_parts(sum, total);
         sure = sure && !square.lost;
-        mean = quotient_once(sum, by, true, sure);
+        bool is_exact = true;
+        mean = quotient_once(sum, by, is_exact, sure);
         // The variance times the square of the weight.
 #pragma unroll 1
         for (int i = 0; i < 3; ++i) {
@@ -332,7 +337,8 @@ struct Ends {
         spread.add_product(-more, more);
         Wide whole;
         whole.add(root), whole.add(more);
-        deviation = quotient_once(whole, by, is_zero(spread), sure);
+        is_exact = is_zero(spread);
+        deviation = quotient_once(whole, by, is_exact, sure);
     }
 };
 
@@ -410,5 +416,159 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
 #pragma unroll
         for (int i = 0; i < 4; ++i) extremes[i * lanes.n_lanes + number] = word_of(keys[i]);
         are_unsure[number] = !sure;
+    }
+}
+
+// --- Lanes that are sorted ------------------------------------------------------------------------
+
+// What is wanted, by its place in `lane_weights.METHODS`: the first element up to which the weights reach
+// a share, also the first up to which they pass it, or the mean over a window of the weight.
+constexpr int UNTIL_PASSED = 1;
+constexpr int OVER_WINDOW = 2;
+
+constexpr double LEAST_SHARE = 0x1p-100;
+
+// Sorted elements of a lane, their weights, and the sum of the first. Elements that take no part weigh
+// nothing. They are infinite: behind all others, or among those.
+struct Walk {
+    const Word* values;
+    const double* weights;
+    i64 pitch, n, n_valid, j;
+    Exact<3> upto;  // the weight of the elements up to j
+
+    __device__ __forceinline__ void start() {
+        j = 0, upto = Exact<3>();
+        upto.add(weights[0]);
+    }
+    __device__ __forceinline__ void step() { upto.add(weights[++j * pitch]); }
+    __device__ __forceinline__ bool is_last() const { return j + 1 >= n; }
+    __device__ __forceinline__ double value(i64 i) const { return as_double(value_of(values[min(i, n_valid - 1) * pitch])); }
+
+    // Walk to the first element up to which the weight, rounded to 53 bits, is a share or more.
+    __device__ __forceinline__ void reach(double share, bool is_passed, bool& sure) {
+        for (; !is_last(); step()) {
+            double near = upto.parts[0];
+            if (fabs(near - share) <= 0x1p-48 * share) near = rounded_once(upto, sure);
+            if (is_passed ? near > share : near >= share) return;
+        }
+    }
+};
+
+// The mean over the window of a share: the first element in it, and each step to the next element
+// times the part of the window that is behind it. Let W be the weight and S the sum of the squares of
+// all weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide. All is exact.
+__device__ double mean_of_window(
+    Walk& walk, double q, const Exact<3>& weight, const Exact<5>& square, const Wide& other, bool is_double,
+    bool& sure
+) {
+    double size = weight.parts[0], first = q * leading(other).high / size, width = square.parts[0] / size;
+    double margin = size * 0x1p-40;
+    while (!walk.is_last() && walk.upto.parts[0] <= first - margin) walk.step();
+    double base = walk.value(walk.j), last = base;
+    Walk ahead = walk;
+    Wide stop, sum, none;
+    for (int l = 0; l < 8; ++l) {
+        if (other.parts[l] != 0.0) stop.add_product(q, other.parts[l]);
+    }
+    add_parts(stop, square);
+#pragma unroll 1
+    for (; !ahead.is_last() && ahead.upto.parts[0] < first + width + margin; ahead.step()) {
+        Wide part = stop, beyond;
+#pragma unroll 1
+        for (int i = 0; i < 9; ++i) {
+            double a = ahead.upto.parts[i / 3], b = weight.parts[i % 3];
+            if (a != 0.0 && b != 0.0) part.add_product(-a, b);
+        }
+        double next = ahead.value(ahead.j + 1), error, step = two_sum(next, -last, error);
+        sure = sure && !part.lost;
+        if (!(leading(part).high > 0.0)) break;
+        if (step == 0.0) continue;
+        last = next;
+        beyond = part;
+        for (int l = 0; l < 5; ++l) {
+            if (square.parts[l] != 0.0) beyond.add(-square.parts[l]);
+        }
+        if (leading(beyond).high > 0.0) part = none, add_parts(part, square);
+#pragma unroll 1
+        for (int l = 0; l < 8; ++l) {
+            if (part.parts[l] == 0.0) continue;
+            sum.add_product(part.parts[l], step);
+            if (error != 0.0) sum.add_product(part.parts[l], error);
+        }
+    }
+    if (last == base) return base;
+    double largest = fmax(fabs(base), fabs(last));
+    for (int l = 0; l < 5; ++l) {
+        if (square.parts[l] != 0.0) sum.add_product(base, square.parts[l]);
+    }
+    bool is_exact = true;
+    double mean = quotient_once(sum, leading(square), is_exact, sure);
+    // Rounding again is right unless the first rounding has made a tie.
+    bool is_tie = (__double_as_longlong(mean) & ((1ll << 28) - 1)) == 0;
+    sure = sure && largest < FARTHEST_ENDS && !sum.lost && (is_exact || is_double || !is_tie);
+    return mean;
+}
+
+// Find what is wanted of each lane of a table, one thread for each; lanes are side by side.
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
+    const Word* values, const double* weights, i64 n_lanes, i64 n, const i64* n_valid, const double* shares,
+    int n_shares, int wanted, int is_double, double* lower, double* upper, unsigned char* are_unsure
+) {
+    i64 stride = (i64)gridDim.x * blockDim.x;
+    for (i64 lane = (i64)blockIdx.x * blockDim.x + threadIdx.x; lane < n_lanes; lane += stride) {
+        bool sure = true;
+        if (n_valid[lane]) {
+            Walk walk = {values + lane, weights + lane, n_lanes, n, n_valid[lane], 0};
+            Exact<3> weight;
+            Exact<5> square;
+            for (i64 j = 0; j < n; ++j) {
+                double w = walk.weights[j * n_lanes];
+                weight.add(w);
+                if (wanted != OVER_WINDOW || w == 0.0) continue;
+                square.add_product(w, w);
+                square.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+            }
+            sure = !weight.lost && !square.lost;
+            Wide other;
+            for (int i = 0; i < 9 && wanted == OVER_WINDOW; ++i) {
+                double a = weight.parts[i / 3], b = weight.parts[i % 3];
+                if (a != 0.0 && b != 0.0) other.add_product(a, b);
+            }
+            for (int l = 0; l < 5; ++l) {
+                if (square.parts[l] != 0.0) other.add(-square.parts[l]);
+            }
+            double before = INFINITE;
+#pragma unroll 1
+            for (int k = 0; k < n_shares; ++k) {
+                double q = shares[k], low, high;
+                if (!(q >= before)) walk.start();
+                before = q;
+                sure = sure && (q == 0.0 || q > LEAST_SHARE);
+                if (wanted == OVER_WINDOW) {
+                    low = high = mean_of_window(walk, q, weight, square, other, is_double, sure);
+                } else if (q == 0.0 || q == 1.0) {
+                    low = high = walk.value(q == 0.0 ? 0 : n - 1);
+                } else {
+                    Exact<5> product;
+                    for (int l = 0; l < 3; ++l) {
+                        if (weight.parts[l] != 0.0) product.add_product(q, weight.parts[l]);
+                    }
+                    Leading own = leading(product);
+                    sure = sure && own.is_known;
+                    double share = rounded_sum(own.high, own.middle, own.low == 0.0 && own.is_all, sure);
+                    walk.reach(share, false, sure);
+                    low = high = walk.value(walk.j);
+                    if (wanted == UNTIL_PASSED) {
+                        Walk ahead = walk;
+                        ahead.reach(share, true, sure);
+                        high = ahead.value(ahead.j);
+                    }
+                }
+                lower[lane * n_shares + k] = low, upper[lane * n_shares + k] = high;
+            }
+        } else {
+            for (int k = 0; k < n_shares; ++k) lower[lane * n_shares + k] = upper[lane * n_shares + k] = 0.0;
+        }
+        are_unsure[lane] = !sure;
     }
 }

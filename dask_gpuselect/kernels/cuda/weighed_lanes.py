@@ -44,8 +44,8 @@ def answer_lanes(
 ) -> Array | None:
     """Find the answers ``(n_answers, n_lanes)`` on the chunks' device.
 
-    None where the host answers: by the estimator of type 7, about dates, and where weights are
-    larger than 2**53 or nearly as large, or small, as float64 can be.
+    None where the host answers: about dates, and where weights are larger than 2**53 or nearly as
+    large, or small, as float64 can be.
     """
     found = _found(chunks, dtype, axes, question.wanted)
     return None if found is None else _answers(found[1], question)
@@ -105,9 +105,7 @@ def _found(
     wanted: WantedQuantiles,
 ) -> tuple[Weighed, Lanes] | None:
     """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
-    if wanted.method == lane_weights.TYPE_7 or dtype.kind in "mM":
-        return None
-    table = Weighed.of(chunks, axes)
+    table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)
     if table is None:
         return None
     lanes = _reached(table, wanted) or _sorted(table, _sorted_as(dtype), wanted)
@@ -254,7 +252,7 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
     Scratch: copies where lanes are not evenly spaced.
     """
-    if len(wanted.q) > FEW:
+    if len(wanted.q) > FEW or wanted.method == lane_weights.TYPE_7:
         return None
     layout, dtype, targets = (
         _Layout.of(table),
@@ -324,35 +322,23 @@ def _pick(table: Weighed, kind: np.dtype[Any], wanted: WantedQuantiles) -> Lanes
     )
     filled = cupy.where(takes, values, values.dtype.type(np.inf))
     order = _order(filled)
-    ordered = cupy.take_along_axis(filled, order, axis=1)
-    own = cupy.take_along_axis(cupy.where(takes, weights, 0.0), order, axis=1)
-    sums = cupy.cumsum(own, axis=1, dtype=np.float64)
-    weight, slack = sums[:, -1], sums[:, -1] * table.slack
+    # Side by side, so that neighbouring threads read neighbouring elements.
+    ordered, own = (
+        cupy.ascontiguousarray(cupy.take_along_axis(each, order, axis=1).T)
+        for each in (filled, cupy.where(takes, weights, 0.0))
+    )
     shape = len(values), len(wanted.q)
-    lower, upper = cupy.empty(shape, values.dtype), cupy.empty(shape, values.dtype)
-    is_sure = cupy.ones(len(values), bool)
-    passes = {q for q, is_passed in _targets(table, wanted) if is_passed}
-    for i, q in enumerate(wanted.q):
-        share = weight * q
-        place = cupy.count_nonzero(sums < (share - slack)[:, None], axis=1)
-        if q == 0:
-            place = cupy.zeros_like(place)
-        elif q == 1:
-            place = cupy.maximum(n_valid - 1, 0)
-        passed = place
-        if q in passes:
-            passed = cupy.count_nonzero(sums <= share[:, None], axis=1)
-        elif table.slack and 0 < q < 1:
-            is_sure &= _at(sums, place) > share + slack
-        lower[:, i], upper[:, i] = _at(ordered, place), _at(ordered, passed)
-    _decide(table, wanted, (lower, upper), ~is_sure & (n_valid > 0))
+    lower, upper = cupy.empty(shape), cupy.empty(shape)
+    is_unsure = cupy.empty(len(values), np.bool_)
+    shares = cupy.asarray(np.array(wanted.q, np.float64))
+    numbers = np.int32(len(shares)), np.int32(lane_weights.METHODS.index(wanted.method))
+    is_double = np.int32(wanted.dtype.itemsize == 8)
+    arguments = (ordered, own, *map(np.int64, values.shape), n_valid, shares, *numbers, is_double)
+    made = source.SORTED_KERNEL.defined(is_side_by_side=True)
+    found = lower, upper, is_unsure
+    launch(kind, "reach_sorted", source.ENDS_THREADS, (*arguments, *found), defined=made)
+    _decide(table, wanted, (lower, upper), is_unsure)
     return Lanes(lower, upper, n_valid, n_missing)
-
-
-def _at(table: Array, place: Array) -> Array:
-    """Take an element of each row, the last at places beyond it."""
-    place = cupy.minimum(place, table.shape[1] - 1)
-    return cupy.take_along_axis(table, place[:, None], axis=1)[:, 0]
 
 
 def _order(values: Array) -> Array:
