@@ -59,7 +59,8 @@ def tables() -> Iterator[Iterator[Row]]:
     for shape in SHAPES:
         yield along(shape)
     yield of_weights_and_groups()
-    for shape in ((256, 1 << 16), *SHAPES):
+    yield of_few_weighted_lanes()
+    for shape in SHAPES:
         yield of_weighted_lanes(shape)
     yield of_weighted_chunks(8, 1 << 21)
     yield of_small_boxes()
@@ -144,6 +145,10 @@ def of_weights_and_groups() -> Iterator[Row]:
     yield "median of 2^24 in 18 groups with weights", weighed, y.sum
     weighed = partial(grouped.describe_boxplot, **how)
     yield "box of 2^24 in 18 groups with weights", weighed, y.sum
+
+
+def of_few_weighted_lanes() -> Iterator[Row]:
+    yield from of_weighted_lanes((256, 1 << 16))
 
 
 def of_weighted_lanes(shape: tuple[int, ...]) -> Iterator[Row]:
