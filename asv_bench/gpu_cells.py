@@ -1,6 +1,7 @@
 """Cells of one GPU that once fell off, in reads of the same data:
 
     python asv_bench/gpu_cells.py --against CHECKOUT
+    python asv_bench/gpu_cells.py --only of_weighted_lanes,of_weighted_chunks
 
 One read is `x.sum()`, measured in the same run; of chunks that tasks make, it is that of the same
 chunks. Two checkouts are asked in one call, each in a process of its own. Times are medians of a
@@ -46,19 +47,32 @@ Row = tuple[str, Callable[[], Any], Callable[[], Any]]
 """The name of a row, what is timed, and what reads the same data."""
 
 
-def rows() -> Iterator[Row]:
+SHAPES = (24, 4000, 4000), (365, 1000, 1000), (3650, 300, 300), (40000, 90, 90)
+
+
+def tables() -> Iterator[Iterator[Row]]:
+    """Yield the rows of each table."""
+    for bits, numbers in ((30, (3, 9, 19, 99)), (26, (3, 9, 99)), (20, (3, 9))):
+        yield of_quantiles(bits, numbers)
+    for n, size in ((8, 1 << 27), (64, 1 << 23)):
+        yield of_made(n, size)
+    for shape in SHAPES:
+        yield along(shape)
+    yield of_weights_and_groups()
+    yield of_few_weighted_lanes()
+    for shape in SHAPES:
+        yield of_weighted_lanes(shape)
+    yield of_weighted_chunks(8, 1 << 21)
+    yield of_small_boxes()
+
+
+def rows(only: str = "") -> Iterator[Row]:
     import cupy as cp
 
-    for bits, numbers in ((30, (3, 9, 19, 99)), (26, (3, 9, 99)), (20, (3, 9))):
-        yield from of_quantiles(bits, numbers)
-    for n, size in ((8, 1 << 27), (64, 1 << 23)):
-        cp.get_default_memory_pool().free_all_blocks()
-        yield from of_made(n, size)
-    for shape in ((24, 4000, 4000), (365, 1000, 1000), (3650, 300, 300), (40000, 90, 90)):
-        cp.get_default_memory_pool().free_all_blocks()
-        yield from along(shape)
-    cp.get_default_memory_pool().free_all_blocks()
-    yield from of_weights_and_groups()
+    for table in tables():
+        if not only or table.__name__ in only.split(","):
+            cp.get_default_memory_pool().free_all_blocks()
+            yield from table
 
 
 def normal(*shape: int) -> Any:
@@ -133,22 +147,74 @@ def of_weights_and_groups() -> Iterator[Row]:
     yield "box of 2^24 in 18 groups with weights", weighed, y.sum
 
 
-def measure() -> None:
+def of_few_weighted_lanes() -> Iterator[Row]:
+    yield from of_weighted_lanes((256, 1 << 16))
+
+
+def of_weighted_lanes(shape: tuple[int, ...]) -> Iterator[Row]:
+    import cupy as cp
+
+    x, rng = normal(*shape), cp.random.default_rng(1)
+    how: dict[str, Any] = {"axis": 0, "weights": rng.random(shape[0])}
+    mask = rng.random(shape, dtype=cp.float32) > 0.1
+    for method in ("inverted_cdf", "linear"):
+        of = f'{shape} along 0 with weights, "{method}"'
+        ask = partial(dg.describe_boxplot, x, method=method, **how)
+        yield f"box of {of}", ask, x.sum
+        yield f"box of {of}, and a mask", partial(ask, where=mask), x.sum
+        for n in (1, 9, 99):
+            ask = partial(dg.quantile, x, evenly(n), method=method, **how)
+            yield f"{n} quantiles of {of}", ask, x.sum
+
+
+def of_weighted_chunks(n: int, size: int) -> Iterator[Row]:
+    import cupy as cp
+    import dask.array as da
+    import numpy as np
+
+    rng = cp.random.default_rng(1)
+    source = normal(n * size), rng.random(n * size, dtype=cp.float32)
+    held = [da.from_array(each, chunks=size) for each in source]
+    one = da.from_array(np.zeros(n), chunks=1)
+    how = {"chunks": (size,), "dtype": "f4", "meta": cp.empty(0, "f4")}
+    made = [one.map_blocks(lambda _, a=each: a[:size] * cp.float32(1.5), **how) for each in source]
+    for kind, (x, weights) in {"in memory": held, "made by tasks": made}.items():
+        read = partial(x.sum().compute, scheduler="sync")
+        for method in ("inverted_cdf", "linear"):
+            of = f'{n} chunks {kind} with weights, "{method}"'
+            about = {"weights": weights, "method": method}
+            ask = partial(dg.quantile(x, 0.5, **about).compute, scheduler="sync")
+            yield f"median of {of}", ask, read
+            yield (
+                f"box of {of}",
+                partial(dg.describe_boxplot(x, **about).compute, scheduler="sync"),
+                read,
+            )
+
+
+def of_small_boxes() -> Iterator[Row]:
+    for bits in (16, 18, 20, 22, 23):
+        x = normal(1 << bits)
+        yield f"median of 2^{bits}", partial(dg.median, x), x.sum
+        yield f"box of 2^{bits}", partial(dg.describe_boxplot, x), x.sum
+
+
+def measure(only: str) -> None:
     """Print each row as JSON: its name, seconds, those of the first call, and of a read."""
     import cupy as cp
 
     warnings.simplefilter("ignore")
     sync = cp.cuda.Device().synchronize
-    for name, call, read in rows():
+    for name, call, read in rows(only):
         own, first = seconds(call, sync)
         print(json.dumps([name, own, first, seconds(read, sync)[0]]), flush=True)
 
 
-def found_by(checkout: str) -> dict[str, Any]:
+def found_by(checkout: str, only: str) -> dict[str, Any]:
     """The rows of a checkout, by a process of its own."""
     path = os.pathsep.join([checkout, os.environ.get("PYTHONPATH", "")])
     told = subprocess.run(
-        [sys.executable, __file__, "--rows"],
+        [sys.executable, __file__, "--rows", "--only", only],
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
@@ -162,14 +228,15 @@ def found_by(checkout: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", help="another checkout, which is asked first")
+    parser.add_argument("--only", default="", help="names of some functions of tables, by commas")
     parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rows:
-        measure()
+        measure(given.only)
         return
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    before = found_by(given.against) if given.against else {}
-    now = found_by(here)
+    before = found_by(given.against, given.only) if given.against else {}
+    now = found_by(here, given.only)
     print("| what | read, ms | before, reads | now, ms | now, reads | first call, s |")
     print("|---|---|---|---|---|---|")
     for key, (name, own, first, read) in now.items():

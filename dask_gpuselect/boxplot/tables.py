@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.lane_boxes import LaneBoxes, in_order
-from dask_gpuselect.maths.lane_ends import LaneEnds, Measure
+from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
 from dask_gpuselect.quiet import quiet
 
 
@@ -154,7 +154,8 @@ class Boxes(Arrays):
     kept_low: IntArray
     kept_high: IntArray
     fliers: NDArray[Any]
-    flier_weights: FloatArray | None = None
+    # No class attribute, which would hide that of `BoxesThere`.
+    flier_weights: FloatArray | None = field(default_factory=lambda: None)
 
     @classmethod
     def of_lanes(
@@ -343,7 +344,7 @@ class Boxes(Arrays):
         return np.append(np.int64(0), np.cumsum(self.kept_low + self.kept_high))
 
 
-ColumnOf = Callable[[], NDArray[Any]]
+ColumnOf = Callable[[], Any]
 """A function that returns a column on the host."""
 
 
@@ -374,13 +375,14 @@ def columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
     def left_out() -> NDArray[Any]:
         if boxes.n_left_out is None:
             return np.zeros(boxes.n_lanes, np.int64)
-        return counted("n_left_out")()
+        counts: NDArray[Any] = counted("n_left_out")()
+        return counts
 
     def given(name: str, row: int | None = None) -> ColumnOf:
         column = getattr(boxes, name)
         return lambda: np.asarray(to_host(column if row is None else column[row]))
 
-    return {
+    columns: dict[str, ColumnOf] = {
         "n": counted("n_valid"),
         "n_nan": lambda: boxes.n - counted("n_valid")() - left_out(),
         "n_left_out": left_out,
@@ -398,7 +400,37 @@ def columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
         "kept_low": counted("n_low", boxes.most_fliers),
         "kept_high": counted("n_high", boxes.most_fliers),
         "fliers": lambda: in_order(*map(to_host, (boxes.fliers, boxes.starts, boxes.counts))),
+        "flier_weights": lambda: None,
     }
+    if boxes.weight is None:
+        return columns
+    sides = cache(partial(_heavy_sides, boxes))
+
+    def of_fliers(of_side: Callable[[Any], NDArray[Any]]) -> ColumnOf:
+        return lambda: _lane_by_lane(*(side.kept for side in sides()), *map(of_side, sides()))
+
+    return columns | {
+        "n": given("weight"),
+        "n_low": given("n_low"),
+        "n_high": given("n_high"),
+        "kept_low": lambda: sides()[0].kept,
+        "kept_high": lambda: sides()[1].kept,
+        "fliers": of_fliers(lambda side: side.elements),
+        "flier_weights": of_fliers(lambda side: side.weights.rounded()),
+    }
+
+
+def _heavy_sides(boxes: LaneBoxes) -> list[Outermost]:
+    """List the weighted fliers below and above the fences of all lanes, on the host."""
+    sides, elements, weights = map(to_host, (boxes.sides, boxes.fliers, boxes.flier_weights))
+    order = np.argsort(sides, kind="stable")
+    sides, none, found = sides[order], np.zeros(boxes.n_lanes), []
+    for is_high in (False, True):
+        some = order[sides % 2 == is_high]
+        own = ExactSums.of(np.arange(len(some)), len(some), weights[some])
+        about: Any = none, sides[sides % 2 == is_high] // 2, elements[some], boxes.most_fliers
+        found.append(Outermost.of(*about, is_high=is_high, weights=own))
+    return found
 
 
 class BoxesThere(Boxes):
@@ -437,7 +469,7 @@ class _Waiting:
 
     def column(self, name: str) -> NDArray[Any]:
         """Make a column on the host."""
-        column = self.columns[name]()
+        column: NDArray[Any] = self.columns[name]()
         if name in OF_ELEMENTS:
             column = as_dtype(column, self.dtype)
         return column if name in RAGGED else column.reshape(self.shape)

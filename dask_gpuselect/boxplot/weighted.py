@@ -89,10 +89,6 @@ class WeightedBoxQuestion(BoxQuestion):
 class WeightedLaneBoxQuestion(BoxesOfLanes, WeightedLaneQuantiles):
     """A weighted box plot of every lane, as a question."""
 
-    @property
-    def is_for_host(self) -> bool:
-        return True
-
     def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
         # No warning: the boxes have their numbers of elements.
         return chosen.lane_values(found)

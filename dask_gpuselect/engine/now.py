@@ -11,15 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect import kernels
-from dask_gpuselect.arrays import like
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.loads import ArrayQuestion, ask_once, ask_together
 from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.resident import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.kernels.companions import on_host, values_of
+from dask_gpuselect.kernels.companions import values_of
 
 T = TypeVar("T")
 
@@ -83,16 +81,13 @@ def answer_lanes_now(
 ) -> Any:
     """Answer a question about every lane of an array in memory, in kind.
 
-    Several threads share a large NumPy array, and one on a device that the host answers.
+    Several threads share a large NumPy array.
 
     Parameters
     ----------
     is_object : bool
         True if the answer is an object and not an array.
     """
-    if question.is_for_host and kernels.is_on_device(array):
-        found = answer_lanes_now(on_host(array), dtype, question, shape, is_object=is_object)
-        return found if is_object else like(found, values_of(array))
     axis, pieces = _pieces(array, shape.axes)
     place = shape.labels.index(axis)
     whole = _Whole(place, array.shape[axis])

@@ -75,6 +75,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
     LEAST_OF_GROUP,
+    MOST_SORTED,
     PIVOT_BYTES,
     PIVOT_WORK,
     TALLIES_EVERY,
@@ -248,7 +249,10 @@ def plan_all(x: DaskArray, question: Question) -> ElementPlan:
     """Plan a question about all elements of an array that is loaded alone."""
     x = Source.of(x)
     if is_resident(x, question):
-        return ElementPlan("held", 1, _chunk_bytes(x), _guessed_bytes(x, question))
+        n_bytes = _guessed_bytes(x, question)
+        if question.weighs:
+            n_bytes = known_bytes(_copied_bytes(x, question))
+        return ElementPlan("held", 1, _chunk_bytes(x), n_bytes)
     (plan,) = plan_together([x], [question])
     return plan
 
@@ -326,8 +330,16 @@ def is_resident(x: DaskArray, question: Question) -> bool:
     took 35 ms on an H100, of which kernels ran for 6 ms.
     """
     x = Source.of(x)
-    is_one = not question.weighs and question.n_slots == 1
-    return is_one and x.is_on_one_device and narrowing_of(x, question) is None
+    is_one = question.n_slots == 1 and x.is_on_one_device
+    if is_one and question.weighs:  # elements and weights are copied together
+        fits = _copied_bytes(x, question) <= settings.n_bytes("root-limit")
+        return fits and x.size <= MOST_SORTED
+    return is_one and narrowing_of(x, question) is None
+
+
+def _copied_bytes(x: DaskArray, question: Question) -> float:
+    n_bytes: float = question.root_bytes(selection_dtype(x.dtype))[1]
+    return n_bytes * x.size
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:

@@ -494,11 +494,6 @@ class LaneQuestion(BaseQuestion, ABC):
         """The two loads of its own that answer the question, where there is a single lane."""
         return None
 
-    @property
-    def is_for_host(self) -> bool:
-        """True if the host answers about lanes of a device."""
-        return False
-
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
 

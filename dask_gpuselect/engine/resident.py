@@ -18,11 +18,8 @@ from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
-from dask_gpuselect.maths.sizes import pilot_room
+from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
-
-# Elements that a device sorts where it cannot guess; scratch: 50 bytes for each.
-MOST_SORTED = 1 << 26
 
 
 def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:

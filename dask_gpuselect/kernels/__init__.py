@@ -439,16 +439,23 @@ This holds if only ranks are asked.
 def together(arrays: Sequence[Any]) -> Any:
     """Treat several arrays of one kind and dtype as one.
 
-    They are copied together if all of them are small enough for `is_best_whole`. Otherwise they
-    stay where they are.
+    They are copied together if they have weights, or if all of them are small enough for
+    `is_best_whole`. Otherwise they stay where they are.
     """
     if len(arrays) == 1:
         return arrays[0]
+    if _is_weighted(arrays[0]):
+        parts = [{"values": each.values} | each.companions for each in arrays]
+        every = {name: _one_behind_other([part[name] for part in parts]) for name in parts[0]}
+        return Accompanied(**every)
     several = Several(tuple(arrays))
     if any(isinstance(array, Accompanied) for array in arrays) or not is_best_whole(several):
         return several
-    xp = namespace(arrays[0])
-    return xp.concatenate([array.reshape(-1) for array in arrays])
+    return _one_behind_other(arrays)
+
+
+def _one_behind_other(arrays: Sequence[Any]) -> Any:
+    return namespace(arrays[0]).concatenate([array.reshape(-1) for array in arrays])
 
 
 @one_way

@@ -131,14 +131,6 @@ def values_of(chunk: Any) -> Array:
     return chunk.values if isinstance(chunk, Accompanied) else chunk
 
 
-def on_host(chunk: Any) -> Any:
-    """Copy a chunk and its companions to the host."""
-    if not isinstance(chunk, Accompanied):
-        return to_host(chunk)
-    arrays = {name: to_host(array) for name, array in chunk.companions.items()}
-    return replace(chunk, values=to_host(chunk.values), **arrays)
-
-
 def with_companions(function: Callable[..., Any]) -> Callable[[AnyKernel], AnyKernel]:
     """Decorate a function of chunks: call another one instead if the chunks have companions."""
 

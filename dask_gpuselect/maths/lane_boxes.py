@@ -39,6 +39,11 @@ class LaneBoxes(Arrays):
         Largest number of fliers of each side of a lane.
     n_left_out : array of integers, shape (n_lanes,), optional
         Number of elements of each lane that a mask leaves out, of `n`. None without masks.
+    weight : array of float64, shape (n_lanes,), optional
+        With weights, the weight of each lane; `n_low` and `n_high` are then weights too.
+    flier_weights, sides : arrays of float64 and int64, optional
+        With weights, those of the fliers, which are in any order and `starts` and `counts` None;
+        and twice the number of the lane of each, plus one above the upper fence.
     """
 
     n: int
@@ -57,6 +62,9 @@ class LaneBoxes(Arrays):
     counts: Column
     most_fliers: int
     n_left_out: Column | None = None
+    weight: Column | None = None
+    flier_weights: Column | None = None
+    sides: Column | None = None
 
     @property
     def n_lanes(self) -> int:

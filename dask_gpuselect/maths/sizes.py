@@ -318,6 +318,9 @@ def plan_group_narrowing(
 # is read and sorted in less than a tenth of the time that one read of 1e8 elements takes.
 PILOT_SIZE = 1 << 18
 
+# Elements that a device sorts where it cannot guess; scratch: 50 bytes for each.
+MOST_SORTED = 1 << 26
+
 # Half the width of a bracket in standard deviations: one fails once in 150,000 times. The counts
 # notice that, and it costs time.
 PILOT_SIGMA = 4.5

@@ -16,7 +16,7 @@ from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes, merge_tallies
-from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles
+from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.maths.weights import WEIGHT_BYTES
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
@@ -31,10 +31,6 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
 
     by_order: ClassVar[bool] = False
     takes_runs: ClassVar[bool] = True
-
-    @property
-    def is_for_host(self) -> bool:
-        return self.method == TYPE_7
 
     @property
     def order(self) -> Any:

@@ -15,7 +15,14 @@ from dask_gpuselect.engine.source import DaskArray, from_array
 from dask_gpuselect.kernels import ordering, radix
 from dask_gpuselect.maths.interpolation import result_dtype
 from dask_gpuselect.maths.ranks import METHODS
-from dask_gpuselect.sorting.graph import Chunks, SortPlan, Spill, column, sorted_columns
+from dask_gpuselect.sorting.graph import (
+    Chunks,
+    SortPlan,
+    Spill,
+    column,
+    sorted_columns,
+    sorted_keys,
+)
 
 Sizes = tuple[float, ...]
 
@@ -126,7 +133,7 @@ def sort(
         ordering.sort(keys)
         return ordering.elements_of(keys, dtype)
     plan = SortPlan.of("sort", x, (), chunks, spill, split_every)
-    return column(sorted_columns(plan, x, dtype), plan, 0, x, dtype)
+    return sorted_keys(plan, x, dtype, dtype)
 
 
 @same_kind
@@ -179,7 +186,7 @@ def argsort(
     if not isinstance(x, DaskArray):
         return ordering.stable_order(ordering.keys_of(x, dtype))
     plan = SortPlan.of("argsort", x, (), chunks, spill, split_every, wants_places=True)
-    return column(sorted_columns(plan, x, dtype), plan, 0, x, np.dtype(np.int64))
+    return sorted_keys(plan, x, dtype, np.int64)
 
 
 @public("key", "values")
@@ -249,6 +256,8 @@ def sort_by(
         return _sorted_now(key, dtype, values)
     payload = tuple(_value(value, key) for value in values)
     plan = SortPlan.of("sort-by", key, payload, chunks, spill, split_every)
+    if not payload:
+        return (sorted_keys(plan, key, dtype, dtype),)
     merged = sorted_columns(plan, key, dtype, payload)
     columns = [column(merged, plan, 0, key, dtype)]
     for i, value in enumerate(payload, start=1):

@@ -42,6 +42,7 @@ from dask_gpuselect.engine.partials import Gathered
 from dask_gpuselect.engine.source import (
     Alias,
     DaskArray,
+    Graph,
     Source,
     Task,
     TaskRef,
@@ -195,8 +196,10 @@ def _deal_of(x: DaskArray, plan: SortPlan) -> DaskArray:
     edges = each_chunk(_edges, name, [loaded.tallies], [loaded.brackets, splitters, which])
     how: dict[str, Any] = {"order": loaded.order, "stages": plan.stages}
     arguments = [{"some": some, "splitters": TaskRef((splitters.name,)), **how} for some in places]
-    merge = f"{label}-edges-merge", Edges.merge, _make_deal
-    return reduced_items(edges, *merge, f"{label}-table-{tokenize(name)}", arguments, _joined_deals)
+    merge, name = f"{label}-edges-merge", f"{label}-table-{tokenize(name)}"
+    if len(places) == 1:
+        return reduced(edges, merge, _merge_edges, _make_only_deal, name, **arguments[0])
+    return reduced_items(edges, merge, Edges.merge, _make_deal, name, arguments, _joined_deals)
 
 
 @dataclass(frozen=True)
@@ -263,6 +266,15 @@ def _make_deal(
         ]
         for start, stop in groups
     ]
+
+
+def _merge_edges(parts: list[list[Edges]]) -> list[Edges]:
+    return [Edges.merge([edges for (edges,) in parts])]
+
+
+def _make_only_deal(parts: list[list[Edges]], **about: Any) -> Deal:
+    """Return where each chunk is cut, without groups."""
+    return _joined_deals([_make_deal(_merge_edges(parts), **about)])
 
 
 def _joined_deals(parts: list[Any]) -> Deal:
@@ -418,7 +430,11 @@ def _keep(
 def sorted_columns(
     plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], payload: Sequence[DaskArray] = ()
 ) -> DaskArray:
-    """Return the chunks of the result, each a tuple of columns."""
+    """Return the chunks of the result, each a tuple of columns; of a key alone, the only column.
+
+    Dask would fuse a task that takes the only column of a tuple, and order the tasks inside at each
+    run.
+    """
     deal = _deal_of(key, plan)
     turn = {"after": (deal.name,), "after_layer": deal.name}
     sources = [private_copy(x, f"load 3 after {deal.name}", **turn) for x in (key, *payload)]
@@ -437,9 +453,9 @@ def sorted_columns(
     return exchanged(
         split,
         plan.stages,
-        f"{plan.label}-merged-{token}",
+        f"{plan.label}-merged-{token}" if payload else f"{plan.label}-{token}",
         f"{plan.label}-piece-{token}",
-        _merge_pieces,
+        _merge_pieces if payload else _merge_keys,
         _empties(plan, key, dtype, payload),
         dtype,
         plan,
@@ -523,17 +539,34 @@ def _merge_pieces(
     return ordering.elements_of(keys[order], dtype), *(_taken(value, order) for value in values)
 
 
+def _merge_keys(*about: Any) -> Any:
+    """Sort the pieces of a chunk of the result, which has one column."""
+    (only,) = _merge_pieces(*about)
+    return only
+
+
 def column(
     merged: DaskArray, plan: SortPlan, i: int, like: DaskArray, dtype: np.dtype[Any]
 ) -> DaskArray:
     """Return one of the columns as an array, with rows like those of `like`."""
     name = f"{plan.label}-{tokenize(merged.name, i)}"
-    n_chunks, further = plan.wanted.n_chunks, like.chunks[1:]
+    further = like.chunks[1:]
     layer = {}
-    for j in range(n_chunks):
+    for j in range(plan.wanted.n_chunks):
         key = (name, j, *[0] * len(further))
         layer[key] = Task(key, operator.getitem, TaskRef((merged.name, j)), i)
-    graph = extended(merged.dask, name, layer, {merged.name})
-    sizes: tuple[float, ...] = plan.wanted.sizes or (math.nan,) * n_chunks
+    return _as_array(extended(merged.dask, name, layer, {merged.name}), name, plan, like, dtype)
+
+
+def sorted_keys(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], kind: Any) -> DaskArray:
+    """Return the only column of the result, of the dtype `kind`."""
+    merged = sorted_columns(plan, key, dtype)
+    return _as_array(merged.dask, merged.name, plan, key, np.dtype(kind))
+
+
+def _as_array(
+    graph: Graph, name: str, plan: SortPlan, like: DaskArray, dtype: np.dtype[Any]
+) -> DaskArray:
+    sizes: tuple[float, ...] = plan.wanted.sizes or (math.nan,) * plan.wanted.n_chunks
     meta = meta_from_array(like._meta, dtype=dtype)
-    return DaskArray(graph, name, (sizes, *further), meta=meta)
+    return DaskArray(graph, name, (sizes, *like.chunks[1:]), meta=meta)

@@ -3,6 +3,7 @@ mathematics, which reckons in integers."""
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from dataclasses import fields
 from typing import Any
@@ -11,14 +12,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dask_gpuselect.boxplot import describe_boxplot
+from dask_gpuselect.kernels.companions import Accompanied, stretched
 from dask_gpuselect.kernels.cpu import lane_ends as ends_by_kernels
 from dask_gpuselect.kernels.cpu import weighed_lanes
 from dask_gpuselect.maths import lane_ends, lane_weights
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-from dask_gpuselect.maths.lane_weights import METHODS, WantedQuantiles
+from dask_gpuselect.maths.lane_weights import METHODS, TYPE_7, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.quiet import quiet
+from tests.backends import CUPY
 
 LANES = 12
 Q = (0.5, 0.1, 1 / 3, 0.0, 1.0, 1e-300, 1 - 2.0**-53)
@@ -157,3 +161,114 @@ def assert_same(found: LaneEnds, expected: LaneEnds, most: int) -> None:
             for column in ("kept", "elements", "counts", "weights"):
                 one, other = (numbers(getattr(side, column)) for side in (mine, theirs))
                 np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.gpu
+@pytest.mark.few(2)
+@pytest.mark.parametrize("dtype", ["f4", "i8", "f8", "f2", "u1"])
+@pytest.mark.parametrize("method", METHODS[::-1])
+def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
+    """Of lanes one behind the other and side by side, whose weights are their own or the same."""
+    device = on_device()
+    for (name, n), weights in itertools.product(
+        [("normal", 33), ("few integers", 7), ("not finite", 400), ("huge", 1)],
+        ["equal", "small integers", "float64", "one heavy"],
+    ):
+        values, make = values_of(name, n, dtype), WEIGHTS[weights]
+        assert make is not None
+        own_each = make(n)
+        own_each[:, 0] = 1  # so that something weighs
+        for own in (own_each, np.broadcast_to(own_each[0], (LANES, n))):
+            lanes = SortedLanes.weighed(values.copy(), own.copy())
+            some = lanes.n_valid > 0
+            ways = [(Q, sorted_by)]
+            if method != TYPE_7:
+                ways += [(Q, device._reached), ((0.5, 0.5, 1.0), device._reached)]
+            for q, by in ways:
+                wanted = WantedQuantiles(q, method, np.dtype("f8"))
+                with quiet():
+                    expected = lane_weights.pick(lanes, wanted)
+                for axis in (1, 0):
+                    arrays = values, own
+                    if axis == 0:
+                        arrays = np.ascontiguousarray(values.T), own.T
+                    weights_ = broadcast_on_device(arrays[1])
+                    chunk = Accompanied(CUPY.asarray(arrays[0]), None, weights_)
+                    table = device.Weighed.of([chunk], (axis,))
+                    assert table is not None
+                    found = by(table, wanted)
+                    for mine, right in (
+                        (found.lower, expected.lower),
+                        (found.upper, expected.upper),
+                    ):
+                        np.testing.assert_array_equal(mine.get()[some], right[some])
+                    np.testing.assert_array_equal(found.n_valid.get(), lanes.n_valid)
+                    np.testing.assert_array_equal(found.n_missing.get(), lanes.n_missing)
+
+
+def sorted_by(table: Any, wanted: WantedQuantiles) -> Any:
+    return on_device()._sorted(table, np.dtype("f8"), wanted)
+
+
+def on_device() -> Any:
+    return importlib.import_module("dask_gpuselect.kernels.cuda.weighed_lanes")
+
+
+def broadcast_on_device(weights: NDArray[Any]) -> Any:
+    """The weights, without the copies of a broadcast row."""
+    steps = [slice(None if step else 1) for step in weights.strides]
+    return CUPY.asarray(np.ascontiguousarray(weights[tuple(steps)]))
+
+
+@pytest.mark.gpu
+@pytest.mark.few(2)
+@pytest.mark.parametrize("dtype", ["f4", "i4", "f8", "f2", "u1"])
+@pytest.mark.parametrize("method", METHODS[::-1])
+def test_boxes_of_a_device_are_those_of_the_host(method: str, dtype: str) -> None:
+    """Along both axes, with weights of their own and shared ones, and with a mask."""
+    for (name, n), (weights, make) in itertools.product(
+        [("normal", 33), ("few integers", 7), ("not finite", 40), ("all magnitudes", 300)],
+        [each for each in WEIGHTS.items() if each[1]],
+    ):
+        values, own = values_of(name, n, dtype), make(n)
+        own[:, 0] = 1  # so that something weighs
+        if name == "not finite":
+            own[:, 0] = 0
+        keeps = rng.random((LANES, n)) < 0.8
+        keeps[:, 0] = True
+        for axis, policy, by_row in ((1, "omit", False), (0, "propagate", True)):
+            arrays = [each if axis else np.ascontiguousarray(each.T) for each in (values, keeps)]
+            whole = own if not by_row else np.broadcast_to(own[:1], own.shape)
+            whole = whole if axis else whole.T
+            found, expected = (
+                boxes_of(kind, *arrays, whole, axis, method, policy) for kind in (CUPY, np)
+            )
+            assert found.keys() == expected.keys()
+            for column, mine in found.items():
+                np.testing.assert_array_equal(mine, expected[column], f"{name} {weights} {column}")
+
+
+def boxes_of(
+    kind: Any,
+    values: NDArray[Any],
+    keeps: NDArray[Any],
+    weights: NDArray[Any],
+    axis: int,
+    method: str,
+    policy: str,
+) -> dict[str, Any]:
+    """The columns of weighted boxes of arrays of a kind, or the error."""
+    own = weights
+    if kind is CUPY:
+        own = stretched(broadcast_on_device(weights), weights.shape)
+    about: Any = {"nan_policy": policy, "method": method, "max_fliers": 3}
+    with quiet():
+        try:
+            boxes = describe_boxplot(
+                kind.asarray(values), axis, weights=own, where=kind.asarray(keeps), **about
+            )
+        except ValueError as error:
+            return {"error": str(error)}
+    columns = boxes._tables[0].columns()
+    fliers = [columns.pop(name) for name in ("fliers", "flier_weights")]
+    return columns | {"fliers": np.concatenate(fliers[0]), "weights": np.concatenate(fliers[1])}

@@ -1,8 +1,8 @@
 """Lanes of CuPy chunks. For lanes with masks, a copy of each chunk has NaN for masked elements.
 
 In the copy, integers of up to four bytes are floats, which represent all of them. On the host are
-handled: integers of eight bytes, lanes with masks or weights that are read in parts, and box plots
-of weighted lanes. Lanes without companions are in `plain_lanes`, weighted ones in `weighed_lanes`.
+handled: integers of eight bytes, and lanes with masks or weights that are read in parts. Lanes
+without companions are in `plain_lanes`, weighted ones in `weighed_lanes`.
 """
 
 from __future__ import annotations
@@ -65,11 +65,15 @@ def _masked_boxes(
     *,
     omits_nan: bool,
 ) -> LaneBoxes | None:
-    """Compute the box plot of every masked lane, on the device; see `reference.lanes.box_lanes`.
+    """Compute the box plot of every masked or weighted lane, on the device.
 
-    Scratch: a copy of every chunk, of four bytes an element or more. None also for integers of
-    which a lane has none, and where NaN that are not masked make boxes NaN.
+    See `reference.lanes.box_lanes`. Scratch: a copy of every chunk, of four bytes an element or
+    more. None also for integers of which a lane has none, and where NaN that are not masked make
+    boxes NaN.
     """
+    if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
+        about = chunks, dtype, axes, question, rule
+        return weighed_lanes.box_lanes(*about, omits_nan=omits_nan)
     wide = _floating(chunks, dtype)
     if wide is None:
         return None

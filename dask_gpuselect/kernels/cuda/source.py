@@ -42,6 +42,8 @@ GROUPS_EACH = 8  # elements of groups that a thread reads before the block gathe
 SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
+ENDS_THREADS = 128
+ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
 ADD_THREADS = 128  # threads, each of which has digits of three sums in shared memory
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
 UNITS_BELOW = 29  # powers of two by which weights may be smaller or larger than most
@@ -131,6 +133,7 @@ INCLUDED = {
         "lane_columns.cuh",
     ),
     "windows.cu": ("lanes.cuh", "networks.cuh"),
+    "weighed_lanes.cu": ("lane_sums.cuh",),
     "lane_finish.cu": ("lanes.cuh", "lane_sums.cuh", "lane_columns.cuh"),
 }
 """Files that are included before each file, besides ``elements.cuh``."""
@@ -338,12 +341,20 @@ REACH_ROOM = 56 << 10  # bytes of a block, so that several share a multiprocesso
 
 
 class ReachKernel(NamedTuple):
-    """The definitions and launch sizes of `reach_lanes`."""
+    """The definitions and launch sizes of `reach_lanes` or `reach_ends`."""
 
     threads: int
     lanes: int  # of a block at the same time
     shared: int  # bytes
     weights: str  # of `WEIGHTS_ARE`
+
+    def defined(self, *, is_side_by_side: bool) -> Defined:
+        return (
+            ("REACH_THREADS", self.threads),
+            ("A_BLOCK", self.lanes),
+            ("SIDE_BY_SIDE", int(is_side_by_side)),
+            ("WEIGHTS_ARE", WEIGHTS_ARE[self.weights]),
+        )
 
 
 def reach_kernel(
@@ -372,6 +383,25 @@ def reach_kernel(
                     return ReachKernel(threads, lanes, min(own, shared), kind)
                 lanes //= 2
     return None
+
+
+SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0, "apart")
+"""That of `reach_sorted`."""
+ENOUGH_THREADS = 1 << 18  # of all lanes together, so that a device is busy
+
+
+def ends_kernel(n: int, n_lanes: int, *, is_side_by_side: bool) -> ReachKernel:
+    """Choose how many lanes a block of `reach_ends` takes, for lanes of n elements.
+
+    Neighbouring threads read neighbouring elements: 8 lanes or more side by side, or one lane.
+    """
+    lanes, least, enough = ENDS_THREADS, 1, n
+    if is_side_by_side:
+        least, enough = 8, ENOUGH_THREADS // n_lanes
+    while lanes > least and ENDS_THREADS // lanes < min(enough, n // 4):
+        lanes //= 2
+    shared = ENDS_BYTES * ENDS_THREADS if lanes < ENDS_THREADS else 0
+    return ReachKernel(ENDS_THREADS, lanes, shared, "apart")
 
 
 def select_memory(n_ranks: int) -> int:
@@ -513,6 +543,9 @@ BOX_COLUMNS = (
     + ("n_valid", "n_low", "n_high", "is_unsure")
 )
 BOX_TABLE = np.dtype([(name, "u8") for name in BOX_COLUMNS])
+FLIER_LIST = np.dtype(
+    [*((name, "u8") for name in ("elements", "weights", "sides")), ("room", "i8"), ("n", "u8")]
+)
 FLIERS = np.dtype([("elements", "u8"), ("room", "i8"), ("starts", "u8"), ("counts", "u8")])
 TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
 

@@ -202,3 +202,373 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_lanes(
         }
     }
 }
+
+// --- Ends of lanes --------------------------------------------------------------------------------
+
+// Weights and elements whose products are exact, except for zeros: in this range, and its inverse.
+constexpr double FARTHEST_ENDS = 0x1p120;
+
+template <int LEVELS, int OTHERS>
+__device__ __forceinline__ void add_parts(Exact<LEVELS>& sum, const Exact<OTHERS>& other) {
+#pragma unroll
+    for (int l = 0; l < OTHERS; ++l) {
+        if (other.parts[l] != 0.0) sum.add(other.parts[l]);
+    }
+    sum.lost |= other.lost;
+}
+
+// Subtract a number times the leading bits of another.
+template <int LEVELS>
+__device__ __forceinline__ void subtract_times(Exact<LEVELS>& sum, double factor, const Leading& by) {
+    sum.add_product(-factor, by.high);
+    if (by.middle != 0.0) sum.add_product(-factor, by.middle);
+    if (by.low != 0.0) sum.add_product(-factor, by.low);
+}
+
+typedef Exact<8> Wide;
+
+__device__ __forceinline__ bool is_zero(const Wide& sum) {
+    return !sum.lost && leading(sum).high == 0.0;
+}
+
+__device__ __forceinline__ double rounded_once(const Exact<3>& sum, bool& sure) {
+    Leading found = leading(sum);
+    sure = sure && found.is_known;
+    return rounded_sum(found.high, found.middle, found.low == 0.0, sure);
+}
+
+// Divide, and round once. If the numerator is not exact (`is_exact`), its relative error is below
+// 2**-100. Then tells whether the quotient is.
+__device__ double quotient_once(const Wide& numerator, const Leading& by, bool& is_exact, bool& sure) {
+    double first = __ddiv_rn(leading(numerator).high, by.high);
+    Wide rest = numerator;
+    subtract_times(rest, first, by);
+    double second = __ddiv_rn(leading(rest).high, by.high);
+    subtract_times(rest, second, by);
+    sure = sure && !rest.lost && by.is_known;
+    is_exact = is_exact && is_zero(rest);
+    double found = rounded_sum(first, second, is_exact, sure);
+    is_exact = is_exact && second == 0.0;
+    return found;
+}
+
+// What a lane, or a part of it, has at its ends, by weight.
+struct Ends {
+    Exact<3> weight, below, above;
+    Exact<SUM_LEVELS + 1> total;
+    Exact<SUM_LEVELS + (BITS < 64 ? 2 : 3)> square;
+    Key least, most, inside_low, inside_high;
+    u32 n_beyond, n_low, n_high;  // elements beyond the bounds, and infinite ones
+
+    __device__ __forceinline__ Ends()
+        : least(~Key(0)), most(0), inside_low(~Key(0)), inside_high(0), n_beyond(0), n_low(0), n_high(0) {}
+
+    __device__ __forceinline__ void add(Word word, double w, double low, double high) {
+        Value value = value_of(word);
+        if (!(w > 0) || is_missing(value)) return;
+        Key key = key_of(word);
+        double x = as_double(value), size = fabs(x);
+        least = min(least, key), most = max(most, key);
+        if (x >= low) inside_low = min(inside_low, key);
+        if (x <= high) inside_high = max(inside_high, key);
+        weight.add(w);
+        if (x < low) below.add(w), ++n_beyond;
+        if (x > high) above.add(w), ++n_beyond;
+        if (!(size < INFINITE)) {
+            n_high += x > 0, n_low += x < 0;
+            return;
+        }
+        if (x == 0.0) return;
+        total.add_product(w, x);
+        double error, own = product_of(x, x, error);
+        square.add_product(w, own);
+        if (error != 0.0) square.add_product(w, error);
+        bool is_far = size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS;
+        square.lost |= is_far || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+    }
+
+    __device__ __forceinline__ void merge(const Ends& other) {
+        add_parts(weight, other.weight), add_parts(below, other.below), add_parts(above, other.above);
+        add_parts(total, other.total), add_parts(square, other.square);
+        least = min(least, other.least), most = max(most, other.most);
+        inside_low = min(inside_low, other.inside_low), inside_high = max(inside_high, other.inside_high);
+        n_low += other.n_low, n_high += other.n_high;
+    }
+
+    // Compute mean and standard deviation, each rounded once.
+    __device__ __forceinline__ void moments(double& mean, double& deviation, bool& sure) const {
+        mean = deviation = __longlong_as_double(0x7ff8000000000000ll);
+        if (n_high || n_low) {
+            if (!(n_high && n_low)) mean = n_high ? INFINITE : -INFINITE;
+            return;
+        }
+        Leading by = leading(weight);
+        if (by.high == 0.0) return;
+        Wide sum, spread;
+        add_parts(sum, total);
+        sure = sure && !square.lost;
+        bool is_exact = true;
+        mean = quotient_once(sum, by, is_exact, sure);
+        // The variance times the square of the weight.
+#pragma unroll 1
+        for (int i = 0; i < 3; ++i) {
+#pragma unroll 1
+            for (int j = 0; j < SUM_LEVELS + (BITS < 64 ? 2 : 3); ++j) {
+                double a = weight.parts[i], b = square.parts[j];
+                if (a != 0.0 && b != 0.0) spread.add_product(a, b);
+            }
+        }
+#pragma unroll 1
+        for (int i = 0; i < SUM_LEVELS + 1; ++i) {
+#pragma unroll 1
+            for (int j = 0; j < SUM_LEVELS + 1; ++j) {
+                double a = total.parts[i], b = total.parts[j];
+                if (a != 0.0 && b != 0.0) spread.add_product(-a, b);
+            }
+        }
+        double size = leading(spread).high;
+        sure = sure && !spread.lost && size >= 0.0;
+        deviation = 0.0;
+        if (!(size > 0.0)) return;
+        double root = __dsqrt_rn(size);
+        spread.add_product(-root, root);
+        double more = __ddiv_rn(leading(spread).high, __dmul_rn(2.0, root));
+        spread.add_product(__dmul_rn(-2.0, root), more);
+        spread.add_product(-more, more);
+        Wide whole;
+        whole.add(root), whole.add(more);
+        is_exact = is_zero(spread);
+        deviation = quotient_once(whole, by, is_exact, sure);
+    }
+};
+
+static_assert(sizeof(Ends) <= ENDS_BYTES, "a thread has room");
+
+// Fliers of all lanes, in any order, each with the number of its lane, doubled, and one more if it is
+// above.
+struct FlierList {
+    Word* elements;
+    double* weights;
+    i64 *sides, room;
+    u64* n;
+};
+
+// Find what lanes have at their ends, one or several threads for each. The numbers are weight, weight
+// below and above the bounds, mean and deviation; the extremes are the least and the largest element,
+// and the nearest inside the bounds.
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
+    const Word* values, const double* weights, const ReachLanes* told, const double* lows,
+    const double* highs, const FlierList* list, double* numbers, Word* extremes, unsigned char* are_unsure
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    Ends* all = (Ends*)scratch;
+    const ReachLanes lanes = *told;
+    const FlierList fliers = *list;
+    const int of_block = SIDE_BY_SIDE ? threadIdx.x % A_BLOCK : threadIdx.x / STEP;
+    const int first = SIDE_BY_SIDE ? threadIdx.x / A_BLOCK : threadIdx.x % STEP;
+    const int apart = SIDE_BY_SIDE ? A_BLOCK : 1;  // threads of a lane, in numbers of threads
+    for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
+        i64 number = start + of_block;
+        bool is_one = number < lanes.n_lanes;
+        i64 n = is_one ? lanes.n : 0;
+        double low = is_one ? lows[number] : 0.0, high = is_one ? highs[number] : 0.0;
+        const Word* its = values + (is_one ? place_of_lane(lanes, number, lanes.outer, lanes.inner) : 0);
+        const double* own = weights;
+        if (is_one) own += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+        Ends ends;
+        for (i64 row = first; row < n; row += STEP) {
+            ends.add(its[row * lanes.row], own[row * lanes.weights_row], low, high);
+        }
+        if (ends.n_beyond) {
+            i64 place = atomicAdd(fliers.n, (u64)ends.n_beyond);
+            for (i64 row = first; row < n; row += STEP) {
+                Word word = its[row * lanes.row];
+                double w = own[row * lanes.weights_row], x = as_double(value_of(word));
+                if (!(w > 0 && (x < low || x > high))) continue;
+                if (place < fliers.room) {
+                    fliers.elements[place] = word, fliers.weights[place] = w;
+                    fliers.sides[place] = 2 * number + (x > high);
+                }
+                ++place;
+            }
+        }
+        if (STEP > 1) {
+            __syncthreads();
+            all[threadIdx.x] = ends;
+#pragma unroll 1
+            for (int half = STEP / 2; half; half /= 2) {
+                __syncthreads();
+                if (first < half) all[threadIdx.x].merge(all[threadIdx.x + half * apart]);
+            }
+            ends = all[threadIdx.x];
+        }
+        if (!is_one || first) continue;
+        bool sure = true;
+        double mean, deviation;
+        ends.moments(mean, deviation, sure);
+        double found[5] = {
+            rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),
+            mean, deviation
+        };
+        Key keys[4] = {ends.least, ends.most, ends.inside_low, ends.inside_high};
+#pragma unroll
+        for (int i = 0; i < 5; ++i) numbers[i * lanes.n_lanes + number] = found[i];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) extremes[i * lanes.n_lanes + number] = word_of(keys[i]);
+        are_unsure[number] = !sure;
+    }
+}
+
+// --- Lanes that are sorted ------------------------------------------------------------------------
+
+// What is wanted, by its place in `lane_weights.METHODS`: the first element up to which the weights reach
+// a share, also the first up to which they pass it, or the mean over a window of the weight.
+constexpr int UNTIL_PASSED = 1;
+constexpr int OVER_WINDOW = 2;
+
+constexpr double LEAST_SHARE = 0x1p-100;
+
+// Sorted elements of a lane, their weights, and the sum of the first. Elements that take no part weigh
+// nothing. They are infinite: behind all others, or among those.
+struct Walk {
+    const Word* values;
+    const double* weights;
+    i64 pitch, n, n_valid, j;
+    Exact<3> upto;  // the weight of the elements up to j
+
+    __device__ __forceinline__ void start() {
+        j = 0, upto = Exact<3>();
+        upto.add(weights[0]);
+    }
+    __device__ __forceinline__ void step() { upto.add(weights[++j * pitch]); }
+    __device__ __forceinline__ bool is_last() const { return j + 1 >= n; }
+    __device__ __forceinline__ double value(i64 i) const { return as_double(value_of(values[min(i, n_valid - 1) * pitch])); }
+
+    // Walk to the first element up to which the weight, rounded to 53 bits, is a share or more.
+    __device__ __forceinline__ void reach(double share, bool is_passed, bool& sure) {
+        for (; !is_last(); step()) {
+            double near = upto.parts[0];
+            if (fabs(near - share) <= 0x1p-48 * share) near = rounded_once(upto, sure);
+            if (is_passed ? near > share : near >= share) return;
+        }
+    }
+};
+
+// The mean over the window of a share: the first element in it, and each step to the next element
+// times the part of the window that is behind it. Let W be the weight and S the sum of the squares of
+// all weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide. All is exact.
+__device__ double mean_of_window(
+    Walk& walk, double q, const Exact<3>& weight, const Exact<5>& square, const Wide& other, bool is_double,
+    bool& sure
+) {
+    double size = weight.parts[0], first = q * leading(other).high / size, width = square.parts[0] / size;
+    double margin = size * 0x1p-40;
+    while (!walk.is_last() && walk.upto.parts[0] <= first - margin) walk.step();
+    double base = walk.value(walk.j), last = base;
+    Walk ahead = walk;
+    Wide stop, sum, none;
+    for (int l = 0; l < 8; ++l) {
+        if (other.parts[l] != 0.0) stop.add_product(q, other.parts[l]);
+    }
+    add_parts(stop, square);
+#pragma unroll 1
+    for (; !ahead.is_last() && ahead.upto.parts[0] < first + width + margin; ahead.step()) {
+        Wide part = stop, beyond;
+#pragma unroll 1
+        for (int i = 0; i < 9; ++i) {
+            double a = ahead.upto.parts[i / 3], b = weight.parts[i % 3];
+            if (a != 0.0 && b != 0.0) part.add_product(-a, b);
+        }
+        double next = ahead.value(ahead.j + 1), error, step = two_sum(next, -last, error);
+        sure = sure && !part.lost;
+        if (!(leading(part).high > 0.0)) break;
+        if (step == 0.0) continue;
+        last = next;
+        beyond = part;
+        for (int l = 0; l < 5; ++l) {
+            if (square.parts[l] != 0.0) beyond.add(-square.parts[l]);
+        }
+        if (leading(beyond).high > 0.0) part = none, add_parts(part, square);
+#pragma unroll 1
+        for (int l = 0; l < 8; ++l) {
+            if (part.parts[l] == 0.0) continue;
+            sum.add_product(part.parts[l], step);
+            if (error != 0.0) sum.add_product(part.parts[l], error);
+        }
+    }
+    if (last == base) return base;
+    double largest = fmax(fabs(base), fabs(last));
+    for (int l = 0; l < 5; ++l) {
+        if (square.parts[l] != 0.0) sum.add_product(base, square.parts[l]);
+    }
+    bool is_exact = true;
+    double mean = quotient_once(sum, leading(square), is_exact, sure);
+    // Rounding again is right unless the first rounding has made a tie.
+    bool is_tie = (__double_as_longlong(mean) & ((1ll << 28) - 1)) == 0;
+    sure = sure && largest < FARTHEST_ENDS && !sum.lost && (is_exact || is_double || !is_tie);
+    return mean;
+}
+
+// Find what is wanted of each lane of a table, one thread for each; lanes are side by side.
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
+    const Word* values, const double* weights, i64 n_lanes, i64 n, const i64* n_valid, const double* shares,
+    int n_shares, int wanted, int is_double, double* lower, double* upper, unsigned char* are_unsure
+) {
+    i64 stride = (i64)gridDim.x * blockDim.x;
+    for (i64 lane = (i64)blockIdx.x * blockDim.x + threadIdx.x; lane < n_lanes; lane += stride) {
+        bool sure = true;
+        if (n_valid[lane]) {
+            Walk walk = {values + lane, weights + lane, n_lanes, n, n_valid[lane], 0};
+            Exact<3> weight;
+            Exact<5> square;
+            for (i64 j = 0; j < n; ++j) {
+                double w = walk.weights[j * n_lanes];
+                weight.add(w);
+                if (wanted != OVER_WINDOW || w == 0.0) continue;
+                square.add_product(w, w);
+                square.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+            }
+            sure = !weight.lost && !square.lost;
+            Wide other;
+            for (int i = 0; i < 9 && wanted == OVER_WINDOW; ++i) {
+                double a = weight.parts[i / 3], b = weight.parts[i % 3];
+                if (a != 0.0 && b != 0.0) other.add_product(a, b);
+            }
+            for (int l = 0; l < 5; ++l) {
+                if (square.parts[l] != 0.0) other.add(-square.parts[l]);
+            }
+            double before = INFINITE;
+#pragma unroll 1
+            for (int k = 0; k < n_shares; ++k) {
+                double q = shares[k], low, high;
+                if (!(q >= before)) walk.start();
+                before = q;
+                sure = sure && (q == 0.0 || q > LEAST_SHARE);
+                if (wanted == OVER_WINDOW) {
+                    low = high = mean_of_window(walk, q, weight, square, other, is_double, sure);
+                } else if (q == 0.0 || q == 1.0) {
+                    low = high = walk.value(q == 0.0 ? 0 : n - 1);
+                } else {
+                    Exact<5> product;
+                    for (int l = 0; l < 3; ++l) {
+                        if (weight.parts[l] != 0.0) product.add_product(q, weight.parts[l]);
+                    }
+                    Leading own = leading(product);
+                    sure = sure && own.is_known;
+                    double share = rounded_sum(own.high, own.middle, own.low == 0.0 && own.is_all, sure);
+                    walk.reach(share, false, sure);
+                    low = high = walk.value(walk.j);
+                    if (wanted == UNTIL_PASSED) {
+                        Walk ahead = walk;
+                        ahead.reach(share, true, sure);
+                        high = ahead.value(ahead.j);
+                    }
+                }
+                lower[lane * n_shares + k] = low, upper[lane * n_shares + k] = high;
+            }
+        } else {
+            for (int k = 0; k < n_shares; ++k) lower[lane * n_shares + k] = upper[lane * n_shares + k] = 0.0;
+        }
+        are_unsure[lane] = !sure;
+    }
+}

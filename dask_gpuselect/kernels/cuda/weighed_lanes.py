@@ -17,13 +17,18 @@ import numpy as np
 from dask_gpuselect.arrays import all_true, any_true
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.lane_stack import parts_in_three
+from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
+from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
+from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes, join
+from dask_gpuselect.maths.lane_ends import Bounds, ends_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
@@ -39,18 +44,78 @@ def answer_lanes(
 ) -> Array | None:
     """Find the answers ``(n_answers, n_lanes)`` on the chunks' device.
 
-    None where the host answers: by the estimator of type 7, about dates, and where weights are
-    larger than 2**53 or nearly as large, or small, as float64 can be.
+    None where the host answers: about dates, and where weights are larger than 2**53 or nearly as
+    large, or small, as float64 can be.
     """
-    wanted = question.wanted
-    if wanted.method == lane_weights.TYPE_7 or dtype.kind in "mM":
+    found = _found(chunks, dtype, axes, question.wanted)
+    return None if found is None else _answers(found[1], question)
+
+
+def box_lanes(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    question: Any,
+    rule: Rule,
+    *,
+    omits_nan: bool,
+) -> LaneBoxes | None:
+    """Compute the weighted box plot of every lane on the chunks' device.
+
+    None where `answer_lanes` is None, and for integers of 8 bytes. Reads elements and weights once
+    more than `answer_lanes`, and those of lanes with fliers twice more.
+    """
+    is_wide = dtype.kind != "f" and dtype.itemsize == 8
+    found = None if is_wide else _found(chunks, dtype, axes, question.wanted)
+    if found is None:
         return None
-    table = Weighed.of(chunks, axes)
+    table, lanes = found
+    is_none = lanes.n_valid == 0
+    if not omits_nan:
+        is_none |= lanes.n_missing > 0
+    q = _answers(lanes, question).astype(np.float64)
+    q[:, is_none] = np.nan
+    low, high = rule.fences(q)
+    numbers, extremes, fliers = _ends(table, low, high)
+    if dtype.kind == "f":
+        extremes[:2, is_none], numbers[3:, is_none] = np.nan, np.nan
+        # No element is inside a fence that is made from infinite quartiles.
+        for fence, nearest in zip((low, high), extremes[2:], strict=True):
+            nearest[cupy.isnan(fence)] = np.nan
+    names = "weight", "n_low", "n_high", "mean", "deviation"
+    ends = zip(("least", "most", "low", "high"), extremes, strict=True)
+    return LaneBoxes(
+        n=table.n,
+        n_valid=lanes.n_valid,
+        q=q,
+        **dict(zip(names, numbers, strict=True)),
+        **dict(ends),
+        **fliers,
+        starts=None,
+        counts=None,
+        most_fliers=min(rule.max_fliers, DRAWS_UP_TO),
+        n_left_out=table.n - lanes.n_valid - lanes.n_missing,
+    )
+
+
+def _found(
+    chunks: Sequence[Accompanied],
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
+    wanted: WantedQuantiles,
+) -> tuple[Weighed, Lanes] | None:
+    """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
+    table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)
     if table is None:
         return None
     lanes = _reached(table, wanted) or _sorted(table, _sorted_as(dtype), wanted)
     if lanes is None or any_true((lanes.n_valid == 0) & (lanes.n_missing == 0)):
         return None  # nothing weighs anything, or all is left out: the host tells them apart
+    return table, lanes
+
+
+def _answers(lanes: Lanes, question: Any) -> Array:
+    """Compute the answers ``(n_answers, n_lanes)`` from the elements between which they lie."""
     lower = lanes.lower + 0.0 if lanes.lower.dtype.kind == "f" else lanes.lower
     answers = lower.T.astype(question.dtype)
     # The question knows what the others answer: means of two elements, and lanes with NaN.
@@ -138,6 +203,42 @@ def _once(array: Array) -> Array:
     return array[tuple(slice(None if step else 1) for step in array.strides)]
 
 
+class _Layout(NamedTuple):
+    """Where the elements of lanes and their weights are."""
+
+    values: Part
+    weights: Part
+
+    @classmethod
+    def of(cls, table: Weighed) -> _Layout:
+        (values,), (weights,) = (
+            parts_in_three([each], table.axes) for each in (table.values, table.weights)
+        )
+        return cls(values, weights)
+
+    @property
+    def n_lanes(self) -> int:
+        return self.values.shape[0] * self.values.shape[2]
+
+    @property
+    def are_shared(self) -> bool:
+        """True if all lanes have the same weights."""
+        return not any(self.weights.strides[::2])
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """True if neighbouring lanes are nearer to each other than rows are."""
+        outer, row, _ = self.values.strides
+        return self.values.shape[2] > 1 or row > outer
+
+    def arguments(self, n_targets: int = 0, slack: float = 0.0) -> tuple[Any, ...]:
+        """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
+        _, n, inner = self.values.shape
+        strides = *self.values.strides, *self.weights.strides
+        told = np.array([(self.n_lanes, inner, n, *strides, n_targets, slack)], source.REACH_LANES)
+        return self.values.chunk, self.weights.chunk, cupy.asarray(told.view(np.uint8))
+
+
 def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:
     """List the shares to reach, and those to pass, which only exact sums tell from the former."""
     passes = wanted.method == "averaged_inverted_cdf" and table.slack == 0
@@ -151,33 +252,27 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
     Scratch: copies where lanes are not evenly spaced.
     """
-    if len(wanted.q) > FEW:
+    if len(wanted.q) > FEW or wanted.method == lane_weights.TYPE_7:
         return None
-    (part,), (own,) = (parts_in_three([each], table.axes) for each in (table.values, table.weights))
-    are_shared, dtype = not any(own.strides[::2]), np.dtype(table.values.dtype)
-    shared = most_shared(cupy.cuda.Device().id)
-    kernel = source.reach_kernel(dtype, table.n, shared, are_shared=are_shared)
+    layout, dtype, targets = (
+        _Layout.of(table),
+        np.dtype(table.values.dtype),
+        _targets(table, wanted),
+    )
+    kernel = source.reach_kernel(
+        dtype, table.n, most_shared(cupy.cuda.Device().id), are_shared=layout.are_shared
+    )
     if kernel is None:
         return None
-    targets, (outer, n, inner) = _targets(table, wanted), part.shape
-    n_lanes = outer * inner
-    told = (n_lanes, inner, n, *part.strides, *own.strides, len(targets), table.slack)
-    records = np.array([told], source.REACH_LANES), np.array(targets, source.REACH_TARGET)
+    n_lanes = layout.n_lanes
+    record = np.array(targets, source.REACH_TARGET)
     found = cupy.empty((n_lanes, len(targets)), selection_dtype(dtype))
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure = cupy.empty(n_lanes, np.bool_)
-    arguments = (
-        *(part.chunk, own.chunk),
-        *(cupy.asarray(each.view(np.uint8)) for each in records),
-        *(found, n_valid, n_missing, is_unsure),
-    )
-    made = (
-        ("REACH_THREADS", kernel.threads),
-        ("A_BLOCK", kernel.lanes),
-        ("SIDE_BY_SIDE", int(inner > 1 or part.strides[1] > part.strides[0])),
-        ("WEIGHTS_ARE", source.WEIGHTS_ARE[kernel.weights]),
-    )
-    launch(dtype, "reach_lanes", kernel.threads, arguments, kernel.shared, defined=made)
+    given = layout.arguments(len(targets), table.slack)
+    arguments = (*given, cupy.asarray(record.view(np.uint8)), found, n_valid, n_missing, is_unsure)
+    how: dict[str, Any] = {"defined": kernel.defined(is_side_by_side=layout.is_side_by_side)}
+    launch(dtype, "reach_lanes", kernel.threads, arguments, kernel.shared, **how)
     place_of = {target: place for place, target in enumerate(targets)}
     places = [place_of.get((q, True), place_of[q, False]) for q in wanted.q]
     lower, upper = found[:, : len(wanted.q)], found[:, places]
@@ -227,35 +322,23 @@ def _pick(table: Weighed, kind: np.dtype[Any], wanted: WantedQuantiles) -> Lanes
     )
     filled = cupy.where(takes, values, values.dtype.type(np.inf))
     order = _order(filled)
-    ordered = cupy.take_along_axis(filled, order, axis=1)
-    own = cupy.take_along_axis(cupy.where(takes, weights, 0.0), order, axis=1)
-    sums = cupy.cumsum(own, axis=1, dtype=np.float64)
-    weight, slack = sums[:, -1], sums[:, -1] * table.slack
+    # Side by side, so that neighbouring threads read neighbouring elements.
+    ordered, own = (
+        cupy.ascontiguousarray(cupy.take_along_axis(each, order, axis=1).T)
+        for each in (filled, cupy.where(takes, weights, 0.0))
+    )
     shape = len(values), len(wanted.q)
-    lower, upper = cupy.empty(shape, values.dtype), cupy.empty(shape, values.dtype)
-    is_sure = cupy.ones(len(values), bool)
-    passes = {q for q, is_passed in _targets(table, wanted) if is_passed}
-    for i, q in enumerate(wanted.q):
-        share = weight * q
-        place = cupy.count_nonzero(sums < (share - slack)[:, None], axis=1)
-        if q == 0:
-            place = cupy.zeros_like(place)
-        elif q == 1:
-            place = cupy.maximum(n_valid - 1, 0)
-        passed = place
-        if q in passes:
-            passed = cupy.count_nonzero(sums <= share[:, None], axis=1)
-        elif table.slack and 0 < q < 1:
-            is_sure &= _at(sums, place) > share + slack
-        lower[:, i], upper[:, i] = _at(ordered, place), _at(ordered, passed)
-    _decide(table, wanted, (lower, upper), ~is_sure & (n_valid > 0))
+    lower, upper = cupy.empty(shape), cupy.empty(shape)
+    is_unsure = cupy.empty(len(values), np.bool_)
+    shares = cupy.asarray(np.array(wanted.q, np.float64))
+    numbers = np.int32(len(shares)), np.int32(lane_weights.METHODS.index(wanted.method))
+    is_double = np.int32(wanted.dtype.itemsize == 8)
+    arguments = (ordered, own, *map(np.int64, values.shape), n_valid, shares, *numbers, is_double)
+    made = source.SORTED_KERNEL.defined(is_side_by_side=True)
+    found = lower, upper, is_unsure
+    launch(kind, "reach_sorted", source.ENDS_THREADS, (*arguments, *found), defined=made)
+    _decide(table, wanted, (lower, upper), is_unsure)
     return Lanes(lower, upper, n_valid, n_missing)
-
-
-def _at(table: Array, place: Array) -> Array:
-    """Take an element of each row, the last at places beyond it."""
-    place = cupy.minimum(place, table.shape[1] - 1)
-    return cupy.take_along_axis(table, place[:, None], axis=1)[:, 0]
 
 
 def _order(values: Array) -> Array:
@@ -271,3 +354,50 @@ def _order(values: Array) -> Array:
         order = cupy.argsort(keys)
         order = order[cupy.argsort(row[order])]
     return order.reshape(n_rows, n) - cupy.arange(n_rows)[:, None] * n
+
+
+# --- Ends of lanes --------------------------------------------------------------------------------
+
+
+def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[str, Array]]:
+    """Find what lanes have at their ends, with float64 bounds beyond which elements are fliers.
+
+    Returns the numbers and the extremes of ``reach_ends``, a row for each, and the columns of
+    fliers. The host waits once, and twice if more than a fifth of all elements are fliers.
+    """
+    layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
+    n_lanes = layout.n_lanes
+    kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=layout.is_side_by_side)
+    made = kernel.defined(is_side_by_side=layout.is_side_by_side)
+    numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
+    is_unsure = cupy.empty(n_lanes, np.bool_)
+    given, bounds = layout.arguments(), (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
+    room, n = n_lanes * table.n // FLIERS_SHARE + 1, -1
+    while n < 0 or n > room:
+        room = max(room, n)
+        kinds = {"fliers": dtype, "flier_weights": np.float64, "sides": np.int64}
+        fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
+        told = cupy.zeros(1, np.uint64)
+        places = (*(each.data.ptr for each in fliers.values()), room, told.data.ptr)
+        record = cupy.asarray(np.array([places], source.FLIER_LIST).view(np.uint8))
+        arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
+        launch(dtype, "reach_ends", kernel.threads, arguments, kernel.shared, defined=made)
+        n = int(told.get()[0])
+    _decide_ends(table, bounds, numbers, is_unsure)
+    return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}
+
+
+def _decide_ends(
+    table: Weighed, bounds: tuple[Array, Array], numbers: Array, is_unsure: Array
+) -> None:
+    """Replace the numbers that sums of floats cannot round, by integers on the host."""
+    unsure, kind = cupy.flatnonzero(is_unsure), selection_dtype(table.values.dtype)
+    step = max(1, reference.TILE // table.n)
+    for start in range(0, len(unsure), step):
+        lanes = unsure[start : start + step]
+        values, weights, low, high = (each[lanes].get() for each in (*table.rows, *bounds))
+        some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
+        ends: Any = ends_of_sorted(some, Bounds(low, high, kind), 0)
+        measures = ends.measure, ends.beyond_low.measure, ends.beyond_high.measure
+        exact = *(each.rounded() for each in measures), *ends.moments.mean_and_std()
+        numbers[:, lanes] = cupy.asarray(np.stack(exact))
