@@ -39,13 +39,13 @@ def on_demand(
         The package that they need, and the end of the error without it, as for `needs`.
     """
 
-    def found(name: str) -> Any:
+    def imported(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {importer!r} has no attribute {name!r}")
         with needs(package, name, but=but):
             return getattr(load(), name)
 
-    return found
+    return imported
 
 
 def listed(names: Sequence[str]) -> Callable[[], list[str]]:

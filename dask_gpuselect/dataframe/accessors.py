@@ -697,8 +697,8 @@ def _as_quantiles(
     result = _framed(answers, names, index, is_series=is_series)
     if not is_scalar:
         return result
-    found_one = result.iloc[0]
-    return found_one if is_series else found_one.rename(name)
+    row = result.iloc[0]
+    return row if is_series else row.rename(name)
 
 
 def _as_description(

@@ -448,9 +448,9 @@ def _check_aggregated(words: Sequence[Any]) -> None:
             )
 
 
-def _side_by_side(*found: Any, columns: Any) -> Any:
+def _side_by_side(*answers: Any, columns: Any) -> Any:
     """Return answers about the same groups as columns of one frame."""
-    return pd.concat(found, axis=1).set_axis(columns, axis=1)
+    return pd.concat(answers, axis=1).set_axis(columns, axis=1)
 
 
 def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
@@ -479,12 +479,12 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
         )
     for key in keys:
         if not isinstance(key, Hashable) or key not in names:
-            said = (
+            described = (
                 repr(key) if isinstance(key, str | int) else f"an object of type {type_name(key)}"
             )
             raise KeyError(
                 f"by must be the name of a column, {names}, a lazy Series, or a list of these, not "
-                f"{said}: for other keys add a column first, df.assign(key=...)"
+                f"{described}: for other keys add a column first, df.assign(key=...)"
             )
     if not keys or len(set(keys)) < len(keys):
         raise ValueError(f"by must be at least one column, and distinct ones, not {keys}")

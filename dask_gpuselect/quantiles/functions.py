@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
+    converted_exactly,
     each_of,
     for_each,
-    held_in,
     if_all_left_out,
     public,
     reduced_axes,
@@ -785,7 +785,7 @@ def _fill_values(fill_value: Any, dtype: np.dtype[Any], n: int) -> tuple[Any, ..
     if np.ndim(fill_value):
         shape = np.shape(fill_value)
         raise ValueError(f"fill_value must be a scalar, not of shape {shape}")
-    return (held_in(fill_value, dtype, "fill_value", "the answer")[0],) * n
+    return (converted_exactly(fill_value, dtype, "fill_value", "the answer")[0],) * n
 
 
 def probabilities(q: Any, scale: int = 1, *, any_shape: bool = False) -> tuple[FloatArray, bool]:

@@ -115,7 +115,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             theta = _reweighted(rows, fitted.design, theta, limit)
             self.coef_, self.intercept_ = fitted.design.coefficients(theta)
         how = {"design": fitted.design, "theta": fitted.theta, "limit": limit}
-        self.support_ = rows.mapped(_is_held, "support", **how)
+        self.support_ = rows.mapped(_has_small_residual, "support", **how)
         self.n_passes_ = rows.n_passes
         return self
 
@@ -330,6 +330,6 @@ def _reweighted(rows: Rows, design: Design, theta: FloatArray, limit: float) -> 
     return theta + solve(tally.gram.sum(axis=0), tally.moment.sum(axis=0))
 
 
-def _is_held(x: Any, y: Any, *, design: Design, theta: FloatArray, limit: float) -> Any:
+def _has_small_residual(x: Any, y: Any, *, design: Design, theta: FloatArray, limit: float) -> Any:
     """Return which rows have an absolute residual of at most `limit`."""
     return backend_for(x).residuals.absolute_residuals(x, y, design, theta) <= limit

@@ -231,9 +231,9 @@ class LazyRows:
         how = partial(KnownChunks.merge, merge)
         merged = reduced(parts, f"{label}-merge", how, how, last)
         with outside():  # the sources are the user's
-            seen: KnownChunks = merged.compute()
-        self.marks = [(int(x), int(y)) for x, y in seen.marks.reshape(-1, 2)]
-        result: T = seen.value
+            merged_value: KnownChunks = merged.compute()
+        self.marks = [(int(x), int(y)) for x, y in merged_value.marks.reshape(-1, 2)]
+        result: T = merged_value.value
         return result
 
     def at_hand(self, table: Any) -> Any:

@@ -277,7 +277,7 @@ def _reaches(
         )
     given = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
     about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
-    found = [Halo(0, 0)] * ndim
+    halos = [Halo(0, 0)] * ndim
     for axis, long, how, moved in zip(axes, *about, strict=True):
         n, shift = operator.index(long), operator.index(moved)
         if n < 1:
@@ -290,5 +290,5 @@ def _reaches(
                 f"invalid origin {shift}: it must be from {-(n // 2)} to "
                 f"{(n - 1) // 2} for a window of {n}"
             )
-        found[axis] = Halo(before, n - 1 - before, 1, MODES[how])
-    return tuple(found)
+        halos[axis] = Halo(before, n - 1 - before, 1, MODES[how])
+    return tuple(halos)
