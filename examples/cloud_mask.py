@@ -135,7 +135,7 @@ def without_mask(scenes: Any, clouds: Any) -> Any:
     return median(scenes, axis=0, nodata=0)
 
 
-WAYS = {"ours": ours, "xarray": xarrays, "unmasked": without_mask}
+WAYS = {"dask_gpuselect": ours, "xarray": xarrays, "unmasked": without_mask}
 
 
 def peak_memory() -> int:
@@ -181,7 +181,7 @@ def save(path: Path, folder: Path, date: int) -> None:
     from matplotlib import pyplot
 
     stores: list[Any] = [zarr.open_array(folder / f"{n}.zarr", mode="r") for n in STORES]
-    without, found = (np.load(folder / f"{way}.npy") for way in ("unmasked", "ours"))
+    without, found = (np.load(folder / f"{way}.npy") for way in ("unmasked", "dask_gpuselect"))
     shown = {
         f"date {date}": stores[0][date],
         "its clouds": np.repeat(stores[1][date], len(found), axis=0) * 10_000,
@@ -205,11 +205,11 @@ def compose(folder: Path, options: argparse.Namespace) -> None:
     make_stores(folder, options)
     shape = options.dates, options.bands, options.size, options.size
     print(f"scenes: {shape} uint16, {2 * np.prod(shape) / 1e6:.0f} MB; {options.threads} threads")
-    print(f"{'':10} {'seconds':>8} {'peak, MB':>9} {'reads of a chunk':>17} {'of the mask':>12}")
+    print(f"{'':14} {'seconds':>8} {'peak, MB':>9} {'reads of a chunk':>17} {'of the mask':>12}")
     for way in WAYS:
         seconds, peak, *loads = measure(way, folder, options.threads)
-        print(f"{way:10} {seconds:8.2f} {peak:9.0f} {loads[0]:17.0f} {loads[1]:12.0f}")
-    found, theirs = (np.load(folder / f"{way}.npy") for way in ("ours", "xarray"))
+        print(f"{way:14} {seconds:8.2f} {peak:9.0f} {loads[0]:17.0f} {loads[1]:12.0f}")
+    found, theirs = (np.load(folder / f"{way}.npy") for way in ("dask_gpuselect", "xarray"))
     np.testing.assert_array_equal(found, theirs)
     print("the answers of this package and of xarray are equal")
     save(options.output, folder, options.dates // 2)
