@@ -165,7 +165,7 @@ def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
         x = maps.lazy()
         config["dask_gpuselect.column-limit"] = limit
         config["dask_gpuselect.scratch-directory"] = "passes" not in name
-        config["dask_gpuselect.scratch-loads"] = 2
+        config["dask_gpuselect.scratch-reads"] = 2
         config["array.rechunk.method"] = "p2p" if "by P2P" in name else None
         with dask.config.set(config):
             begin = time.perf_counter()

@@ -13,7 +13,7 @@ mixed data. ``sorts``: `sort` into more and more chunks. ``groups``: of more and
 data's shape, of which a task takes one chunk. ``stores``: a Zarr store compressed by zstd at level
 9, and chunks that take 50 ms to come, beside `da.percentile`. ``few``: as few chunks as
 two threads and a cluster of two workers of two threads have work for. Loads are counted for each
-chunk; seconds are beside those of two reads (``keep-limit`` 0) and of ``x.sum()``. Contenders take
+chunk; seconds are beside those of two reads (``cache-limit`` 0) and of ``x.sum()``. Contenders take
 turns; medians.
 """
 
@@ -166,7 +166,7 @@ class Kept:
 
 
 def kept_off() -> Any:
-    return dask.config.set({"dask_gpuselect.keep-limit": 0})
+    return dask.config.set({"dask_gpuselect.cache-limit": 0})
 
 
 def computed(lazy: Any) -> Any:

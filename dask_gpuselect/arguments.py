@@ -631,5 +631,5 @@ def on_host(argument: Any) -> NDArray[Any]:
     is_other = is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
     host = np.asarray(to_host(argument) if is_other else argument)
     if host.dtype.kind not in "biuf":
-        raise TypeError(f"expected real numbers, not {host.dtype}")
+        raise TypeError(f"expected real numbers, not {host.dtype}: pass a.astype(float)")
     return host

@@ -122,7 +122,9 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
     if a.dtype.kind not in "SU":
         raise approximate_instead(TypeError(problem), DASKS_PERCENTILE)
     if a.ndim == 1:
-        warnings.warn("dask computes da.percentile of strings, and approximately", stacklevel=3)
+        warnings.warn(
+            "da.percentile of strings is computed by dask, and is approximate", stacklevel=3
+        )
 
 
 def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

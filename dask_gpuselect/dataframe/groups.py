@@ -156,7 +156,8 @@ class ExactFrameGroupBy(Advising):
 
         def by_pandas(groups: Any) -> Any:
             if any(self._frame._meta[name].dtype == np.bool_ for name in self._chosen):
-                raise TypeError("bool has no quantiles")  # as pandas 3; pandas 2.2 warns
+                # As pandas 3 does; pandas 2.2 warns.
+                raise TypeError("columns of bool have no quantiles: pass df.astype({name: 'int8'})")
             how = {"numeric_only": True} if numeric_only else {}
             return groups.quantile(0.5 if is_scalar else [0.5], interpolation=word, **how)
 
@@ -244,7 +245,8 @@ class ExactFrameGroupBy(Advising):
             func = {name: func for name in self._chosen}
         elif is_one:
             raise TypeError(
-                "func must be a str or a list of str for one selected column, not a dict"
+                "func must be a str or a list of str for one selected column, not a dict: select "
+                "several columns, as groups[['v', 'w']], to pass a dict"
             )
         several = {name: [each] if isinstance(each, str) else each for name, each in func.items()}
         pairs = [(name, word) for name, words in several.items() for word in words]

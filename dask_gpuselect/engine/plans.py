@@ -115,7 +115,7 @@ class Plan:
     name : str
         Name of the plan, which is a part of the names of the tasks: see `explain`.
     loads : int
-        Number of reads of every chunk, at most. Chunks in memory are read in place.
+        The same as `reads`.
     task_bytes : int
         Most bytes of chunks in one task, without scratch; -1 if chunk sizes are unknown.
     gathered_bytes : int
@@ -154,6 +154,11 @@ class Plan:
     n_columns: int = field(default=1, kw_only=True, repr=False, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
     shuffle: str = field(default="", kw_only=True, repr=False, compare=False)
+
+    @property
+    def reads(self) -> int:
+        """Number of reads of every chunk, at most. Chunks in memory are read in place."""
+        return self.loads
 
     def __str__(self) -> str:
         gathered = "no partial results"

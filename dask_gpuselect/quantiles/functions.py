@@ -127,7 +127,7 @@ def median(
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    While chunks are first read, each process caches up to ``dask_gpuselect.keep-limit`` (dask
+    While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
     chunk of which enough was cached is read once; if chunks have similar distributions, that is
     nearly every chunk. If all pivots together exceed ``dask_gpuselect.root-limit`` (dask config; 1
@@ -619,7 +619,7 @@ def explain(
         - ``waiting_bytes``: bytes of partial results that wait on all workers together because one
           task cannot gather them all.
         - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
-          not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
+          not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB; on a worker of
           `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
         - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.

@@ -392,7 +392,7 @@ def mean_dtype(x: Any, needs: str) -> np.dtype[Any]:
     """Return the dtype of the mean of two elements, or raise for dates and what has no order."""
     source = numpy_dtype(x)
     if source.kind in "mM":
-        raise TypeError(f"{needs} numbers, not {source}")
+        raise TypeError(f"{needs} numbers, not {source}: pass x.astype('int64'), if none is NaT")
     return result_dtype(source, MEDIAN, weak_q=True)
 
 

@@ -244,7 +244,7 @@ def _filtered(
     if message := no_quantiles_of(source):
         raise TypeError(message)
     if not x.ndim:
-        raise ValueError("x has no dimensions: pass an array of at least one")
+        raise ValueError("x has no dimensions: pass an array of at least one dimension")
     if nan not in ("propagate", "omit"):
         raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
     own = reduced_axes(axes, x.ndim)
