@@ -32,7 +32,7 @@ METHODS = (*OURS, "describe_boxplot")
 
 
 class Orders(NamedTuple):
-    """The names of a function's arguments behind the array, in the orders that people know."""
+    """Names of a function's arguments after the array, in NumPy's order and in dask's."""
 
     numpy: tuple[str, ...]
     dask: tuple[str, ...]
@@ -161,7 +161,7 @@ def _is_nothing(key: str, value: Any) -> bool:
     return value is nothing or (isinstance(value, str | bool) and value == nothing)
 
 
-# --- What is replaced -----------------------------------------------------------------------------
+# --- Replaced functions ---------------------------------------------------------------------------
 
 
 class Replacements:

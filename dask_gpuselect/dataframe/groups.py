@@ -521,7 +521,7 @@ def _without_loss(expected: Any, columns: Sequence[Column], method: Method) -> A
     return expected.astype({expected.columns[i]: np.uint64 for i in wide})
 
 
-# --- As pandas has it -----------------------------------------------------------------------------
+# --- Answers in pandas' form ----------------------------------------------------------------------
 
 
 def _as_pandas(

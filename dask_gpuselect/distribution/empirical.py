@@ -156,7 +156,7 @@ class LazyDistribution(Advising, LazyCollection):
         return "<LazyDistribution, not computed>"
 
 
-# --- At ranks: two loads --------------------------------------------------------------------------
+# --- At ranks: two reads --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _distribution(counts: Counts, dtype: np.dtype[Any]) -> EmpiricalDistribution
     return EmpiricalDistribution(as_dtype(counts.points, dtype), *numbers)
 
 
-# --- At given values: one load --------------------------------------------------------------------
+# --- At given values: one read --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

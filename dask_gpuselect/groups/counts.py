@@ -51,7 +51,7 @@ class LaneCounts(LaneQuestion):
 
 
 class NoOrder:
-    """The wish for no order statistics: lanes have the number of their elements without any."""
+    """No order statistics: lanes have only the number of their elements."""
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         none = np.empty((0, len(n)), np.int64)

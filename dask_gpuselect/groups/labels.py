@@ -27,7 +27,7 @@ from dask_gpuselect.maths.labels import Labels, as_objects, together, union
 EMPTY = np.empty(0, np.int64)
 
 
-# --- Where labels lie -----------------------------------------------------------------------------
+# --- Axes of labels -------------------------------------------------------------------------------
 
 
 def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_given: bool) -> Any:

@@ -598,8 +598,8 @@ def explain(
         of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
-          one device holds once, in one task. "counts" reads elements of one or two bytes once, and
+          each chunk once or twice. "guess" reads data in memory once. "resident" reads CuPy chunks
+          in the memory of one device once, in one task. "counts" reads elements of one or two bytes once, and
           counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
@@ -607,8 +607,8 @@ def explain(
           near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
           whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
           "passes" takes some of the chunks at a time, several times.
-        - ``loads``: number of reads of every chunk, at most. Chunks in memory are read in place.
-          "guess" and "held" need two more reads in one of about 150,000 cases.
+        - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
+          "guess" and "resident" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
           of groups are included if there are as many as elements.
         - ``gathered_bytes``: bytes of the partial results that one task gathers: an estimate for
@@ -656,7 +656,7 @@ def explain(
     >>> less = {"dask_gpuselect.column-limit": "200 MiB", "dask_gpuselect.scratch-directory": False}
     >>> with dask.config.set(less):
     ...     plan = explain(x, axis=0)
-    >>> plan.name, plan.loads
+    >>> plan.name, plan.reads
     ('passes', 2)
     >>> plan.advice
     "to read each chunk once, set column-limit to 870.23 MiB, or rechunk({0: -1, 1: 'auto', 2: 'auto'})"

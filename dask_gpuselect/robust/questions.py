@@ -47,7 +47,7 @@ from dask_gpuselect.robust.deviations import (
 
 @dataclass(frozen=True)
 class QuietMedian(Quantiles):
-    """The median of distances, without warnings: the median of the elements has given them."""
+    """The median of distances, without warnings: the median of the elements gives them."""
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning."""

@@ -30,7 +30,7 @@ from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
 
-MOST_STARTS = 1 << 17  # residuals of all rows of a sample are held for all starts together
+MOST_STARTS = 1 << 17  # residuals of all rows of a sample are in memory for all starts together
 REWEIGHTED = NORMAL.inv_cdf(0.9875)  # residuals of more than this many scales are outliers
 
 
@@ -108,7 +108,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self._tell(fitted, n, p)
+        self._describe(fitted, n, p)
         theta, limit = fitted.theta, fitted.half.t
         if self.reweight:
             limit = REWEIGHTED * self.scale_ * fitted.design.y_scale
@@ -199,7 +199,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         around = of_y.sum() + (n * (mean - np.average(mean, weights=n)) ** 2).sum()
         return float(1 - of_residual.sum() / around)
 
-    # --- What is asked ----------------------------------------------------------------------------
+    # --- The criterion ----------------------------------------------------------------------------
 
     @property
     def _improves(self) -> bool:
@@ -210,7 +210,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the criterion of the fit."""
         raise NotImplementedError
 
-    def _tell(self, fitted: Fitted, n: int, p: int) -> None:
+    def _describe(self, fitted: Fitted, n: int, p: int) -> None:
         """Set the attributes that describe the fit."""
         design, self.n_covered_ = fitted.design, fitted.half.h
         self.coef_, self.intercept_ = design.coefficients(fitted.theta)
@@ -314,7 +314,7 @@ def _aligned(X: DaskArray, y: Any) -> DaskArray:
     return aligned
 
 
-# --- What is told ---------------------------------------------------------------------------------
+# --- Predictions and reweighting ------------------------------------------------------------------
 
 
 @quiet()

@@ -28,7 +28,7 @@ T = TypeVar("T")
 Merge = Callable[[list[T]], T]
 
 
-# --- What is asked in a pass ----------------------------------------------------------------------
+# --- Passes ---------------------------------------------------------------------------------------
 
 
 def sample(rows: Rows, places: IntArray) -> tuple[Any, Any]:
@@ -285,7 +285,7 @@ def _join_sizes(parts: list[list[int]]) -> list[int]:
     return [size for part in parts for size in part]
 
 
-# --- One load, of rows that were not read before --------------------------------------------------
+# --- One read, of rows that were not read before --------------------------------------------------
 
 
 def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatArray:

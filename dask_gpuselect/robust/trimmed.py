@@ -211,7 +211,7 @@ def _trimmed(
 PIECE = 1 << 20  # elements of lanes that are clipped and summed together
 
 
-# --- What is asked --------------------------------------------------------------------------------
+# --- Questions ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class CutElements(Quantiles):
         return replace(METHODS["lower"], position=CutRanks(self.proportion))
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Do nothing: the mean tells."""
+        """Give no warning: the mean gives it."""
 
     def n_cut(self, n: IntArray) -> IntArray:
         """Compute how many of n elements are cut off at each end."""

@@ -212,7 +212,7 @@ def sort_by(
     -------
     tuple of dask arrays, or of arrays like `key`
         The sorted key, and each of the values in the order ``argsort(key)``. Compute them together,
-        by ``dask.compute(*found)`` or ``da.store``, so that they share all tasks.
+        by ``dask.compute(*results)`` or ``da.store``, so that they share all tasks.
 
     Raises
     ------
@@ -240,8 +240,8 @@ def sort_by(
     >>> import dask
     >>> import dask.array as da
     >>> age, name = da.from_array([30, 20, 30, 10], chunks=2), da.from_array(list("abcd"), chunks=2)
-    >>> found = sort_by(age, name)
-    >>> dask.compute(*found)
+    >>> results = sort_by(age, name)
+    >>> dask.compute(*results)
     (array([10, 20, 30, 30]), array(['d', 'b', 'a', 'c'], dtype='<U1'))
     """
     key, dtype = _key(key, "sort_by")

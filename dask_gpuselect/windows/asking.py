@@ -1,4 +1,4 @@
-"""Windows of an array, asked lazily of a lazy array and else eagerly."""
+"""Ask for windows of an array: lazily for a lazy array, eagerly for others."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class WindowQuestion:
         return self.quantiles.lane_values(order)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Say nothing: a window of too few elements is nothing to warn of."""
+        """Give no warning: windows of too few elements are expected."""
 
     def finished(self, answers: Any, n_valid: Any) -> Any:
         if self.is_gap:
