@@ -5,8 +5,8 @@ For all elements there are four plans:
 - *counts*: elements of one or two bytes. Each chunk counts all its values, or adds up their
   weights: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
-- *resident*: all chunks are CuPy arrays in the memory of one device. One task reads them in place,
-  as if they were one array;
+- *held*: all chunks are CuPy arrays in the memory of one device. One task reads them in place, as
+  if they were one array;
 - *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
   enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
   `root-limit` in one task, the cuts are narrowed on the way there.
@@ -253,7 +253,7 @@ def plan_all(x: DaskArray, question: Question) -> ElementPlan:
     """Plan a question about all elements of an array that is loaded alone."""
     x = Source.of(x)
     if is_resident(x, question):
-        return ElementPlan("resident", 1, _chunk_bytes(x), _guessed_bytes(x, question))
+        return ElementPlan("held", 1, _chunk_bytes(x), _guessed_bytes(x, question))
     (plan,) = plan_together([x], [question])
     return plan
 

@@ -598,8 +598,8 @@ def explain(
         of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "resident" reads CuPy chunks
-          in the memory of one device once, in one task. "counts" reads elements of one or two bytes once, and
+          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks in
+          the memory of one device once, in one task. "counts" reads elements of one or two bytes once, and
           counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
@@ -608,7 +608,7 @@ def explain(
           whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
           "passes" takes some of the chunks at a time, several times.
         - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
-          "guess" and "resident" need two more reads in one of about 150,000 cases.
+          "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
           of groups are included if there are as many as elements.
         - ``gathered_bytes``: bytes of the partial results that one task gathers: an estimate for

@@ -244,7 +244,7 @@ def _filtered(
     if message := no_quantiles_of(source):
         raise TypeError(message)
     if not x.ndim:
-        raise ValueError("x has no dimensions: pass an array of at least one dimension")
+        raise ValueError("x has no dimensions: pass an array of at least one")
     if nan not in ("propagate", "omit"):
         raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
     own = reduced_axes(axes, x.ndim)
@@ -277,7 +277,7 @@ def _reaches(
         )
     given = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
     about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
-    halos = [Halo(0, 0)] * ndim
+    found = [Halo(0, 0)] * ndim
     for axis, long, how, moved in zip(axes, *about, strict=True):
         n, shift = operator.index(long), operator.index(moved)
         if n < 1:
@@ -290,5 +290,5 @@ def _reaches(
                 f"invalid origin {shift}: it must be from {-(n // 2)} to "
                 f"{(n - 1) // 2} for a window of {n}"
             )
-        halos[axis] = Halo(before, n - 1 - before, 1, MODES[how])
-    return tuple(halos)
+        found[axis] = Halo(before, n - 1 - before, 1, MODES[how])
+    return tuple(found)

@@ -369,7 +369,7 @@ def _reaches(
     if closed not in CLOSED:
         raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
     earlier, later = CLOSED[closed]
-    halos = [Halo(0, 0)] * ndim
+    found = [Halo(0, 0)] * ndim
     about = each_axis(center, axes, "center"), each_axis(step, axes, "step")
     for own, size, is_centred, every in zip(axes, sizes, *about, strict=True):
         _check_positive(every, "step")
@@ -379,8 +379,8 @@ def _reaches(
             raise ValueError(
                 'window must be at least 2 with closed="neither": a window of 1 would be empty'
             )
-        halos[own] = reach
-    return tuple(halos)
+        found[own] = reach
+    return tuple(found)
 
 
 def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

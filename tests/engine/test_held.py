@@ -156,7 +156,7 @@ def test_chunks_on_two_devices_are_not_held(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_plan_says_so() -> None:
     x = CUPY.held(normal(N), 7_000)
     plan = explain(x, Q)
-    assert (plan.name, plan.loads, plan.n_chunks) == ("resident", 1, 5)
+    assert (plan.name, plan.loads, plan.n_chunks) == ("held", 1, 5)
 
 
 def test_accompanied_chunks_make_one_array() -> None:

@@ -95,7 +95,7 @@ def test_what_a_box_needs_is_left(
     question = partial(WeightedQuantiles, rule.q, method, False, FLOAT, FLOAT)
     with np.errstate(all="ignore"):
         mine, theirs = (
-            question()._quantiles(each, tally) for each, tally in ((found, few), (brackets, whole))
+            question()._found(each, tally) for each, tally in ((found, few), (brackets, whole))
         )
     np.testing.assert_array_equal(mine, theirs)
     ends = [InOrder.of(each, tally) for each, tally in ((found, few), (brackets, whole))]
