@@ -149,6 +149,7 @@ def median(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import median
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(median(x).compute())
     500000.0
@@ -207,6 +208,7 @@ def nanmedian(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import nanmedian
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(nanmedian(da.where(x < 10, float("nan"), x)).compute())
     500005.0
@@ -356,6 +358,7 @@ def quantile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import quantile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> quantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
@@ -436,6 +439,7 @@ def nanquantile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import nanquantile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> nanquantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
@@ -504,6 +508,7 @@ def percentile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import percentile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> percentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
@@ -559,6 +564,7 @@ def nanpercentile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import nanpercentile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> nanpercentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
@@ -648,6 +654,7 @@ def explain(
     --------
     >>> import dask
     >>> import dask.array as da
+    >>> from dask_gpuselect import explain
     >>> x = da.ones((3650, 2000, 2000), chunks=(365, 250, 250), dtype="f4")
     >>> print(explain(x, [0.25, 0.5, 0.75]))
     bracket: reads each chunk once or twice; 87.02 MiB of chunks per task; 116.60 MiB of partial results in one task; caches at most 1.00 GiB per process

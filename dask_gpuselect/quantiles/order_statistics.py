@@ -108,6 +108,7 @@ def order_statistic(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import order_statistic
     >>> x = da.arange(1_000_001, chunks=100_000)[::-1]
     >>> int(order_statistic(x, 10).compute())
     10

@@ -122,6 +122,7 @@ def trimmed_mean(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import trimmed_mean
     >>> x = da.from_array([1.0, 2.0, 3.0, 4.0, 1e300], chunks=2)
     >>> float(trimmed_mean(x, 0.2).compute())
     3.0
@@ -182,6 +183,7 @@ def nantrimmed_mean(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import nantrimmed_mean
     >>> x = da.from_array([1.0, 2.0, 3.0, float("nan"), 1e300], chunks=2)
     >>> float(nantrimmed_mean(x, 0.25).compute())
     2.5

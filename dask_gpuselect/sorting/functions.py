@@ -114,6 +114,7 @@ def sort(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import sort
     >>> x = da.from_array([3.0, 1.0, float("nan"), 1.0, 0.0], chunks=2)
     >>> sort(x).compute()
     array([ 0.,  1.,  1.,  3., nan])
@@ -172,6 +173,7 @@ def argsort(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import argsort
     >>> argsort(da.from_array([3, 1, 2, 1], chunks=2)).compute()
     array([1, 3, 2, 0])
     """
@@ -239,6 +241,7 @@ def sort_by(
     --------
     >>> import dask
     >>> import dask.array as da
+    >>> from dask_gpuselect import sort_by
     >>> age, name = da.from_array([30, 20, 30, 10], chunks=2), da.from_array(list("abcd"), chunks=2)
     >>> results = sort_by(age, name)
     >>> dask.compute(*results)
