@@ -82,7 +82,7 @@ class Known:
         """Number of elements up to a value between the wanted ones, or up to the middle of one."""
         return (self.first + self.last + 1) / 2
 
-    def told(self, probe: probes.Measure, report: probes.Report) -> Known:
+    def updated(self, probe: probes.Measure, report: probes.Report) -> Known:
         """Update the known facts by a report."""
         if isinstance(report, probes.ExtentReport):
             self._check(report.n_valid)
