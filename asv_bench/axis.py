@@ -72,8 +72,8 @@ def warm_up(peers: Mapping[str, LanePeer], threads: int, missing: float) -> None
 
 
 def check(runs: Runs) -> None:
-    """All answers are ours, to the last digits of float32, in which some peers compute."""
-    ours = runs["ours"][-1].result
+    """Check the answers of all peers, up to the last digits of float32, in which some compute."""
+    ours = runs["dask_gpuselect"][-1].result
     for name in runs:
         found = runs[name][-1].result
         if name != "sum" and not np.allclose(found, ours, rtol=1e-5, atol=1e-6, equal_nan=True):
@@ -87,8 +87,8 @@ def detail(peers: Mapping[str, LanePeer], runs: Runs) -> Iterator[str]:
     for name, peer in peers.items():
         seconds = [run.seconds for run in runs[name]]
         times = map(rounded, (statistics.median(seconds), min(seconds), max(seconds)))
-        rows.append([f"`{peer.call}`", *times, rounded(ratio(runs, name, "ours"))])
-    return table(["", "seconds", "least", "most", "in units of ours"], rows)
+        rows.append([f"`{peer.call}`", *times, rounded(ratio(runs, name, "dask_gpuselect"))])
+    return table(["", "seconds", "least", "most", "relative to dask_gpuselect"], rows)
 
 
 # --- Kinds of lanes

@@ -101,7 +101,7 @@ def measured(name: str, question: str, ratio: float, *, held: bool, repeat: int)
     chunk = int(np.prod(chunks)) * x.dtype.itemsize
     return {
         "plan": f"{plan.name}, {getattr(plan, 'slabs', 1)}",
-        "loads": plan.loads + plan.slabs * (question == "boxes" and plan.name == "passes"),
+        "reads": plan.loads + plan.slabs * (question == "boxes" and plan.name == "passes"),
         "seconds": min(seconds),
         "cpu": min(cpu),
         "grown": peak_memory() - before,
@@ -133,7 +133,7 @@ def rows_of(
         yield [
             f"{ratio:g}",
             row["plan"],
-            str(row["loads"]),
+            str(row["reads"]),
             rounded(row["seconds"]),
             rounded(row["cpu"]),
             *(rounded(row[kind] / first[kind]) for kind in ("seconds", "cpu")),
@@ -147,7 +147,7 @@ def rows_of(
 HEAD = (
     "column / limit",
     "plan, slabs",
-    "loads",
+    "reads",
     "s",
     "CPU s",
     "s / first",

@@ -73,7 +73,7 @@ DESIGNED = (
 )
 """The distributions of the candidates' table."""
 
-OURS_ON_NORMAL = "ours, normal data"
+OURS_ON_NORMAL = "dask_gpuselect, normal data"
 
 
 class WrongAnswerError(Exception):
@@ -191,7 +191,9 @@ def cpu_model() -> str:
 def quartiles(arguments: argparse.Namespace) -> None:
     """A table for each distribution, and one that sums them up."""
     size, n_chunks, threads = arguments.elements, arguments.chunks, arguments.threads
-    peers = {name: PEERS[name] for name in PEERS if name == "ours" or name in arguments.peers}
+    peers = {
+        name: PEERS[name] for name in PEERS if name == "dask_gpuselect" or name in arguments.peers
+    }
     q = np.array(QUARTILES)
     print(
         f"Quartiles of {size:,} float64 in {n_chunks} chunks, {threads} threads;"
@@ -213,13 +215,23 @@ def quartiles(arguments: argparse.Namespace) -> None:
         print(f"#### {distribution}\n")
         check_same_bits(runs)
         say(detail(peers, runs, data.values, q))
-        others = [rounded(ratio(runs, name, "ours")) for name in peers if name != "ours"]
-        on_normal = rounded(ratio(runs, "ours", OURS_ON_NORMAL))
-        summary.append([distribution, rounded(median_time(runs["ours"])), on_normal, *others])
+        others = [
+            rounded(ratio(runs, name, "dask_gpuselect"))
+            for name in peers
+            if name != "dask_gpuselect"
+        ]
+        on_normal = rounded(ratio(runs, "dask_gpuselect", OURS_ON_NORMAL))
+        summary.append(
+            [distribution, rounded(median_time(runs["dask_gpuselect"])), on_normal, *others]
+        )
 
-    print("#### All: times in units of ours\n")
-    calls = [f"`{peer.call}`" for name, peer in peers.items() if name != "ours"]
-    say(table(["data", "ours, seconds", "ours / ours on normal data", *calls], summary))
+    print("#### All: times relative to dask_gpuselect\n")
+    calls = [f"`{peer.call}`" for name, peer in peers.items() if name != "dask_gpuselect"]
+    say(
+        table(
+            ["data", "dask_gpuselect, seconds", "divided by that on normal data", *calls], summary
+        )
+    )
 
 
 def warm_up(peers: Mapping[str, Peer], q: Floats, threads: int, *, is_held: bool = False) -> None:
@@ -239,11 +251,20 @@ def contestants(
         name: lambda peer=peer: peer(data, q, threads)  # type: ignore[misc]
         for name, peer in peers.items()
     }
-    return {**calls, OURS_ON_NORMAL: lambda: PEERS["ours"](normal, q, threads)}
+    return {**calls, OURS_ON_NORMAL: lambda: PEERS["dask_gpuselect"](normal, q, threads)}
 
 
 def detail(peers: Mapping[str, Peer], runs: Runs, values: Values, q: Floats) -> Iterator[str]:
-    head = ["", "finds", "answer", "array", "seconds", "least", "most", "in units of ours"]
+    head = [
+        "",
+        "finds",
+        "answer",
+        "array",
+        "seconds",
+        "least",
+        "most",
+        "relative to dask_gpuselect",
+    ]
     rows = []
     for name, peer in peers.items():
         seconds = [run.seconds for run in runs[name]]
@@ -254,7 +275,7 @@ def detail(peers: Mapping[str, Peer], runs: Runs, values: Values, q: Floats) -> 
                 quality(name, peer, runs[name][-1].result, values, q),
                 "lazy" if peer.lazy else "in memory",
                 *map(rounded, (statistics.median(seconds), min(seconds), max(seconds))),
-                rounded(ratio(runs, name, "ours")),
+                rounded(ratio(runs, name, "dask_gpuselect")),
             ]
         )
     return table(head, rows)
@@ -263,9 +284,9 @@ def detail(peers: Mapping[str, Peer], runs: Runs, values: Values, q: Floats) -> 
 def check_same_bits(runs: Runs) -> None:
     """Ours and NumPy's interpolated answers are equal to the last bit."""
     if "np.quantile" in runs:
-        ours, numpys = (runs[name][-1].result for name in ("ours", "np.quantile"))
+        ours, numpys = (runs[name][-1].result for name in ("dask_gpuselect", "np.quantile"))
         if not np.array_equal(ours, numpys):
-            raise WrongAnswerError(f"ours is {ours}, and NumPy's {numpys}")
+            raise WrongAnswerError(f"dask_gpuselect is {ours}, and NumPy's {numpys}")
 
 
 def quality(name: str, peer: Peer, answer: Any, values: Values, q: Floats) -> str:
@@ -325,7 +346,7 @@ def many_chunks(arguments: argparse.Namespace) -> None:
         "quantile(x, q)": bytes_of_graph(lambda: quantile(x, QUARTILES)),
         "x.sum()": bytes_of_graph(x.sum),
     }
-    warm_up({"ours": PEERS["ours"]}, np.array(QUARTILES), threads)
+    warm_up({"dask_gpuselect": PEERS["dask_gpuselect"]}, np.array(QUARTILES), threads)
     phases(lambda: x[:1000].sum(), threads)
     runs = take_turns(functions, arguments.repeat, "many chunks")
 
@@ -460,7 +481,7 @@ def boxplots(arguments: argparse.Namespace) -> None:
         to_quartiles = [rounded(ratio(runs, f"box, {form}", base_of(form))) for form in FORMS]
         summary.append([distribution, *to_quartiles, *(faster(runs, f) for f in FORMS)])
 
-    print("#### All: boxes in units of our quartiles of the same array, and matplotlib's of ours\n")
+    print("#### All: boxes relative to quartiles of the same array, matplotlib relative to boxes\n")
     units = [f"{form}, {what}" for what in ("of quartiles", "matplotlib's") for form in FORMS]
     say(table(["data", *units], summary))
 
@@ -530,12 +551,14 @@ def check_as_matplotlib(box: Box, stats: Mapping[str, Any], values: Values) -> N
     check_equal("matplotlib: fliers", kept, box.fliers)
     check_equal("NumPy: min, max", (values.min(), values.max()), (box.min, box.max))
     if not np.isclose(stats["mean"], box.mean, rtol=1e-9, atol=1e-12 * box.std):
-        raise WrongAnswerError(f"matplotlib: mean: {stats['mean']}, and ours is {box.mean}")
+        raise WrongAnswerError(
+            f"matplotlib: mean: {stats['mean']}, and dask_gpuselect is {box.mean}"
+        )
 
 
 def check_equal(what: str, answer: Any, ours: Any) -> None:
     if not np.array_equal(answer, ours):
-        raise WrongAnswerError(f"{what}: {answer}, and ours is {ours}")
+        raise WrongAnswerError(f"{what}: {answer}, and dask_gpuselect is {ours}")
 
 
 # --- The program

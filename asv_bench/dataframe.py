@@ -230,7 +230,7 @@ def compare(arguments: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 1 if ours is wrong."""
+    """The exit code: 1 if an answer of dask_gpuselect is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(";")[0])
     add = parser.add_argument
     add("--rows", type=int, default=100_000_000, help="in all; 1e8")

@@ -3,7 +3,7 @@
     python asv_bench/device_keeping.py [--chunks 8] [--mib 512]
 
 Chunks that tasks make on the device, chunks that it holds, and chunks that come from the host by
-`to_gpu`, each with the default ``keep-limit`` and with 0, beside ``x.sum()`` of the same array.
+`to_gpu`, each with the default ``cache-limit`` and with 0, beside ``x.sum()`` of the same array.
 Medians of ratios taken in turn; prints Markdown. Needs a CUDA device.
 """
 
@@ -58,14 +58,14 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--repeat", type=int, default=5)
     asked = parser.parse_args()
-    print("| chunks | question | `keep-limit` | times `x.sum()` | ms | plan |")
+    print("| chunks | question | `cache-limit` | times `x.sum()` | ms | plan |")
     print("|---|---|---|---|---|---|")
     for name, x in homes(asked.chunks, asked.mib).items():
         for what in ("quartiles", "box"):
             for limit in ("1 GiB", 0):
 
                 def ask(x: da.Array = x, what: str = what, limit: Any = limit) -> Any:
-                    with dask.config.set({"dask_gpuselect.keep-limit": limit}):
+                    with dask.config.set({"dask_gpuselect.cache-limit": limit}):
                         if what == "box":
                             return describe_boxplot(x).compute()
                         return quantile(x, QUARTILES).compute()
@@ -77,7 +77,7 @@ def main() -> None:
                 ]
                 ratio = statistics.median(one / other for one, other in pairs)
                 took = 1e3 * statistics.median(one for one, _ in pairs)
-                with dask.config.set({"dask_gpuselect.keep-limit": limit}):
+                with dask.config.set({"dask_gpuselect.cache-limit": limit}):
                     plan = explain(x, QUARTILES)
                 print(f"| {name} | {what} | {limit} | {ratio:.2f} | {took:.1f} | {plan.name} |")
 

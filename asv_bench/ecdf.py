@@ -6,7 +6,7 @@ it takes; prints Markdown.
 
 The error is the largest one at a million elements and just below them, as a share of all elements;
 what is stated is `max_error`. Splitters are the quantiles that divide data into 64 parts, the
-paper's use: from `ecdf` of all data in two loads, from `ecdf` of all data at quantiles of a random
+paper's use: from `ecdf` of all data in two reads, from `ecdf` of all data at quantiles of a random
 sample in one, from `ecdf` of the sample alone, from the sample itself, and the exact ones. How even
 the parts are is the largest one's size, of the mean. Times are taken in turns, of ten chunks in
 memory. Answers are checked: the program ends with an error if one is further off than what is

@@ -1,4 +1,4 @@
-"""Data of one and two bytes, whose values are counted in one load; prints Markdown.
+"""Data of one and two bytes, whose values are counted in one read; prints Markdown.
 
     python asv_bench/few_values.py [--gigabytes 1.2] [--repeat 5]
     python asv_bench/few_values.py --gpu [--elements N] [--repeat 7]
@@ -7,7 +7,7 @@ A display stretch: the 2 % and 98 % quantiles of each of three bands, of an arra
 it is loaded, from a file that is mapped into memory; and quartiles and a box plot of all elements.
 Quartiles, ``mad`` and box plots of 18 zones that a map of labels tells, quartiles of elements that
 weigh, of all of them and of 12 zones, and ``sort``.
-Beside ``x.sum()``, ``np.bincount`` by hand, and the loads that elements of four bytes take.
+Beside ``x.sum()``, ``np.bincount`` by hand, and the reads that elements of four bytes take.
 Contenders take turns; medians. ``--gpu``: box plots and quartiles of CuPy arrays, plain and
 in eight chunks, by counts and without.
 """
@@ -30,7 +30,7 @@ from benchmarks.common import THREADS
 from compare import machine, say, table
 
 from dask_gpuselect import describe_boxplot, quantile
-from dask_gpuselect.engine import held, loads, now, plans
+from dask_gpuselect.engine import now, plans, resident
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.sorting import sort
 
@@ -39,12 +39,11 @@ LANES = (14, 18, 21, 23)  # base-2 logarithms of their lengths, on a device
 ZONES, FEW_ZONES = 18, 12  # as many of two bytes, with weights, fit `root-limit`
 COUNTING = [
     (now, "is_best_counted", False),
-    (held, "is_best_counted", False),
-    (loads, "takes_counts", False),
+    (resident, "is_best_counted", False),
     (plans, "takes_counts", False),
     (plans, "_plan_counts", None),
 ]
-"""What says that values are counted, and what it says if they are not."""
+"""Functions that decide whether values are counted, and their result if they are not."""
 STRETCH = (0.02, 0.98)
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -83,13 +82,13 @@ def by_hand(x: da.Array) -> np.ndarray[Any, Any]:
 
 def without_counts(function: Callable[[], Any]) -> Any:
     """The answer as it would be of elements of more bytes."""
-    kept = [(module, name, getattr(module, name)) for module, name, _ in COUNTING]
-    for module, name, said in COUNTING:
-        setattr(module, name, lambda *_, said=said: said)
+    functions = [(module, name, getattr(module, name)) for module, name, _ in COUNTING]
+    for module, name, result in COUNTING:
+        setattr(module, name, lambda *_, result=result: result)
     try:
         return function()
     finally:
-        for module, name, value in kept:
+        for module, name, value in functions:
             setattr(module, name, value)
 
 
@@ -193,12 +192,12 @@ def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
     calls: dict[str, Callable[[], Any]] = {
         "x.sum()": lambda: x.sum().compute(),
         "stretch of bands": lambda: quantile(x, STRETCH, **stretch).compute(),
-        "stretch, two loads": lambda: without_counts(
+        "stretch, two reads": lambda: without_counts(
             lambda: quantile(x, STRETCH, **stretch).compute()
         ),
         "stretch, np.bincount by hand": lambda: by_hand(x),
         "quartiles": lambda: quantile(x, [0.25, 0.5, 0.75]).compute(),
-        "quartiles, two loads": lambda: without_counts(
+        "quartiles, two reads": lambda: without_counts(
             lambda: quantile(x, [0.25, 0.5, 0.75]).compute()
         ),
         "box plot": lambda: describe_boxplot(x).compute(),
@@ -207,9 +206,9 @@ def rows_of(x: da.Array, repeat: int) -> list[list[str]]:
         calls[name] = call
         calls[f"{name}, not counted"] = partial(without_counts, call)
     answers = {name: call() for name, call in calls.items()}
-    for name in ("stretch, two loads", "stretch, np.bincount by hand"):
+    for name in ("stretch, two reads", "stretch, np.bincount by hand"):
         np.testing.assert_array_equal(answers["stretch of bands"], answers[name])
-    np.testing.assert_array_equal(answers["quartiles"], answers["quartiles, two loads"])
+    np.testing.assert_array_equal(answers["quartiles"], answers["quartiles, two reads"])
     for name in asked:
         np.testing.assert_array_equal(answers[name], answers[f"{name}, not counted"])
     seconds: dict[str, list[float]] = {name: [] for name in calls}

@@ -81,9 +81,9 @@ def took(call):
     begin = time.process_time(), time.perf_counter()
     call()
     return time.process_time() - begin[0], time.perf_counter() - begin[1]
-ours = [took(lambda: gs.quantile(x, [.25, .5, .75]).compute()) for _ in range(5)]
+own = [took(lambda: gs.quantile(x, [.25, .5, .75]).compute()) for _ in range(5)]
 theirs = [took(lambda: np.quantile(a, [.25, .5, .75])) for _ in range({repeat})]
-for name, found in (("first", ours[0]), ("best of five", min(ours)), ("np.quantile", min(theirs))):
+for name, found in (("first", own[0]), ("best of five", min(own)), ("np.quantile", min(theirs))):
     print(f"| {{name}} |", " | ".join(f"{{each:.2f}}" for each in found), "|")
 """
 

@@ -477,8 +477,8 @@ def beside_torch(shrink: int, repeat: int) -> None:
         return
     print(f"PyTorch {torch.__version__}, on the same device memory.\n")
     print(
-        "| data | read, ms | median, ms | `torch.median`, ms | of ours | quartiles, ms "
-        "| `torch.quantile`, 3 q, ms | of ours | off by ranks |"
+        "| data | read, ms | median, ms | `torch.median`, ms | of dask_gpuselect | quartiles, ms "
+        "| `torch.quantile`, 3 q, ms | of dask_gpuselect | off by ranks |"
     )
     print("|---" * 9 + "|")
     # 2^24 is the most that `torch.quantile` takes in older versions.

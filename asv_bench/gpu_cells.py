@@ -5,7 +5,7 @@
 
 One read is `x.sum()`, measured in the same run; of chunks that tasks make, it is that of the same
 chunks. Two checkouts are asked in one call, each in a process of its own. Times are medians of a
-few calls by the wall, after a first one that loads or compiles kernels, which is told apart.
+few calls by the wall, after a first one that reads or compiles kernels, which is told apart.
 """
 
 from __future__ import annotations

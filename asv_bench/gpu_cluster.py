@@ -129,7 +129,7 @@ def along_axis(x: da.Array) -> Contestants:
 
 
 def without_keeping(x: da.Array) -> da.Array:
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
         return quantile(x, QUARTILES)
 
 
@@ -141,8 +141,8 @@ def contestants(x: da.Array, peers: Sequence[str]) -> Contestants:
         "`quantile(x, q)`": lambda: quantile(x, QUARTILES),
         "`median(x)`": lambda: quantile(x, 0.5),
     }
-    if "keep-limit" in peers:
-        found["`quantile(x, q)` with `keep-limit` 0"] = lambda: without_keeping(x)
+    if "cache-limit" in peers:
+        found["`quantile(x, q)` with `cache-limit` 0"] = lambda: without_keeping(x)
     if "da.percentile" in peers:
         percents = [100 * q for q in QUARTILES]
         found["`da.percentile(x, 100 * q)`, approximate"] = lambda: da.percentile(x, percents)
@@ -308,7 +308,7 @@ def measure(client: Client, size: int, data: str, arguments: argparse.Namespace)
         f"threads a worker: {1 if arguments.cpu else arguments.threads}\n"
     )
     peers = [] if arguments.no_peers or size == SIZES["large"] else ["da.percentile"]
-    peers = {"held": peers, "made": ["keep-limit"], "axis": []}[data]
+    peers = {"held": peers, "made": ["cache-limit"], "axis": []}[data]
     if "da.percentile" in peers and not arguments.cpu:
         know_cupy()
         client.run(know_cupy)

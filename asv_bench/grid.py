@@ -355,7 +355,7 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
             ours = timed(run, asked["repeat"] if larger is None else 1)
         if larger and ours * larger.elements / bench.elements > too_long:
             break
-    told: dict[str, Any] = {"ours": ours, "elements": bench.elements}
+    told: dict[str, Any] = {"dask_gpuselect": ours, "elements": bench.elements}
     if asked["beside"]:
         told["read"] = bench.read_seconds(cell, asked["repeat"])
         peer = bench.peer(cell)
@@ -451,7 +451,7 @@ def show(known: Mapping[Cell, float], others: Mapping[Cell, dict[str, Any]], uni
     print(row(["---"] * 3))
     for cell in sorted(known, key=lambda each: -known[each]):
         told = others[cell]
-        peer = f"{told['ours'] / told['peer']:.2f}" if "peer" in told else ""
+        peer = f"{told['dask_gpuselect'] / told['peer']:.2f}" if "peer" in told else ""
         is_small = told["elements"] < max(each.get("elements", 0) for each in others.values())
         print(row([cell, f"{known[cell]:.1f}{'*' * is_small}", peer]))
     print("\n*: with fewer elements, and reads of as many.")
@@ -518,10 +518,12 @@ def main() -> None:
         told = here.ask(cell, asked.repeat, beside=there is None)
         others[cell] = told
         print(f"{time.monotonic() - begin:.0f} s, {cell}: {told}", file=sys.stderr, flush=True)
-        if "ours" not in told:
+        if "dask_gpuselect" not in told:
             continue
         if there is None:
-            known[cell] = told["ours"] / (told["read"] if asked.gpu else told["elements"] * 1e-9)
+            known[cell] = told["dask_gpuselect"] / (
+                told["read"] if asked.gpu else told["elements"] * 1e-9
+            )
             continue
         # In turn, twice, with as many elements: the faster of both is the less disturbed.
         others_told = [
@@ -529,9 +531,9 @@ def main() -> None:
             for server in (there, here, there)
         ]
         rounds = [(told, others_told[0]), tuple(others_told[1:])]
-        if all("ours" in each for pair in rounds for each in pair):
+        if all("dask_gpuselect" in each for pair in rounds for each in pair):
             known[cell], before[cell] = (
-                min(each["ours"] / each["elements"] for each in side)
+                min(each["dask_gpuselect"] / each["elements"] for each in side)
                 for side in zip(*rounds, strict=True)
             )
     if there is None:

@@ -16,8 +16,9 @@ what it was before the call: all processes have imported dask and Numba, those o
 ``--limit`` (GB) is what a process may hold: one that has more is ended. ``--seconds`` ends one that
 takes longer. Needs Linux.
 
-Loads are counted by the source, for each chunk on average. Every answer of ours is checked: at some
-pixels against ``np.quantile`` in float64, and of all groups by counting what is below and up to it.
+The source counts the reads, for each chunk on average. Every answer of dask_gpuselect is checked:
+at some pixels against ``np.quantile`` in float64, and for all groups by counting the elements below
+and up to it.
 
 Peers that are not installed are left out. All of them, in an environment of their own:
 
@@ -59,7 +60,7 @@ Blocks = Iterable[tuple[Values, Values]]
 
 
 class Counted:
-    """What dask loads chunk by chunk, as from a file; every load is counted."""
+    """What dask reads chunk by chunk, as from a file; every load is counted."""
 
     def __init__(
         self, shape: Sequence[int], dtype: Any, load: Callable[[tuple[slice, ...]], Values]
@@ -497,7 +498,7 @@ def frames(folder: Path, key: str, threads: int) -> Answer:
 
 
 TABLE_PEERS: Mapping[str, Callable[[Path, str, int], Answer]] = {
-    "ours, df.exact.groupby": frames,
+    "dask_gpuselect, df.exact.groupby": frames,
     "pandas": pandas,
     "Polars, streaming": polars,
     "DuckDB, quantile_cont": duckdb,
@@ -576,7 +577,7 @@ def compared(name: str, found: Values, right: Values) -> str:
     Raises
     ------
     WrongAnswerError
-        For an answer of ours that is not equal.
+        For an answer of dask_gpuselect that is not equal.
     """
     if np.array_equal(found, right.astype(found.dtype), equal_nan=True):
         return "exact"
@@ -621,8 +622,8 @@ def check_groups(blocks: Callable[[], Blocks], answers: Values, shares: Sequence
 
 # --- Runs, each in a process of its own -----------------------------------------------------------
 
-OURS, OURS_FOUND = "ours", "ours, without groups="
-UNGROUPED = "ours, all in one group"
+OURS, OURS_FOUND = "dask_gpuselect", "dask_gpuselect, without groups="
+UNGROUPED = "dask_gpuselect, all in one group"
 READING, READING_LABELS, READING_BOTH = "x.sum()", "labels.sum()", "x.sum(), keys.sum()"
 
 NEEDS: Mapping[str, Sequence[str]] = {
@@ -684,7 +685,7 @@ def run_here(a: argparse.Namespace) -> dict[str, Any]:
         name: source.loads.total() / lazy.npartitions
         for name, (source, lazy) in prepared.sources.items()
     }
-    found = {"seconds": seconds, "peak": peak(), "before": before, "loads": loads}
+    found = {"seconds": seconds, "peak": peak(), "before": before, "reads": loads}
     np.save(a.answer, np.asarray(answer))
     return found
 
@@ -730,7 +731,7 @@ def report(
             rows.append([f"`{name}`", *cells(runs[name], runs[base]), verdict])
     units = f"time / `{base}`"
     memory = ["MB before", "peak, MB"]
-    head = ["", "seconds", units, "loads of data", "of labels", *memory, "answer"]
+    head = ["", "seconds", units, "reads of data", "of labels", *memory, "answer"]
     told = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
     say(table([head[i] for i in told], [[row[i] for i in told] for row in rows]))
 
@@ -740,7 +741,7 @@ def cells(own: list[dict[str, Any]], base: list[dict[str, Any]]) -> list[str]:
         [run["seconds"] for run in own],
         [run["seconds"] / other["seconds"] for run, other in zip(own, base, strict=False)],
     )
-    loads = own[0]["loads"]
+    loads = own[0]["reads"]
     of_labels = [each for name, each in loads.items() if name != "data"]
     return [
         rounded(statistics.median(seconds)),
@@ -839,7 +840,7 @@ def gpu_axis(a: argparse.Namespace) -> None:
     plain = dask_gpuselect.median(lazy, axis=0)
     ungrouped = wall(lambda: plain.compute(scheduler="sync"), a.repeat)
     rows = [["`x.sum()`", rounded(read), "1", ""]]
-    rows += [["ours, without groups", rounded(ungrouped), rounded(ungrouped / read), "1"]]
+    rows += [["dask_gpuselect, without groups", rounded(ungrouped), rounded(ungrouped / read), "1"]]
     corner = x[:, :3, :3].get().astype("f8")
     for case in ("months", "days"):
         labels = numbers(n, case)
@@ -850,7 +851,7 @@ def gpu_axis(a: argparse.Namespace) -> None:
         if not np.array_equal(found, right.astype(found.dtype)):
             raise WrongAnswerError(f"medians by {case} are not NumPy's")
         taken = wall(lambda g=grouped: g.compute(scheduler="sync"), a.repeat)  # type: ignore[misc]
-        said = f"ours, {len(groups)} groups"
+        said = f"dask_gpuselect, {len(groups)} groups"
         rows.append([said, rounded(taken), rounded(taken / read), rounded(taken / ungrouped)])
     print(f"Medians along axis 0 of {tuple(a.shape)} float32 in 5 CuPy chunks, by label of a day\n")
     say(table(["", "ms", "reads", "of those without groups"], rows))
@@ -889,9 +890,11 @@ def gpu_labels(a: argparse.Namespace) -> None:
 
     calls: Mapping[str, Callable[[], Any]] = {
         "`x.sum()`": lambda: x.sum(),
-        "ours, without groups": lambda: plain.compute(scheduler="sync"),
-        f"ours, {n_groups:,} groups, 8 chunks": lambda: grouped.compute(scheduler="sync"),
-        f"ours, {n_groups:,} groups, arrays": lambda: groupby(x, by, groups=wanted).median(),
+        "dask_gpuselect, without groups": lambda: plain.compute(scheduler="sync"),
+        f"dask_gpuselect, {n_groups:,} groups, 8 chunks": lambda: grouped.compute(scheduler="sync"),
+        f"dask_gpuselect, {n_groups:,} groups, arrays": lambda: groupby(
+            x, by, groups=wanted
+        ).median(),
         "CuPy, sort of labels and elements": sorted_key,
         "CuPy, lexsort alone": lambda: cp.lexsort(cp.stack([ordered_bits(), by.view(cp.uint32)])),
     }
@@ -922,7 +925,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             continue
         add("--limit", type=float, default=0.0, help="GB that a process may hold; none")
         add("--seconds", type=float, default=1800.0, help="that a run may take; %(default)g")
-        add("--contenders", nargs="+", metavar="NAME", help="ours beside these alone; all")
+        add(
+            "--contenders", nargs="+", metavar="NAME", help="dask_gpuselect beside these alone; all"
+        )
         add("--threads", type=int, default=THREADS, help="that compute; %(default)s")
         add("--run", help=argparse.SUPPRESS)
         if name != "zonal":
@@ -937,12 +942,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--chunks", type=int, nargs=2, default=[2376, 4320], help="of the array and of the labels")
     add("--cases", nargs="+", choices=ZONES, default=list(ZONES), metavar="NAME", help="of labels")
     add("--peers", action="store_true", help="dask-image and flox too: for small shapes")
-    add("--discover", action="store_true", help="ours without groups=, too")
+    add("--discover", action="store_true", help="dask_gpuselect without groups=, too")
     add = adds["tables"]
     add("--rows", type=int, default=100_000_000, help="in all; 1e8")
     add("--files", type=int, default=100, help="of Parquet; %(default)s")
     add("--cases", nargs="+", choices=KEYS, default=list(KEYS)[:3], metavar="KEYS", help="of keys")
-    add("--discover", action="store_true", help="ours without groups=, too")
+    add("--discover", action="store_true", help="dask_gpuselect without groups=, too")
     add = adds["many"]
     add("--elements", type=int, default=4_000_000, help="float32; 4e6")
     numbers = [18, 200, 2_000, 20_000, 100_000]
@@ -955,7 +960,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 1 if an answer of ours is wrong."""
+    """The exit code: 1 if an answer of dask_gpuselect is wrong."""
     chosen = parse(arguments)
     if getattr(chosen, "run", None):
         print(json.dumps(run_here(argparse.Namespace(**json.loads(chosen.run)))))

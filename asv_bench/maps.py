@@ -1,8 +1,8 @@
-"""A quantile along time of maps, one a chunk: what each plan loads, takes and writes; Markdown.
+"""A quantile along time of maps, one a chunk: what each plan reads, takes and writes; Markdown.
 
     python asv_bench/maps.py small
     python asv_bench/maps.py made [--maps 300 1200] [--limit "512 MiB"]
-    python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 load"]
+    python asv_bench/maps.py store --store DIR [--maps 1095] [--only "sum;disk;1 read"]
     python asv_bench/maps.py days
     python asv_bench/maps.py cluster [--maps 100]
     python asv_bench/maps.py graph
@@ -16,7 +16,7 @@ maps of ``made`` on a LocalCluster of two processes of one thread. `da.median` a
 there as dask chooses, which is by tasks, and `da.median` by P2P as well. ``graph``: a year of
 hourly maps, built, optimised and ordered, and not computed; and `x.sum(axis=0)` beside it where
 chunks are small. "By hand" is `rechunk` into tiles, `to_zarr` and `quantile` of that. Each
-contender has a process of its own, and a cluster of its own, whose start is not timed; loads are of
+contender has a process of its own, and a cluster of its own, whose start is not timed; reads are of
 a chunk.
 """
 
@@ -117,15 +117,15 @@ def by_xarray(x: da.Array) -> Any:
 CONTENDERS: dict[str, Callable[[da.Array], Any]] = {
     "x.sum(axis=0)": lambda x: x.sum(axis=0).compute(),
     "its bytes written and read": write_and_read,
-    "quantile, 1 load": lambda x: quantile(x, 0.5, axis=0).compute(),
+    "quantile, 1 read": lambda x: quantile(x, 0.5, axis=0).compute(),
     "quantile, passes": lambda x: quantile(x, 0.5, axis=0).compute(),
     "by hand": by_hand,
     "da.median": lambda x: da.median(x, axis=0).compute(),
-    "three quantiles, 1 load": lambda x: quantile(x, Q, axis=0).compute(),
-    "box plots, 1 load": lambda x: describe_boxplot(x, axis=0).compute(),
-    "months, 1 load": months,
+    "three quantiles, 1 read": lambda x: quantile(x, Q, axis=0).compute(),
+    "box plots, 1 read": lambda x: describe_boxplot(x, axis=0).compute(),
+    "months, 1 read": months,
     "months, passes": months,
-    "five days, 1 load": five_days,
+    "five days, 1 read": five_days,
     "five days, passes": five_days,
     "da.median, rechunked by P2P": lambda x: da.median(x, axis=0).compute(),
     "xarray": by_xarray,
@@ -165,7 +165,7 @@ def child(kind: str, n: int, name: str, limit: str, store: Path | None) -> None:
         x = maps.lazy()
         config["dask_gpuselect.column-limit"] = limit
         config["dask_gpuselect.scratch-directory"] = "passes" not in name
-        config["dask_gpuselect.scratch-loads"] = 2
+        config["dask_gpuselect.scratch-reads"] = 2
         config["array.rechunk.method"] = "p2p" if "by P2P" in name else None
         with dask.config.set(config):
             begin = time.perf_counter()
@@ -203,7 +203,7 @@ def contend(kind: str, n: int, limit: str, store: Path | None, only: str, repeat
         print(*rows[-1], sep="; ", file=sys.stderr, flush=True)
     whole = f"{n * shape[0] * shape[1] * 4 / 2**30:.2f} GiB"
     say([f"**{n:,} maps of {shape} float32** ({whole}), one a chunk, column limit {limit}", ""])
-    say(table(["", "seconds", "loads", "over the sum (and the disk)", "GiB at the peak"], rows))
+    say(table(["", "seconds", "reads", "over the sum (and the disk)", "GiB at the peak"], rows))
 
 
 def fill(store: Path, n: int) -> None:

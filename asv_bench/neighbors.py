@@ -94,7 +94,7 @@ def on_cpu(arguments: argparse.Namespace) -> None:
 
     print("Neighbours that are not the nearest, of rows about a point far from the origin\n")
     lines = [list(far_from_the_origin(n, arguments.queries, k, shift)) for shift in (0, 1e6, 1e8)]
-    say(table(["every feature about", "k", "scikit-learn, wrong", "ours, wrong"], lines))
+    say(table(["every feature about", "k", "scikit-learn, wrong", "dask_gpuselect, wrong"], lines))
 
 
 def far_from_the_origin(n: int, n_queries: int, k: int, shift: float) -> Iterator[str]:
@@ -117,7 +117,10 @@ def far_from_the_origin(n: int, n_queries: int, k: int, shift: float) -> Iterato
 
 def gpu_contenders() -> Mapping[str, Contender]:
     """Those that are installed. All end with what the host waits for."""
-    found: dict[str, Contender] = {"ours": ours_on_gpu, "ours, tiles of 64 MiB": ours_by_few}
+    found: dict[str, Contender] = {
+        "dask_gpuselect": ours_on_gpu,
+        "dask_gpuselect, tiles of 64 MiB": ours_by_few,
+    }
     if find_spec("torch"):
         found |= {"torch, float64": torch_float64, "torch, float32": torch_float32}
     if find_spec("cuvs"):
@@ -178,11 +181,11 @@ def on_gpu(arguments: argparse.Namespace) -> None:
             for k in arguments.k:
                 runs = contest(contenders, rows, queries, k, arguments.repeat, cupy.asnumpy)
                 case = [f"{n:,}", str(p), str(k)]
-                lines.append([*case, *cells(runs, "ours")])
+                lines.append([*case, *cells(runs, "dask_gpuselect")])
                 differ.append([*case, *differing(runs, cupy.asnumpy)])
                 cupy.get_default_memory_pool().free_all_blocks()
-    say(table(["rows", "features", "k", *head(list(contenders), "ours")], lines))
-    print("Neighbours that are not ours\n")
+    say(table(["rows", "features", "k", *head(list(contenders), "dask_gpuselect")], lines))
+    print("Neighbours that dask_gpuselect does not find\n")
     say(table(["rows", "features", "k", *list(contenders)[1:]], differ))
 
 

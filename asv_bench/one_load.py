@@ -1,4 +1,4 @@
-"""How many loads the first load spares the second, and what that is worth; prints Markdown.
+"""How many reads the first load spares the second, and what that is worth; prints Markdown.
 
     python asv_bench/one_load.py kinds [--wait 0.05] [--repeat 6] [--picture FILE]
     python asv_bench/one_load.py questions [--wait 0.05] [--repeat 6]
@@ -13,7 +13,7 @@ mixed data. ``sorts``: `sort` into more and more chunks. ``groups``: of more and
 data's shape, of which a task takes one chunk. ``stores``: a Zarr store compressed by zstd at level
 9, and chunks that take 50 ms to come, beside `da.percentile`. ``few``: as few chunks as
 two threads and a cluster of two workers of two threads have work for. Loads are counted for each
-chunk; seconds are beside those of two loads (``keep-limit`` 0) and of ``x.sum()``. Contenders take
+chunk; seconds are beside those of two reads (``cache-limit`` 0) and of ``x.sum()``. Contenders take
 turns; medians.
 """
 
@@ -114,7 +114,7 @@ KINDS = (
 
 
 class Counted:
-    """A dask array that counts its loads.
+    """A dask array that counts its reads.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Counted:
 
 
 class Kept:
-    """The most that the first loads have kept at a time."""
+    """The most that the first reads have cached at a time."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -166,7 +166,7 @@ class Kept:
 
 
 def kept_off() -> Any:
-    return dask.config.set({"dask_gpuselect.keep-limit": 0})
+    return dask.config.set({"dask_gpuselect.cache-limit": 0})
 
 
 def computed(lazy: Any) -> Any:
@@ -225,7 +225,7 @@ def row_of(data: Counted, ask: Ask, repeat: int) -> tuple[float, list[str]]:
     return loads, [f"{loads:.2f}", share, f"{took['one']:.2f}", *(f"{r:.2f}" for r in ratios)]
 
 
-HEAD = ["loads", "kept, %", "seconds", "of two loads", "of x.sum()", "two loads of x.sum()"]
+HEAD = ["reads", "cached, %", "seconds", "of two reads", "of x.sum()", "two reads of x.sum()"]
 
 
 def kinds(a: argparse.Namespace) -> None:
@@ -248,7 +248,7 @@ def draw(loads: dict[str, float], path: Path) -> None:
     axes = figure.subplots()
     bars = axes.barh([*loads][::-1], [*loads.values()][::-1], color="tab:blue")
     axes.bar_label(bars, fmt="%.2f", padding=3)
-    axes.set(xlim=(0, 2.2), xlabel="loads for each chunk, three quartiles of 200 chunks")
+    axes.set(xlim=(0, 2.2), xlabel="reads for each chunk, three quartiles of 200 chunks")
     for loads_at in (1, 2):
         axes.axvline(loads_at, color="gray", lw=0.8, ls=":")
     figure.savefig(path, dpi=120)
@@ -349,7 +349,7 @@ def beside_percentile(x: da.Array, repeat: int) -> list[list[str]]:
     runs: dict[str, Callable[[], Any]] = {
         "x.sum()": x.sum().compute,
         "quartiles": lambda: quantile(x, QUARTILES).compute(),
-        "quartiles, two loads": off,
+        "quartiles, two reads": off,
         "box plot": lambda: describe_boxplot(x).compute(),
         "da.percentile": lambda: da.percentile(x, [25, 50, 75]).compute(),
     }
@@ -391,7 +391,7 @@ def few(a: argparse.Namespace) -> None:
                     with Client(workers):
                         found = ratio(n_chunks, a.elements, a.repeat)
                 rows.append([where, str(n_threads), str(n_chunks), *found])
-    say(table(["where", "threads", "chunks", "seconds", "of two loads"], rows))
+    say(table(["where", "threads", "chunks", "seconds", "of two reads"], rows))
 
 
 def ratio(n_chunks: int, size: int, repeat: int) -> list[str]:

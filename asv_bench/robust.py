@@ -39,7 +39,7 @@ from benchmarks.robust import (
 )
 from compare import machine, rounded, say, table
 
-HEAD = ["rows", "columns", "outliers", "chunks", "fit", "s", "of a pass", "loads", "steps", "found"]
+HEAD = ["rows", "columns", "outliers", "chunks", "fit", "s", "of a pass", "reads", "steps", "found"]
 
 
 def seconds(call: Callable[[], Any], wait: Callable[[], None]) -> tuple[float, Any]:
@@ -186,7 +186,7 @@ def starts_on_gpu(arguments: argparse.Namespace) -> None:
             pstats.Stats(profile).sort_stats("tottime").print_stats(35)
     print(f"{n:,} rows of float32, 5 columns, 40 % outliers\n")
     say(
-        table(["fit", "ms", *(f"{label}, ms" for label in parts.values()), "loads", "found"], lines)
+        table(["fit", "ms", *(f"{label}, ms" for label in parts.values()), "reads", "found"], lines)
     )
 
 

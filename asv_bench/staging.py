@@ -55,7 +55,7 @@ class Moved:
     """What a contestant did."""
 
     size: int
-    """Bytes moved to the device, by all loads."""
+    """Bytes moved to the device, by all reads."""
     loads: float
     """Times that each chunk was moved."""
     peak: int
@@ -264,7 +264,7 @@ def show(runs: Runs) -> None:
                 format_bytes(max(run.result.peak for run in own)),
             ]
         )
-    head = ["", "loads", "seconds", "GB/s a load", "least to most", "of the link", "device memory"]
+    head = ["", "reads", "seconds", "GB/s a read", "least to most", "of the link", "device memory"]
     say(table(head, rows))
 
 

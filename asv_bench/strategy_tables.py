@@ -207,7 +207,7 @@ RATIOS = (
     ("VII, VIII", "sort&choose", "bucket"),
     ("VII, VIII", "sort&choose", "radix 4"),
     ("IX", "randomized", "bucket"),
-    ("ours", "sort&choose", DEFAULT),
+    ("dask_gpuselect", "sort&choose", DEFAULT),
 )
 
 

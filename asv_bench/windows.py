@@ -65,7 +65,7 @@ def turns(asks: dict[str, Ask], repeat: int) -> dict[str, list[float]]:
 def row_of(
     title: list[str], asks: dict[str, Ask], sizes: dict[str, int], repeat: int, names: list[str]
 ) -> list[str]:
-    """Nanoseconds an element of ours, the first, and how many times as long others take."""
+    """Nanoseconds per element of the first one, and how many times as long the others take."""
     times = turns(asks, repeat)
     each = {name: [t / sizes[name] for t in times[name]] for name in asks}
     ours = next(iter(asks))
@@ -91,7 +91,7 @@ def line(n: int, dtype: str, nan: float) -> np.ndarray[Any, Any]:
 
 def of_one_axis(x: Any, window: int, nan: float) -> dict[str, Ask]:
     windows = rolling(x, window, min_periods=window // 2 if nan else None)
-    asks: dict[str, Ask] = {"ours": windows.nanmedian if nan else windows.median}
+    asks: dict[str, Ask] = {"dask_gpuselect": windows.nanmedian if nan else windows.median}
     least = max(window // 2, 1) if nan else window
     if (bottleneck := module("bottleneck")) is not None:
         asks["bottleneck"] = partial(bottleneck.move_median, x, window, min_count=least)
@@ -129,7 +129,7 @@ def along_one_axis(n: int, repeat: int) -> Iterator[str]:
                 rows.append(row_of(title, asks, sizes, repeat, names))
     yield f"Medians of windows of {n:,} elements, a random walk"
     yield ""
-    yield from table(["dtype", "NaN", "window", "ours, ns", *names], rows)
+    yield from table(["dtype", "NaN", "window", "dask_gpuselect, ns", *names], rows)
 
 
 # --- Images ---------------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def image(side: int, dtype: str) -> np.ndarray[Any, Any]:
 def of_an_image(x: Any, size: int) -> dict[str, Ask]:
     few = x if size < SLOW else np.ascontiguousarray(x[: len(x) // 4, : len(x) // 4])
     asks: dict[str, Ask] = {
-        "ours": partial(median_filter, x, size),
-        "ours, 8th percentile": partial(percentile_filter, x, 8.0, size),
+        "dask_gpuselect": partial(median_filter, x, size),
+        "dask_gpuselect, 8th percentile": partial(percentile_filter, x, 8.0, size),
     }
     if (scipy := module("scipy.ndimage")) is not None:
         asks["SciPy"] = partial(scipy.median_filter, few, size)
@@ -163,7 +163,13 @@ def of_an_image(x: Any, size: int) -> dict[str, Ask]:
 
 
 def of_images(side: int, repeat: int) -> Iterator[str]:
-    names = ["ours, 8th percentile", "SciPy", "SciPy, 8th percentile", "OpenCV", "scikit-image"]
+    names = [
+        "dask_gpuselect, 8th percentile",
+        "SciPy",
+        "SciPy, 8th percentile",
+        "OpenCV",
+        "scikit-image",
+    ]
     rows = []
     for dtype in ("uint8", "uint16", "float32"):
         x = image(side, dtype)
@@ -174,15 +180,15 @@ def of_images(side: int, repeat: int) -> Iterator[str]:
             rows.append(row_of([dtype, f"{size}²"], asks, sizes, repeat, names))
     yield f"Medians of windows of an image of {side}²"
     yield ""
-    yield from table(["dtype", "window", "ours, ns", *names], rows)
+    yield from table(["dtype", "window", "dask_gpuselect, ns", *names], rows)
     volume = np.random.default_rng(0).normal(size=(64, 128, 128)).astype(np.float32)
-    asks = {"ours": partial(median_filter, volume, 3)}
+    asks = {"dask_gpuselect": partial(median_filter, volume, 3)}
     if (scipy := module("scipy.ndimage")) is not None:
         asks["SciPy"] = partial(scipy.median_filter, volume, 3)
     row = row_of(["float32", "3³"], asks, dict.fromkeys(asks, volume.size), repeat, ["SciPy"])
     yield "Medians of windows of a volume of 64 x 128 x 128"
     yield ""
-    yield from table(["dtype", "window", "ours, ns", "SciPy"], [row])
+    yield from table(["dtype", "window", "dask_gpuselect, ns", "SciPy"], [row])
 
 
 # --- A stack --------------------------------------------------------------------------------------
@@ -258,7 +264,7 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
             )
     yield f"Medians of windows of an image of {side}²"
     yield ""
-    yield from table(["dtype", "window", "ours, ns", "copies", "CuPy", "equal"], rows)
+    yield from table(["dtype", "window", "dask_gpuselect, ns", "copies", "CuPy", "equal"], rows)
     rows = []
     for dtype in ("float32", "float64"):
         for nan in (0.0, 0.05):
@@ -280,7 +286,7 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
                 )
     yield "Medians of windows along one axis"
     yield ""
-    yield from table(["dtype", "NaN", "window", "ours, ns", "copies", "equal"], rows)
+    yield from table(["dtype", "NaN", "window", "dask_gpuselect, ns", "copies", "equal"], rows)
     volume = cupy.asarray(
         np.random.default_rng(0).normal(size=(64, side // 8, side // 8)).astype("f4")
     )
@@ -295,7 +301,7 @@ def on_a_gpu(side: int, most: int, repeat: int) -> Iterator[str]:
     spread, deviations = timed(rolling(volume, 5, 0).mad, 1)
     host = rolling(volume[:, :16, :16].get(), 5, 0).mad()
     yield from table(
-        ["question", "ours, ns", "CuPy", "equal"],
+        ["question", "dask_gpuselect, ns", "CuPy", "equal"],
         [
             [
                 "median of 3³, float32",

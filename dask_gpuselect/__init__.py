@@ -77,7 +77,9 @@ _SUBPACKAGES = {
 def __getattr__(name: str) -> ModuleType:
     if name in _SUBPACKAGES:
         return _SUBPACKAGES[name]()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    homes = [] if name.startswith("_") else [*_SUBPACKAGES]
+    advice = (f": type {__name__}.{h}.{name}" for h in homes if name in _SUBPACKAGES[h]().__all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{next(advice, '')}")
 
 
 def __dir__() -> list[str]:

@@ -8,14 +8,18 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dask_gpuselect.boxplot import describe as boxplot
+from dask_gpuselect.distribution import empirical
 from dask_gpuselect.engine.expressions import homes
 from dask_gpuselect.groups import functions as groups
 from dask_gpuselect.optional import Advising, its_own
 from dask_gpuselect.quantiles import functions as quantiles
 from dask_gpuselect.quantiles import order_statistics
 from dask_gpuselect.quantiles.documentation import as_method
+from dask_gpuselect.robust import spread, trimmed
 from dask_gpuselect.sorting import binning
 from dask_gpuselect.sorting import functions as sorting
+from dask_gpuselect.windows import filters
+from dask_gpuselect.windows import functions as windows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,8 +39,9 @@ def _method(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[
 class Exact(Advising):
     """Exact order statistics of a dask array: ``x.exact``.
 
-    Every dask array has this attribute once `dask_gpuselect` is imported. Dask's own functions of
-    the same names raise, need the reduced axes in one chunk, or are approximate.
+    Every dask array has this attribute once `dask_gpuselect` is imported. It has the functions of
+    this package, and those of its subpackages `robust`, `groups` and `windows`, as methods. Dask's
+    own functions of the same names raise, need the reduced axes in one chunk, or are approximate.
 
     Parameters
     ----------
@@ -53,6 +58,8 @@ class Exact(Advising):
     >>> import dask_gpuselect
     >>> da.arange(11, chunks=3).exact.quantile(0.25).compute()
     np.float64(2.5)
+    >>> da.arange(11, chunks=3).exact.mad(scale=1.0).compute()
+    np.float64(3.0)
     """
 
     def __init__(self, array: Any) -> None:
@@ -72,6 +79,13 @@ class Exact(Advising):
     nanpercentile = _method(quantiles.nanpercentile)
     order_statistic = _method(order_statistics.order_statistic)
     describe_boxplot = _method(boxplot.describe_boxplot)
+    mad = _method(spread.mad)
+    nanmad = _method(spread.nanmad)
+    iqr = _method(spread.iqr)
+    naniqr = _method(spread.naniqr)
+    trimmed_mean = _method(trimmed.trimmed_mean)
+    nantrimmed_mean = _method(trimmed.nantrimmed_mean)
+    ecdf = _method(empirical.ecdf)
     sort = _method(sorting.sort)
     argsort = _method(sorting.argsort)
     sort_by = _method(sorting.sort_by)
@@ -79,6 +93,10 @@ class Exact(Advising):
     digitize = _method(binning.digitize)
     explain = _method(quantiles.explain)
     groupby = _method(groups.groupby)
+    rolling = _method(windows.rolling)
+    median_filter = _method(filters.median_filter)
+    percentile_filter = _method(filters.percentile_filter)
+    rank_filter = _method(filters.rank_filter)
 
 
 class _Registered:

@@ -209,16 +209,16 @@ class _Sources:
         given = self.given.get(array.name)
         return as_expression(array, self.kind) if given is None else given
 
-    def answered(self, found: Any) -> Any:
+    def answered(self, result: Any) -> Any:
         """Convert the arrays in an answer to expressions.
 
         Arrays that an estimator has as attributes are converted too.
         """
-        if hasattr(found, "get_params"):
-            for name, value in vars(found).items():
+        if hasattr(result, "get_params"):
+            for name, value in vars(result).items():
                 if isinstance(value, DaskArray):
-                    setattr(found, name, self.answer(value))
-        return replaced(found, lambda each: isinstance(each, DaskArray), self.answer)
+                    setattr(result, name, self.answer(value))
+        return replaced(result, lambda each: isinstance(each, DaskArray), self.answer)
 
 
 def replaced(value: Any, is_one: Callable[[Any], bool], function: Callable[[Any], Any]) -> Any:
@@ -473,7 +473,7 @@ def as_accompanied(
     if weights is not None:
         weights = _laid_out(_companion(weights, "weights"), array, axis)
     if nodata is not None:
-        nodata = held_in(nodata, numpy_dtype(array), "nodata", "the data")
+        nodata = converted_exactly(nodata, numpy_dtype(array), "nodata", "the data")
     return accompanied(array, where, weights, nodata)
 
 
@@ -533,7 +533,7 @@ def scale_factor(scale: float | str, normal: float, dtype: np.dtype[Any]) -> flo
     return factor
 
 
-def held_in(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:
+def converted_exactly(given: Any, dtype: np.dtype[Any], name: str, owner: str) -> NDArray[Any]:
     """Convert values to a one-dimensional array of a dtype, or raise if it cannot hold them."""
     native = dtype.newbyteorder("=")
     values = np.atleast_1d(np.asarray(as_integers(given, native)))
@@ -631,5 +631,5 @@ def on_host(argument: Any) -> NDArray[Any]:
     is_other = is_array(argument) and not isinstance(argument, np.ndarray | np.generic)
     host = np.asarray(to_host(argument) if is_other else argument)
     if host.dtype.kind not in "biuf":
-        raise TypeError(f"expected real numbers, not {host.dtype}")
+        raise TypeError(f"expected real numbers, not {host.dtype}: pass a.astype(float)")
     return host

@@ -139,6 +139,7 @@ def enable() -> Enabled:
     --------
     >>> import numpy as np
     >>> import dask.array as da
+    >>> from dask_gpuselect import enable
     >>> with enable():
     ...     np.median(da.arange(10, chunks=3)).compute()
     np.float64(4.5)

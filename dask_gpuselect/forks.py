@@ -12,7 +12,7 @@ from typing import Any
 
 
 def lock() -> Any:
-    """Return a reentrant lock for a module that is free in forked children.
+    """Return a reentrant lock that is free again in forked children.
 
     A fork waits until the lock is free. So the child finds it free, and what it guards complete.
     """

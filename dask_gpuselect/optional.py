@@ -39,13 +39,13 @@ def on_demand(
         The package that they need, and the end of the error without it, as for `needs`.
     """
 
-    def found(name: str) -> Any:
+    def imported(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {importer!r} has no attribute {name!r}")
         with needs(package, name, but=but):
             return getattr(load(), name)
 
-    return found
+    return imported
 
 
 def listed(names: Sequence[str]) -> Callable[[], list[str]]:
@@ -55,7 +55,7 @@ def listed(names: Sequence[str]) -> Callable[[], list[str]]:
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Import hook that calls a function right after the module is imported that it waits for."""
+    """Import hook that calls a function right after a given module is imported."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[], None]] = {}
@@ -129,7 +129,7 @@ def axes(ax: Any) -> Any:
     return pyplot.subplots()[1] if ax is None else ax
 
 
-# --- Attributes that are not there ----------------------------------------------------------------
+# --- Missing attributes ---------------------------------------------------------------------------
 
 
 class Advising:

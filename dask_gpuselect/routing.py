@@ -32,11 +32,11 @@ METHODS = (*OURS, "describe_boxplot")
 
 
 class Orders(NamedTuple):
-    """The names of a function's arguments behind the array, in the orders that people know."""
+    """Names of a function's arguments after the array, in NumPy's order and in dask's."""
 
     numpy: tuple[str, ...]
     dask: tuple[str, ...]
-    told_by: tuple[type, ...]
+    dasks_own: tuple[type, ...]
     """Types of the second argument that only dask's order allows."""
 
 
@@ -57,7 +57,7 @@ def _named(name: str, positional: Sequence[Any]) -> dict[str, Any]:
     The order is NumPy's, unless the second argument can only be meant in dask's.
     """
     orders = ORDERS[name]
-    is_dask = len(positional) > 1 and isinstance(positional[1], orders.told_by)
+    is_dask = len(positional) > 1 and isinstance(positional[1], orders.dasks_own)
     names = orders.dask if is_dask else orders.numpy
     if len(positional) > len(names):
         raise TypeError(
@@ -92,14 +92,14 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not is_lazy_array(a):
             return original(a, *positional, **named)
         asked = _asked(name, positional, named)
-        said = {key: value for key, value in asked.items() if key in known}
+        supported = {key: value for key, value in asked.items() if key in known}
         beyond = [key for key in asked if key not in known and not _is_nothing(key, asked[key])]
-        if not beyond and holds_lazy(said.get("q")):
+        if not beyond and holds_lazy(supported.get("q")):
             beyond = ["q that is lazy"]
         problem = no_quantiles_of(a.dtype)
         if not beyond and not problem:
-            return ours(a, **said)
-        if is_masked(a) or any(said.get(key) is not None for key in LOST):
+            return ours(a, **supported)
+        if is_masked(a) or any(supported.get(key) is not None for key in LOST):
             what = f"does not take {', '.join(beyond)}" if beyond else f"is not possible: {problem}"
             raise TypeError(f"{name}() of masked or weighted elements {what}")
         if name == "percentile":
@@ -122,7 +122,9 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
     if a.dtype.kind not in "SU":
         raise approximate_instead(TypeError(problem), DASKS_PERCENTILE)
     if a.ndim == 1:
-        warnings.warn("dask computes da.percentile of strings, and approximately", stacklevel=3)
+        warnings.warn(
+            "da.percentile of strings is computed by dask, and is approximate", stacklevel=3
+        )
 
 
 def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def _is_nothing(key: str, value: Any) -> bool:
     return value is nothing or (isinstance(value, str | bool) and value == nothing)
 
 
-# --- What is replaced -----------------------------------------------------------------------------
+# --- Replaced functions ---------------------------------------------------------------------------
 
 
 class Replacements:

@@ -117,6 +117,7 @@ def to_gpu(x: DaskArray) -> DaskArray:
     --------
     >>> import dask.array as da
     >>> from dask_gpuselect import median
+    >>> from dask_gpuselect import to_gpu
     >>> x = da.from_zarr("measurements.zarr")  # doctest: +SKIP
     >>> median(to_gpu(x)).compute()  # doctest: +SKIP
     array(0.5)

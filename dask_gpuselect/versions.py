@@ -57,8 +57,8 @@ def show_versions() -> None:
     numpy: 2.3.4
     ...
     """
-    for what, said in _facts():
-        print(f"{what}: {said}")
+    for what, fact in _facts():
+        print(f"{what}: {fact}")
 
 
 def _facts() -> Iterator[tuple[str, object]]:

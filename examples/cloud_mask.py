@@ -63,8 +63,8 @@ def scene(
     for band in range(bands):
         green = plants * summer * (0.6 if band % 3 == 1 else -0.2)
         surface = 900 + 150 * (band % 3) + 1200 * ground + 1000 * green
-        seen = np.where(clouds, 6500 + 2500 * field, surface) + rng.normal(0, 20, (size, size))
-        values[band] = np.where(outside, 0, np.clip(seen, 1, 10_000))
+        observed = np.where(clouds, 6500 + 2500 * field, surface) + rng.normal(0, 20, (size, size))
+        values[band] = np.where(outside, 0, np.clip(observed, 1, 10_000))
     return values, clouds[None]
 
 
@@ -104,8 +104,8 @@ class Counted:
     def __getitem__(self, key: tuple[slice, ...]) -> Image:
         with self.lock:
             self.loads[tuple(each.start for each in key)] += 1
-        found: Image = self.store[key]
-        return found
+        image: Image = self.store[key]
+        return image
 
     def lazy(self) -> Any:
         import dask.array as da
@@ -135,7 +135,7 @@ def without_mask(scenes: Any, clouds: Any) -> Any:
     return median(scenes, axis=0, nodata=0)
 
 
-WAYS = {"ours": ours, "xarray": xarrays, "unmasked": without_mask}
+WAYS = {"dask_gpuselect": ours, "xarray": xarrays, "unmasked": without_mask}
 
 
 def peak_memory() -> int:
@@ -155,11 +155,11 @@ def compute(way: str, folder: Path, threads: int) -> None:
     for store in (scenes, clouds):
         store.loads.clear()
     before, begin = peak_memory(), time.perf_counter()
-    found = WAYS[way](*lazy).compute(scheduler="threads", num_workers=threads)
+    composite = WAYS[way](*lazy).compute(scheduler="threads", num_workers=threads)
     seconds = time.perf_counter() - begin
     print(seconds, (peak_memory() - before) / 1e6, end=" ")
     print(*(max(store.loads.values(), default=0) for store in (scenes, clouds)))
-    np.save(folder / f"{way}.npy", found.astype("f4"))
+    np.save(folder / f"{way}.npy", composite.astype("f4"))
 
 
 def measure(way: str, folder: Path, threads: int) -> list[float]:
@@ -181,12 +181,12 @@ def save(path: Path, folder: Path, date: int) -> None:
     from matplotlib import pyplot
 
     stores: list[Any] = [zarr.open_array(folder / f"{n}.zarr", mode="r") for n in STORES]
-    without, found = (np.load(folder / f"{way}.npy") for way in ("unmasked", "ours"))
+    without, composite = (np.load(folder / f"{way}.npy") for way in ("unmasked", "dask_gpuselect"))
     shown = {
         f"date {date}": stores[0][date],
-        "its clouds": np.repeat(stores[1][date], len(found), axis=0) * 10_000,
+        "its clouds": np.repeat(stores[1][date], len(composite), axis=0) * 10_000,
         "median, without the mask": without,
-        "median of what is clear": found,
+        "median of the clear pixels": composite,
     }
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 9.4), layout="constrained")
     for axis, (name, image) in zip(axes.flat, shown.items(), strict=True):
@@ -205,12 +205,12 @@ def compose(folder: Path, options: argparse.Namespace) -> None:
     make_stores(folder, options)
     shape = options.dates, options.bands, options.size, options.size
     print(f"scenes: {shape} uint16, {2 * np.prod(shape) / 1e6:.0f} MB; {options.threads} threads")
-    print(f"{'':10} {'seconds':>8} {'peak, MB':>9} {'reads of a chunk':>17} {'of the mask':>12}")
+    print(f"{'':14} {'seconds':>8} {'peak, MB':>9} {'reads of a chunk':>17} {'of the mask':>12}")
     for way in WAYS:
         seconds, peak, *loads = measure(way, folder, options.threads)
-        print(f"{way:10} {seconds:8.2f} {peak:9.0f} {loads[0]:17.0f} {loads[1]:12.0f}")
-    found, theirs = (np.load(folder / f"{way}.npy") for way in ("ours", "xarray"))
-    np.testing.assert_array_equal(found, theirs)
+        print(f"{way:14} {seconds:8.2f} {peak:9.0f} {loads[0]:17.0f} {loads[1]:12.0f}")
+    composite, by_xarray = (np.load(folder / f"{way}.npy") for way in ("dask_gpuselect", "xarray"))
+    np.testing.assert_array_equal(composite, by_xarray)
     print("the answers of this package and of xarray are equal")
     save(options.output, folder, options.dates // 2)
     print(f"saved {options.output}")

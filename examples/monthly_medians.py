@@ -78,11 +78,11 @@ class Planet:
             np.roll(field, n, axis=1)[:: int(rng.choice([-1, 1]))]
             for field, n in zip((self.air, self.clouds), drift, strict=True)
         )
-        seen = self.mean + self.swing * season + 12 * (air - 0.5)
-        seen += rng.normal(0, 1.5, seen.shape)
+        temperature = self.mean + self.swing * season + 12 * (air - 0.5)
+        temperature += rng.normal(0, 1.5, temperature.shape)
         is_cloudy = clouds > np.quantile(clouds[::4, ::4], 1 - rng.uniform(0.02, 0.25))
-        found: Values = np.where(is_cloudy, -15 - 50 * clouds, seen).astype(np.float32)
-        return found
+        observed: Values = np.where(is_cloudy, -15 - 50 * clouds, temperature).astype(np.float32)
+        return observed
 
 
 def dates(years: int) -> Values:
@@ -117,8 +117,8 @@ class Counted:
 
     def __getitem__(self, key: tuple[slice, ...]) -> Values:
         self.loads[tuple(each.start for each in key)] += 1
-        found: Values = self.store[key]
-        return found
+        values: Values = self.store[key]
+        return values
 
     def lazy(self) -> da.Array:
         array: da.Array = da.from_array(self, chunks=self.store.chunks, name=False, lock=True)
@@ -144,11 +144,11 @@ def check(x: da.Array, months: Values, medians: Values) -> int:
     """Check the medians of some pixels against NumPy's; return how many were compared."""
     some = np.s_[:: max(1, x.shape[1] // 4), :: max(1, x.shape[2] // 4)]
     series = x[:, *some].compute().astype("f8")
-    found = medians[:, *some]
+    some_medians = medians[:, *some]
     for month in range(12):
         right = np.median(series[months == month], axis=0).astype(medians.dtype)
-        np.testing.assert_array_equal(found[month], right)
-    return found.size
+        np.testing.assert_array_equal(some_medians[month], right)
+    return some_medians.size
 
 
 def check_boxes(x: da.Array, months: Values, latitude: Values, boxes: dict[str, Boxplot]) -> None:

@@ -134,17 +134,17 @@ def generate_in_child(path: Path, spec: Spec, threads: int) -> None:
         raise StoreError(f"generating the store failed (exit code {child.exitcode}); see above")
 
 
-def found_in(path: Path) -> dict[str, Any] | None:
+def attributes_of(path: Path) -> dict[str, Any] | None:
     """Return the attributes of a store made by this program; None if there is none."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
     try:
-        found = zarr.open_array(path, mode="r").attrs.asdict().get(SPEC)
+        attributes = zarr.open_array(path, mode="r").attrs.asdict().get(SPEC)
     except (OSError, TypeError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        attributes = None
+    if not isinstance(attributes, dict):
         raise StoreError(f"{path} holds something that this program did not write")
-    return found
+    return attributes
 
 
 def require_room(path: Path, spec: Spec) -> None:
@@ -159,16 +159,16 @@ def require_room(path: Path, spec: Spec) -> None:
 
 def prepare(path: Path, spec: Spec, threads: int) -> bool:
     """Make sure that the store exists; return whether this run made it."""
-    found = found_in(path)
-    if found == spec.attributes(complete=True):
+    attributes = attributes_of(path)
+    if attributes == spec.attributes(complete=True):
         print(f"found {spec}: {path}")
         return False
-    if found == spec.attributes(complete=False):
+    if attributes == spec.attributes(complete=False):
         print(f"{path} is incomplete and is generated again")
         shutil.rmtree(path)
-    elif found is not None:
+    elif attributes is not None:
         raise StoreError(
-            f"{path} holds something else: {found}, and not {asdict(spec)};"
+            f"{path} holds something else: {attributes}, and not {asdict(spec)};"
             " remove it or name another --store"
         )
     require_room(path, spec)

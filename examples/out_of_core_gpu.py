@@ -46,14 +46,14 @@ class Memory:
 
     def __init__(self, in_use: Callable[[], int]) -> None:
         self.in_use = in_use
-        self.seen: list[tuple[float, int]] = []
+        self.samples: list[tuple[float, int]] = []
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self.watch)
 
     def watch(self) -> None:
         begin = time.perf_counter()
         while not self.stop.wait(0.005):
-            self.seen.append((time.perf_counter() - begin, self.in_use()))
+            self.samples.append((time.perf_counter() - begin, self.in_use()))
 
     def __enter__(self) -> Memory:
         self.thread.start()
@@ -69,14 +69,14 @@ def host_bytes() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def draw(path: Path, seen: list[tuple[float, int]], nbytes: int, limit: int, what: str) -> None:
+def draw(path: Path, samples: list[tuple[float, int]], nbytes: int, limit: int, what: str) -> None:
     """Draw the memory in use, and the size of the data."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    seconds, in_use = np.array(seen).reshape(-1, 2).T
+    seconds, in_use = np.array(samples).reshape(-1, 2).T
     figure, axis = pyplot.subplots(figsize=(8, 3.4), layout="constrained")
     axis.fill_between(seconds, in_use / 1e9, step="mid", color="tab:blue", label=what)
     axis.axhline(nbytes / 1e9, color="black", label="the data")
@@ -113,22 +113,22 @@ def main(arguments: list[str] | None = None) -> int:
         tracemalloc.start()
         with Memory(cupy.get_default_memory_pool().used_bytes if cupy else host_bytes) as memory:
             begin = time.perf_counter()
-            found = lazy.compute()
+            quartiles = lazy.compute()
             seconds = time.perf_counter() - begin
         tracemalloc.stop()
         total = time.perf_counter()
         moved.sum().compute()
         total = time.perf_counter() - total
-    peak = max((each for _, each in memory.seen), default=0)
+    peak = max((each for _, each in memory.samples), default=0)
     print(f"{x.nbytes / 1e9:.2f} GB of float32 in {x.npartitions} chunks: {seconds:.2f} s")
     print(f"at most {peak / 1e9:.2f} GB, {what}; x.sum() takes {total:.2f} s")
-    for q, value in zip(QUANTILES, found.tolist(), strict=True):
+    for q, value in zip(QUANTILES, quartiles.tolist(), strict=True):
         below, upto = dask.compute((x < value).sum(), (x <= value).sum())
         if not below <= int(q * (n - 1)) < upto:
             print(f"quantile {q}: {value!r} is WRONG")
             return 1
     print("the quartiles are exact: the counts of smaller elements prove it")
-    draw(options.output, memory.seen, x.nbytes, limit, what)
+    draw(options.output, memory.samples, x.nbytes, limit, what)
     print(f"saved {options.output}")
     return 0
 

@@ -85,7 +85,7 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def draw(path: Path, x: Floats, y: Floats, kept: Flags, fits: Mapping[str, Floats]) -> None:
+def draw(path: Path, x: Floats, y: Floats, is_kept: Flags, fits: Mapping[str, Floats]) -> None:
     """Draw some rows against the first column, without the part of the others, and the fits."""
     import matplotlib
 
@@ -94,7 +94,7 @@ def draw(path: Path, x: Floats, y: Floats, kept: Flags, fits: Mapping[str, Float
 
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     rest, ends = y - x[:, 1:] @ PLANTED[1:], np.array([-4.0, 8.0])
-    for rows, colour, label in ((kept, "tab:blue", "kept"), (~kept, "tab:red", "flagged")):
+    for rows, colour, label in ((is_kept, "tab:blue", "used"), (~is_kept, "tab:red", "flagged")):
         axes.plot(x[rows, 0], rest[rows], ".", color=colour, markersize=2, alpha=0.5, label=label)
     for (name, fit), style in zip(fits.items(), ("k:", "k--", "k-"), strict=True):
         axes.plot(ends, fit[0] + fit[1] * ends, style, label=name)
@@ -131,11 +131,11 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
     for name, *row in zip(["intercept", *map(str, range(x.shape[1]))], *fits.values(), strict=True):
         print(f"{name:10}" + "".join(f"{value:23.4f}" for value in row))
     flagged = ~fit.support_.map_blocks(to_host, dtype=bool, meta=np.empty(0, bool))
-    n, planted, found, is_out = dask.compute(
+    n_flagged, n_planted, n_right, is_out = dask.compute(
         flagged.sum(), is_outlier.sum(), (flagged & is_outlier).sum(), flagged[:SHOWN]
     )
-    print(f"\n{n:,} rows are beyond 2.24 scales of {fit.scale_:.2f}:", end=" ")
-    print(f"{found:,} of the {planted:,} outliers, and {n - found:,} others")
+    print(f"\n{n_flagged:,} rows are beyond 2.24 scales of {fit.scale_:.2f}:", end=" ")
+    print(f"{n_right:,} of the {n_planted:,} outliers, and {n_flagged - n_right:,} others")
     draw(options.picture, shown, of_y, ~is_out, fits)
     print(f"saved {options.picture}")
 

@@ -53,14 +53,14 @@ def uniform(x: Any, n_quantiles: int) -> Any:
 
 
 def _shares_below(chunk: Any, quantiles: Any, shares: Any) -> Any:
-    found = np.empty(chunk.shape)
-    for below, column, own in zip(found.T, chunk.T, quantiles.T, strict=True):
+    answer = np.empty(chunk.shape)
+    for below, column, own in zip(answer.T, chunk.T, quantiles.T, strict=True):
         rising = np.interp(column, own, shares)
         falling = np.interp(-column, -own[::-1], -shares[::-1])
         below[...] = 0.5 * (rising - falling)
         below[column == own[-1]] = 1
         below[column == own[0]] = 0
-    return found
+    return answer
 
 
 def make(rows: int, columns: int) -> Any:

@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"sorting {spec} into {target}", flush=True)
             seconds, loads = sort_store(source, target, source.absolute().parent)
             report(given, seconds, loads, before)
-            found = summary_of(target)
+            ordered = summary_of(target)
     except MemoryError:
         print(
             f"sorted_store: {given.limit_gb:g} GB of memory are not enough: raise --limit-gb, "
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
             shutil.rmtree(target, ignore_errors=True)
             if made:
                 shutil.rmtree(source)
-    is_right = found.ascends and found[:2] == expected[:2] and found.size == spec.size
+    is_right = ordered.ascends and ordered[:2] == expected[:2] and ordered.size == spec.size
     print("the sorted store is the first one in ascending order" if is_right else "WRONG ORDER")
     return 0 if is_right else 1
 

@@ -260,7 +260,11 @@ def calls() -> dict[str, Call]:
     found["distribution.isotonic_regression"] = Call(distribution.isotonic_regression, {}, spline)
     found |= dict(_estimators())
     of_arrays = [name for name in vars(accessor.Exact) if not name.startswith("_")]
+    of_arrays.remove("rolling")  # which needs a window for each axis
     found |= _methods_called("exact", of_arrays, _exact)
+    found["exact.rolling"] = Call(
+        lambda **how: _exact("rolling").rolling(**how).median(), {"where": None}, about
+    )
     for make, names in (
         (lambda _: ecdf(A, 5), ("cdf", "cdf_bounds", "pdf", "quantile", "quantile_bounds")),
         (

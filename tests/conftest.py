@@ -104,7 +104,7 @@ def in_this_thread() -> Iterator[None]:
 def nothing_kept() -> Iterator[None]:
     """First loads keep nothing, so that every chunk takes two: see `tests/engine/test_keeping.py`
     for what they keep."""
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
         yield
 
 

@@ -111,7 +111,7 @@ def find(
     report = None
     if strategy.opening is not None:
         report = measure(strategy.opening)
-        known = known.told(strategy.opening, report)
+        known = known.updated(strategy.opening, report)
         found.known.append(known)
     search = strategy.search(Reply(known, report))
     probe = next(search, None) if goes_on(known, strategy) else None
@@ -119,7 +119,7 @@ def find(
         report = None
         if not isinstance(probe, Copy):
             report = measure(probe)
-            known = known.told(probe, report)
+            known = known.updated(probe, report)
             found.known.append(shifted(known, n_before, len(valid)))
         elif copies and known.inside < known.n:
             values, n_before = inside(values, known), n_before + known.before

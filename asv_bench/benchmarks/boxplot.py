@@ -1,4 +1,4 @@
-"""Time, memory, loads and tasks of box plots, beside quartiles of the same arrays.
+"""Time, memory, reads and tasks of box plots, beside quartiles of the same arrays.
 
 Sizes are those of the claims in RESULTS.md; ``BENCH_SHRINK`` divides them. As for quantiles, a load
 costs nothing where time is measured, and makes its chunk anew where memory is.
@@ -179,12 +179,12 @@ class BoxLoads:
         self.source = Source.generated(distribution, size, CHUNKS)
         self.x = self.source.lazy()
 
-    @unit("loads")
+    @unit("reads")
     def track_loads(self, distribution: str) -> int:
         compute(describe_boxplot(self.x))
         return max(self.source.loads)
 
-    @unit("loads")
+    @unit("reads")
     def track_loads_of_held(self, distribution: str) -> int:
         held = self.x.persist(scheduler="threads", num_workers=THREADS)
         compute(describe_boxplot(held))
@@ -219,7 +219,7 @@ class SharedLoads(Seconds):
         for array in self.arrays.values():
             compute(describe_boxplot(array))
 
-    @unit("loads")
+    @unit("reads")
     def track_loads(self, n_boxes: int) -> int:
         """The contract: 2, however many there are, and a third for each whose fence needs it."""
         compute(describe_boxplot(self.arrays))

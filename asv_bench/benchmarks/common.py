@@ -1,4 +1,4 @@
-"""What all measurements share: sizes, data, and a source that counts its loads."""
+"""What all measurements share: sizes, data, and a source that counts its reads."""
 
 from __future__ import annotations
 
@@ -161,9 +161,9 @@ def in_memory(distribution: str, size: int, dtype: DTypeLike = np.float64) -> Va
 
 
 class Source:
-    """A one-dimensional array that dask loads chunk by chunk; every load is counted.
+    """A one-dimensional array that dask reads chunk by chunk; every load is counted.
 
-    To dask it is like a file: what it holds is not in memory, and each of the two loads asks for
+    To dask it is like a file: what it holds is not in memory, and each of the two reads asks for
     it anew.
 
     Parameters
@@ -190,7 +190,7 @@ class Source:
 
     @classmethod
     def of(cls, values: Values, n_chunks: int) -> Self:
-        """A source whose loads cost nothing: views of an array."""
+        """A source whose reads cost nothing: views of an array."""
         return cls(values.size, n_chunks, values.dtype, lambda start, stop: values[start:stop])
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Time and loads of medians with what goes with the data, beside those without.
+"""Time and reads of medians with what goes with the data, beside those without.
 
 Sizes are those of the claims in RESULTS.md; ``BENCH_SHRINK`` divides them. Loads cost nothing where
 time is measured. ``companions.py`` beside this package compares with others, and measures memory.
@@ -43,7 +43,7 @@ class Companions(Seconds):
     def time_quartiles(self, call: str, dtype: str) -> None:
         compute(CALLS[call](*self.arrays))
 
-    @unit("loads of a chunk")
+    @unit("reads of a chunk")
     def track_loads(self, call: str, dtype: str) -> int:
         """Of the data or of what goes with them, whichever are more."""
         compute(CALLS[call](*self.arrays))

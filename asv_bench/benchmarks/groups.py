@@ -1,4 +1,4 @@
-"""Time and loads of medians of groups, beside those without.
+"""Time and reads of medians of groups, beside those without.
 
 Sizes are those of quantiles; ``BENCH_SHRINK`` divides them. Loads cost nothing where time is
 measured. ``groups.py`` beside this package compares with others, and measures memory.
@@ -45,7 +45,7 @@ class GroupsOfAll(Seconds):
     def time_median(self, groups: int, dtype: str) -> None:
         compute(self.answer)
 
-    @unit("loads of a chunk")
+    @unit("reads of a chunk")
     def track_loads(self, groups: int, dtype: str) -> int:
         """Of the data or of the labels, whichever are more."""
         compute(self.answer)

@@ -1,4 +1,4 @@
-"""Time, memory and loads of quantiles along an axis: of a stack of images, chunked along time.
+"""Time, memory and reads of quantiles along an axis: of a stack of images, chunked along time.
 
 The stack is that of the claims in RESULTS.md; ``BENCH_SHRINK`` divides the
 number of its images' pixels.
@@ -93,20 +93,24 @@ Q = list(QUARTILES)
 
 LANE_PEERS: Mapping[str, Mapping[str, LanePeer]] = {
     "median": {
-        "ours": LanePeer("median(x, axis=0)", lambda x: median(x, axis=0), True),
+        "dask_gpuselect": LanePeer("median(x, axis=0)", lambda x: median(x, axis=0), True),
         "plain": LanePeer("median(a, axis=0)", lambda a: median(a, axis=0), False),
         "dask": LanePeer("da.median(x, axis=0)", lambda x: da.median(x, axis=0), True),
         "numpy": LanePeer("np.median(a, axis=0)", lambda a: np.median(a, axis=0), False),
         "sum": LanePeer("x.sum(axis=0)", lambda x: x.sum(axis=0), True),
     },
     "quartiles": {
-        "ours": LanePeer("quantile(x, q, axis=0)", lambda x: quantile(x, Q, axis=0), True),
+        "dask_gpuselect": LanePeer(
+            "quantile(x, q, axis=0)", lambda x: quantile(x, Q, axis=0), True
+        ),
         "plain": LanePeer("quantile(a, q, axis=0)", lambda a: quantile(a, Q, axis=0), False),
         "dask": LanePeer("da.quantile(x, q, axis=0)", lambda x: da.quantile(x, Q, axis=0), True),
         "numpy": LanePeer("np.quantile(a, q, axis=0)", lambda a: np.quantile(a, Q, axis=0), False),
     },
     "quartiles with NaN": {
-        "ours": LanePeer("nanquantile(x, q, axis=0)", lambda x: nanquantile(x, Q, axis=0), True),
+        "dask_gpuselect": LanePeer(
+            "nanquantile(x, q, axis=0)", lambda x: nanquantile(x, Q, axis=0), True
+        ),
         "plain": LanePeer("nanquantile(a, q, axis=0)", lambda a: nanquantile(a, Q, axis=0), False),
         "numbagg": LanePeer("numbagg.nanquantile(a, q, axis=0)", _numbagg, False),
         "dask": LanePeer(
@@ -139,7 +143,7 @@ class LanePeers(Seconds):
     asv measures one after the other. For ratios run ``axis.py``, which takes turns.
     """
 
-    params = (["median", "quartiles", "quartiles with NaN"], ["ours", "plain", "dask"])
+    params = (["median", "quartiles", "quartiles with NaN"], ["dask_gpuselect", "plain", "dask"])
     param_names = ("question", "peer")
 
     def setup(self, question: str, peer: str) -> None:
@@ -151,7 +155,7 @@ class LanePeers(Seconds):
 
 
 class LanePlans:
-    """The plans of a stack that is made when it is read: loads, tasks and peak memory. Limits are
+    """The plans of a stack that is made when it is read: reads, tasks and peak memory. Limits are
     divided as the stack is."""
 
     params = (["1 GiB", "100 MB", "20 MB"],)
@@ -174,7 +178,7 @@ class LanePlans:
     def peakmem_quartiles(self, column_limit: str) -> None:
         compute(self.lazy)
 
-    @unit("loads")
+    @unit("reads")
     def track_loads(self, column_limit: str) -> int:
         return self.plan.loads
 

@@ -1,4 +1,4 @@
-"""Nearest neighbours of normal rows, ours and scikit-learn's brute force. ``neighbors.py`` beside
+"""Nearest neighbours of normal rows, here and by scikit-learn. The program ``neighbors.py`` beside
 this folder takes turns and prints ratios; here is what a change of the code might make slower."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ours_lazy(rows: Floats, queries: Floats, k: int, n_chunks: int = CHUNKS) -> 
 
 
 class Views:
-    """Like a file whose loads cost nothing, to dask, which would make a copy of an array."""
+    """Like a file whose reads cost nothing, to dask, which would make a copy of an array."""
 
     def __init__(self, rows: Floats) -> None:
         self.rows, self.shape, self.dtype, self.ndim = rows, rows.shape, rows.dtype, rows.ndim
@@ -58,8 +58,8 @@ def scikit_learns(rows: Floats, queries: Floats, k: int) -> tuple[Any, Any]:
 
 
 CONTENDERS: Mapping[str, Callable[[Floats, Floats, int], tuple[Any, Any]]] = {
-    "ours, plain": ours_plain,
-    "ours, lazy": ours_lazy,
+    "dask_gpuselect, plain": ours_plain,
+    "dask_gpuselect, lazy": ours_lazy,
     "scikit-learn": scikit_learns,
 }
 

@@ -71,7 +71,7 @@ def partition(values: Values, q: Floats) -> Values:
 
 
 KNOWN: Mapping[str, Peer] = {
-    "ours": Peer("quantile(x, q)", quantile, finds="quantiles", exact=True, lazy=True),
+    "dask_gpuselect": Peer("quantile(x, q)", quantile, finds="quantiles", exact=True, lazy=True),
     "np.quantile": Peer("np.quantile(a, q)", np.quantile, "quantiles", exact=True, lazy=False),
     "np.partition": Peer("np.partition(a, ranks)", partition, "quantiles", exact=True, lazy=False),
     "da.percentile": Peer(

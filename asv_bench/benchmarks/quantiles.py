@@ -1,4 +1,4 @@
-"""Time, memory, loads and tasks: of whole answers, and of the steps that they are made of.
+"""Time, memory, reads and tasks: of whole answers, and of the steps that they are made of.
 
 Sizes are those of the claims in RESULTS.md; the environment variable ``BENCH_SHRINK`` divides
 them. A load costs nothing where time is measured (a view of an array in memory), and makes its
@@ -122,12 +122,12 @@ class Loads:
         self.x = self.source.lazy()
         self.q = some_q(n_q)
 
-    @unit("loads")
+    @unit("reads")
     def track_loads(self, distribution: str, n_q: int) -> int:
         compute(quantile(self.x, self.q))
         return max(self.source.loads)
 
-    @unit("loads")
+    @unit("reads")
     def track_loads_of_deviations(self, distribution: str, n_q: int) -> int:
         compute(abs(self.x - quantile(self.x, self.q)[0]).max())
         return max(self.source.loads)

@@ -1,4 +1,4 @@
-"""Time and loads of robust fits, beside one pass of least squares over the same rows.
+"""Time and reads of robust fits, beside one pass of least squares over the same rows.
 
 Sizes are those of the claims in RESULTS.md; ``BENCH_SHRINK`` divides them. A load costs nothing
 where time is measured: chunks are views of rows in memory.
@@ -84,7 +84,7 @@ class Regression(Seconds):
         with dask.config.set(scheduler="threads", num_workers=THREADS):
             self.call(*self.rows)
 
-    @unit("loads")
+    @unit("reads")
     def track_loads(self, fit: str, outliers: float) -> int:
         found = self.call(*self.rows)
         return int(getattr(found, "n_passes_", 1))

@@ -1,4 +1,4 @@
-"""Time, loads and tasks of median absolute deviations, beside medians of the same arrays.
+"""Time, reads and tasks of median absolute deviations, beside medians of the same arrays.
 
 Sizes are those of the claims in RESULTS.md; ``BENCH_SHRINK`` divides them. As for quantiles, a load
 costs nothing where time is measured. From ``asv_bench``, ``python -m benchmarks.spread`` compares
@@ -93,7 +93,7 @@ class SpreadLoads:
     def setup(self, question: str, distribution: str) -> None:
         self.source = Source.generated(distribution, shrunk(ELEMENTS // 10), CHUNKS)
 
-    @unit("loads")
+    @unit("reads")
     def track_loads(self, question: str, distribution: str) -> int:
         answer(question, self.source.lazy())
         return max(self.source.loads)

@@ -572,7 +572,7 @@ def _check_axis(axis: int | str) -> None:
         )
 
 
-# --- What is asked --------------------------------------------------------------------------------
+# --- Questions ------------------------------------------------------------------------------------
 
 
 def _quantile(frame: Any, columns: list[Column], q: Any, method: str) -> Any:
@@ -606,7 +606,7 @@ def _asked(
         is_scalar=is_scalar,
         name=name,
     )
-    # Typical answers, for the meta: zeros of the dtypes in which they are found.
+    # Typical answers, for the meta: zeros of the dtypes of the answers.
     typical = [np.zeros(len(wanted), question.dtype) for question in questions]
     meta = finish([*typical, *(0 for _ in counted)])
     return lazily(answers, finish, _empty(meta), frame, label)
@@ -668,7 +668,7 @@ def _ask(
     )
 
 
-# --- As pandas has it -----------------------------------------------------------------------------
+# --- Answers in pandas' form ----------------------------------------------------------------------
 
 
 def _names(frame: Any, columns: Sequence[Column]) -> Any:
@@ -687,7 +687,7 @@ def _as_quantiles(
     is_scalar: bool,
     name: Hashable,
 ) -> Any:
-    """Return found quantiles in the form of pandas' answer."""
+    """Return quantiles in the form of pandas' answer."""
     values = results[: len(columns)]
     for place, n_missing in zip(counted, results[len(columns) :], strict=True):
         values[place] = None if n_missing else values[place]
@@ -697,14 +697,14 @@ def _as_quantiles(
     result = _framed(answers, names, index, is_series=is_series)
     if not is_scalar:
         return result
-    found_one = result.iloc[0]
-    return found_one if is_series else found_one.rename(name)
+    row = result.iloc[0]
+    return row if is_series else row.rename(name)
 
 
 def _as_description(
     described: list[Described], columns: list[Column], names: Any, index: list[str]
 ) -> Any:
-    """Return found descriptions in the form of pandas' answer."""
+    """Return descriptions in the form of pandas' answer."""
     answers = []
     for column, (n, mean, std, values) in zip(columns, described, strict=True):
         rest = [None] * (len(index) - 3) if values is None else values.tolist()

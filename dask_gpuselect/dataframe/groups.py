@@ -156,7 +156,8 @@ class ExactFrameGroupBy(Advising):
 
         def by_pandas(groups: Any) -> Any:
             if any(self._frame._meta[name].dtype == np.bool_ for name in self._chosen):
-                raise TypeError("bool has no quantiles")  # as pandas 3; pandas 2.2 warns
+                # As pandas 3 does; pandas 2.2 warns.
+                raise TypeError("columns of bool have no quantiles: pass df.astype({name: 'int8'})")
             how = {"numeric_only": True} if numeric_only else {}
             return groups.quantile(0.5 if is_scalar else [0.5], interpolation=word, **how)
 
@@ -244,7 +245,8 @@ class ExactFrameGroupBy(Advising):
             func = {name: func for name in self._chosen}
         elif is_one:
             raise TypeError(
-                "func must be a str or a list of str for one selected column, not a dict"
+                "func must be a str or a list of str for one selected column, not a dict: select "
+                "several columns, as groups[['v', 'w']], to pass a dict"
             )
         several = {name: [each] if isinstance(each, str) else each for name, each in func.items()}
         pairs = [(name, word) for name, words in several.items() for word in words]
@@ -448,9 +450,9 @@ def _check_aggregated(words: Sequence[Any]) -> None:
             )
 
 
-def _side_by_side(*found: Any, columns: Any) -> Any:
+def _side_by_side(*answers: Any, columns: Any) -> Any:
     """Return answers about the same groups as columns of one frame."""
-    return pd.concat(found, axis=1).set_axis(columns, axis=1)
+    return pd.concat(answers, axis=1).set_axis(columns, axis=1)
 
 
 def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
@@ -479,12 +481,12 @@ def grouped(frame: Any, by: Any, sort: bool, dropna: bool) -> ExactFrameGroupBy:
         )
     for key in keys:
         if not isinstance(key, Hashable) or key not in names:
-            said = (
+            described = (
                 repr(key) if isinstance(key, str | int) else f"an object of type {type_name(key)}"
             )
             raise KeyError(
                 f"by must be the name of a column, {names}, a lazy Series, or a list of these, not "
-                f"{said}: for other keys add a column first, df.assign(key=...)"
+                f"{described}: for other keys add a column first, df.assign(key=...)"
             )
     if not keys or len(set(keys)) < len(keys):
         raise ValueError(f"by must be at least one column, and distinct ones, not {keys}")
@@ -519,7 +521,7 @@ def _without_loss(expected: Any, columns: Sequence[Column], method: Method) -> A
     return expected.astype({expected.columns[i]: np.uint64 for i in wide})
 
 
-# --- As pandas has it -----------------------------------------------------------------------------
+# --- Answers in pandas' form ----------------------------------------------------------------------
 
 
 def _as_pandas(

@@ -138,8 +138,8 @@ class ExactFrameRolling(Advising):
         for column in columns:
             if column.dtype.kind not in "biuf":
                 raise TypeError(
-                    f"rolling windows need numbers, not {column.kind}: of a DataFrame leave such "
-                    "columns out, by numeric_only=True"
+                    f"rolling windows need numbers, not {column.kind}: for a DataFrame pass "
+                    "numeric_only=True, which leaves such columns out"
                 )
         self._frame, self._columns, self._rows = frame, tuple(columns), rows
 
@@ -175,7 +175,10 @@ class ExactFrameRolling(Advising):
         """
         check_known(q, "q")
         if np.ndim(q) and self._frame.ndim == 2:
-            raise ValueError("q must be a scalar for a DataFrame: ask for several of a column")
+            raise ValueError(
+                f"q must be a scalar for a DataFrame, not {q}: for several quantiles select a "
+                "column, as df['v'].exact.rolling(3).quantile([0.1, 0.9])"
+            )
         if np.ndim(q) > 1:
             raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
         rolling(np.empty(0), 1).quantile(q, method=method)  # raises for what makes no sense

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dask_gpuselect.arguments import as_array, as_integers, check_most, held_in, on_host, public
+from dask_gpuselect.arguments import (
+    as_array,
+    as_integers,
+    check_most,
+    converted_exactly,
+    on_host,
+    public,
+)
 from dask_gpuselect.arrays import as_dtype, numpy_dtype
 from dask_gpuselect.distribution.cdf import EmpiricalDistribution
 from dask_gpuselect.distribution.counts import Counts, PointTally, count_at_ranks, even_ranks
@@ -149,7 +156,7 @@ class LazyDistribution(Advising, LazyCollection):
         return "<LazyDistribution, not computed>"
 
 
-# --- At ranks: two loads --------------------------------------------------------------------------
+# --- At ranks: two reads --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ def _distribution(counts: Counts, dtype: np.dtype[Any]) -> EmpiricalDistribution
     return EmpiricalDistribution(as_dtype(counts.points, dtype), *numbers)
 
 
-# --- At given values: one load --------------------------------------------------------------------
+# --- At given values: one read --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +258,7 @@ def _checked_number(points: Any) -> int:
 
 def _checked_values(points: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return given values in `selection_dtype`, ascending and distinct, or raise."""
-    values = held_in(on_host(as_integers(points, dtype)), dtype, "points", "x")
+    values = converted_exactly(on_host(as_integers(points, dtype)), dtype, "points", "x")
     if dtype.kind == "f" and np.isnan(values).any():
         raise ValueError("points must not be NaN: pass points[~np.isnan(points)]")
     return unsigned_zero(np.unique(values.astype(selection_dtype(dtype))))

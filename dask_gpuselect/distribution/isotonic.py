@@ -187,8 +187,8 @@ def _is_left(votes: Array, weights: Array, behind: Array, is_head: Array) -> Arr
     shift = before + behind[ends] + xp.arange(len(heads))
     least = running_minimum(sums - shift[segment])[ends] + shift
     is_least = (sums == xp.minimum(least, 0)[segment]).astype(np.int64)
-    seen = xp.cumsum(is_least)
-    return seen[ends][segment] - seen + is_least > 0
+    n_before = xp.cumsum(is_least)
+    return n_before[ends][segment] - n_before + is_least > 0
 
 
 LOSSES: dict[str, Callable[[Array, Array | None], Array]] = {

@@ -138,7 +138,7 @@ def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
 
 def limits() -> Limits:
     """Return the limits of what may be cached, from dask's config."""
-    return Limits(settings.n_bytes("keep-limit"), settings.directory("keep-spill"))
+    return Limits(settings.n_bytes("cache-limit"), settings.directory("cache-spill"))
 
 
 def why_twice(reads: Reads, questions: Sequence[Question]) -> str:
@@ -177,7 +177,7 @@ def _first_why(reads: Reads, own: Mapping[str, Callable[[], bool]]) -> str:
     """Return the first reason that holds, among the caller's own and the common ones."""
     x, *others = reads.arrays
     whys: dict[str, Callable[[], bool]] = {
-        "keep-limit is 0": lambda: not limits().n_bytes,
+        "cache-limit is 0": lambda: not limits().n_bytes,
         **own,
         "chunks are in memory": lambda: any(each.is_in_memory for each in reads.arrays),
         # Their cached elements go to the host: quartiles of 8 chunks of 512 MiB take 392 ms on an

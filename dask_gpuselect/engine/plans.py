@@ -116,7 +116,7 @@ class Plan:
     name : str
         Name of the plan, which is a part of the names of the tasks: see `explain`.
     loads : int
-        Number of reads of every chunk, at most. Chunks in memory are read in place.
+        The same as `reads`.
     task_bytes : int
         Most bytes of chunks in one task, without scratch; -1 if chunk sizes are unknown.
     gathered_bytes : int
@@ -155,6 +155,11 @@ class Plan:
     n_columns: int = field(default=1, kw_only=True, repr=False, compare=False)
     is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
     shuffle: str = field(default="", kw_only=True, repr=False, compare=False)
+
+    @property
+    def reads(self) -> int:
+        """Number of reads of every chunk, at most. Chunks in memory are read in place."""
+        return self.loads
 
     def __str__(self) -> str:
         gathered = "no partial results"
@@ -339,7 +344,7 @@ def is_resident(x: DaskArray, question: Question) -> bool:
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:
     n_bytes: float = question.root_bytes(selection_dtype(x.dtype))[1]
-    return n_bytes * x.size
+    return n_bytes * int(x.size)
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:

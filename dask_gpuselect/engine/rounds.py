@@ -237,7 +237,7 @@ def _opened(
     wanted = []
     for first, last in pairs_of(*question.ranks(report.n_valid)):
         known = Known.at_first(first, last, report.n_valid, selection_dtype(dtype))
-        known = known.told(opening, report)
+        known = known.updated(opening, report)
         replies = (Reply(known, report if strategy.opening else None),)
         wanted.append(RankSearch(known, replies, _next_probe(strategy, known, replies)))
     counts = (report.n_valid, report.n_missing)
@@ -301,7 +301,7 @@ def _continued(each: RankSearch, reports: dict[Measure, Report], strategy: Strat
     if each.probe is None:
         return each
     report = reports[each.probe]
-    known = each.known.told(each.probe, report)
+    known = each.known.updated(each.probe, report)
     replies = (*each.replies, Reply(known, report))
     return RankSearch(known, replies, _next_probe(strategy, known, replies))
 

@@ -118,7 +118,7 @@ def least_loads() -> int:
     and four to six times the memory. On a cluster, where all goes through the network, they took
     as long.
     """
-    return settings.number("scratch-loads", 3 if runs_on_workers() else 2)
+    return settings.number("scratch-reads", 3 if runs_on_workers() else 2)
 
 
 def _room(where: str) -> int:

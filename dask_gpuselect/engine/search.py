@@ -137,7 +137,7 @@ def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dic
     ranks, whole = (known.first, known.last), array
     if opened is not None:
         assert strategy.opening is not None
-        known = known.told(strategy.opening, opened)
+        known = known.updated(strategy.opening, opened)
     search = strategy.search(Reply(known, opened))
     probe = next(search, None) if _goes_on(known, strategy) else None
     rounds = int(opened is not None)
@@ -149,7 +149,7 @@ def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dic
             report = array.measure(probe)
             if array is whole and not isinstance(probe, Draw) and report.n_valid != known.n:
                 raise _MissingError(report.n_valid, report.n_missing)
-            known = known.told(probe, report)
+            known = known.updated(probe, report)
             rounds += 1
         probe = _sent(search, Reply(known, report)) if _goes_on(known, strategy) else None
     if known.is_settled:

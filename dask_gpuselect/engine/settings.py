@@ -21,6 +21,20 @@ from dask.utils import parse_bytes
 OURS = "dask_gpuselect."
 CHUNK = "128 MiB"  # dask's default
 
+RENAMED = {
+    f"{OURS}keep-limit": f"{OURS}cache-limit",
+    f"{OURS}keep-spill": f"{OURS}cache-spill",
+    f"{OURS}scratch-loads": f"{OURS}scratch-reads",
+}
+"""Former names of settings, and their names today."""
+
+
+def _accept_former_names() -> None:
+    """Let dask replace former names, with its FutureWarning for those that a program sets."""
+    config.rename(RENAMED)  # in YAML files and the environment, which dask has read by now
+    # `config.set` looks names up with hyphens.
+    config.deprecations.update({old.replace("_", "-"): new for old, new in RENAMED.items()})
+
 
 def _read_defaults() -> Mapping[str, Any]:
     """Load the values of the YAML file, and make them defaults of dask's config."""
@@ -30,6 +44,7 @@ def _read_defaults() -> Mapping[str, Any]:
     return values
 
 
+_accept_former_names()
 DEFAULTS = _read_defaults()
 
 

@@ -258,8 +258,8 @@ def _grouping(a: Any, by: Any, axis: Axis, groups: Any) -> tuple[tuple[int, ...]
     axes = reduced_axes(axis, len(shape))
     if not axes:
         raise ValueError(
-            "groupby needs an axis of at least one dimension: "
-            + ("axis is empty" if shape else "the array has no dimensions")
+            "groupby needs at least one axis, and "
+            + ("axis is empty: pass axis=0" if shape else "the array has no dimensions")
         )
     if isinstance(by, Mapping):
         check_known(dict(by), "by")

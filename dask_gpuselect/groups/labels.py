@@ -27,7 +27,7 @@ from dask_gpuselect.maths.labels import Labels, as_objects, together, union
 EMPTY = np.empty(0, np.int64)
 
 
-# --- Where labels lie -----------------------------------------------------------------------------
+# --- Axes of labels -------------------------------------------------------------------------------
 
 
 def laid_out(by: Any, shape: tuple[int, ...], axes: tuple[int, ...], *, is_axis_given: bool) -> Any:
@@ -179,7 +179,7 @@ def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Groupin
     if groups is not None:
         names, shown = _wanted(groups, kinds)
     elif is_lazy:
-        return _found_later(given, kinds)
+        return _lazy_groups(given, kinds)
     else:
         names = kernels.distinct_labels(given)
         shown = _called(names, [kind.categories for kind in kinds])
@@ -190,7 +190,7 @@ def grouping_by_labels(kinds: Sequence[LabelKind], groups: Any) -> tuple[Groupin
     return Grouping(map_blocks(kernels.codes_among, given, **how), len(names)), shown
 
 
-def _found_later(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
+def _lazy_groups(given: DaskArray, kinds: Sequence[LabelKind]) -> tuple[Grouping, DaskArray]:
     """Return the groups of lazy labels and their names, which are found while computing."""
     names = ask_once(given, DistinctLabels(given.dtype), "group-labels")
     grouping = Grouping(given, math.nan, names=names, most=_most_labels(given.dtype))
@@ -282,7 +282,7 @@ def _parts(name: Any, n: int) -> tuple[Any, ...]:
 
 
 # By the kind of a dtype: the word for such labels, and an example.
-SAID = {
+LABEL_WORDS = {
     **dict.fromkeys("biuf", ("numbers", "0")),
     "M": ("dates", 'numpy.datetime64("2025-01-31")'),
     "m": ("time differences", 'numpy.timedelta64(1, "D")'),
@@ -294,7 +294,7 @@ SAID = {
 
 def _check_dtype(dtype: np.dtype[Any], what: str = "labels") -> None:
     """Raise unless labels can have this dtype."""
-    if dtype.kind not in SAID:
+    if dtype.kind not in LABEL_WORDS:
         raise TypeError(f"{what} must be numbers, bools, strings or dates, not {dtype}")
 
 
@@ -312,11 +312,11 @@ def _names(groups: Any, dtype: np.dtype[Any]) -> Labels:
     if dtype.kind in "mM" and names.dtype.kind == "O":
         names = np.array([_as_moment(each) for each in groups])
     _check_dtype(names.dtype, "groups")
-    (wanted, such), (said, _) = SAID[dtype.kind], SAID[names.dtype.kind]
-    if said != wanted:
+    (wanted, example), (word, _) = LABEL_WORDS[dtype.kind], LABEL_WORDS[names.dtype.kind]
+    if word != wanted:
         raise TypeError(
-            f"groups must be {wanted}, as the labels, which have dtype {dtype}, not {said}: type "
-            f"for example groups=[{such}]"
+            f"groups must be {wanted}, as the labels, which have dtype {dtype}, not {word}: type "
+            f"for example groups=[{example}]"
         )
     return names
 

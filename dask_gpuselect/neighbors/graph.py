@@ -37,7 +37,7 @@ from dask_gpuselect.quiet import quietly
 
 def answers(search: Search, wanted: Sequence[Answer], *known: NDArray[Any]) -> list[DaskArray]:
     """Return lazy arrays with a row for each query, made of its nearest rows and known arrays."""
-    needs = [_nearest(search), *(_held([array]) for array in known)]
+    needs = [_nearest(search), *(_as_dask([array]) for array in known)]
     return [_answer(each, search, needs) for each in wanted]
 
 
@@ -48,8 +48,8 @@ def _nearest(search: Search) -> DaskArray:
     share the load.
     """
     x, q = search.X, search.Q
-    x = x if isinstance(x, DaskArray) else _held(search.pieces)
-    q = q if isinstance(q, DaskArray) else _held([q])
+    x = x if isinstance(x, DaskArray) else _as_dask(search.pieces)
+    q = q if isinstance(q, DaskArray) else _as_dask([q])
     label, k = "neighbors", search.n_wanted
     x, q = private_copy(x, "rows of neighbors"), private_copy(q, "queries of neighbors")
     rows = each_chunk(_query_rows, f"{label}-query-rows-{tokenize(q.name)}", [q])
@@ -88,7 +88,7 @@ def _answer(wanted: Answer, search: Search, needs: Sequence[DaskArray]) -> DaskA
     return DaskArray(graph, name, tuple((n,) for n in shape), meta=meta)
 
 
-def _held(pieces: Sequence[Any]) -> DaskArray:
+def _as_dask(pieces: Sequence[Any]) -> DaskArray:
     """Return a plain array, in pieces of rows, as a dask array.
 
     Its name follows from its content, which is read for that.
@@ -113,14 +113,20 @@ def _query_rows(chunk: Any) -> KnownChunks:
 
 
 def _nearest_of_chunk(
-    chunk: Any, seen: KnownChunks, place: tuple[int, ...], *, k: int, limit: int, is_same: bool
+    chunk: Any,
+    known_queries: KnownChunks,
+    place: tuple[int, ...],
+    *,
+    k: int,
+    limit: int,
+    is_same: bool,
 ) -> Nearest:
     """Find the nearest rows of all queries in a chunk of X.
 
     With `is_same`, the queries are X, and the chunk must equal the chunk of queries at its place.
     """
-    queries: NDArray[np.float64] = seen.value
-    if is_same and seen.marks[int(place[0])] != marks_of([chunk], ordered=True)[0]:
+    queries: NDArray[np.float64] = known_queries.value
+    if is_same and known_queries.marks[int(place[0])] != marks_of([chunk], ordered=True)[0]:
         raise changed(place)
     check_finite(tuple(map(int, place)), X=chunk)
     return kernels.nearest(chunk, queries, k, limit)

@@ -97,7 +97,7 @@ class Search:
 
     @property
     def tile_elements(self) -> int:
-        """Number of distances that are held at most."""
+        """Largest number of distances in memory at a time."""
         return distance_limit(self.kind) // 8
 
     def kind_of(self, answer: Answer) -> Any:

@@ -21,7 +21,7 @@ from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.ranks import Method
 from dask_gpuselect.quantiles.questions import Quantiles
 
-Found = Callable[[IntArray], NDArray[Any]]
+ElementsAt = Callable[[IntArray], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ class ColumnQuantiles(Quantiles):
         answer = result_dtype(dtype, method, weak_q=False)
         return cls(q, method.name, skips_missing, dtype, answer)
 
-    def answer_by(self, n_valid: int, n_missing: int, found: Found) -> Any:
+    def answer_by(self, n_valid: int, n_missing: int, elements_at: ElementsAt) -> Any:
         if n_valid == 0 or (n_missing and not self.skips_missing):
             return None
-        return super().answer_by(n_valid, n_missing, found)
+        return super().answer_by(n_valid, n_missing, elements_at)
 
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+    def lane_answer(self, lanes: Lanes) -> NDArray[Any]:
         """Return the answer of every lane; masked where no element takes part."""
-        values = self.lane_values(found)
-        return masked(values, np.broadcast_to(found.n_valid == 0, values.shape))
+        values = self.lane_values(lanes)
+        return masked(values, np.broadcast_to(lanes.n_valid == 0, values.shape))
 
 
 @dataclass(frozen=True)
 class HowMany(Quantiles):
     """Number of elements of an array, as a question."""
 
-    def answer_by(self, n_valid: int, n_missing: int, found: Found) -> Any:
+    def answer_by(self, n_valid: int, n_missing: int, elements_at: ElementsAt) -> Any:
         return n_valid
 
 
@@ -85,9 +85,9 @@ class Description(ColumnQuantiles):
         return tally.n_valid, super().resolve(brackets, tally)
 
     def finish(
-        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> Described:
         assert sums is not None
-        n, values = found
+        n, values = resolved
         (mean,), (std,) = sums.mean_and_std()[0], sums.sample_std()
         return Described(n, mean, std, values)

@@ -66,10 +66,14 @@ def as_method(
     return method
 
 
+# Subpackages whose functions are imported from there, and not from the package.
+SUBPACKAGES = ("distribution", "groups", "robust", "windows")
+
+
 def public_name(function: Callable[..., Any]) -> str:
     """Return the full name of a public function, as users type it."""
     folder = function.__module__.split(".")[1]
-    return f"dask_gpuselect.{'robust.' if folder == 'robust' else ''}{function.__name__}"
+    return f"dask_gpuselect.{f'{folder}.' if folder in SUBPACKAGES else ''}{function.__name__}"
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from dask_gpuselect.arguments import (
     Axis,
     as_accompanied,
+    converted_exactly,
     each_of,
     for_each,
-    held_in,
     if_all_left_out,
     public,
     reduced_axes,
@@ -127,7 +127,7 @@ def median(
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
-    While chunks are first read, each process caches up to ``dask_gpuselect.keep-limit`` (dask
+    While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
     chunk of which enough was cached is read once; if chunks have similar distributions, that is
     nearly every chunk. If all pivots together exceed ``dask_gpuselect.root-limit`` (dask config; 1
@@ -149,6 +149,7 @@ def median(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import median
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(median(x).compute())
     500000.0
@@ -207,6 +208,7 @@ def nanmedian(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import nanmedian
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(nanmedian(da.where(x < 10, float("nan"), x)).compute())
     500005.0
@@ -356,6 +358,7 @@ def quantile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import quantile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> quantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
@@ -436,6 +439,7 @@ def nanquantile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import nanquantile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> nanquantile(x, [0.25, 0.5, 0.75]).compute()
     array([250000., 500000., 750000.])
@@ -504,6 +508,7 @@ def percentile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import percentile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> percentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
@@ -559,6 +564,7 @@ def nanpercentile(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import nanpercentile
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> nanpercentile(x, [25, 50, 75]).compute()
     array([250000., 500000., 750000.])
@@ -598,8 +604,8 @@ def explain(
         of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
-          one device holds once, in one task. "counts" reads elements of one or two bytes once, and
+          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks in
+          the memory of one device once, in one task. "counts" reads elements of one or two bytes once, and
           counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
@@ -607,7 +613,7 @@ def explain(
           near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
           whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
           "passes" takes some of the chunks at a time, several times.
-        - ``loads``: number of reads of every chunk, at most. Chunks in memory are read in place.
+        - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
           of groups are included if there are as many as elements.
@@ -619,7 +625,7 @@ def explain(
         - ``waiting_bytes``: bytes of partial results that wait on all workers together because one
           task cannot gather them all.
         - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
-          not be read again: ``dask_gpuselect.keep-limit`` (dask config; 1 GiB; on a worker of
+          not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB; on a worker of
           `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
         - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.
@@ -648,6 +654,7 @@ def explain(
     --------
     >>> import dask
     >>> import dask.array as da
+    >>> from dask_gpuselect import explain
     >>> x = da.ones((3650, 2000, 2000), chunks=(365, 250, 250), dtype="f4")
     >>> print(explain(x, [0.25, 0.5, 0.75]))
     bracket: reads each chunk once or twice; 87.02 MiB of chunks per task; 116.60 MiB of partial results in one task; caches at most 1.00 GiB per process
@@ -656,7 +663,7 @@ def explain(
     >>> less = {"dask_gpuselect.column-limit": "200 MiB", "dask_gpuselect.scratch-directory": False}
     >>> with dask.config.set(less):
     ...     plan = explain(x, axis=0)
-    >>> plan.name, plan.loads
+    >>> plan.name, plan.reads
     ('passes', 2)
     >>> plan.advice
     "to read each chunk once, set column-limit to 870.23 MiB, or rechunk({0: -1, 1: 'auto', 2: 'auto'})"
@@ -785,7 +792,7 @@ def _fill_values(fill_value: Any, dtype: np.dtype[Any], n: int) -> tuple[Any, ..
     if np.ndim(fill_value):
         shape = np.shape(fill_value)
         raise ValueError(f"fill_value must be a scalar, not of shape {shape}")
-    return (held_in(fill_value, dtype, "fill_value", "the answer")[0],) * n
+    return (converted_exactly(fill_value, dtype, "fill_value", "the answer")[0],) * n
 
 
 def probabilities(q: Any, scale: int = 1, *, any_shape: bool = False) -> tuple[FloatArray, bool]:

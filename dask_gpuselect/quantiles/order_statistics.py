@@ -108,6 +108,7 @@ def order_statistic(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import order_statistic
     >>> x = da.arange(1_000_001, chunks=100_000)[::-1]
     >>> int(order_statistic(x, 10).compute())
     10
@@ -204,7 +205,7 @@ class OrderStatistics(ElementQuestion):
         return SampleRanks(self.k, n)
 
     def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+        self, n_valid: int, n_missing: int, elements_at: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
         k = np.array(self.k, np.int64)
         if (beyond := k[k >= n_valid + n_missing]).size:
@@ -216,7 +217,7 @@ class OrderStatistics(ElementQuestion):
         if not is_valid.all():
             answer[:] = np.nan if self.dtype.kind == "f" else "NaT"
         if is_valid.any():
-            answer[is_valid] = as_dtype(found(k[is_valid]), self.source_dtype)
+            answer[is_valid] = as_dtype(elements_at(k[is_valid]), self.source_dtype)
         return answer
 
 

@@ -104,13 +104,15 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         return QuantileRanks(self.q, self._method)
 
     def answer_by(
-        self, n_valid: int, n_missing: int, found: Callable[[IntArray], NDArray[Any]]
+        self, n_valid: int, n_missing: int, elements_at: Callable[[IntArray], NDArray[Any]]
     ) -> NDArray[Any]:
         none = self.answer_if_none(n_valid, n_missing)
         if none is not None:
             return none
         wanted = ranks_of(self.q, self._method, n_valid)
-        lower, upper = as_dtype(found(np.stack([wanted.lower, wanted.upper])), self.source_dtype)
+        lower, upper = as_dtype(
+            elements_at(np.stack([wanted.lower, wanted.upper])), self.source_dtype
+        )
         return interpolate(
             lower, upper, wanted.weight, self._method, self.dtype, nearest=self.nearest
         )
@@ -140,18 +142,18 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
         wanted = self.wanted_of_lanes(n)
         return wanted.lower, wanted.upper
 
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+    def lane_answer(self, order: Lanes) -> NDArray[Any]:
         if isinstance(self.if_none, Filled):
-            return self.if_none.in_form(self.lane_values(found))
-        is_missing = found.n_valid == 0
-        is_empty = is_missing & (found.n_missing == 0)
+            return self.if_none.in_form(self.lane_values(order))
+        is_missing = order.n_valid == 0
+        is_empty = is_missing & (order.n_missing == 0)
         if self.if_none == "masked":
-            answer = self.lane_values(found)
+            answer = self.lane_values(order)
             return masked(answer, np.broadcast_to(is_empty, answer.shape))
         if is_missing.any():
             is_all_missing = bool((is_missing & ~is_empty).any())
             self._tell_none(is_empty=bool(is_empty.any()), is_all_missing=is_all_missing)
-        return self.lane_values(found)
+        return self.lane_values(order)
 
     def _tell_none(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Warn of lanes without valid elements, or raise if the answer's dtype has no NaN."""
@@ -165,28 +167,28 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             is_empty = False
         self.tell_missing(is_empty=is_empty, is_all_missing=is_all_missing)
 
-    def lane_values(self, found: Lanes) -> NDArray[Any]:
+    def lane_values(self, order: Lanes) -> NDArray[Any]:
         weight: Any = 0.5
         if self.mixes == 2:  # others need no weight
-            counts, place = distinct(found.n_valid)
+            counts, place = distinct(order.n_valid)
             weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
             if len(counts) > 1:
                 weight = weight[:, place]
-        lower = as_dtype(unsigned_zero(found.lower.T), self.source_dtype)
+        lower = as_dtype(unsigned_zero(order.lower.T), self.source_dtype)
         upper = lower
-        if found.upper is not found.lower:
-            upper = as_dtype(unsigned_zero(found.upper.T), self.source_dtype)
+        if order.upper is not order.lower:
+            upper = as_dtype(unsigned_zero(order.upper.T), self.source_dtype)
         answer = interpolate(lower, upper, weight, self._method, self.dtype, nearest=self.nearest)
-        if found.is_complete:
+        if order.is_complete:
             return answer
-        is_missing = found.n_valid == 0
+        is_missing = order.n_valid == 0
         if not self.skips_missing:
-            is_missing |= found.n_missing > 0
+            is_missing |= order.n_missing > 0
         if is_missing.any() and len(answer):
             answer = np.array(answer)
             answer[:, is_missing] = missing_of(self.dtype)
             if isinstance(self.if_none, Filled):
-                is_filled = self._is_filled(found.n_valid, found.n_missing)
+                is_filled = self._is_filled(order.n_valid, order.n_missing)
                 answer[:, is_filled] = np.array(self.if_none.values, self.dtype)[:, None]
         return answer
 

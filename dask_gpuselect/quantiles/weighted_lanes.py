@@ -52,23 +52,23 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
             lane_weight_cuts.answers,
         )
 
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
+    def lane_answer(self, order: Lanes) -> NDArray[Any]:
         """Return the answers of lanes, as `LaneOrder` does."""
-        lower, dtype = found.lower, self.source_dtype
+        lower, dtype = order.lower, self.source_dtype
         if self.method == "averaged_inverted_cdf":
-            upper = as_dtype(found.upper, self.source_dtype)
-            lower = as_dtype(found.lower, self.source_dtype)
+            upper = as_dtype(order.upper, self.source_dtype)
+            lower = as_dtype(order.lower, self.source_dtype)
             lower = interpolate(lower, upper, 0.5, METHODS[self.method], self.dtype)
         if self.method != "inverted_cdf":
             dtype = self.dtype
         # The answers are known. The question of the discrete method only warns of lanes without
         # one.
         chosen = self.as_kind(Quantiles, method="inverted_cdf", source_dtype=dtype)
-        return self._answers_of(chosen, replace(found, lower=lower, upper=lower))
+        return self._answers_of(chosen, replace(order, lower=lower, upper=lower))
 
-    def _answers_of(self, chosen: Quantiles, found: Lanes) -> NDArray[Any]:
+    def _answers_of(self, chosen: Quantiles, order: Lanes) -> NDArray[Any]:
         """Return the answers, with a warning or an error for lanes that have none."""
-        return chosen.lane_answer(found)
+        return chosen.lane_answer(order)
 
     @property
     def n_brackets(self) -> int:

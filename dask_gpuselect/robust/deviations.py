@@ -51,11 +51,11 @@ HEAVY_SHARE = 16  # a value that more than this part of the room has is counted,
 PARTS = (1, 8, 32)
 MANY_PARTS = 8  # if there are more, two of them are tried first to save time
 
-# Number of values of a ladder that are kept for a third load. Chunks have fewer pivots.
+# Number of values of a ladder that stay for a third load. Chunks have fewer pivots.
 MOST_STEPS = 1 << 16
 
 
-# --- Where to look --------------------------------------------------------------------------------
+# --- Brackets and shells --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -476,7 +476,7 @@ def _first_behind(distances: NDArray[Any], inner: tuple[int, int] | None) -> lis
     return [run for run in runs if run[0] <= run[1]]
 
 
-# --- What was found -------------------------------------------------------------------------------
+# --- Distances of ranks ---------------------------------------------------------------------------
 
 
 def around(brackets: Brackets, tally: Tally, wanted: IntArray) -> tuple[Brackets, Tally]:

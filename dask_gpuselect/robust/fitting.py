@@ -48,12 +48,12 @@ GATHERED_BYTES = 1 << 27  # of rows that a pass gathers for all fits; for more, 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """The fit that was found.
+    """A fit of all rows, with its design.
 
     Parameters
     ----------
     design : Design
-        The design in which it was found.
+        The design that was fitted.
     theta : ndarray
         The parameters of the best fit, in the design.
     objective : float

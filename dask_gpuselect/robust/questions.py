@@ -47,7 +47,7 @@ from dask_gpuselect.robust.deviations import (
 
 @dataclass(frozen=True)
 class QuietMedian(Quantiles):
-    """The median of distances, without warnings: the median of the elements has given them."""
+    """The median of distances, without warnings: the median of the elements gives them."""
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning."""
@@ -130,38 +130,40 @@ class DeviationQuestion(Question):
     def resolve(self, brackets: Brackets, tally: Tally) -> ResolvedMedian:
         assert isinstance(brackets, DeviationBrackets)
 
-        def found(wanted: IntArray) -> NDArray[Any]:
+        def elements_at(wanted: IntArray) -> NDArray[Any]:
             return order_statistics(*around(brackets, tally, wanted), wanted)
 
-        median = self.median.answer_by(tally.n_valid, tally.n_missing, found)
+        median = self.median.answer_by(tally.n_valid, tally.n_missing, elements_at)
         if not np.isfinite(np.ma.filled(median, np.nan)).all():
             return ResolvedMedian(median, median * np.nan)  # which is masked if the median is
         if brackets.spared is not None:
             return ResolvedMedian(median, None)
         return ResolvedMedian(median, self._deviation(median, brackets, tally))
 
-    def more(self, brackets: Brackets, found: ResolvedMedian) -> DeviationBrackets | None:
-        if found.deviation is not None:
+    def more(self, brackets: Brackets, resolved: ResolvedMedian) -> DeviationBrackets | None:
+        if resolved.deviation is not None:
             return None
         assert isinstance(brackets, DeviationBrackets)
         assert brackets.spared is not None
-        return bracket_known(brackets.spared, found.median[0])
+        return bracket_known(brackets.spared, resolved.median[0])
 
-    def resolve_again(self, found: ResolvedMedian, more: Brackets, tally: Tally) -> ResolvedMedian:
+    def resolve_again(
+        self, resolved: ResolvedMedian, more: Brackets, tally: Tally
+    ) -> ResolvedMedian:
         assert isinstance(more, DeviationBrackets)
-        return ResolvedMedian(found.median, self._deviation(found.median, more, tally))
+        return ResolvedMedian(resolved.median, self._deviation(resolved.median, more, tally))
 
     def finish(
         self,
-        found: ResolvedMedian,
+        resolved: ResolvedMedian,
         more: Brackets | None,
         tally: Tally | None,
         sums: Moments | None,
     ) -> NDArray[Any]:
         del sums
         if more is not None and tally is not None:
-            found = self.resolve_again(found, more, tally)
-        answer: NDArray[Any] = self.scaled(found.deviation)
+            resolved = self.resolve_again(resolved, more, tally)
+        answer: NDArray[Any] = self.scaled(resolved.deviation)
         return answer
 
     def scaled(self, deviation: Any) -> Any:
@@ -174,10 +176,10 @@ class DeviationQuestion(Question):
     ) -> NDArray[Any]:
         """Return the median of the distances from a known median."""
 
-        def found(wanted: IntArray) -> NDArray[Any]:
+        def distances_at(wanted: IntArray) -> NDArray[Any]:
             return distances_of_ranks(brackets, tally, median[0], wanted)
 
-        return self.distances.answer_by(tally.n_valid, 0, found)
+        return self.distances.answer_by(tally.n_valid, 0, distances_at)
 
 
 @dataclass(frozen=True)
@@ -237,11 +239,11 @@ class LaneDeviationQuestion(LaneQuestion):
         Each of the two medians takes its own loads.
         """
         question, dtype, every = self.of_all, self.of_all.dtype, tuple(range(x.ndim))
-        kept = replace(shape, keepdims=True)
-        median = ask_lanes(x, question.median, f"{label}-median", kept, dtype, seen=True)
+        with_axes = replace(shape, keepdims=True)
+        median = ask_lanes(x, question.median, f"{label}-median", with_axes, dtype, seen=True)
         measure = partial(_distances_of_same, axes=shape.axes)
         distances = self._distances(measure, x, median, every, label)
-        deviation = ask_lanes(distances, question.distances, label, kept, dtype)
+        deviation = ask_lanes(distances, question.distances, label, with_axes, dtype)
         deviations = self._scaled(deviation, median, label)
         return deviations if shape.keepdims else deviations.squeeze(shape.axes)
 
@@ -291,7 +293,7 @@ class LaneDeviationQuestion(LaneQuestion):
         """Divide the medians of the distances, lazily."""
         question = self.of_all
         deviations: DaskArray = map_blocks(
-            partial(_finished_seen, question=question),
+            partial(_finished_known, question=question),
             unscaled,
             median,
             name=f"{label}-scaled-{tokenize(unscaled.name, median.name, question)}",
@@ -344,7 +346,7 @@ def _distances_of_same(
     return kernels.deviations(chunk, median.value, question.dtype)
 
 
-def _finished_seen(deviations: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
+def _finished_known(deviations: Any, median: KnownChunks, question: DeviationQuestion) -> Any:
     """Divide the medians of distances by the scale, with medians that know their chunks."""
     return _finished(deviations, median.value, question)
 

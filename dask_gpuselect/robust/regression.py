@@ -127,8 +127,8 @@ class LeastTrimmedSquares(RobustRegressor):
     def _criterion(self) -> Criterion:
         return TrimmedSquares()
 
-    def _tell(self, fitted: Fitted, n: int, p: int) -> None:
-        super()._tell(fitted, n, p)
+    def _describe(self, fitted: Fitted, n: int, p: int) -> None:
+        super()._describe(fitted, n, p)
         scale = trimmed_scale(
             float(fitted.objective),
             fitted.half.h,
@@ -248,7 +248,7 @@ class LeastMedianOfSquares(RobustRegressor):
     def _criterion(self) -> Criterion:
         return MedianSquares()
 
-    def _tell(self, fitted: Fitted, n: int, p: int) -> None:
-        super()._tell(fitted, n, p)
+    def _describe(self, fitted: Fitted, n: int, p: int) -> None:
+        super()._describe(fitted, n, p)
         scale = median_scale(math.sqrt(fitted.objective), fitted.half.h, n, p)
         self.scale_ = scale / fitted.design.y_scale

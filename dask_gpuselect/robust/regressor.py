@@ -30,7 +30,7 @@ from dask_gpuselect.robust import rows as passes
 from dask_gpuselect.robust.fitting import Fitted, fit
 from dask_gpuselect.robust.rows import LazyRows, PlainRows, Rows
 
-MOST_STARTS = 1 << 17  # residuals of all rows of a sample are held for all starts together
+MOST_STARTS = 1 << 17  # residuals of all rows of a sample are in memory for all starts together
 REWEIGHTED = NORMAL.inv_cdf(0.9875)  # residuals of more than this many scales are outliers
 
 
@@ -108,14 +108,14 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self._tell(fitted, n, p)
+        self._describe(fitted, n, p)
         theta, limit = fitted.theta, fitted.half.t
         if self.reweight:
             limit = REWEIGHTED * self.scale_ * fitted.design.y_scale
             theta = _reweighted(rows, fitted.design, theta, limit)
             self.coef_, self.intercept_ = fitted.design.coefficients(theta)
         how = {"design": fitted.design, "theta": fitted.theta, "limit": limit}
-        self.support_ = rows.mapped(_is_held, "support", **how)
+        self.support_ = rows.mapped(_has_small_residual, "support", **how)
         self.n_passes_ = rows.n_passes
         return self
 
@@ -199,7 +199,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         around = of_y.sum() + (n * (mean - np.average(mean, weights=n)) ** 2).sum()
         return float(1 - of_residual.sum() / around)
 
-    # --- What is asked ----------------------------------------------------------------------------
+    # --- The criterion ----------------------------------------------------------------------------
 
     @property
     def _improves(self) -> bool:
@@ -210,7 +210,7 @@ class RobustRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the criterion of the fit."""
         raise NotImplementedError
 
-    def _tell(self, fitted: Fitted, n: int, p: int) -> None:
+    def _describe(self, fitted: Fitted, n: int, p: int) -> None:
         """Set the attributes that describe the fit."""
         design, self.n_covered_ = fitted.design, fitted.half.h
         self.coef_, self.intercept_ = design.coefficients(fitted.theta)
@@ -314,7 +314,7 @@ def _aligned(X: DaskArray, y: Any) -> DaskArray:
     return aligned
 
 
-# --- What is told ---------------------------------------------------------------------------------
+# --- Predictions and reweighting ------------------------------------------------------------------
 
 
 @quiet()
@@ -330,6 +330,6 @@ def _reweighted(rows: Rows, design: Design, theta: FloatArray, limit: float) -> 
     return theta + solve(tally.gram.sum(axis=0), tally.moment.sum(axis=0))
 
 
-def _is_held(x: Any, y: Any, *, design: Design, theta: FloatArray, limit: float) -> Any:
+def _has_small_residual(x: Any, y: Any, *, design: Design, theta: FloatArray, limit: float) -> Any:
     """Return which rows have an absolute residual of at most `limit`."""
     return backend_for(x).residuals.absolute_residuals(x, y, design, theta) <= limit

@@ -28,7 +28,7 @@ T = TypeVar("T")
 Merge = Callable[[list[T]], T]
 
 
-# --- What is asked in a pass ----------------------------------------------------------------------
+# --- Passes ---------------------------------------------------------------------------------------
 
 
 def sample(rows: Rows, places: IntArray) -> tuple[Any, Any]:
@@ -231,9 +231,9 @@ class LazyRows:
         how = partial(KnownChunks.merge, merge)
         merged = reduced(parts, f"{label}-merge", how, how, last)
         with outside():  # the sources are the user's
-            seen: KnownChunks = merged.compute()
-        self.marks = [(int(x), int(y)) for x, y in seen.marks.reshape(-1, 2)]
-        result: T = seen.value
+            merged_value: KnownChunks = merged.compute()
+        self.marks = [(int(x), int(y)) for x, y in merged_value.marks.reshape(-1, 2)]
+        result: T = merged_value.value
         return result
 
     def at_hand(self, table: Any) -> Any:
@@ -285,7 +285,7 @@ def _join_sizes(parts: list[list[int]]) -> list[int]:
     return [size for part in parts for size in part]
 
 
-# --- One load, of rows that were not read before --------------------------------------------------
+# --- One read, of rows that were not read before --------------------------------------------------
 
 
 def squares(x: DaskArray, y: DaskArray, predict: Callable[[Any], Any]) -> FloatArray:

@@ -136,6 +136,7 @@ def mad(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import mad
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(mad(x, scale=1.0).compute())
     250000.0
@@ -205,6 +206,7 @@ def nanmad(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import nanmad
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(nanmad(da.where(x < 10, float("nan"), x), scale=1.0).compute())
     249998.0
@@ -296,6 +298,7 @@ def iqr(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import iqr
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(iqr(x).compute())
     500000.0
@@ -363,6 +366,7 @@ def naniqr(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import naniqr
     >>> x = da.arange(1_000_001, chunks=100_000)
     >>> float(naniqr(da.where(x < 10, float("nan"), x)).compute())
     499995.0
@@ -392,7 +396,7 @@ def mean_dtype(x: Any, needs: str) -> np.dtype[Any]:
     """Return the dtype of the mean of two elements, or raise for dates and what has no order."""
     source = numpy_dtype(x)
     if source.kind in "mM":
-        raise TypeError(f"{needs} numbers, not {source}")
+        raise TypeError(f"{needs} numbers, not {source}: pass x.astype('int64'), if none is NaT")
     return result_dtype(source, MEDIAN, weak_q=True)
 
 

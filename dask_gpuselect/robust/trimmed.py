@@ -122,6 +122,7 @@ def trimmed_mean(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import trimmed_mean
     >>> x = da.from_array([1.0, 2.0, 3.0, 4.0, 1e300], chunks=2)
     >>> float(trimmed_mean(x, 0.2).compute())
     3.0
@@ -182,6 +183,7 @@ def nantrimmed_mean(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect.robust import nantrimmed_mean
     >>> x = da.from_array([1.0, 2.0, 3.0, float("nan"), 1e300], chunks=2)
     >>> float(nantrimmed_mean(x, 0.25).compute())
     2.5
@@ -211,7 +213,7 @@ def _trimmed(
 PIECE = 1 << 20  # elements of lanes that are clipped and summed together
 
 
-# --- What is asked --------------------------------------------------------------------------------
+# --- Questions ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ class CutElements(Quantiles):
         return replace(METHODS["lower"], position=CutRanks(self.proportion))
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Do nothing: the mean tells."""
+        """Give no warning: the mean gives it."""
 
     def n_cut(self, n: IntArray) -> IntArray:
         """Compute how many of n elements are cut off at each end."""
@@ -292,12 +294,12 @@ class TrimmedMean(RankQuestion):
         return total, np.array([n - 2 * n_cut])
 
     def finish(
-        self, found: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
+        self, resolved: Any, more: Brackets | None, tally: Tally | None, sums: Moments | None
     ) -> NDArray[Any]:
-        if isinstance(found, np.ndarray):
-            return found
+        if isinstance(resolved, np.ndarray):
+            return resolved
         assert sums is not None
-        total, n = found
+        total, n = resolved
         return means(n, total + sums.total, self.mean.dtype)
 
 
@@ -349,12 +351,12 @@ class LaneTrimmedMean(LaneQuestion):
     def counted(
         self, partial_result: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
     ) -> Any:
-        found = self.cuts.lane_answer(partial_result.found(self.cuts.lane_ranks))
+        cuts = self.cuts.lane_answer(partial_result.found(self.cuts.lane_ranks))
         clipped = partial_result.mapped(
-            lambda values, lanes: kernels.clipped(values, *found[:, lanes])
+            lambda values, lanes: kernels.clipped(values, *cuts[:, lanes])
         )
-        ends = clipped.ends(_no_bounds(found, dtype), 1)
-        return shape.restore(self.mean.lane_answer(self.means(ends, found)), block)
+        ends = clipped.ends(_no_bounds(cuts, dtype), 1)
+        return shape.restore(self.mean.lane_answer(self.means(ends, cuts)), block)
 
     def clipped_ends(
         self,
@@ -370,17 +372,17 @@ class LaneTrimmedMean(LaneQuestion):
         return kernels.lane_ends(clipped, dtype, axes, _no_bounds(ends, dtype), 1)
 
     @quiet()
-    def means(self, ends: LaneEnds, found: NDArray[Any]) -> Lanes:
+    def means(self, ends: LaneEnds, cuts: NDArray[Any]) -> Lanes:
         """Compute the mean of each lane from the sum of its clipped elements, and the cuts."""
         assert isinstance(ends.moments, Moments)
         n, n_lanes = ends.n_valid, len(ends.n_valid)
         n_cut = self.cuts.n_cut(n)
-        is_finite = np.isfinite(found)
-        cut_off = np.where(is_finite, found, 0).astype(selection_dtype(found.dtype)).ravel()
+        is_finite = np.isfinite(cuts)
+        cut_off = np.where(is_finite, cuts, 0).astype(selection_dtype(cuts.dtype)).ravel()
         lane = np.tile(np.arange(n_lanes), 2)
         total = ends.moments.total - ExactSums.of(lane, n_lanes, cut_off, np.tile(n_cut, 2))
         answer = means(n - 2 * n_cut, total, self.mean.dtype)
-        answer = np.where(is_finite.all(axis=0), answer, _end_of(found, self.mean.dtype))
+        answer = np.where(is_finite.all(axis=0), answer, _end_of(cuts, self.mean.dtype))
         answer = answer[:, None]
         return Lanes(answer, answer, n, ends.n_missing)
 
@@ -394,14 +396,14 @@ class ClippedLoad(FurtherLoad):
     name: ClassVar[str] = "clipped"
     merge_every: ClassVar[int] = 8
 
-    def known(self, found: Lanes) -> Lanes:
-        return found
+    def known(self, order: Lanes) -> Lanes:
+        return order
 
     def measure(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
     ) -> LaneEnds:
-        found = self.question.cuts.lane_answer(known)
-        return self.question.clipped_ends(chunks, dtype, axes, found)
+        cuts = self.question.cuts.lane_answer(known)
+        return self.question.clipped_ends(chunks, dtype, axes, cuts)
 
     def merge(self, partials: Sequence[LaneEnds]) -> LaneEnds:
         return LaneEnds.merge(partials, 1)
@@ -416,14 +418,14 @@ class ClippedLoad(FurtherLoad):
     ) -> Any:
         ends = self.merge(partials)
         check_lanes_unchanged([ends], known)
-        found = self.question.cuts.lane_answer(known)
-        means = self.question.means(ends, found)
+        cuts = self.question.cuts.lane_answer(known)
+        means = self.question.means(ends, cuts)
         return shape.restore(self.question.mean.lane_answer(means), block)
 
 
-def _no_bounds(found: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
+def _no_bounds(cuts: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
     """Make bounds of each lane that nothing is beyond."""
-    nan = np.full(found.shape[1], np.nan)
+    nan = np.full(cuts.shape[1], np.nan)
     return Bounds(nan, nan, selection_dtype(dtype))
 
 

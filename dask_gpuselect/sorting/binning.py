@@ -75,6 +75,7 @@ def quantile_bins(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import digitize, quantile_bins
     >>> x = da.arange(1000, chunks=100)
     >>> edges = quantile_bins(x, 4)
     >>> edges.compute()
@@ -147,6 +148,7 @@ def digitize(x: Any, bins: Any, *, right: bool = False) -> Any:
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import digitize
     >>> x = da.from_array([0.2, 6.4, 3.0, 1.6], chunks=2)
     >>> digitize(x, [0.0, 1.0, 2.5, 4.0, 10.0]).compute()
     array([1, 4, 3, 2])

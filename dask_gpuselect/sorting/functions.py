@@ -121,6 +121,7 @@ def sort(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import sort
     >>> x = da.from_array([3.0, 1.0, float("nan"), 1.0, 0.0], chunks=2)
     >>> sort(x).compute()
     array([ 0.,  1.,  1.,  3., nan])
@@ -179,6 +180,7 @@ def argsort(
     Examples
     --------
     >>> import dask.array as da
+    >>> from dask_gpuselect import argsort
     >>> argsort(da.from_array([3, 1, 2, 1], chunks=2)).compute()
     array([1, 3, 2, 0])
     """
@@ -219,7 +221,7 @@ def sort_by(
     -------
     tuple of dask arrays, or of arrays like `key`
         The sorted key, and each of the values in the order ``argsort(key)``. Compute them together,
-        by ``dask.compute(*found)`` or ``da.store``, so that they share all tasks.
+        by ``dask.compute(*results)`` or ``da.store``, so that they share all tasks.
 
     Raises
     ------
@@ -246,9 +248,10 @@ def sort_by(
     --------
     >>> import dask
     >>> import dask.array as da
+    >>> from dask_gpuselect import sort_by
     >>> age, name = da.from_array([30, 20, 30, 10], chunks=2), da.from_array(list("abcd"), chunks=2)
-    >>> found = sort_by(age, name)
-    >>> dask.compute(*found)
+    >>> results = sort_by(age, name)
+    >>> dask.compute(*results)
     (array([10, 20, 30, 30]), array(['d', 'b', 'a', 'c'], dtype='<U1'))
     """
     key, dtype = _key(key, "sort_by")

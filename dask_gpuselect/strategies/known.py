@@ -82,11 +82,11 @@ class Known:
         """Number of elements up to a value between the wanted ones, or up to the middle of one."""
         return (self.first + self.last + 1) / 2
 
-    def told(self, probe: probes.Measure, report: probes.Report) -> Known:
+    def updated(self, probe: probes.Measure, report: probes.Report) -> Known:
         """Update the known facts by a report."""
         if isinstance(report, probes.ExtentReport):
             self._check(report.n_valid)
-            return self._told_of_extremes(report.least, report.largest)
+            return self._updated_by_extent(report.least, report.largest)
         if isinstance(report, probes.PointsReport):
             assert isinstance(probe, probes.Points)
             self._check(report.n_valid)
@@ -94,33 +94,37 @@ class Known:
             for i, key in enumerate(probe.keys):
                 if not known.is_settled:
                     counts = int(report.below[i]), int(report.upto[i])
-                    known = known._told_of(key, *counts, report.previous[i], report.next[i])
+                    known = known._updated_by_point(
+                        key, *counts, report.previous[i], report.next[i]
+                    )
             return known
         if isinstance(report, probes.BinsReport):
             assert not isinstance(probe, probes.Points)
-            return self._told_of_bins(probe, report)  # type: ignore[arg-type]
+            return self._updated_by_bins(probe, report)  # type: ignore[arg-type]
         return self
 
-    def _told_of_extremes(self, least: int, largest: int) -> Known:
+    def _updated_by_extent(self, least: int, largest: int) -> Known:
         known = self._narrowed(least - 1, largest + 1, 0, self.n, is_alone=True)
         if self.last == 0:
-            return known._found(least, least)
-        return known._found(largest, largest) if self.first == self.n - 1 else known
+            return known._settled(least, least)
+        return known._settled(largest, largest) if self.first == self.n - 1 else known
 
-    def _told_of(self, key: int, below: int, upto: int, previous: int, next_: int) -> Known:
+    def _updated_by_point(
+        self, key: int, below: int, upto: int, previous: int, next_: int
+    ) -> Known:
         if upto == self.first == self.last:
-            return self._found(next_, next_)
+            return self._settled(next_, next_)
         if below - 1 == self.first == self.last:
-            return self._found(previous, previous)
+            return self._settled(previous, previous)
         if upto <= self.first:  # nothing lies between the pivot and the next element
             return self._narrowed(next_ - 1, self.hi, upto, self.before + self.inside)
         if below > self.last:
             return self._narrowed(self.lo, previous + 1, self.before, below)
-        return self._found(
+        return self._settled(
             previous if self.first < below else key, next_ if self.last >= upto else key
         )
 
-    def _told_of_bins(self, bins: probes.Bins, report: probes.BinsReport) -> Known:
+    def _updated_by_bins(self, bins: probes.Bins, report: probes.BinsReport) -> Known:
         self._check(report.n_valid)
         upto = report.n_before + np.cumsum(report.counts)
         i, j = self.bins_of(report)
@@ -156,9 +160,9 @@ class Known:
         known = replace(self, lo=lo, hi=hi, before=before, inside=upto - before)
         if known.least < known.largest:
             return known
-        return known._found(known.least, known.least, is_alone=is_alone)
+        return known._settled(known.least, known.least, is_alone=is_alone)
 
-    def _found(self, lower: int, upper: int, *, is_alone: bool = True) -> Known:
+    def _settled(self, lower: int, upper: int, *, is_alone: bool = True) -> Known:
         if not self.lo < lower <= upper < self.hi:
             raise ContradictionError
         return replace(self, lower=lower, upper=upper, is_proven=is_alone)

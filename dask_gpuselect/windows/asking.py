@@ -1,4 +1,4 @@
-"""Windows of an array, asked lazily of a lazy array and else eagerly."""
+"""Ask for windows of an array: lazily for a lazy array, eagerly for others."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def ask_windows(
     """
     if isinstance(reaches, RowWindows):
         assert question is not None
-        found = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
-        return found[0] if is_one else found
+        answers = kernels.answer_row_windows(array, numpy_dtype(array), reaches, question)
+        return answers[0] if is_one else answers
     windows = WindowAnswers(frame_of(reaches, footprint), question, numpy_dtype(array), is_one)
     if isinstance(array, DaskArray):
         how = (windows.result, fill, windows.new_axes)
         return with_halos(windows, label, array, reaches, *how)
-    found = windows(of_array(array, reaches, fill))
-    return in_kind(found, found)
+    answers = windows(of_array(array, reaches, fill))
+    return in_kind(answers, answers)

@@ -332,7 +332,9 @@ def _question(
     """Return the quantiles of a statistic, as if no window lacked elements."""
     is_spread = name in ("mad", "iqr")
     if is_spread and source.kind in ("mM" if name == "mad" else "bmM"):
-        raise TypeError(f"{name} needs numbers, not {source}")
+        raise TypeError(
+            f"{name} needs numbers, not {source}: pass x.astype('int64'), if none is NaT"
+        )
     how: dict[str, Any] = {"weak_q": is_weak(q), "q_dtype": precision_of(q)}
     dtype = result_dtype(source, method, **how)
     if name == "iqr" and source.kind == "f" and not method.discrete:

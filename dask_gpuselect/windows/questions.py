@@ -67,14 +67,14 @@ class WindowQuestion:
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         return self.quantiles.lane_ranks(n)
 
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        return self.lane_values(found)
+    def lane_answer(self, order: Lanes) -> NDArray[Any]:
+        return self.lane_values(order)
 
-    def lane_values(self, found: Lanes) -> NDArray[Any]:
-        return self.quantiles.lane_values(found)
+    def lane_values(self, order: Lanes) -> NDArray[Any]:
+        return self.quantiles.lane_values(order)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
-        """Say nothing: a window of too few elements is nothing to warn of."""
+        """Give no warning: windows of too few elements are expected."""
 
     def finished(self, answers: Any, n_valid: Any) -> Any:
         if self.is_gap:
@@ -99,8 +99,8 @@ def _gap(pair: Any) -> Any:
         wide = as_type(pair, "float64")
         return wide[1:] - wide[:1]
     low, high = to_host(pair)
-    found = exact_gap(low, high)[None]
-    return namespace(pair).asarray(found)
+    gap = exact_gap(low, high)[None]
+    return namespace(pair).asarray(gap)
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ class WindowAnswers:
             return like(np.empty((*self.new_axes, *shape), self.result), values)
         if self.question is None:
             return kernels.window_counts(chunk, self.frame)
-        found = kernels.answer_windows(chunk, self.dtype, self.frame, self.question)
-        return found[0] if self.is_one else found
+        answers = kernels.answer_windows(chunk, self.dtype, self.frame, self.question)
+        return answers[0] if self.is_one else answers
 
     @property
     def new_axes(self) -> tuple[int, ...]:

@@ -169,7 +169,7 @@ def all_dims(dim: Any, obj: Any, groups: LabelledGroups) -> list[Hashable]:
     return reduced_dims(None if dim is ... else dim, known)
 
 
-# --- What is asked of groups ----------------------------------------------------------------------
+# --- Statistics of groups -------------------------------------------------------------------------
 
 
 COUNT = Pair(GroupBy.count, GroupBy.count)
@@ -325,8 +325,8 @@ class ExactGroupBy(Advising):
     >>> import dask_gpuselect.xarray
     >>> times = pd.date_range("2025-01-30", periods=6, unit="ns")
     >>> a = xr.DataArray(np.arange(6.0), coords={"time": times}, dims="time").chunk(time=4)
-    >>> found = a.exact.groupby("time.month").median()
-    >>> found.month.values, found.values
+    >>> medians = a.exact.groupby("time.month").median()
+    >>> medians.month.values, medians.values
     (array([1, 2]), array([0.5, 3.5]))
     """
 

@@ -448,7 +448,7 @@ def test_the_settings_in_yaml_are_the_defaults() -> None:
         "distance-limit": f"{steps.DISTANCE_LIMIT}, and {steps.DISTANCE_LIMIT_OF_GPUS} on a GPU",
         "scratch-limit": "half of what is free, and nothing where the directory is in memory; "
         "no limit on a cluster",
-        "scratch-loads": "2, and 3 on a cluster",
+        "scratch-reads": "2, and 3 on a cluster",
         "staging-threads": f"the number of CPUs, at most {staging.MOST_THREADS}",
     }
     for name, value in settings.DEFAULTS.items():

@@ -99,7 +99,7 @@ def test_points_and_labels_are_bounded_by_the_data() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 10**30])
-@pytest.mark.parametrize("name", ["column-limit", "keep-limit", "root-limit", "spill-limit"])
+@pytest.mark.parametrize("name", ["column-limit", "cache-limit", "root-limit", "spill-limit"])
 def test_absurd_limits_change_no_answer(name: str, size: int) -> None:
     values = normal(3000)
     x = da.from_array(values, chunks=300).map_blocks(np.copy)

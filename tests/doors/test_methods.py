@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +55,52 @@ def test_the_accessor(name: str, backend: Backend) -> None:
         assert isinstance(found, da.Array)
 
 
-SORTING = ("sort", "argsort", "sort_by", "quantile_bins", "digitize")
+OTHERS = ("order_statistic", "explain", "sort", "argsort", "sort_by", "quantile_bins", "digitize")
+SPREADS = ("mad", "nanmad", "iqr", "naniqr", "trimmed_mean", "nantrimmed_mean")
+FUNCTIONS = [*METHODS, *OTHERS, *(f"robust.{name}" for name in SPREADS)]
+FUNCTIONS += ["distribution.ecdf", "groups.groupby", "windows.rolling"]
+FUNCTIONS += [f"windows.{name}_filter" for name in ("median", "percentile", "rank")]
 
 
-@pytest.mark.parametrize("name", [*METHODS, "explain", *SORTING])
-def test_methods_take_what_functions_take(name: str) -> None:
+def test_every_method_is_a_function() -> None:
+    """Methods have the names of functions, and the subpackages whose functions they are theirs."""
+    named = {name.split(".")[-1] for name in FUNCTIONS}
+    assert named == {name for name in vars(Exact) if not name.startswith("_")}
+    robust, windows = dask_gpuselect.robust, dask_gpuselect.windows
+    assert {name for name in robust.__all__ if name[0].islower()} == set(SPREADS)
+    assert {name for name in windows.__all__ if name[0].islower()} <= named
+
+
+@pytest.mark.parametrize("full", FUNCTIONS)
+def test_methods_take_what_functions_take(full: str) -> None:
+    name = full.split(".")[-1]
     method = inspect.signature(getattr(Exact, name))
-    function = inspect.signature(getattr(dask_gpuselect, name))
+    function = inspect.signature(attrgetter(full)(dask_gpuselect))
     mine, theirs = (list(each.parameters.values())[1:] for each in (method, function))
     assert [(p.name, p.default, p.kind) for p in mine] == [
         (p.name, p.default, p.kind) for p in theirs
     ]
-    assert (inspect.getdoc(getattr(Exact, name)) or "").startswith(f"Call `dask_gpuselect.{name}`")
+    assert (inspect.getdoc(getattr(Exact, name)) or "").startswith(f"Call `dask_gpuselect.{full}`")
+
+
+def test_the_accessor_has_robust_statistics_and_windows() -> None:
+    """A method answers as its function does, whose tests are those of the function."""
+    x = da.from_array(data(), chunks=(7, 11))
+    for name in SPREADS:
+        function = getattr(dask_gpuselect.robust, name)
+        assert getattr(x.exact, name)(axis=0).name == function(x, axis=0).name
+    np.testing.assert_array_equal(
+        x.exact.trimmed_mean(0.25).compute(), dask_gpuselect.robust.trimmed_mean(x, 0.25).compute()
+    )
+    np.testing.assert_array_equal(
+        x.exact.rolling(5, 0).median().compute(),
+        dask_gpuselect.windows.rolling(x, 5, 0).median().compute(),
+    )
+    np.testing.assert_array_equal(
+        x.exact.median_filter(3).compute(),
+        dask_gpuselect.windows.median_filter(x, 3).compute(),
+    )
+    assert x.exact.ecdf(11).compute().n_valid == x.size
 
 
 def test_the_accessor_sorts() -> None:

@@ -78,6 +78,8 @@ def test_tab_lists_the_public_names() -> None:
     assert shown == sorted([*dask_gpuselect.__all__, *dask_gpuselect._SUBPACKAGES])
     with pytest.raises(AttributeError, match="no attribute 'medain'"):
         dask_gpuselect.medain  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'mad': type dask_gpuselect\.robust\.mad$"):
+        dask_gpuselect.mad  # noqa: B018
 
 
 @pytest.mark.parametrize("name", dask_gpuselect._SUBPACKAGES)

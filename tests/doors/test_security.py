@@ -203,7 +203,8 @@ def ask(spill):
         describe_boxplot(x).compute(), groupby(x, np.arange(4000) % 7).median().compute()
         quantile(x.reshape(40, 100), 0.3, axis=0).compute()
         sort(x, spill=spill).compute()
-        with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": spill}):
+        limits = {"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": spill}
+        with dask.config.set(limits):
             median(x).compute()
 """
 

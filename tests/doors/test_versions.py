@@ -16,7 +16,7 @@ pytestmark = pytest.mark.any_dask
 
 
 def test_versions_and_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with dask.config.set({"dask_gpuselect.keep-limit": "17 MiB"}):
+    with dask.config.set({"dask_gpuselect.cache-limit": "17 MiB"}):
         show_versions()
     said = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
     assert said["Python"].startswith(platform.python_version())
@@ -24,7 +24,7 @@ def test_versions_and_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> 
     assert said["numpy"] == np.__version__
     assert said["dask"] == dask.__version__
     assert said["numba"] == version("numba")
-    assert said["dask_gpuselect.keep-limit"] == "17 MiB"
+    assert said["dask_gpuselect.cache-limit"] == "17 MiB"
     assert said["CUDA devices"]
     assert "None" not in {said[name] for name in said if not name.startswith("dask_gpuselect")}
 

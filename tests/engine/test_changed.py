@@ -171,7 +171,7 @@ def _looks_once_more(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(deviations, "ROOM", -1)
     monkeypatch.setattr(boxes, "LEAST_ROOM", 8)
     monkeypatch.setattr(boxes, "ROOM", 0)
-    names = ("dask_gpuselect.keep-limit", "dask_gpuselect.column-limit")
+    names = ("dask_gpuselect.cache-limit", "dask_gpuselect.column-limit")
     with dask.config.set(
         {
             **dict(zip(names, (0, 100_000), strict=True)),

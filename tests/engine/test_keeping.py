@@ -73,7 +73,7 @@ def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
         found = dask.compute(KEPT[name](data.lazy(N)))[0]
         assert max(data.loads.values()) <= 2
         assert sum(data.loads.values()) <= (1.3 if name == "quartiles" else 1.6) * N_CHUNKS
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
         expected = dask.compute(KEPT[name](data.lazy(N)))[0]
     np.testing.assert_array_equal(found, expected)
 
@@ -121,8 +121,8 @@ def test_explain_says_what_is_kept_or_why_not() -> None:
     for why, each in reasons.items():
         assert f"twice, because {why}; " in str(explain(each, np.linspace(0, 1, 2000)))
         assert explain(each).cached_bytes == 0
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
-        assert "twice, because keep-limit is 0; " in str(explain(x))
+    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
+        assert "twice, because cache-limit is 0; " in str(explain(x))
     with dask.annotate(priority=3):
         y = x + 1
     with dask.annotate(priority=4):
@@ -159,7 +159,7 @@ def test_what_waits_on_disk_may_go_to_another_process(tmp_path: Path) -> None:
 def test_what_waits_on_disk_is_answered_by_processes(tmp_path: Path) -> None:
     """Every report goes through the first process."""
     x = source().lazy(N)
-    with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": tmp_path}):
+    with dask.config.set({"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": tmp_path}):
         found = quantile(x, QUARTILES).compute(scheduler="processes", num_workers=1)
     np.testing.assert_array_equal(found, np.quantile(source().whole(), QUARTILES))
 
@@ -184,7 +184,7 @@ def test_a_disk_that_takes_nothing_costs_loads_alone(
     where = tmp_path if room > 0 else tmp_path / "missing"
     expected = dask.compute(KEPT[name](source().lazy(N)))[0]
     data = source()
-    on_disk = {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": str(where)}
+    on_disk = {"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": str(where)}
     with dask.config.set(on_disk):
         found = dask.compute(KEPT[name](data.lazy(N)), scheduler="sync")[0]
     np.testing.assert_array_equal(found, expected)
@@ -197,8 +197,8 @@ def test_a_disk_that_takes_nothing_costs_loads_alone(
 @pytest.mark.parametrize("value", [3, "", ["a"]])
 def test_the_disk_is_a_directory(value: Any) -> None:
     with (
-        dask.config.set({"dask_gpuselect.keep-spill": value}),
-        pytest.raises(ValueError, match="keep-spill must be True, False or a directory, not "),
+        dask.config.set({"dask_gpuselect.cache-spill": value}),
+        pytest.raises(ValueError, match="cache-spill must be True, False or a directory, not "),
     ):
         median(source().lazy(N))
 
@@ -230,7 +230,7 @@ def test_what_is_kept_never_exceeds_the_limit(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(boards.Room, "take", noted)
     limit = 30_000
-    with dask.config.set({"dask_gpuselect.keep-limit": limit, "scheduler": "threads"}):
+    with dask.config.set({"dask_gpuselect.cache-limit": limit, "scheduler": "threads"}):
         dask.compute(*(quantile(source().lazy(N), QUARTILES) for _ in range(2)))
     assert limit / 2 < most <= limit
     gc.collect()
@@ -314,7 +314,7 @@ def test_reports_that_are_made_anew(name: str, again: str, monkeypatch: pytest.M
         finish, arguments = each.__dask_postcompute__()
         finished.append(finish(dask.get(tasks, each.__dask_keys__()), *arguments))
     found = repack(finished)[0]
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
         expected = dask.compute(KEPT[name](data.lazy(N)))[0]
     np.testing.assert_array_equal(found, expected)
 

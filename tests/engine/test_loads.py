@@ -206,7 +206,7 @@ for answer in (median(x), quantile(x, [0.1, 0.5]), quantile(x, [0.1, 0.5], metho
 
 def test_keys_are_the_same_in_every_process() -> None:
     """Here, and in one with other hashes of words."""
-    env = {**os.environ, "PYTHONHASHSEED": "1", "DASK_DASK_GPUSELECT__KEEP_LIMIT": "0"}
+    env = {**os.environ, "PYTHONHASHSEED": "1", "DASK_DASK_GPUSELECT__CACHE_LIMIT": "0"}
     command = [sys.executable, "-c", PROGRAM]
     folder = Path(__file__).parents[2]
     there = subprocess.run(command, cwd=folder, env=env, capture_output=True, check=True)

@@ -127,7 +127,7 @@ def answer_a_little(ask: Any) -> None:
 def measured(question: str, traced: bool, keep_limit: int) -> tuple[int, list[int]]:
     """Bytes that answering takes at most, and the loads of the chunks; of a process just begun."""
     ask = function_of(question)
-    kept = {"dask_gpuselect.keep-limit": keep_limit}
+    kept = {"dask_gpuselect.cache-limit": keep_limit}
     dask.config.set({"scheduler": "threads", "num_workers": THREADS, **kept})
     answer_a_little(ask)
     gc.collect()

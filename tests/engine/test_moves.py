@@ -47,7 +47,7 @@ def quietly() -> Iterator[None]:
 @contextmanager
 def limited(to: int = WHOLE // 3, **more: Any) -> Iterator[None]:
     others = {f"dask_gpuselect.{name.replace('_', '-')}": value for name, value in more.items()}
-    settings = {"dask_gpuselect.column-limit": to, "dask_gpuselect.scratch-loads": 2}
+    settings = {"dask_gpuselect.column-limit": to, "dask_gpuselect.scratch-reads": 2}
     with dask.config.set(settings | others):
         yield
 

@@ -39,11 +39,35 @@ READERS: dict[str, Callable[[], Any]] = {
     "column-limit": lambda: median(data(), axis=0),
     "root-limit": lambda: median(data()),
     "spill-limit": lambda: sort(data()[:, 0] + 1),
-    "keep-limit": lambda: median(data() + 1),
+    "cache-limit": lambda: median(data() + 1),
     "scratch-limit": lambda: along_a_disk(),
     "distance-limit": lambda: kneighbors(data().rechunk({1: -1}), np.ones((1, 10)), 1),
     "staging-pool": lambda: staging._settings(),
 }
+
+
+@pytest.mark.parametrize("old", settings.RENAMED)
+def test_former_names_still_work(old: str) -> None:
+    """A program gets dask's warning, and the value has the name of today."""
+    new = settings.RENAMED[old]
+    with pytest.warns(FutureWarning, match=f"'{old}' has been deprecated; please use '{new}'"):
+        given = dask.config.set({old: 7})
+    with given:
+        assert dask.config.get(new) == 7
+    assert dask.config.get(new) == settings.DEFAULTS[new.partition(".")[2]]
+
+
+def test_former_names_in_the_environment_still_work(tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text("dask_gpuselect:\n  scratch-loads: 5\n")
+    code = "import dask, dask_gpuselect\n"
+    code += "value = dask.config.get('dask_gpuselect')\n"
+    code += "print(value['cache-limit'], value['scratch-reads'], len(value))"
+    environment = {"DASK_DASK_GPUSELECT__KEEP_LIMIT": "3", "DASK_CONFIG": str(tmp_path)}
+    run = [sys.executable, "-W", "error", "-c", code]
+    result = subprocess.run(
+        run, env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["3", "5", str(len(settings.DEFAULTS))]
 
 
 NO_SIZES = [None, True, "much", "", [1], float("nan"), float("inf"), -1, "-1 MB"]
@@ -97,7 +121,7 @@ def test_numbers_of_workers(value: Any) -> None:
 def test_what_the_package_chooses() -> None:
     """Where the default is None: by the kind of the chunks, or by the number of CPUs."""
     names = [name for name, value in settings.DEFAULTS.items() if value is None]
-    assert set(names) == {"distance-limit", "scratch-limit", "scratch-loads", "staging-threads"}
+    assert set(names) == {"distance-limit", "scratch-limit", "scratch-reads", "staging-threads"}
     with dask.config.set({f"dask_gpuselect.{name}": None for name in names}):
         assert distance_limit(np.empty(0)) == parse_bytes(DISTANCE_LIMIT)
         assert staging._settings().n_threads == min(staging.MOST_THREADS, CPU_COUNT)
@@ -124,7 +148,7 @@ def test_dask_knows_the_defaults() -> None:
 def test_an_empty_config_does_no_harm() -> None:
     with dask.config.set({"dask_gpuselect": {}}):
         assert settings.n_bytes("column-limit") == 1 << 30
-        assert settings.directory("keep-spill") is None
+        assert settings.directory("cache-spill") is None
 
 
 def test_a_setting_needs_a_default() -> None:

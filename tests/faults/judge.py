@@ -72,8 +72,8 @@ def config_of(case: Case, folder: Path) -> dict[str, Any]:
     spilled.mkdir(exist_ok=True)
     keep: dict[str, dict[str, Any]] = {
         "memory": {},
-        "nothing": {"dask_gpuselect.keep-limit": 0},
-        "disk": {"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": str(spilled)},
+        "nothing": {"dask_gpuselect.cache-limit": 0},
+        "disk": {"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": str(spilled)},
     }
     own = {"temporary-directory": str(spilled), "scheduler": scheduler_of(case)}
     own |= QUESTIONS[case.question].config

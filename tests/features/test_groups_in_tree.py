@@ -19,7 +19,7 @@ pytestmark = pytest.mark.any_dask
 
 N = 15_000
 TREE = {"dask_gpuselect.column-limit": "4 kB", "dask_gpuselect.root-limit": 0}
-NOT_KEPT = {"dask_gpuselect.keep-limit": 0}
+NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,7 @@ def alone(values: Any, labels: Any, ask: Callable[[Any], Any]) -> Any:
 
 
 def two_loads() -> Any:
-    return dask.config.set({"dask_gpuselect.keep-limit": 0})
+    return dask.config.set({"dask_gpuselect.cache-limit": 0})
 
 
 # What is asked, and of how many groups: of 18 each has so few elements in a chunk that the first
@@ -155,7 +155,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
     assert "twice, because groups are many; " in told(groups=range(65))
     assert "twice, because chunks share work; " in told(labels.rechunk(N + 1))
     with two_loads():
-        assert "twice, because keep-limit is 0; " in told()
+        assert "twice, because cache-limit is 0; " in told()
     with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
         assert "twice, because groups are many; " in told(groups=range(60))
     with dask.config.set({"dask_gpuselect.column-limit": "9 MB"}):
@@ -166,7 +166,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
 
 def test_it_may_wait_on_disk(written: list[int]) -> None:
     data, _, labels = data_and_labels()
-    with dask.config.set({"dask_gpuselect.keep-limit": 1, "dask_gpuselect.keep-spill": True}):
+    with dask.config.set({"dask_gpuselect.cache-limit": 1, "dask_gpuselect.cache-spill": True}):
         found = groupby(data.lazy(N), labels).median().compute(scheduler="sync")
     np.testing.assert_array_equal(found, alone(data.whole(), labels.compute(), np.median))
     assert sum(data.loads.values()) <= 1.25 * N_CHUNKS

@@ -68,7 +68,7 @@ def test_loads_of_data_and_labels(n_groups: int) -> None:
     `groups`."""
     source, by = Source((20_000,)), Source((20_000,))
     x, lazy = source.lazy(1500), (by.lazy(1500) * n_groups).astype(np.int32)
-    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.keep-limit": 0}):
+    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.cache-limit": 0}):
         for groups in (None, np.arange(n_groups)):
             grouped = groupby(x, lazy, groups=groups)
             asked = grouped.nanquantile([0.1, 0.5, 0.9]), grouped.count()
@@ -93,7 +93,7 @@ def test_loads_of_deviations(n_groups: int) -> None:
     all loads of the distances share the medians."""
     source, by = Source((20_000,)), Source((20_000,))
     x, lazy = source.lazy(1500), (by.lazy(1500) * n_groups).astype(np.int32)
-    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.keep-limit": 0}):
+    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.cache-limit": 0}):
         for groups, n_named in ((None, 1), (np.arange(n_groups), 0)):
             source.counts.clear()
             by.counts.clear()

@@ -80,7 +80,7 @@ def halves(x: Any) -> Any:
     return groupby(x, np.arange(x.size) % 2)
 
 
-THREE_PASSES = {"column-limit": 3000, "keep-limit": 0, "scratch-directory": False}
+THREE_PASSES = {"column-limit": 3000, "cache-limit": 0, "scratch-directory": False}
 LONG = {"shape": (20_000,), "chunks": (200,)}
 IN_A_TREE: dict[str, Any] = {"shape": (40_000,), "chunks": (800,)}
 IN_A_TREE |= {"limits": {"root-limit": "20 kB", "column-limit": "30 kB"}}

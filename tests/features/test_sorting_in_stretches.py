@@ -26,7 +26,7 @@ from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
 
 LIMIT = {"dask_gpuselect.root-limit": 0}
-NOT_KEPT = {"dask_gpuselect.keep-limit": 0}
+NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
 ODD = ((1, 0, 500, *(70,) * 14, 19),)
 
 

@@ -58,7 +58,7 @@ def test_any_data_in_three_loads_at_most(name: str, knows_sizes: bool) -> None:
     found = sort(x, **how).compute(scheduler="sync")
     np.testing.assert_array_equal(found, np.sort(values))
     assert data.most <= 3
-    with dask.config.set({"dask_gpuselect.keep-limit": 0}):
+    with dask.config.set({"dask_gpuselect.cache-limit": 0}):
         np.testing.assert_array_equal(sort(x, **how).compute(scheduler="sync"), found)
 
 
@@ -79,7 +79,7 @@ def test_a_chunk_that_changes_is_caught(tmp_path: Path) -> None:
         x = changing(lambda values, load: values / load, directory=directory, chunk=50, n_chunks=60)
         x._chunks = ((1000,) * 60,)
         with (
-            dask.config.set({"dask_gpuselect.keep-limit": limit}),
+            dask.config.set({"dask_gpuselect.cache-limit": limit}),
             pytest.raises(ChunksChangedError, match=rf"chunk \(50,\) had {when}"),
         ):
             sort(x, chunks=30_000).compute(scheduler="sync")

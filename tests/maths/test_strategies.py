@@ -181,7 +181,7 @@ def test_reports_of_other_data_contradict_or_say_what_is_so(
     for source in (values, other, other, other, other):
         probe = data.draw(probes(source))
         try:
-            known = known.told(probe, measures.report(source, probe))
+            known = known.updated(probe, measures.report(source, probe))
         except ContradictionError:
             return
         if known.is_settled:
@@ -193,7 +193,7 @@ def test_reports_of_other_data_contradict_or_say_what_is_so(
 
 def told(known: Known, values: NDArray[Any], *probes: Any) -> Known:
     for probe in probes:
-        known = known.told(probe, measures.report(values, probe))
+        known = known.updated(probe, measures.report(values, probe))
     return known
 
 

@@ -314,17 +314,17 @@ COMPILED = ("f8",)
 
 LIMITS: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
-    "nothing kept": {"keep-limit": 0},
-    "little kept": {"keep-limit": 600},
-    "kept on disk": {"keep-limit": 100, "keep-spill": True},
+    "nothing kept": {"cache-limit": 0},
+    "little kept": {"cache-limit": 600},
+    "kept on disk": {"cache-limit": 100, "cache-spill": True},
     "small root": {"root-limit": 4000},
     "small columns": {"column-limit": 6000, "scratch-directory": False},
     "small columns, nothing kept": {
         "column-limit": 6000,
-        "keep-limit": 0,
+        "cache-limit": 0,
         "scratch-directory": False,
     },
-    "small columns, written": {"column-limit": 700, "scratch-loads": 2},
+    "small columns, written": {"column-limit": 700, "scratch-reads": 2},
 }
 
 

@@ -149,8 +149,8 @@ MISTAKES = (
     Mistake(
         "one NaN in a lane is overlooked",
         "quantiles/questions.py",
-        "is_missing |= found.n_missing > 0",
-        "is_missing |= found.n_missing > 1",
+        "is_missing |= order.n_missing > 0",
+        "is_missing |= order.n_missing > 1",
     ),
     Mistake(
         "one NaN of all elements is overlooked",
