@@ -105,10 +105,21 @@ def disk() -> Disk | None:
         return None
     if runs_in_threads():
         where = directory_of(given)
+        _check_exists(where, "dask_gpuselect.scratch-directory" if given else "temporary-directory")
         return Disk("scratch", where, _room(where))
     if runs_on_workers() and settings.shuffles_to_disk():
         return Disk("p2p", None, settings.n_bytes("scratch-limit", np.iinfo(np.int64).max))
     return None
+
+
+def _check_exists(where: str, setting: str) -> None:
+    """Raise for a directory that does not exist, by the setting that names it."""
+    if not Path(where).is_dir():
+        raise ValueError(
+            f"{setting} is {where!r}, which is not a directory: create it, or set "
+            "dask_gpuselect.scratch-directory to one that exists, or to False, so that nothing is "
+            "written and chunks are read several times"
+        )
 
 
 def least_loads() -> int:
@@ -122,7 +133,7 @@ def least_loads() -> int:
 
 
 def _room(where: str) -> int:
-    """Count the bytes that one array may take in a directory; 0 if there is no such directory."""
+    """Count the bytes that one array may take in a directory."""
     chosen = 0 if _is_in_memory(where) else _free(where) // SHARE_OF_FREE
     return min(settings.n_bytes("scratch-limit", chosen), _free(where))
 

@@ -1,18 +1,20 @@
 """Read and check this package's settings in dask's config, and those about threads.
 
-An error names the setting and the allowed values. The defaults are in
-`dask_gpuselect/dask_gpuselect.yaml`.
+`SETTINGS` is the table of them. Whichever setting a call reads, the values of all are checked, so
+that a mistake shows at the first call. The defaults are in `dask_gpuselect/dask_gpuselect.yaml`.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask import config
 from dask.system import CPU_COUNT
@@ -48,17 +50,118 @@ _accept_former_names()
 DEFAULTS = _read_defaults()
 
 
-def _value(name: str, chosen: Any = None) -> Any:
-    """Return the value of `dask_gpuselect.<name>`; `chosen` if it is None, as is its default."""
-    default = DEFAULTS[name]
-    value = config.get(f"{OURS}{name}", default)
-    return chosen if value is None and default is None else value
+# --- The table ------------------------------------------------------------------------------------
+
+
+def _check_size(name: str, value: Any) -> int:
+    """Return a number of bytes."""
+    found = _bytes(value)
+    if found is None:
+        raise ValueError(
+            f"{name} must be a number of bytes, or a string such as '500 MB', not {value!r}"
+        )
+    if found < 0:
+        raise ValueError(f"{name} must be 0 or more bytes, not {value!r}")
+    return found
+
+
+def _check_directory(name: str, value: Any) -> str | None:
+    """Return a directory: "" for True, and None for False."""
+    if value is None or isinstance(value, bool):
+        return "" if value else None
+    if isinstance(value, str | os.PathLike) and os.fspath(value):
+        return str(os.fspath(value))
+    raise ValueError(f"{name} must be True, False or a directory, not {value!r}")
+
+
+def _check_number(name: str, value: Any) -> int:
+    """Return an integer of at least 1."""
+    found = integer(value)
+    if found is None or found < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
+    return found
+
+
+class Kind(NamedTuple):
+    """The values that a setting may have.
+
+    Parameters
+    ----------
+    words : str
+        Type and range, for the page of settings.
+    check : callable
+        Function of a full name and a value, which returns the value to use or raises a ValueError.
+    """
+
+    words: str
+    check: Callable[[str, Any], Any]
+
+
+SIZE = Kind("bytes, 0 or more", _check_size)
+DIRECTORY = Kind("True, False or a directory", _check_directory)
+NUMBER = Kind("an integer of at least 1", _check_number)
+
+SETTINGS: dict[str, tuple[Kind, str]] = {
+    "column-limit": (SIZE, "bytes of chunks that one task may hold along an axis"),
+    "cache-limit": (SIZE, "bytes of elements that a process may cache from first reads"),
+    "cache-spill": (DIRECTORY, "whether what exceeds `cache-limit` is written to disk"),
+    "scratch-directory": (DIRECTORY, "where columns of chunks that exceed `column-limit` go"),
+    "scratch-reads": (NUMBER, "reads of each chunk from which on columns are written to disk"),
+    "scratch-limit": (SIZE, "bytes that one array may take in `scratch-directory`"),
+    "root-limit": (SIZE, "bytes of partial results that one task gathers"),
+    "spill-limit": (SIZE, "bytes of an array up to which `sort` holds its pieces in memory"),
+    "distance-limit": (SIZE, "bytes of one tile of the distance matrix"),
+    "staging-pool": (SIZE, "bytes of pinned memory of `to_gpu`"),
+    "staging-threads": (NUMBER, "threads that copy to pinned memory"),
+}
+"""The kind of each setting, and its meaning. If a default is None, the package chooses."""
+
+_checked = ""
+"""The values that were checked last, in words."""
 
 
 def all_values() -> dict[str, Any]:
     """Return the current values of all settings, by their names."""
-    found: Mapping[str, Any] = config.get(OURS.rstrip("."), {})
+    found = config.get(OURS.rstrip("."), {})
+    if not isinstance(found, Mapping):
+        raise ValueError(
+            f"dask_gpuselect must be a mapping of settings, such as column-limit, not {found!r}"
+        )
     return {f"{OURS}{name}": found[name] for name in sorted(found)}
+
+
+def _check_all() -> None:
+    """Raise for a setting with a senseless value, and warn of one that does not exist."""
+    global _checked  # noqa: PLW0603 -- a cache of one
+    values = all_values()
+    if (words := repr(values)) == _checked:
+        return
+    for full, value in values.items():
+        name = full.removeprefix(OURS).replace("_", "-")
+        if name not in SETTINGS:
+            _warn_unknown(full)
+        elif value is not None or DEFAULTS[name] is not None:
+            SETTINGS[name][0].check(f"{OURS}{name}", value)
+    _checked = words
+
+
+def _warn_unknown(name: str) -> None:
+    """Warn of a setting that does not exist, and name the one that may be meant."""
+    near = difflib.get_close_matches(name, [OURS + each for each in SETTINGS], 1, 0.75)
+    advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(SETTINGS)}"
+    warnings.warn(f"dask's config has {name}, which is no setting: {advice}", stacklevel=2)
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+def _value(name: str, chosen: Any = None) -> Any:
+    """Return the value of `dask_gpuselect.<name>`; `chosen` if it is None, as is its default."""
+    default = DEFAULTS[name]
+    _check_all()
+    value = config.get(f"{OURS}{name}", default)
+    value = chosen if value is None and default is None else value
+    return SETTINGS[name][0].check(f"{OURS}{name}", value)
 
 
 def n_bytes(name: str, chosen: str | int | None = None) -> int:
@@ -66,14 +169,25 @@ def n_bytes(name: str, chosen: str | int | None = None) -> int:
 
     `chosen` serves a setting without a default, because its best value depends on the chunks.
     """
-    value = _value(name, chosen)
-    found = _bytes(value)
-    if found is None:
-        raise ValueError(
-            f"{OURS}{name} must be a number of bytes, or a string such as '500 MB', not {value!r}"
-        )
-    if found < 0:
-        raise ValueError(f"{OURS}{name} must be 0 or more bytes, not {value!r}")
+    assert SETTINGS[name][0] is SIZE
+    found: int = _value(name, chosen)
+    return found
+
+
+def directory(name: str) -> str | None:
+    """Return the directory of the setting `dask_gpuselect.<name>`; None if there is none.
+
+    True stands for the directory of dask's temporary files, which is returned as "".
+    """
+    assert SETTINGS[name][0] is DIRECTORY
+    found: str | None = _value(name)
+    return found
+
+
+def number(name: str, chosen: int) -> int:
+    """Return the setting `dask_gpuselect.<name>`, 1 or more; `chosen` if it is not set."""
+    assert SETTINGS[name][0] is NUMBER
+    found: int = _value(name, chosen)
     return found
 
 
@@ -87,24 +201,6 @@ def _bytes(value: Any) -> int | None:
     # A bool is an int in Python. A YAML line without a value gives None.
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     return int(value) if is_number and math.isfinite(value) else None
-
-
-def directory(name: str) -> str | None:
-    """Return the directory of the setting `dask_gpuselect.<name>`; None if there is none.
-
-    True stands for the directory of dask's temporary files, which is returned as "".
-    """
-    value = _value(name)
-    if value is None or isinstance(value, bool):
-        return "" if value else None
-    if isinstance(value, str | os.PathLike) and os.fspath(value):
-        return str(os.fspath(value))
-    raise ValueError(f"{OURS}{name} must be True, False or a directory, not {value!r}")
-
-
-def number(name: str, chosen: int) -> int:
-    """Return the setting `dask_gpuselect.<name>`, 1 or more; `chosen` if it is not set."""
-    return _number(f"{OURS}{name}", _value(name, chosen))
 
 
 def chunk_bytes() -> int:
@@ -121,14 +217,7 @@ def shuffles_to_disk() -> bool:
 def n_workers() -> int:
     """Return the number of threads that dask may start: its own setting, or the number of CPUs."""
     value = config.get("num_workers", None)
-    return _number("num_workers", value) if value else CPU_COUNT
-
-
-def _number(name: str, value: Any) -> int:
-    found = integer(value)
-    if found is None or found < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
-    return found
+    return _check_number("num_workers", value) if value else CPU_COUNT
 
 
 def integer(value: Any) -> int | None:

@@ -99,33 +99,75 @@ class SpillFile:
             self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=directory, buffering=0))  # noqa: SIM115
         except OSError as error:
             raise self._noted(error) from None
+        # Of what follows, and of the file's position where reads and writes cannot name theirs.
         self._lock = threading.Lock()
         self._end = 0
+        self._gaps: dict[int, int] = {}  # sizes of what was given back, by offset
         self._process = os.getpid()
         # Not in `__del__`: while it runs, another thread may still find the file by its name.
         finalize(self, self._file.close)
 
     def write(self, array: Any) -> Spilled:
-        """Append an array of NumPy or CuPy."""
+        """Append an array of NumPy or CuPy. Several threads write at the same time."""
         self._check_process()
         host = np.ascontiguousarray(to_host(array))
         data = host.reshape(-1).view(np.uint8).data
-        with self._lock:
-            offset, n = self._end, len(data)
-            try:
-                self._file.seek(offset)
-                while data:
-                    data = data[self._file.write(data) :]
-            except OSError as error:
-                # Free the space of a partial write, which others may need.
-                with suppress(OSError):
-                    self._file.truncate(offset)
-                raise self._noted(error) from None
-            self._end += n
+        n = len(data)
+        offset = self._reserve(n)
+        try:
+            while data:
+                data = data[self._write_some(data, offset + n - len(data)) :]
+        except BaseException as error:
+            self._give_back(offset, n)
+            raise self._noted(error) if isinstance(error, OSError) else error from None
         return Spilled(self, offset, tuple(array.shape), host.dtype, namespace(array).asarray)
 
+    def _reserve(self, n: int) -> int:
+        """Reserve a number of bytes of the file; return their offset."""
+        with self._lock:
+            offset = next((offset for offset, room in self._gaps.items() if room >= n > 0), None)
+            if offset is None:
+                self._end += n
+                return self._end - n
+            room = self._gaps.pop(offset)
+            if room > n:
+                self._gaps[offset + n] = room - n
+            return offset
+
+    def _give_back(self, offset: int, n: int) -> None:
+        """Give back bytes whose write failed: later writes may need their space.
+
+        The file is cut if they are at its end, which also frees what was written of them.
+        """
+        with self._lock:
+            self._gaps[offset] = n
+            for start in sorted(self._gaps, reverse=True):
+                if start + self._gaps[start] < self._end:
+                    break
+                self._end = start
+                del self._gaps[start]
+            with suppress(OSError):
+                self._file.truncate(self._end)
+
+    def _write_some(self, data: memoryview, offset: int) -> int:
+        """Write bytes at an offset, or the first of them; return their number."""
+        if hasattr(os, "pwrite"):
+            return os.pwrite(self._file.fileno(), data, offset)
+        with self._lock:  # on Windows
+            self._file.seek(offset)
+            return self._file.write(data)
+
+    def _read_some(self, data: memoryview, offset: int) -> int:
+        """Read bytes from an offset, as many as there is room for or less; return their number."""
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), (data,), offset)
+        with self._lock:  # on Windows
+            self._file.seek(offset)
+            n: int = self._file.readinto(data)  # type: ignore[attr-defined]
+            return n
+
     def _check_process(self) -> None:
-        # Parent and child share the file's position, which the child would move.
+        # Parent and child share the file, and the child would write where the parent does.
         if os.getpid() != self._process:
             raise RuntimeError(
                 "a temporary file belongs to the process that made it, and this process was forked "
@@ -138,16 +180,7 @@ class SpillFile:
 
     def read_into(self, array: NDArray[Any], offset: int) -> None:
         """Fill a contiguous array with the bytes at an offset."""
-        self._check_process()
-        data = array.reshape(-1).view(np.uint8).data
-        with self._lock:
-            try:
-                self._file.seek(offset)
-                while data:
-                    n = self._file.readinto(data)  # type: ignore[attr-defined]
-                    data = data[self._found(n) :]
-            except OSError as error:
-                raise self._noted(error) from None
+        self.read_runs_into(array, (offset,), array.nbytes)
 
     def _found(self, n: int) -> int:
         if not n:
@@ -159,22 +192,15 @@ class SpillFile:
 
     def read_runs_into(self, array: NDArray[Any], offsets: Iterable[int], n: int) -> None:
         """Fill a contiguous array with runs of `n` bytes each, from some offsets."""
+        self._check_process()
         data = array.reshape(-1).view(np.uint8).data
         starts = range(0, len(data), n) if n else range(0)
-        if not hasattr(os, "preadv"):  # on Windows and on old systems
-            for start, offset in zip(starts, offsets, strict=False):
-                self.read_into(np.frombuffer(data[start : start + n], np.uint8), offset)
-            return
-        self._check_process()
-        # Without the lock, which threads would pass on thousands of times: `preadv` does not move
-        # the file's position. The loop does little, because runs may be short.
-        read, descriptor = os.preadv, self._file.fileno()
         try:
             for start, offset in zip(starts, offsets, strict=False):
-                found = read(descriptor, (data[start : start + n],), offset)
+                run = data[start : start + n]
+                found = self._read_some(run, offset)
                 while found < n:
-                    rest = data[start + found : start + n]
-                    found += self._found(read(descriptor, (rest,), offset + found))
+                    found += self._found(self._read_some(run[found:], offset + found))
         except OSError as error:
             raise self._noted(error) from None
 

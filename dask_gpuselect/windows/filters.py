@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def rank_filter(
     >>> rank_filter(da.from_array([4, 1, 3, 9, 2], chunks=2), 0, size=3).compute()
     array([1, 1, 1, 2, 2])
     """
-    return _filtered("rank-filter", x, rank, size, footprint, mode, cval, origin, axes, nan)
+    return _Windows(size, footprint, mode, cval, origin, axes, nan).ask("rank-filter", x, rank)
 
 
 @same_kind
@@ -166,8 +166,8 @@ def percentile_filter(
     if not -100 <= percentile <= 100:
         raise RuntimeError(f"percentile must be from -100 to 100, not {percentile}")
     share = float(percentile + 100.0 if percentile < 0 else percentile)
-    about = size, footprint, mode, cval, origin, axes, nan
-    return _filtered("percentile-filter", x, share, *about)
+    windows = _Windows(size, footprint, mode, cval, origin, axes, nan)
+    return windows.ask("percentile-filter", x, share)
 
 
 @same_kind
@@ -220,75 +220,73 @@ def median_filter(
     >>> median_filter(da.from_array([4, 1, 3, 9, 2], chunks=2), size=3).compute()
     array([4, 3, 3, 3, 2])
     """
-    return _filtered("median-filter", x, None, size, footprint, mode, cval, origin, axes, nan)
+    return _Windows(size, footprint, mode, cval, origin, axes, nan).ask("median-filter", x, None)
 
 
-def _filtered(
-    name: str,
-    x: Any,
-    rank: int | float | None,
-    size: Sizes,
-    footprint: Any,
-    mode: str | Sequence[str],
-    cval: float,
-    origin: int | Sequence[int],
-    axes: Axis,
-    nan: str,
-) -> Any:
-    """Check the arguments of a filter, and ask its question.
+class _Windows(NamedTuple):
+    """The windows of a filter, as its arguments give them: see `rank_filter`."""
 
-    `rank` is an int, a percentage as a float, or None for the median.
-    """
-    x = as_array(x)
-    source = numpy_dtype(x).newbyteorder("=")
-    if message := no_quantiles_of(source):
-        raise TypeError(message)
-    if not x.ndim:
-        raise ValueError("x has no dimensions: pass an array of at least one")
-    if nan not in ("propagate", "omit"):
-        raise ValueError(f'nan must be "propagate" or "omit", not {nan!r}')
-    own = reduced_axes(axes, x.ndim)
-    marks = None if footprint is None else np.asarray(footprint, bool)
-    reaches = _reaches(x.ndim, own, size, marks, mode, origin)
-    if marks is not None and not marks.any():
-        raise ValueError("All-zero footprint is not supported.")
-    places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
-    n = frame_of(reaches, places).n
-    wanted = RankOf((0.0,), METHODS["lower"].name, nan == "omit", source, source, rank=rank, size=n)
-    question = WindowQuestion(wanted, source)
-    fill = np.asarray(cval).astype(source)[()]
-    return ask_windows(name, x, reaches, question, footprint=places, fill=fill)
+    size: Sizes
+    footprint: Any
+    mode: str | Sequence[str]
+    cval: float
+    origin: int | Sequence[int]
+    axes: Axis
+    nan: str
 
+    def ask(self, name: str, x: Any, rank: int | float | None) -> Any:
+        """Check the arguments, and ask for the element of a rank of each window.
 
-def _reaches(
-    ndim: int,
-    axes: tuple[int, ...],
-    size: Sizes,
-    marks: Any,
-    mode: str | Sequence[str],
-    origin: int | Sequence[int],
-) -> tuple[Halo, ...]:
-    """Find how far windows reach along each axis of an array."""
-    if marks is None and size is None:
-        raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")
-    if marks is not None and marks.ndim != len(axes):
-        raise RuntimeError(
-            f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(axes)}): pass axes="
-        )
-    given = {"size": size if marks is None else marks.shape, "mode": mode, "origin": origin}
-    about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
-    found = [Halo(0, 0)] * ndim
-    for axis, long, how, moved in zip(axes, *about, strict=True):
-        n, shift = operator.index(long), operator.index(moved)
-        if n < 1:
-            raise ValueError(f"size must be 1 or more, not {n}")
-        if how not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {how!r}")
-        before = n // 2 + shift
-        if not 0 <= before < n:
-            raise ValueError(
-                f"invalid origin {shift}: it must be from {-(n // 2)} to "
-                f"{(n - 1) // 2} for a window of {n}"
+        `rank` is an int, a percentage as a float, or None for the median.
+        """
+        x = as_array(x)
+        source = numpy_dtype(x).newbyteorder("=")
+        if message := no_quantiles_of(source):
+            raise TypeError(message)
+        if not x.ndim:
+            raise ValueError("x has no dimensions: pass an array of at least one")
+        if self.nan not in ("propagate", "omit"):
+            raise ValueError(f'nan must be "propagate" or "omit", not {self.nan!r}')
+        marks = None if self.footprint is None else np.asarray(self.footprint, bool)
+        reaches = self._reaches(x.ndim, marks)
+        if marks is not None and not marks.any():
+            raise ValueError("All-zero footprint is not supported.")
+        places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
+        how = METHODS["lower"].name, self.nan == "omit", source, source
+        wanted = RankOf((0.0,), *how, rank=rank, size=frame_of(reaches, places).n)
+        question = WindowQuestion(wanted, source)
+        fill = np.asarray(self.cval).astype(source)[()]
+        return ask_windows(name, x, reaches, question, footprint=places, fill=fill)
+
+    def _reaches(self, ndim: int, marks: Any) -> tuple[Halo, ...]:
+        """Find how far windows reach along each axis of an array."""
+        axes = reduced_axes(self.axes, ndim)
+        if marks is None and self.size is None:
+            raise RuntimeError("no footprint or filter size provided: pass size= or footprint=")
+        if marks is not None and marks.ndim != len(axes):
+            raise RuntimeError(
+                f"footprint.ndim ({marks.ndim}) must match len(axes) ({len(axes)}): pass axes="
             )
-        found[axis] = Halo(before, n - 1 - before, 1, MODES[how])
-    return tuple(found)
+        size = self.size if marks is None else marks.shape
+        given = {"size": size, "mode": self.mode, "origin": self.origin}
+        about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
+        found = [Halo(0, 0)] * ndim
+        for axis, *each in zip(axes, *about, strict=True):
+            found[axis] = _reach(*each)
+        return tuple(found)
+
+
+def _reach(size: Any, mode: str, origin: Any) -> Halo:
+    """Find how far windows reach along an axis."""
+    n, shift = operator.index(size), operator.index(origin)
+    if n < 1:
+        raise ValueError(f"size must be 1 or more, not {n}")
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    before = n // 2 + shift
+    if not 0 <= before < n:
+        raise ValueError(
+            f"invalid origin {shift}: it must be from {-(n // 2)} to "
+            f"{(n - 1) // 2} for a window of {n}"
+        )
+    return Halo(before, n - 1 - before, 1, MODES[mode])

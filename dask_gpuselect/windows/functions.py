@@ -25,6 +25,7 @@ from dask_gpuselect.engine.halos import Halo
 from dask_gpuselect.maths.interpolation import is_weak, precision_of, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, check_method
 from dask_gpuselect.maths.windows import RowWindows
+from dask_gpuselect.optional import Advising
 from dask_gpuselect.quantiles.functions import probabilities
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.windows.asking import ask_windows, each_axis, frame_of
@@ -121,8 +122,9 @@ def rolling(
 
     Answers have the chunks of `x`, and the dtype that `quantile` gives. The discrete methods of
     `quantile` keep integers, unless a window may lack elements: near the ends without `boundary`
-    if `min_periods` is more than 1, and with `where` or `nodata`. Then the answer is float64, which
-    rounds integers beyond 2**53.
+    if `min_periods` is more than 1, with `where` or `nodata`, and in masked arrays. (A masked array
+    of NumPy with no masked element lacks none.) Then the answer is float64, which rounds integers
+    beyond 2**53.
 
     References
     ----------
@@ -151,8 +153,12 @@ def rolling(
     for name, value in about.items():
         check_known(value, name)
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
-    reaches = _reaches(window, axis, ndim, center, boundary, closed, step)
-    n = math.prod(_sizes(window, axis, ndim)[1])
+    axes, sizes = _sizes(window, axis, ndim)
+    how = (each_axis(center, axes, "center"), each_axis(step, axes, "step"))
+    found = [Halo(0, 0)] * ndim
+    for own, size, is_centred, every in zip(axes, sizes, *how, strict=True):
+        found[own] = _reach(size, is_centred, every, boundary, closed)
+    reaches, n = tuple(found), math.prod(sizes)
     most = max(n, frame_of(reaches).n)
     if min_periods is not None and not 0 <= min_periods <= most:
         raise ValueError(
@@ -167,7 +173,7 @@ def of_rows(x: Any, windows: RowWindows, min_periods: int) -> Rolling:
     return Rolling(x, windows, (min_periods, min_periods), None, None)
 
 
-class Rolling:
+class Rolling(Advising):
     """Windows that move over an array, with methods for statistics of each; made by `rolling`.
 
     Methods whose names begin with nan ignore NaN. The others return NaN if a window contains NaN.
@@ -198,13 +204,8 @@ class Rolling:
     def _ask(
         self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
     ) -> Any:
-        how |= {
-            "reaches": self._reaches,
-            "least": self._least[omits],
-            "omits": omits,
-            **self._left_out,
-        }
-        return _asked(self._x, name, q, method, **how)
+        how |= {"reaches": self._reaches, "least": self._least[omits], "omits": omits}
+        return _asked(self._x, name, q, method, **how, **self._left_out)
 
     def median(self) -> Any:
         """Return the median of each window: see `dask_gpuselect.median`."""
@@ -286,6 +287,8 @@ def _asked(
     scale: float | str = 1.0,
 ) -> Any:
     """Check what a method asks, and ask it."""
+    if isinstance(x, np.ma.MaskedArray) and not np.ma.is_masked(x):
+        x = np.ma.getdata(x)  # no window lacks an element, as of an array without a mask
     is_whole = if_all_left_out(x, where, nodata) == "empty"
     array = as_accompanied(x, where, nodata)
     method = method if isinstance(method, Method) else check_method(method)
@@ -353,34 +356,23 @@ def _question(
 # --- Windows along axes ---------------------------------------------------------------------------
 
 
-def _reaches(
-    window: Window,
-    axis: Axis,
-    ndim: int,
-    center: bool | Sequence[bool],
-    boundary: str | None,
-    closed: str | None,
-    step: int | Sequence[int],
-) -> tuple[Halo, ...]:
-    """Find how far windows reach along each axis of an array."""
-    axes, sizes = _sizes(window, axis, ndim)
+def _reach(
+    size: int, is_centred: bool, step: Any, boundary: str | None, closed: str | None
+) -> Halo:
+    """Find how far windows reach along an axis."""
     if boundary is not None and boundary not in MODES:
         raise ValueError(f"boundary must be None or one of {', '.join(MODES)}, not {boundary!r}")
     if closed not in CLOSED:
         raise ValueError(f'closed must be "right", "left", "both" or "neither", not {closed!r}')
+    _check_positive(step, "step")
     earlier, later = CLOSED[closed]
-    found = [Halo(0, 0)] * ndim
-    about = each_axis(center, axes, "center"), each_axis(step, axes, "step")
-    for own, size, is_centred, every in zip(axes, sizes, *about, strict=True):
-        _check_positive(every, "step")
-        after = (size - 1) // 2 if is_centred else 0
-        reach = Halo(size - 1 - after + earlier, after + later, int(every), boundary)
-        if reach.size < 1:
-            raise ValueError(
-                'window must be at least 2 with closed="neither": a window of 1 would be empty'
-            )
-        found[own] = reach
-    return tuple(found)
+    after = (size - 1) // 2 if is_centred else 0
+    reach = Halo(size - 1 - after + earlier, after + later, int(step), boundary)
+    if reach.size < 1:
+        raise ValueError(
+            'window must be at least 2 with closed="neither": a window of 1 would be empty'
+        )
+    return reach
 
 
 def _sizes(window: Window, axis: Axis, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

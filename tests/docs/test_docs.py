@@ -454,6 +454,11 @@ def test_the_settings_in_yaml_are_the_defaults() -> None:
     for name, value in settings.DEFAULTS.items():
         shown = str(value) if value is not None else f"None: {chosen[name]}"
         assert table[f"dask_gpuselect.{name}"] == shown
+    page = {row[0].strip("`"): row for row in rows(text_of("settings.md"))}
+    for name, (kind, meaning) in settings.SETTINGS.items():
+        *_, allowed, explained, _ = page[f"dask_gpuselect.{name}"]
+        assert allowed == kind.words
+        assert explained.startswith(meaning), name
     for name, what in chosen.items():
         assert re.search(rf"# .*null: {what}\.\n  {name}: null", text)
 

@@ -211,6 +211,9 @@ MISTAKES: dict[str, Mistake] = {
     "a coordinate of the accessor": Mistake(
         lambda: A.exact.time, AttributeError, ("'time': it has describe_boxplot, explain",)
     ),
+    "means of windows of an array": Mistake(
+        lambda: rolling(X, 3).mean(), AttributeError, ("'mean': it has count, iqr, mad, max,",)
+    ),
     "means of windows of a column": Mistake(
         lambda: DF["v"].exact.rolling(2).mean(),
         AttributeError,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -220,7 +221,6 @@ def test_a_setting_says_from_how_many_loads_on_columns_are_written() -> None:
         {"scratch_directory": False},
         {"scratch_limit": 0},
         {"scratch_limit": "19 MB"},
-        {"scratch_directory": "/no/such/directory"},
     ],
 )
 def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str, Any]) -> None:
@@ -231,6 +231,26 @@ def test_where_a_disk_is_not_allowed_or_full_passes_are_taken(setting: dict[str,
             assert told in str(explain(maps(), axis=0))
     with limited("0.5 MB", scratch_limit="20 MB"):
         assert explain(maps(), axis=0).name == "scratch"
+
+
+def test_a_directory_that_does_not_exist_raises_at_the_call(tmp_path: Path) -> None:
+    """Whether it is this package's setting or dask's, and only if something would be written."""
+    (tmp_path / "file").touch()
+    for where in (tmp_path / "no", tmp_path / "file"):
+        told = re.escape(f"is '{where}', which is not a directory: create it, or set ")
+        with (
+            limited("0.5 MB", scratch_directory=str(where)),
+            pytest.raises(ValueError, match=f"dask_gpuselect.scratch-directory {told}"),
+        ):
+            median(maps(), axis=0)
+        with (
+            limited("0.5 MB"),
+            dask.config.set({"temporary-directory": str(where)}),
+            pytest.raises(ValueError, match=f"^temporary-directory {told}"),
+        ):
+            median(maps(), axis=0)
+        with limited("1 GB", scratch_directory=str(where)):
+            assert explain(maps(), axis=0).name == "column"
 
 
 def test_data_in_memory_are_not_written() -> None:

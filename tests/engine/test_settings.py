@@ -118,6 +118,47 @@ def test_numbers_of_workers(value: Any) -> None:
         mad(a)
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("no-such", "there are column-limit, cache-limit, "),
+        ("scratch-dir", "did you mean dask_gpuselect.scratch-directory?"),
+        ("colum_limit", "did you mean dask_gpuselect.column-limit?"),
+    ],
+)
+def test_a_setting_that_does_not_exist_warns(name: str, advice: str) -> None:
+    told = f"dask's config has dask_gpuselect.{name}, which is no setting: {advice}"
+    with (
+        dask.config.set({f"dask_gpuselect.{name}": 5}),
+        pytest.warns(UserWarning, match="^" + re.escape(told)),
+    ):
+        found = median(data())
+    assert found.compute() == np.median(normal(6000))
+
+
+@pytest.mark.parametrize(("name", "value"), [("scratch-reads", 0), ("staging-pool", "much")])
+def test_a_call_checks_settings_that_it_does_not_need(name: str, value: Any) -> None:
+    for _ in range(2):  # no mistake passes because it has been told
+        with (
+            dask.config.set({f"dask_gpuselect.{name}": value}),
+            pytest.raises(ValueError, match=f"dask_gpuselect.{name} must be "),
+        ):
+            median(data())
+    median(data())
+
+
+def test_the_settings_are_a_mapping() -> None:
+    with (
+        dask.config.set({"dask_gpuselect": "5 GB"}),
+        pytest.raises(ValueError, match="dask_gpuselect must be a mapping of settings, such as "),
+    ):
+        median(data())
+
+
+def test_the_table_has_every_setting() -> None:
+    assert settings.SETTINGS.keys() == settings.DEFAULTS.keys()
+
+
 def test_what_the_package_chooses() -> None:
     """Where the default is None: by the kind of the chunks, or by the number of CPUs."""
     names = [name for name, value in settings.DEFAULTS.items() if value is None]

@@ -55,6 +55,18 @@ class Disk:
             self.is_struck = True
             os.ftruncate(descriptor, 0)
 
+    def pwrite(self, descriptor: int, data: Any, offset: int) -> int:
+        return os.pwrite(descriptor, data[: self.room_for(len(data))], offset)
+
+    def room_for(self, n: int) -> int:
+        """How many of some bytes the disk takes: fewer than it is given, if it is nearly full."""
+        with self.lock:
+            taken = min(n, self.room)
+            if n and not taken:
+                raise self.error()
+            self.room -= taken
+        return taken
+
     def preadv(self, descriptor: int, buffers: Any, offset: int) -> int:
         self.fail_in_time(descriptor)
         return os.preadv(descriptor, buffers, offset)
@@ -82,12 +94,7 @@ class File:
         self.file.close()
 
     def write(self, data: Any) -> int:
-        with self.disk.lock:
-            n = min(len(data), self.disk.room)
-            if len(data) and not n:
-                raise self.disk.error()
-            self.disk.room -= n
-        return int(self.file.write(data[:n]))  # less than it was given, as a disk does that is full
+        return int(self.file.write(data[: self.disk.room_for(len(data))]))
 
     def readinto(self, data: Any) -> int:
         self.disk.fail_in_time(self.file.fileno())
@@ -98,7 +105,8 @@ class File:
 def failing(disk: Disk) -> Iterator[None]:
     """Meanwhile files that wait are on that disk."""
     before = spill.tempfile, spill.os
-    spill.os = SimpleNamespace(**{**vars(os), "preadv": disk.preadv})  # type: ignore[assignment]
+    own = {"preadv": disk.preadv, "pwrite": disk.pwrite}
+    spill.os = SimpleNamespace(**{**vars(os), **own})  # type: ignore[assignment]
     spill.tempfile = SimpleNamespace(TemporaryFile=disk.open, gettempdir=tempfile.gettempdir)  # type: ignore[assignment]
     try:
         yield

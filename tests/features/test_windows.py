@@ -161,6 +161,20 @@ def test_elements_that_differ_in_their_last_bits(way: str) -> None:
     np.testing.assert_array_equal(rolling(x, 101).median()[100:], expected)
 
 
+@pytest.mark.parametrize("mask", [np.ma.nomask, np.zeros(12, bool), np.arange(12) == 5])
+def test_integers_stay_integers_unless_an_element_is_masked(mask: Any) -> None:
+    x = np.ma.array(np.arange(12, dtype="u2")[::-1], mask=mask)
+    found = rolling(x, 3, min_periods=1).quantile(0.5, method="lower")
+    plain = rolling(np.ma.getdata(x), 3, min_periods=1).quantile(0.5, method="lower")
+    assert plain.dtype == "u2"
+    assert found.dtype == ("f8" if np.any(mask) else "u2")
+    if not np.any(mask):
+        np.testing.assert_array_equal(found, plain)
+    lazy = rolling(da.from_array(x, chunks=5), 3, min_periods=1).quantile(0.5, method="lower")
+    assert lazy.dtype == "f8"  # whether an element is masked is not known at the call
+    np.testing.assert_array_equal(lazy.compute(), found)
+
+
 # --- pandas and xarray ----------------------------------------------------------------------------
 
 

@@ -128,7 +128,10 @@ class Case:
             if self.nodata != self.nodata:
                 is_nodata = values != values
             is_left_out = is_left_out | is_nodata
-        if is_left_out.any():
+        # A lazy masked array may have masked elements, as far as is known at the call: that decides
+        # the dtype of moving windows.
+        is_lazy = isinstance(self.values, np.ma.MaskedArray) and self.row["home"] != "plain"
+        if is_left_out.any() or (is_lazy and self.question.moves):
             takes_part = ~is_left_out & (True if takes_part is None else takes_part)
         labels = self.full("labels")
         groups = None
