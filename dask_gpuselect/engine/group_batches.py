@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate, like, namespace, to_host
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_values import CountedGroups, rows
-from dask_gpuselect.engine.groups import Grouping, LeftOut
-from dask_gpuselect.engine.questions import Block, FurtherLoad, PassSteps
+from dask_gpuselect.engine.groups import ForGroups, Grouping, LeftOut, PerGroup
+from dask_gpuselect.engine.questions import Block, PassSteps
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import join, some_lanes
@@ -229,18 +229,13 @@ class GroupsOfAll(CountedGroups):
         steps = self.of_group.steps
         return replace(
             steps,
-            cuts=partial(self.measured_in_batches, steps.cuts),
-            tally=partial(self.measured_in_batches, steps.tally),
+            cuts=partial(self.measured, steps.cuts),
+            tally=partial(self.measured, steps.tally),
         )
 
-    @property
-    def further(self) -> FurtherLoad | None:
-        further = self.of_group.further
-        return None if further is None else FurtherLoadOfAll(self, further)
-
-    def measured_in_batches(
+    def measured(
         self,
-        measure: Callable[..., Any],
+        measure: ForGroups,
         chunks: Sequence[Any],
         dtype: np.dtype[Any],
         axes: tuple[int, ...],
@@ -251,6 +246,7 @@ class GroupsOfAll(CountedGroups):
 
         `known` is what earlier loads have found of the groups.
         """
+        assert callable(measure)
         found = []
         for batch in batches_of(chunks, self.grouping):
             groups = batch.groups
@@ -258,36 +254,29 @@ class GroupsOfAll(CountedGroups):
             found.append(batch.unpadded(measure(batch.parts, dtype, (1,), own, **arguments)))
         return join(found)
 
-
-@dataclass(frozen=True, eq=False)
-class FurtherLoadOfAll(FurtherLoad):
-    """A further load of every group of all elements."""
-
-    question: GroupsOfAll
-    of_group: FurtherLoad
-
-    name: ClassVar[str] = "groups"
-    merge_every: ClassVar[int] = 2
-
-    def known(self, found: Any) -> Any:
-        return self.of_group.known(found)
-
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
+    @staticmethod
+    def merged(
+        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
     ) -> Any:
-        measure = self.of_group.measure
-        return self.question.measured_in_batches(measure, chunks, dtype, axes, known)
+        """Merge partial results about all groups, which are those about the lanes of a table."""
+        assert callable(merge)
+        return merge(partials, *known, **how)
 
-    def merge(self, partials: Sequence[Any]) -> Any:
-        return self.of_group.merge(partials)
+    @staticmethod
+    def each(
+        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
+    ) -> Any:
+        """Apply a function to a result about all groups."""
+        assert callable(function)
+        return function(first, *others, **how)
 
-    def finish(
+    def finished_further(
         self,
+        finish: Callable[..., Any],
         partials: Sequence[Any],
         known: Any,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        every = rows(self.question.grouping.number)
-        return self.of_group.finish(partials, known, every, dtype, shape.of_rows)
+        return finish(partials, known, rows(self.grouping.number), dtype, shape.of_rows)

@@ -19,9 +19,10 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.group_batches import FurtherLoadOfAll, GroupsOfAll
+from dask_gpuselect.engine.group_batches import GroupsOfAll
 from dask_gpuselect.engine.group_values import Named, codes_of_names, numbered_together
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion
+from dask_gpuselect.engine.groups import ForGroups
+from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Cuts
@@ -80,11 +81,6 @@ class GroupedElements(GroupsOfAll):
     def restored(self, found: Named, block: Block, shape: AnswerAxes) -> Any:
         answer = self.of_group.finished(found.value)
         return answer[0, ...] if shape.is_scalar else answer
-
-    @property
-    def further(self) -> FurtherLoad | None:
-        further = self.of_group.further
-        return None if further is None else GroupedElementsLoad(self, further)
 
     def composed_by(
         self,
@@ -167,9 +163,40 @@ class GroupedElements(GroupsOfAll):
         names, _ = self.names_in(chunks)
         return self.numbered(names).of_groups(coded(chunks, names), dtype, shape)
 
-    def numbered(self, names: Labels | None) -> GroupedElements:
+    def numbered(self, names: Labels | None) -> GroupsOfAll:
         """Return the question about groups with these labels, which are now known."""
-        return replace(self, grouping=replace(self.grouping, n_groups=self.n_groups_of(names)))
+        n_groups = self.n_groups_of(names)
+        return GroupsOfAll(self.of_group, replace(self.grouping, n_groups=n_groups))
+
+    # A further load: its partial results are those of tables, with the labels that are known.
+
+    @staticmethod
+    def each(function: ForGroups, first: Any, *others: Any, **how: Any) -> Named:
+        return Named(first.names, GroupsOfAll.each(function, first.value, *others, **how))
+
+    def measured(
+        self,
+        measure: ForGroups,
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: Named,
+        **arguments: Any,
+    ) -> Any:
+        about, some = self.numbered(known.names), coded(chunks, known.names)
+        return about.measured(measure, some, dtype, axes, known.value, **arguments)
+
+    def finished_further(
+        self,
+        finish: Callable[..., Any],
+        partials: Sequence[Any],
+        known: Named,
+        block: Block,
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Any:
+        about = self.numbered(known.names)
+        return about.finished_further(finish, partials, known.value, block, dtype, shape)
 
 
 def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:
@@ -193,33 +220,3 @@ def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accom
         replace(chunk, labels=like(codes, chunk.values) if isinstance(codes, np.ndarray) else codes)
         for chunk, codes in zip(chunks, each, strict=True)
     ]
-
-
-@dataclass(frozen=True, eq=False)
-class GroupedElementsLoad(FurtherLoadOfAll):
-    """A further load of every group of all elements, which carries the labels of groups."""
-
-    question: GroupedElements
-
-    def known(self, found: Named) -> Named:
-        return Named(found.names, self.of_group.known(found.value))
-
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Named
-    ) -> Any:
-        some = coded(chunks, known.names)
-        return self._about(known).measure(some, dtype, axes, known.value)
-
-    def finish(
-        self,
-        partials: Sequence[Any],
-        known: Named,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        return self._about(known).finish(partials, known.value, block, dtype, shape)
-
-    def _about(self, known: Named) -> FurtherLoadOfAll:
-        """Return the further load about groups that are now known."""
-        return FurtherLoadOfAll(self.question.numbered(known.names), self.of_group)

@@ -42,6 +42,9 @@ known.
 PerGroup = tuple[Any, ...]
 """One object for each group."""
 
+ForGroups = Callable[..., Any] | tuple[Callable[..., Any], ...]
+"""A function of the elements of one group, or one function for each group."""
+
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
@@ -493,11 +496,11 @@ class GroupedLanes(LaneQuestion):
         steps = self.of_group.steps
         return PassSteps(
             partial(self.measured, steps.cuts),
-            partial(_merged, steps.merge_cuts),
-            partial(_narrowed, steps.narrowed),
+            partial(self.merged, steps.merge_cuts),
+            partial(self.merged, steps.narrowed),
             partial(self.measured, steps.tally),
-            partial(_merged, steps.merge_tallies),
-            partial(_found, steps.found),
+            partial(self.merged, steps.merge_tallies),
+            partial(self.each, steps.found),
         )
 
     def tails(self, n: int) -> Tails | None:
@@ -510,47 +513,70 @@ class GroupedLanes(LaneQuestion):
             return None
         return Tails(
             sum(tails.n_kept for tails in each),
-            partial(self._tails_of_each, tuple(tails.measure for tails in each)),
-            partial(_of_each_group, tuple(tails.merge for tails in each)),
-            partial(_elements_of_each_group, tuple(tails.found for tails in each)),
-        )
-
-    def _tails_of_each(
-        self,
-        measures: tuple[Callable[..., Any], ...],
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: None,
-    ) -> PerGroup:
-        each = zip(measures, self.pieces(chunks, axes), strict=True)
-        return tuple(
-            piece.of_group(measure(piece.parts, dtype, axes, known)) for measure, piece in each
+            partial(self.measured, tuple(tails.measure for tails in each)),
+            partial(self.merged, tuple(tails.merge for tails in each)),
+            partial(self.each, tuple(tails.found for tails in each)),
         )
 
     @property
     def further(self) -> FurtherLoad | None:
         further = self.of_group.further
-        return None if further is None else GroupedFurtherLoad(self, further)
+        return None if further is None else FurtherOfGroups(self, further)
 
     def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
         return pieces_of_groups(chunks, axes, self.grouping)
 
     def measured(
         self,
-        measure: Callable[..., Any],
+        measure: ForGroups,
         chunks: Sequence[Any],
         dtype: np.dtype[Any],
         axes: tuple[int, ...],
-        known: PerGroup | None,
+        known: Any,
         **arguments: Any,
-    ) -> PerGroup:
-        """Compute the partial result of each group, given what is known of it."""
-        each_known = (None,) * self.grouping.number if known is None else known
-        return tuple(
-            piece.of_group(measure(piece.parts, dtype, axes, one, **arguments))
-            for piece, one in zip(self.pieces(chunks, axes), each_known, strict=True)
+    ) -> Any:
+        """Compute the partial result of each group, given the results of earlier loads."""
+        n = self.grouping.number
+        each = zip(
+            _of_each_group(measure, n),
+            self.pieces(chunks, axes),
+            known or (None,) * n,
+            strict=True,
         )
+        return tuple(
+            piece.of_group(function(piece.parts, dtype, axes, one, **arguments))
+            for function, piece, one in each
+        )
+
+    @staticmethod
+    def merged(
+        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
+    ) -> Any:
+        """Apply ``merge(partials, *known)`` to the partial results about each group."""
+        return GroupedLanes.each(merge, [*map(list, zip(*partials, strict=True))], *known, **how)
+
+    @staticmethod
+    def each(
+        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
+    ) -> Any:
+        """Apply a function to the items about each group; None stands for None about each."""
+        n = len(first)
+        columns = (first, *((None,) * n if column is None else column for column in others))
+        each = zip(_of_each_group(function, n), *columns, strict=True)
+        return tuple(own(*items, **how) for own, *items in each)
+
+    def finished_further(
+        self,
+        finish: Callable[..., Any],
+        partials: Sequence[Any],
+        known: Any,
+        block: Block,
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Any:
+        """Compute a block of the answer by ``finish``, which does so for one group."""
+        how = {"block": block, "dtype": dtype, "shape": shape.of_one_group}
+        return self.together(self.merged(finish, partials, known, **how), shape)
 
     def together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
         """Join the answers about each group along the axis of groups."""
@@ -568,41 +594,13 @@ class GroupedLanes(LaneQuestion):
         )
 
 
-def _merged(merge: Callable[..., Any], partials: Sequence[PerGroup], **how: Any) -> PerGroup:
-    return tuple(merge(list(each), **how) for each in zip(*partials, strict=True))
-
-
-def _narrowed(
-    narrowed: Callable[..., Any], partials: Sequence[PerGroup], known: PerGroup | None
-) -> PerGroup:
-    each = list(zip(*partials, strict=True))
-    each_known = (None,) * len(each) if known is None else known
-    return tuple(narrowed(list(some), one) for some, one in zip(each, each_known, strict=True))
-
-
-def _found(found: Callable[..., Any], partials: PerGroup, known: PerGroup) -> PerGroup:
-    return tuple(
-        found(partial_result, one) for partial_result, one in zip(partials, known, strict=True)
-    )
-
-
-def _of_each_group(
-    functions: tuple[Callable[..., Any], ...], partials: Sequence[PerGroup]
-) -> PerGroup:
-    each = zip(functions, zip(*partials, strict=True), strict=True)
-    return tuple(function(list(some)) for function, some in each)
-
-
-def _elements_of_each_group(
-    functions: tuple[Callable[..., Any], ...], partials: PerGroup
-) -> PerGroup:
-    each = zip(functions, partials, strict=True)
-    return tuple(function(partial_result) for function, partial_result in each)
+def _of_each_group(function: ForGroups, n: int) -> PerGroup:
+    return function if isinstance(function, tuple) else (function,) * n
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedFurtherLoad(FurtherLoad):
-    """A further load of every group in every lane."""
+class FurtherOfGroups(FurtherLoad):
+    """A further load of every group."""
 
     question: GroupedLanes
     of_group: FurtherLoad
@@ -610,29 +608,24 @@ class GroupedFurtherLoad(FurtherLoad):
     name: ClassVar[str] = "groups"
     merge_every: ClassVar[int] = 2
 
-    def known(self, found: PerGroup) -> PerGroup:
-        return tuple(map(self.of_group.known, found))
+    def known(self, found: Any) -> Any:
+        return self.question.each(self.of_group.known, found)
 
     def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: PerGroup
-    ) -> PerGroup:
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
+    ) -> Any:
         return self.question.measured(self.of_group.measure, chunks, dtype, axes, known)
 
-    def merge(self, partials: Sequence[PerGroup]) -> PerGroup:
-        return _merged(self.of_group.merge, partials)
+    def merge(self, partials: Sequence[Any]) -> Any:
+        return self.question.merged(self.of_group.merge, partials)
 
     def finish(
         self,
-        partials: Sequence[PerGroup],
-        known: PerGroup,
+        partials: Sequence[Any],
+        known: Any,
         block: Block,
         dtype: np.dtype[Any],
         shape: AnswerAxes,
     ) -> Any:
-        one = shape.of_one_group
-        each = zip(*partials, strict=True)
-        blocks = [
-            self.of_group.finish(list(some), about, block, dtype, one)
-            for some, about in zip(each, known, strict=True)
-        ]
-        return self.question.together(blocks, shape)
+        finish = self.of_group.finish
+        return self.question.finished_further(finish, partials, known, block, dtype, shape)
