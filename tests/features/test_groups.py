@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import median
-from dask_gpuselect.groups import GroupBy, groupby
+from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
@@ -176,28 +176,6 @@ def test_passes_count_every_group_as_a_lane() -> None:
         assert groupby(x, windows, 0).explain().name == "column"
 
 
-THIRDS = np.arange(2400)[:, None] % 3 > 0
-PASSES: dict[str, Callable[[GroupBy], Any]] = {
-    "quantile": lambda g: g.quantile([0.2, 0.5], method="lower"),
-    "count": lambda g: g.count(),
-    "masked": lambda g: g.nanquantile(0.5, where=THIRDS, method="lower"),
-}
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[D]", "f8", "i8"])
-@pytest.mark.parametrize("name", PASSES)
-def test_passes_where_a_part_lacks_a_group(name: str, dtype: str) -> None:
-    a = np.arange(2400 * 8)[::-1].reshape(2400, 8).astype(dtype)
-    years = np.repeat(np.arange(6), 400)
-    x = da.from_array(a, chunks=(200, 8)).map_blocks(lambda chunk: chunk, dtype=a.dtype)
-    wanted = PASSES[name](groupby(a, years, 0))
-    with dask.config.set({LIMIT: "48 KiB", "dask_gpuselect.scratch-directory": False}):
-        found = groupby(x, years, 0)
-        assert found.explain().name == "passes"
-        np.testing.assert_array_equal(PASSES[name](found).compute(), wanted)
-
-
 def test_tasks_do_not_carry_the_labels() -> None:
     """A graph is as large as one of quantiles, but for what makes the labels."""
     x = da.from_array(normal(40_000).reshape(-1, 4), chunks=(500, 1))
@@ -314,17 +292,3 @@ def test_what_is_refused(name: str) -> None:
     ask, error, message = BAD[name]
     with pytest.raises(error, match=message):
         ask()
-
-
-def test_large_integers_are_exact_beside_boxes_without_elements() -> None:
-    """float64, which has NaN for those, would round them."""
-    a = 2**60 + np.array([1, 3, 5, 7], np.int64)
-    by, names = np.array([0, 0, 1, 1]), [2, 0, 1]
-    for x in (a, da.from_array(a, chunks=3)):
-        lazy = groupby(x, by, groups=names).describe_boxplot(whis=9)
-        boxes = list(dask.compute(lazy)[0])
-        assert np.isnan(boxes[0].min)
-        for box, some in zip(boxes[1:], (a[:2], a[2:]), strict=True):
-            assert [box.min, box.max] == some.tolist()
-    few = groupby(a % 100, by, groups=names).describe_boxplot()
-    assert all(isinstance(box.min, float) for box in few)

@@ -20,7 +20,7 @@ from tests.features.test_boxplot import Shaped
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
 from tests.matrix.laws import same
-from tests.sources import Source, changing
+from tests.sources import changing
 
 
 def box_of(
@@ -125,25 +125,6 @@ def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
 
 
 # --- Lanes ----------------------------------------------------------------------------------------
-
-LIMIT = "dask_gpuselect.column-limit"
-PLANS = {"column": "1 GiB", "passes": "9 kB"}
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_loads_of_lanes(plan: str) -> None:
-    source, weights = Source((4000, 6)), Source((4000, 6))
-    with dask.config.set(
-        {
-            LIMIT: {"column": "1 GiB", "passes": "150 kB"}[plan],
-            "dask_gpuselect.scratch-directory": False,
-        }
-    ):
-        describe_boxplot(source.lazy((500, 6)), 0, weights=weights.lazy((700, 6))).compute()
-    most = {"column": {1}, "passes": {3}}[plan]
-    assert set(source.loads.values()) == most
-    assert set(weights.loads.values()) == ({1} if plan == "column" else {3})
-
 
 # --- Several arrays, and what is refused ----------------------------------------------------------
 

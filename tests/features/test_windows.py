@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import warnings
 from typing import Any
@@ -164,26 +163,6 @@ def test_elements_that_differ_in_their_last_bits(way: str) -> None:
 # --- pandas and xarray ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("closed", ["right", "left", "both", "neither", None])
-@pytest.mark.parametrize(
-    ("center", "step", "least"), [(False, 1, None), (True, 1, 2), (False, 3, 1)]
-)
-def test_windows_are_those_of_pandas(
-    closed: str, center: bool, step: int, least: int | None
-) -> None:
-    x = some((60,))
-    series = pd.Series(x)
-    how: dict[str, Any] = {"center": center, "closed": closed, "step": step}
-    for window in (2, 5, 6):
-        theirs = series.rolling(window, min_periods=least, **how)
-        least_own = window if least is None else least
-        ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
-        np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
-        expected = theirs.quantile(0.3, interpolation="higher")
-        np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
-        np.testing.assert_array_equal(ours.nanmin(), theirs.min())
-
-
 @pytest.mark.parametrize("closed", ["left", "both", "neither"])
 def test_min_periods_is_the_window_by_default(closed: str) -> None:
     """In pandas, too, where a window that is open at both ends then has too few elements."""
@@ -203,22 +182,6 @@ def test_spreads_are_rounded_once(backend: Backend) -> None:
     every = sliding_window_view(x, 7, axis=1)
     expected = robust.iqr(every, axis=-1, scale="normal")
     np.testing.assert_array_equal(backend.to_numpy(found)[:, 3:-3], expected)
-
-
-def test_windows_are_those_of_xarray() -> None:
-    xr = pytest.importorskip("xarray")
-    x = some((12, 15))
-    array = xr.DataArray(x, dims=("t", "y"))
-    for center, least in itertools.product((False, True), (None, 1, 5)):
-        theirs = array.rolling(t=4, y=3, center=center, min_periods=least)
-        ours = rolling(da.from_array(x, chunks=5), (4, 3), center=center, min_periods=least or 12)
-        every = theirs.construct({"t": "a", "y": "b"}).data.reshape(*x.shape, -1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            expected = np.where(
-                theirs.count() >= (least or 12), np.nanquantile(every, 0.2, -1), np.nan
-            )
-        np.testing.assert_array_equal(ours.nanquantile(0.2), expected)
 
 
 # --- scipy.ndimage --------------------------------------------------------------------------------
