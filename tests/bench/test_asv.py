@@ -12,69 +12,42 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
-from distributed import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "asv_bench"
 PREFIXES = ("time_", "peakmem_", "track_")
 
-# As asv imports them, and as the script does: from the folder, which is no package.
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(SUITE))
-    common = importlib.import_module("benchmarks.common")
-    peers = importlib.import_module("benchmarks.peers")
-    boxplot = importlib.import_module("benchmarks.boxplot")
-    accompanied = importlib.import_module("benchmarks.companions")
-    grouped = importlib.import_module("benchmarks.groups")
-    lanes = importlib.import_module("benchmarks.lanes")
-    nearest = importlib.import_module("benchmarks.neighbors")
-    regression = importlib.import_module("benchmarks.robust")
-    quantiles = importlib.import_module("benchmarks.quantiles")
-    selection = importlib.import_module("benchmarks.selection")
-    selecting = importlib.import_module("benchmarks.strategies")
-    sorting = importlib.import_module("benchmarks.sorting")
-    spread = importlib.import_module("benchmarks.spread")
-    strategies = importlib.import_module("strategies")
-    strategy_plots = importlib.import_module("strategy_plots")
-    companions = importlib.import_module("companions")
-    compare = importlib.import_module("compare")
-    neighbors = importlib.import_module("neighbors")
-    robust = importlib.import_module("robust")
-    ecdf = importlib.import_module("ecdf")
-    isotonic = importlib.import_module("isotonic")
-    sorted_arrays = importlib.import_module("sorted_arrays")
-    splines = importlib.import_module("splines")
-    weak_scaling = importlib.import_module("weak_scaling")
+
+def module_of(name: str) -> ModuleType:
+    """Import a benchmark or a program, as asv does, from the folder, which is no package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SUITE))
+        return importlib.import_module(name)
+
+
+SUITES = [module_of(f"benchmarks.{path.stem}") for path in (SUITE / "benchmarks").glob("[!_]*.py")]
+common, peers, boxplot, lanes, selection = (
+    module_of(f"benchmarks.{name}") for name in ("common", "peers", "boxplot", "lanes", "selection")
+)
+strategies, companions, compare = map(module_of, ("strategies", "companions", "compare"))
 
 
 def cases() -> Iterator[Any]:
     """Every benchmark with each value of each parameter; marked slow, with each combination."""
-    modules = (
-        accompanied,
-        boxplot,
-        grouped,
-        lanes,
-        nearest,
-        quantiles,
-        regression,
-        selecting,
-        sorting,
-    )
-    modules = (*modules, spread)
-    suites = (inspect.getmembers(module, inspect.isclass) for module in modules)
-    for class_name, suite in itertools.chain(*suites):
+    classes = {suite for each in SUITES for _, suite in inspect.getmembers(each, inspect.isclass)}
+    for suite in sorted(classes, key=lambda suite: suite.__name__):
         for name, _ in inspect.getmembers(suite, inspect.isfunction):
             if name.startswith(PREFIXES):
                 params = getattr(suite, "params", ())
                 n_values = max(map(len, params), default=1)
                 few = [tuple(of[i % len(of)] for of in params) for i in range(n_values)]
                 for values in itertools.product(*params):
-                    label = "-".join([f"{class_name}.{name}", *map(str, values)])
+                    label = "-".join([f"{suite.__name__}.{name}", *map(str, values)])
                     marks = [] if values in few else [pytest.mark.slow]
                     yield pytest.param(suite, name, values, id=label.replace(" ", ""), marks=marks)
 
@@ -149,21 +122,6 @@ def rows_of(output: str) -> list[list[str]]:
 def run(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     assert compare.main(arguments) == 0
     return rows_of(capsys.readouterr().out)
-
-
-@pytest.mark.slow
-def test_compare_quartiles(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = run(["--elements", "20_000", "--repeat", "2"], capsys)
-    for name, peer in peers.PEERS.items():
-        found = [row for row in rows if row[0] == f"`{peer.call}`"]
-        assert len(found) == len(common.SPEED)
-        for row in found:
-            assert row[1] == peer.finds
-            assert row[2].startswith("" if name == "x.sum" else ["approx", "exact"][peer.exact])
-            assert all(float(cell) > 0 for cell in row[4:])
-    summary = rows[-len(common.SPEED) :]
-    assert [row[0] for row in summary] == list(common.SPEED)
-    assert rows[0][:2] == ["cores", "CPU"]
 
 
 def test_compare_notices_a_wrong_answer(
@@ -247,7 +205,7 @@ def test_papers_tables(table: str, capsys: pytest.CaptureFixture[str], tmp_path:
     assert {record["dtype"] for record in content["records"]} == {"float32"}
     # The tables of the file are those that were printed, but for the machine's.
     assert tables_of(["--from", str(written)], capsys) == rows[3:]
-    pictures = list(strategy_plots.draw(strategies.read([written]), tmp_path))
+    pictures = list(module_of("strategy_plots").draw(strategies.read([written]), tmp_path))
     assert len(pictures) == (table != "bitonic")
     assert all(0 < path.stat().st_size < 100_000 for path in pictures)
 
@@ -261,51 +219,14 @@ def test_papers_tables_leave_out_what_takes_too_long(capsys: pytest.CaptureFixtu
 # --- Weak scaling -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def _workers_in_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """They are there at once, and send over sockets as others do. None takes a chunk of another to
-    save time, as it would of chunks so small."""
-
-    def started(n_workers: int, *, on_gpus: bool) -> LocalCluster:
-        assert not on_gpus
-        options = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
-        return LocalCluster(n_workers=n_workers, threads_per_worker=1, **options)
-
-    monkeypatch.setattr(weak_scaling, "started", started)
-    config = {
-        "distributed.scheduler.bandwidth": 1_000_000,
-        "distributed.scheduler.unknown-task-duration": "1ms",
-        "distributed.scheduler.work-stealing": False,
-    }
-    with dask.config.set(config):
-        yield
-
-
-SCALED = ["--cpu", "--mb", "1", "--chunks", "2", "--repeat", "1"]
-
-
-@pytest.mark.usefixtures("_workers_in_threads")
 @pytest.mark.slow
-def test_weak_scaling(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_weak_scaling(tmp_path: Path) -> None:
+    """What was measured is stored, and drawn from the file."""
     written, picture = tmp_path / "figures.json", tmp_path / "pictures" / "scaling.png"
-    for workers in ("1", "2"):  # the second appends
-        arguments = ["--workers", workers, "--order", "random", "--json", str(written)]
-        assert weak_scaling.main([*SCALED, *arguments]) == 0
-    rows = {row[0]: row for row in rows_of(capsys.readouterr().out)}  # of two workers
-    records = {(each.workers, each.method): each for each in weak_scaling.read([written])}
-    assert list(records) == [(n, method) for n in (1, 2) for method in weak_scaling.METHODS]
-    for (workers, _), each in records.items():
-        assert (each.kind, each.chunks, each.nbytes) == ("CPU", 2 * workers, workers << 20)
-        assert each.outliers > 0
-        assert each.chunks_sent == [0]
-        assert all(seconds > 0 for seconds in each.seconds)
-        assert all(sent > 8 * each.outliers for sent in each.to_client)
-        assert all((sent > 0) == (workers > 1) for sent in each.between)
-    ours, sort = (records[2, method].between[0] for method in weak_scaling.METHODS)
-    # Four passes, and in each of them half of the keys.
-    assert sort > 2 * records[2, "radix sort"].nbytes > 10 * ours
-    assert float(rows["radix sort"][5]) == pytest.approx(sort / 1e6, abs=1e-3)
-    assert weak_scaling.main(["--plot", str(written), "--out", str(picture)]) == 0
+    sizes = ["--cpu", "--mb", "1", "--chunks", "2", "--repeat", "1", "--workers", "2"]
+    rows = stand_alone("weak_scaling.py", *sizes, "--json", str(written))
+    assert {row[0] for row in rows} >= {*module_of("weak_scaling").METHODS}
+    stand_alone("weak_scaling.py", "--plot", str(written), "--out", str(picture))
     assert 0 < picture.stat().st_size < 100_000
 
 
@@ -323,8 +244,8 @@ PROGRAMS: dict[str, tuple[str, Sequence[str], set[str]]] = {
         {"`sort(x)`", "`sort(x, spill=True)`", "`argsort(x)`", "`radix_sort(x)`"},
     ),
     "distributions": ("ecdf", [*ONE, "--elements", "3000", *POINTS], {"normal"}),
-    "isotonic": ("isotonic", [*ONE, "--sizes", "300", "3000"], {*isotonic.DATA}),
-    "splines": ("splines", [*ONE, *PLACES], {*splines.FUNCTIONS}),
+    "isotonic": ("isotonic", [*ONE, "--sizes", "300", "3000"], {*module_of("isotonic").DATA}),
+    "splines": ("splines", [*ONE, *PLACES], {*module_of("splines").FUNCTIONS}),
 }  # fmt: skip
 LOADS = [*ONE, "--chunks", "12", "--size", "500"]
 STORES = ["--gigabytes", "0.0001", "--chunk-mb", "0.01"]
@@ -375,7 +296,7 @@ def test_a_program(
         monkeypatch.setenv("BENCH_SHRINK", "20")
         rows = stand_alone(f"{program}.py", *arguments)
     else:
-        assert importlib.import_module(program).main(arguments) == 0
+        assert module_of(program).main(arguments) == 0
         rows = rows_of(capsys.readouterr().out)
     found = [row for row in rows if row[0] in wanted]
     assert {row[0] for row in found} == wanted

@@ -26,7 +26,6 @@ from tests.doors.test_dataframe import (
     INTERPOLATIONS,
     PARTITIONS,
     Counting,
-    whole,
 )
 from tests.graphs import tasks_of
 
@@ -304,16 +303,6 @@ def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
     source = Counting()
     source.lazy().exact.groupby("c")["a"].median().compute()
     assert source.columns == {"a", "c"}
-
-
-@pytest.mark.parametrize("n", [1, 12])
-def test_of_any_number_of_partitions(n: int) -> None:
-    """Groups are in one partition, or larger than any."""
-    k = np.repeat([3, 1, 2], [5, 1988, 7])
-    x, df = frames(whole().assign(k=k), n)
-    for by in ("c", "k"):
-        expected = df.groupby(by)[["a", "b"]].quantile(Q)
-        assert_frame_equal(x.exact.groupby(by)[["a", "b"]].quantile(Q).compute(), expected)
 
 
 def test_partitions_of_unknown_length_and_empty_ones() -> None:

@@ -201,11 +201,6 @@ def test_docstrings_say_what_matters() -> None:
     assert "persist" in inspect.getdoc(dask_gpuselect.ChunksChangedError)
 
 
-def test_every_module_says_what_it_is_for() -> None:
-    for path in modules().values():
-        assert ast.get_docstring(parsed(path)), path
-
-
 # --------------------------------------------------------------------------------------------------
 # Imports
 # --------------------------------------------------------------------------------------------------

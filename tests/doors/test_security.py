@@ -135,15 +135,6 @@ def test_nothing_is_evaluated_loaded_or_opened() -> None:
             assert node.arg != "cache" or name == "kernels/compiling.py", name
 
 
-def test_modules_are_imported_by_names_in_the_source() -> None:
-    calls = [node for _, node in nodes() if isinstance(node, ast.Call)]
-    names = [call for call in calls if ast.unparse(call.func).endswith("import_module")]
-    assert names
-    for call in names:
-        (module,) = call.args
-        assert isinstance(module, ast.Constant), ast.unparse(call)
-
-
 def test_what_cupy_compiles_is_the_packages_own() -> None:
     """CUDA sources are files of the package, with numbers and names of types put in, by one
     module; all other kernels are made when their module is imported, so before there are data."""

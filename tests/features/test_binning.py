@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import digitize, explain, quantile_bins
+from dask_gpuselect import digitize, quantile_bins
 from tests.backends import Backend
 from tests.data import hashed, normal
 from tests.sources import Source
@@ -95,19 +94,6 @@ def test_loads() -> None:
     once = Source((500,))
     digitize(once.lazy(60), [0.5]).compute()
     assert set(once.loads.values()) == {1}
-
-
-def test_bins_along_an_axis_are_loaded_as_explain_says_of_their_edges() -> None:
-    """One quantile takes fewer passes than 41 of them."""
-    source = Source((1000, 3))
-    x = source.lazy((100, 3))
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": 6600, "dask_gpuselect.scratch-directory": False}
-    ):
-        assert explain(x, axis=0).loads == 2
-        stated = explain(x, np.arange(41) / 40, axis=0).loads
-        quantile_bins(x, 40, axis=0).compute()
-    assert set(source.loads.values()) == {stated} == {6}
 
 
 def test_clear_errors() -> None:

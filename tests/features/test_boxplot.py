@@ -176,26 +176,6 @@ def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch)
     assert n_missed < 4 * len(names)
 
 
-def test_a_guess_of_uncertain_fences_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by cuts of all elements: what the first look has found tells where the fences are."""
-    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
-    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
-    n_looks = 0
-    original = pilot.kernels.tally
-
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        nonlocal n_looks
-        n_looks += 1
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(kernels, "tally", noted)
-    monkeypatch.setattr(kernels, "cuts", None)
-    a = np.exp(3 * normal(40_000))
-    (box,) = describe_boxplot(a, max_fliers=10)
-    assert n_looks == 1
-    assert_box(box, a, kept=10)
-
-
 def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
     monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
@@ -374,15 +354,6 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], messag
 def test_bad_arrays(a: NDArray[Any]) -> None:
     with pytest.raises(TypeError):
         describe_boxplot(a)
-
-
-@pytest.mark.parametrize("dtype", [">u4", ">f4", "i2"])
-def test_fliers_are_in_native_byte_order(dtype: str) -> None:
-    """Also of boxes without any element."""
-    a = np.array([1, 2, 3, 100], dtype)
-    for some in (a, a[:0], a[:2]):
-        for x in (some, da.from_array(some, chunks=3)):
-            assert describe_boxplot(x).compute()[0].fliers.dtype == a.dtype.newbyteorder("=")
 
 
 def test_labels() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import xarray as xr
 
 import dask_gpuselect.xarray
 from dask_gpuselect import (
-    explain,
     median,
     nanmedian,
     nanpercentile,
@@ -24,9 +21,7 @@ from dask_gpuselect import (
 from dask_gpuselect import quantile as ours_quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, naniqr
-from tests.backends import Backend
 from tests.data import uniform
-from tests.matrix.cases import Counted
 
 quantile: Any = ours_quantile
 SHAPE, CHUNKS = (600, 4, 3), (100, 2, 3)
@@ -51,21 +46,6 @@ def filled(a: Any, keeps: Any, q: float, method: str, fill: Any) -> Any:
         if len(kept):
             found[place] = np.quantile(kept, q, method=method)
     return found
-
-
-@pytest.mark.parametrize("method", ["lower", "linear"])
-@pytest.mark.parametrize("dtype", ["i2", "f4", "?"])
-def test_lanes_that_a_mask_empties(backend: Backend, dtype: str, method: str) -> None:
-    """Integers have no NaN to say so; lanes that have elements are answered as before."""
-    a, keeps = data(dtype), mask()
-    x, where = backend.asarray(a), backend.asarray(keeps)
-    asked = partial(quantile, x, 0.3, axis=0, method=method, where=where)
-    fill = a.dtype.type(7) if method == "lower" else np.float64(7)  # True of bools
-    wanted = filled(a, keeps, 0.3, method, fill)
-    np.testing.assert_array_equal(backend.to_numpy(asked(fill_value=fill)), wanted)
-    if dtype != "f4" and method == "lower":
-        with pytest.raises(IndexError, match="all elements are left out"):
-            asked()
 
 
 @pytest.mark.parametrize("fill", [-9, -9.5, np.nan])
@@ -104,49 +84,6 @@ def test_where_people_type_it() -> None:
     with dask_gpuselect.enable():
         found = da.quantile(da.from_array(a, chunks=CHUNKS), 0.5, axis=0, where=keeps, **how)
     np.testing.assert_array_equal(found.compute(), wanted)
-
-
-@pytest.mark.parametrize("dtype", ["m8[ns]", "f8"])
-@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
-def test_a_fill_value_takes_no_memory(name: str, dtype: str) -> None:
-    """A column that fits the limit by its elements alone is read once, as `explain` says."""
-    a = data(dtype).reshape(7200)[:743, None]
-    source = Counted(a)
-    x = source.lazy(((250, 493, 0), (1,)))
-    with dask.config.set(
-        {
-            "scheduler": "sync",
-            "dask_gpuselect.column-limit": 6000,
-            "dask_gpuselect.scratch-directory": False,
-        }
-    ):
-        plan = explain(x, axis=0)
-        fill = np.array(1, dtype)[()]
-        getattr(dask_gpuselect, name)(x, 0.5, axis=0, fill_value=fill).compute()
-    assert source.most == plan.loads == 1
-
-
-@pytest.mark.parametrize("n", [1, 3, 600])
-@pytest.mark.parametrize("method", ["linear", "nearest"])
-def test_lanes_of_nan(backend: Backend, n: int, method: str) -> None:
-    """The nan-variants fill lanes of nothing but NaN, and no lane whose answer is NaN."""
-    a = uniform(7 * n).reshape(n, 7).astype("f4")
-    a[:, 2] = a[:: n // 2 + 1, 1] = np.nan
-    a[: n // 2, 4], a[n // 2 :, 4] = -np.inf, np.inf
-    x = backend.lazy(a, (max(n // 3, 1), 7))
-    groups = groupby(x.T, np.arange(7) % 3, 0, groups=[2, 0, 7])
-    how: dict[str, Any] = {"q": 0.5, "method": method}
-    for ask, is_none in (
-        (partial(nanquantile, x, axis=0), np.isnan(a).all(axis=0)),
-        (partial(nanquantile, x[:, 2:3]), True),
-        (partial(nanquantile, x), False),
-        (groups.nanquantile, [np.isnan(a[:, 2::3]).all(axis=1), n * [False], n * [True]]),
-    ):
-        with warnings.catch_warnings(action="error"):
-            found = backend.to_numpy(ask(**how, fill_value=-1).compute())
-        with warnings.catch_warnings(action="ignore"):
-            wanted = backend.to_numpy(ask(**how).compute())
-        np.testing.assert_array_equal(found, np.where(is_none, np.float32(-1), wanted))
 
 
 @pytest.mark.parametrize(

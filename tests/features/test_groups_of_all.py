@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.engine import plans, slots
-from dask_gpuselect.engine.slots import MOST, are_few
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
@@ -84,22 +83,6 @@ def test_loads_of_data_and_labels(n_groups: int) -> None:
         groupby(x, lazy).groups.compute()
         assert not source.loads
         assert set(by.loads.values()) == {1}
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("n_groups", [3000, 3])
-def test_loads_of_deviations(n_groups: int) -> None:
-    """Four, where labels alone tell how many groups there are, or medians are larger than a chunk:
-    all loads of the distances share the medians."""
-    source, by = Source((20_000,)), Source((20_000,))
-    x, lazy = source.lazy(1500), (by.lazy(1500) * n_groups).astype(np.int32)
-    with dask.config.set(PLANS["parts"] | {"dask_gpuselect.cache-limit": 0}):
-        for groups, n_named in ((None, 1), (np.arange(n_groups), 0)):
-            source.counts.clear()
-            by.counts.clear()
-            _without_warnings(groupby(x, lazy, groups=groups).nanmad().compute)
-            assert set(source.loads.values()) == {4}
-            assert set(by.loads.values()) == {4 + n_named}
 
 
 def test_a_device_takes_in_one_task_what_fits(
@@ -218,18 +201,3 @@ def test_the_changed_chunk_of_a_weighted_group_is_named(
     asked = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had"):
         asked.compute(scheduler="sync")
-
-
-@pytest.mark.parametrize(
-    ("n_groups", "size", "least", "few"),
-    [
-        (10, 1000, 100, True),
-        (10, 999, 100, False),
-        (10, np.nan, 100, True),
-        (MOST + 1, 1e9, 1, False),
-        (np.inf, 1e9, 1, False),
-        (np.inf, 0, 0, True),
-    ],
-)
-def test_how_many_groups_are_few(n_groups: float, size: float, least: int, few: bool) -> None:
-    assert are_few(n_groups, size, least) is few

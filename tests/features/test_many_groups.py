@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from dask_gpuselect import describe_boxplot
 from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.questions import Quantiles
 from tests.data import normal, uniform
-from tests.matrix.laws import same
 
 pytestmark = pytest.mark.any_dask
 
@@ -24,32 +20,6 @@ PLANS: dict[str, tuple[int, dict[str, str]]] = {
     "one load": (300, {}),
     "parts": (30, {"dask_gpuselect.column-limit": "200 kB"}),
 }
-
-
-def skewed(n_groups: int) -> NDArray[np.int64]:
-    """Half of all elements in one group, few in most, and none in some."""
-    return np.floor(uniform(N)[::-1] ** 4 * n_groups).astype(np.int64)
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
-@pytest.mark.parametrize("weighs", [False, True])
-def test_boxes_are_as_alone(dtype: str, plan: str, weighs: bool) -> None:
-    n_groups, limits = PLANS[plan]
-    a, by, where = (1000 * normal(N)).astype(dtype), skewed(n_groups), uniform(N) < 0.9
-    if a.dtype.kind == "f":
-        a[::70] = np.nan
-    weights = np.floor(4 * uniform(N)) + 1
-    how: dict[str, Any] = {"method": "inverted_cdf", "weights": weights} if weighs else {}
-    present = np.unique(by[where])
-    with dask.config.set(limits):
-        grouped = groupby(da.from_array(a, chunks=4211), by, groups=present)
-        boxes = grouped.describe_boxplot(where=where, **how).compute(scheduler="sync")
-    for box, group in zip(boxes, present, strict=True):
-        some = by == group
-        own = {name: each[some] if name == "weights" else each for name, each in how.items()}
-        same([box], list(describe_boxplot(a[some], where=where[some], **own)))
 
 
 def test_calls_do_not_grow_with_groups(monkeypatch: pytest.MonkeyPatch) -> None:

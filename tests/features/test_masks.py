@@ -269,15 +269,6 @@ def test_all_is_left_out(backend: Backend, name: str, axis: Any) -> None:
             assert np.isnan(backend.to_numpy(found)).all()
 
 
-@pytest.mark.parametrize("dtype", ["u2", "?"])
-@pytest.mark.parametrize("axis", [None, 1])
-def test_all_integers_are_left_out(dtype: str, axis: Any) -> None:
-    a = data().astype(dtype)
-    for x in (a, da.from_array(a, chunks=5)):
-        with pytest.raises(IndexError, match="all elements are left out"):
-            computed(quantile(x, 0.5, axis, method="lower", where=False))
-
-
 # --- Arrays of every kind -------------------------------------------------------------------------
 
 

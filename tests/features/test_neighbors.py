@@ -35,6 +35,7 @@ from dask_gpuselect.neighbors import (
     kneighbors,
 )
 from tests.backends import CUPY, NUMPY, Backend, param
+from tests.refusals import Refusal, each_of
 from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graph is that of a pass over rows
@@ -476,45 +477,40 @@ def test_rows_are_not_held() -> None:
 
 plain: Any = kneighbors  # with arguments that no type checker lets pass
 
-ERRORS: Mapping[str, tuple[type[Exception], str, Callable[[], Any]]] = {
-    "one dimension": (ValueError, "Expected 2D array, got 1D", lambda: plain([1.0], [[1]], 1)),
-    "queries of one": (
-        ValueError,
-        "Q must be .*: Expected 2D array, got 1D",
-        lambda: plain([[1.0]], [1], 1),
-    ),
-    "features": (ValueError, "Q has 1 features, but X has 2", lambda: plain([[1, 2]], [[1]], 1)),
-    "no features": (ValueError, r"0 feature\(s\)", lambda: plain(np.ones((3, 0)), [[1]], 1)),
-    "too many": (
+ERRORS: list[Refusal] = [
+    (lambda: plain([1.0], [[1]], 1), ValueError, "Expected 2D array, got 1D"),
+    (lambda: plain([[1.0]], [1], 1), ValueError, "Q must be .*: Expected 2D array, got 1D"),
+    (lambda: plain([[1, 2]], [[1]], 1), ValueError, "Q has 1 features, but X has 2"),
+    (lambda: plain(np.ones((3, 0)), [[1]], 1), ValueError, r"0 feature\(s\)"),
+    (
+        lambda: plain([[1], [2]], [[1]], 3),
         ValueError,
         "n_neighbors <= n_samples_fit, but n_neighbors = 3, n_samples_fit = 2, n_samples = 1",
-        lambda: plain([[1], [2]], [[1]], 3),
     ),
-    "none": (ValueError, "k must be at least 1", lambda: plain([[1], [2]], [[1]], 0)),
-    "no integer": (TypeError, "k must be an integer, not 1.5", lambda: plain([[1]], [[1]], 1.5)),
-    "complex": (TypeError, "X must have real numbers", lambda: plain([[1j]], [[1]], 1)),
-    "object": (TypeError, "Q must have real numbers", lambda: plain([[1]], [[None]], 1)),
-    "string": (TypeError, "X must have real numbers", lambda: plain([["a"]], [[1]], 1)),
-    "masked": (TypeError, "masked", lambda: plain(np.ma.ones((3, 1)), [[1]], 1)),
-    "NaN": (ValueError, "Input X contains NaN", lambda: plain([[np.nan]], [[1]], 1)),
-    "infinity": (ValueError, "Input Q contains infinity", lambda: plain([[1]], [[np.inf]], 1)),
-    "chunks of features": (
+    (lambda: plain([[1], [2]], [[1]], 0), ValueError, "k must be at least 1"),
+    (lambda: plain([[1]], [[1]], 1.5), TypeError, "k must be an integer, not 1.5"),
+    (lambda: plain([[1j]], [[1]], 1), TypeError, "X must have real numbers"),
+    (lambda: plain([[1]], [[None]], 1), TypeError, "Q must have real numbers"),
+    (lambda: plain([["a"]], [[1]], 1), TypeError, "X must have real numbers"),
+    (lambda: plain(np.ma.ones((3, 1)), [[1]], 1), TypeError, "masked"),
+    (lambda: plain([[np.nan]], [[1]], 1), ValueError, "Input X contains NaN"),
+    (lambda: plain([[1]], [[np.inf]], 1), ValueError, "Input Q contains infinity"),
+    (
+        lambda: plain(da.ones((4, 4), chunks=2), np.ones((1, 4)), 1),
         ValueError,
         r"X has 2 chunks along the features, and must have one: pass X.rechunk\(\{1: -1\}\)",
-        lambda: plain(da.ones((4, 4), chunks=2), np.ones((1, 4)), 1),
     ),
-    "lazy, too many": (
+    (
+        lambda: plain(da.ones((4, 4), chunks=(2, 4)), np.ones((1, 4)), 5),
         ValueError,
         "n_neighbors = 5, n_samples_fit = 4",
-        lambda: plain(da.ones((4, 4), chunks=(2, 4)), np.ones((1, 4)), 5),
     ),
-}
+]
 
 
-@pytest.mark.parametrize("error", ERRORS)
-def test_errors_at_the_call(error: str) -> None:
-    kind, message, call = ERRORS[error]
-    with pytest.raises(kind, match=message):
+@each_of(ERRORS)
+def test_errors_at_the_call(call: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
         call()
 
 
@@ -678,32 +674,30 @@ Regressor: Any = KNeighborsRegressor
 Classifier: Any = KNeighborsClassifier
 ONE = NearestNeighbors(1)
 
-BAD: Mapping[str, tuple[str, Callable[[], Any]]] = {
-    "metric": (
-        "metric must be 'euclidean', not 'cosine'",
+BAD: list[Refusal] = [
+    (
         lambda: NearestNeighbors(metric="cosine").fit([[1], [2]]),
+        ValueError,
+        "metric must be 'euclidean', not 'cosine'",
     ),
-    "weights": (
-        "weights must be .* not 'x'",
+    (
         lambda: Regressor(weights="x").fit([[1], [2]], [1, 2]),
+        ValueError,
+        "weights must be .* not 'x'",
     ),
-    "number": ("n_neighbors must be at least 1", lambda: NearestNeighbors(0).fit([[1], [2]])),
-    "lengths": (r"of samples: \[2, 1\]", lambda: Regressor().fit([[1], [2]], [1])),
-    "lazy lengths": (r"samples: \[2, 1\]", lambda: Classifier().fit(da.ones((2, 1)), [1])),
-    "NaN": ("Input X contains NaN", lambda: NearestNeighbors().fit([[np.nan]])),
-    "NaN of y": ("Input y contains NaN", lambda: Regressor().fit([[1.0]], [np.nan])),
-    "features": ("has 2 features", lambda: ONE.fit([[1]]).kneighbors([[1, 2]])),
-    "lazy features": (
-        "has 2 features",
-        lambda: ONE.fit(da.ones((3, 1))).kneighbors(da.ones((1, 2))),
-    ),
-}
+    (lambda: NearestNeighbors(0).fit([[1], [2]]), ValueError, "n_neighbors must be at least 1"),
+    (lambda: Regressor().fit([[1], [2]], [1]), ValueError, r"of samples: \[2, 1\]"),
+    (lambda: Classifier().fit(da.ones((2, 1)), [1]), ValueError, r"samples: \[2, 1\]"),
+    (lambda: NearestNeighbors().fit([[np.nan]]), ValueError, "Input X contains NaN"),
+    (lambda: Regressor().fit([[1.0]], [np.nan]), ValueError, "Input y contains NaN"),
+    (lambda: ONE.fit([[1]]).kneighbors([[1, 2]]), ValueError, "has 2 features"),
+    (lambda: ONE.fit(da.ones((3, 1))).kneighbors(da.ones((1, 2))), ValueError, "has 2 features"),
+]
 
 
-@pytest.mark.parametrize("error", BAD)
-def test_errors_of_estimators(error: str) -> None:
-    message, call = BAD[error]
-    with pytest.raises(ValueError, match=message):
+@each_of(BAD)
+def test_errors_of_estimators(call: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
         call()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import median, nanquantile, order_statistic, quantile
 from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.strategies import STRATEGIES, BitonicMerge, Radix
-from tests.data import MISSING, normal
+from tests.data import normal
 from tests.features.test_quantiles import some
 from tests.selecting import VARIANTS
 
@@ -74,16 +74,6 @@ def test_what_is_read_and_gathered(label: str) -> None:
     assert trace.rounds <= VARIANTS[label].rounds
     assert trace.reads <= trace.rounds + 1
     assert trace.gathered <= 5000
-
-
-@every_strategy
-def test_an_array_with_nan_is_searched_again(strategy: str | None) -> None:
-    """Their number is not known before, to a strategy that has no opening."""
-    x = MISSING["some nan"](1000)
-    valid = np.sort(x[x == x])
-    for k in (0, 450, len(valid) - 1):
-        assert order_statistic(x, k, strategy=strategy) == valid[k]
-    assert np.isnan(order_statistic(x, len(valid), strategy=strategy))
 
 
 # --------------------------------------------------------------------------------------------------

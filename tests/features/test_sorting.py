@@ -265,14 +265,6 @@ SORTS: dict[str, tuple[Callable[[da.Array, da.Array], Any], int, int]] = {
 }
 
 
-@pytest.mark.usefixtures("grouped")
-def test_loads_through_groups() -> None:
-    key, value = Source((1000,)), Source((1000,), "i8")
-    dask.compute(sort_by(key.lazy(90), value.lazy(90)))
-    assert set(key.loads.values()) == {3}
-    assert set(value.loads.values()) == {1}
-
-
 @pytest.mark.parametrize("name", SORTS)
 @pytest.mark.parametrize("dtype", ["f8", "u1", "i2", "f2"])
 def test_loads(backend: Backend, name: str, dtype: str) -> None:

@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import array_api_strict
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-import dask_gpuselect
 from dask_gpuselect import ChunksChangedError, kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.kernels.reference import selection as reference
@@ -27,7 +25,6 @@ from tests.data import FLOATS, normal, two_halves, uniform
 from tests.features.test_boxplot import Shaped
 from tests.features.test_ecdf import lazy_of
 from tests.matrix import definitions
-from tests.matrix.cases import Counted
 from tests.oracle import check
 
 FUNCTIONS = {"mad": mad, "nanmad": nanmad, "iqr": iqr, "naniqr": naniqr}
@@ -100,24 +97,6 @@ def test_all_missing() -> None:
 
 
 # --- Along some axes ------------------------------------------------------------------------------
-
-
-def test_loads_of_columns_that_do_not_fit() -> None:
-    """One for each slab; where there would be many, those of two medians in passes."""
-    a = normal(600 * 40).reshape(600, 40)
-    passes = {"mad-median", "mad-distances", "mad-scaled"}
-    for limit, loads in ((50_000, 2), (22_000, 4)):
-        source = Counted(a)
-        x = source.lazy((50, 20))
-        with dask.config.set(
-            {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
-        ):
-            assert dask_gpuselect.explain(x, axis=0).loads == 2
-            lazy = mad(x, 0, scale=1.0)
-        names = {"-".join(name.split("-")[:2]) for name in lazy.dask.layers}
-        assert (passes <= names) == (loads == 4)
-        check(computed(lazy), np.array([formula(lane) for lane in a.T]))
-        assert set(source.counts.values()) == {loads}
 
 
 # --- Loads, and what is gathered ------------------------------------------------------------------

@@ -31,13 +31,6 @@ def asked(
 # --- Answers --------------------------------------------------------------------------------------
 
 
-def test_integers_near_2_to_the_63_are_told_apart() -> None:
-    values = np.array([2**63 - 3, 2**63 - 2, 2**63 - 1])
-    weights = np.array([2**53 + 1, 2**53, 1])
-    found = asked(da.from_array(values, chunks=1), (0.25, 0.5, 0.75, 1.0), weights).compute()
-    assert found.tolist() == [2**63 - 3, 2**63 - 3, 2**63 - 2, 2**63 - 1]
-
-
 # --- What takes no part ---------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from tests.features.test_boxplot import Shaped
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
 from tests.matrix.laws import same
-from tests.sources import Source, changing
+from tests.refusals import Refusal, each_of
+from tests.sources import changing
 
 
 def box_of(
@@ -126,25 +127,6 @@ def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-LIMIT = "dask_gpuselect.column-limit"
-PLANS = {"column": "1 GiB", "passes": "9 kB"}
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_loads_of_lanes(plan: str) -> None:
-    source, weights = Source((4000, 6)), Source((4000, 6))
-    with dask.config.set(
-        {
-            LIMIT: {"column": "1 GiB", "passes": "150 kB"}[plan],
-            "dask_gpuselect.scratch-directory": False,
-        }
-    ):
-        describe_boxplot(source.lazy((500, 6)), 0, weights=weights.lazy((700, 6))).compute()
-    most = {"column": {1}, "passes": {3}}[plan]
-    assert set(source.loads.values()) == most
-    assert set(weights.loads.values()) == ({1} if plan == "column" else {3})
-
-
 # --- Several arrays, and what is refused ----------------------------------------------------------
 
 
@@ -169,45 +151,40 @@ def test_weights_of_each_array() -> None:
 
 
 A = np.arange(10.0)
-BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "method": (
+BAD: list[Refusal] = [
+    (
         lambda: describe_boxplot(A, weights=A + 1, method="hazen"),
         ValueError,
         "Only methods inverted_cdf, averaged_inverted_cdf, linear support weights. Got: hazen",
     ),
-    "shape": (lambda: describe_boxplot(A, weights=A[:3]), TypeError, "shapes of a and weights"),
-    "strings": (lambda: describe_boxplot(A, weights=["a"] * 10), TypeError, "real numbers"),
-    "too few": (
+    (lambda: describe_boxplot(A, weights=A[:3]), TypeError, "shapes of a and weights"),
+    (lambda: describe_boxplot(A, weights=["a"] * 10), TypeError, "real numbers"),
+    (
         lambda: describe_boxplot([A, A], weights=[A + 1, A + 1, A + 1]),
         ValueError,
         "weights has 3 arrays, and the data have 2",
     ),
-    "other names": (
-        lambda: describe_boxplot({"a": A}, weights={"b": A}),
-        ValueError,
-        "with the same keys",
-    ),
-    "negative": (lambda: describe_boxplot(A, weights=A - 1), ValueError, "non-negative"),
-    "nan": (lambda: describe_boxplot(A, weights=A * np.nan), ValueError, "included NaN"),
-    "zero": (lambda: describe_boxplot(A, weights=A * 0), ValueError, "all zero"),
-    "lazily negative": (
+    (lambda: describe_boxplot({"a": A}, weights={"b": A}), ValueError, "with the same keys"),
+    (lambda: describe_boxplot(A, weights=A - 1), ValueError, "non-negative"),
+    (lambda: describe_boxplot(A, weights=A * np.nan), ValueError, "included NaN"),
+    (lambda: describe_boxplot(A, weights=A * 0), ValueError, "all zero"),
+    (
         lambda: describe_boxplot(da.from_array(A, chunks=3), weights=A - 1).compute(),
         ValueError,
         "non-negative",
     ),
-    "lazily zero": (
+    (
         lambda: describe_boxplot(da.from_array(A, chunks=3), weights=A * 0).compute(),
         ValueError,
         "all zero",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_refused(name: str) -> None:
-    ask, error, message = BAD[name]
+@each_of(BAD)
+def test_what_is_refused(call: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
-        ask()
+        call()
 
 
 # --- To read --------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import warnings
 from typing import Any
@@ -24,6 +23,7 @@ from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.backends import Backend
+from tests.refusals import Refusal, each_of
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -178,26 +178,6 @@ def test_integers_stay_integers_unless_an_element_is_masked(mask: Any) -> None:
 # --- pandas and xarray ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("closed", ["right", "left", "both", "neither", None])
-@pytest.mark.parametrize(
-    ("center", "step", "least"), [(False, 1, None), (True, 1, 2), (False, 3, 1)]
-)
-def test_windows_are_those_of_pandas(
-    closed: str, center: bool, step: int, least: int | None
-) -> None:
-    x = some((60,))
-    series = pd.Series(x)
-    how: dict[str, Any] = {"center": center, "closed": closed, "step": step}
-    for window in (2, 5, 6):
-        theirs = series.rolling(window, min_periods=least, **how)
-        least_own = window if least is None else least
-        ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
-        np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
-        expected = theirs.quantile(0.3, interpolation="higher")
-        np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
-        np.testing.assert_array_equal(ours.nanmin(), theirs.min())
-
-
 @pytest.mark.parametrize("closed", ["left", "both", "neither"])
 def test_min_periods_is_the_window_by_default(closed: str) -> None:
     """In pandas, too, where a window that is open at both ends then has too few elements."""
@@ -217,22 +197,6 @@ def test_spreads_are_rounded_once(backend: Backend) -> None:
     every = sliding_window_view(x, 7, axis=1)
     expected = robust.iqr(every, axis=-1, scale="normal")
     np.testing.assert_array_equal(backend.to_numpy(found)[:, 3:-3], expected)
-
-
-def test_windows_are_those_of_xarray() -> None:
-    xr = pytest.importorskip("xarray")
-    x = some((12, 15))
-    array = xr.DataArray(x, dims=("t", "y"))
-    for center, least in itertools.product((False, True), (None, 1, 5)):
-        theirs = array.rolling(t=4, y=3, center=center, min_periods=least)
-        ours = rolling(da.from_array(x, chunks=5), (4, 3), center=center, min_periods=least or 12)
-        every = theirs.construct({"t": "a", "y": "b"}).data.reshape(*x.shape, -1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            expected = np.where(
-                theirs.count() >= (least or 12), np.nanquantile(every, 0.2, -1), np.nan
-            )
-        np.testing.assert_array_equal(ours.nanquantile(0.2), expected)
 
 
 # --- scipy.ndimage --------------------------------------------------------------------------------
@@ -375,50 +339,41 @@ def test_arrays_in_memory_are_answered_in_kind(backend: Backend) -> None:
 # --- What is refused ------------------------------------------------------------------------------
 
 X = np.ones((4, 6))
-REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
-    "unknown chunks": (
+REFUSED: list[Refusal] = [
+    (
         lambda: median_filter(da.from_array(X, chunks=2)[da.from_array(X[:, 0], chunks=2) > 0], 3),
         ValueError,
         r"x.compute_chunk_sizes\(\) first",
     ),
-    "no axis": (lambda: rolling(X, 3), ValueError, "pass axis=, or a dict of windows"),
-    "no window": (lambda: rolling(X, 0, 0), ValueError, "window must be 1 or more, not 0"),
-    "a time": (lambda: rolling(X, "7D", 0), TypeError, "a number of elements, not '7D': pass"),
-    "no integer": (lambda: rolling(X, 2.5, 0), TypeError, "window must be an integer, not 2.5"),
-    "sizes": (lambda: rolling(X, (3, 3), 0), ValueError, "window has 2 sizes, and axis 1 axes"),
-    "axis twice": (lambda: rolling(X, {0: 3}, 0), ValueError, "leave out axis"),
-    "min_periods": (lambda: rolling(X, 3, 0, min_periods=4), ValueError, "must be from 0 to 3"),
-    "boundary": (lambda: rolling(X, 3, 0, boundary="zero"), ValueError, "boundary must be None"),
-    "closed": (lambda: rolling(X, 3, 0, closed="x"), ValueError, 'closed must be "right", "left"'),
-    "nothing": (lambda: rolling(X, 1, 0, closed="neither"), ValueError, "would be empty"),
-    "step": (lambda: rolling(X, 3, 0, step=0), ValueError, "step must be 1 or more"),
-    "steps": (
-        lambda: rolling(X, 3, 0, step=(1, 2)),
-        ValueError,
-        "step must be one value, or one for",
-    ),
-    "complex": (lambda: rolling(X * 1j, 3, 0).median(), TypeError, "complex"),
-    "iqr of bool": (lambda: rolling(X > 0, 3, 0).iqr(), TypeError, "iqr needs numbers, not bool"),
-    "q": (lambda: rolling(X, 3, 0).quantile(8), ValueError, r"q must be in \[0, 1\]"),
-    "no size": (lambda: median_filter(X), RuntimeError, "no footprint or filter size"),
-    "footprint": (lambda: median_filter(X, footprint=[1]), RuntimeError, "pass axes="),
-    "empty": (lambda: median_filter(X, footprint=[[0]]), ValueError, "All-zero footprint"),
-    "size": (
-        lambda: median_filter(X, (3, 3, 3)),
-        RuntimeError,
-        "size must be one value, or one for",
-    ),
-    "size 0": (lambda: median_filter(X, 0), ValueError, "size must be 1 or more"),
-    "nan": (lambda: median_filter(X, 3, nan="drop"), ValueError, '"propagate" or "omit"'),
-    "mode": (lambda: median_filter(X, 3, mode="zero"), ValueError, "mode must be one of"),
-    "origin": (lambda: median_filter(X, 3, origin=2), ValueError, "invalid origin 2"),
-    "rank": (lambda: rank_filter(X, 9, 3), RuntimeError, "rank not within filter footprint size"),
-    "percentile": (lambda: percentile_filter(X, 101, 3), RuntimeError, "from -100 to 100"),
-}
+    (lambda: rolling(X, 3), ValueError, "pass axis=, or a dict of windows"),
+    (lambda: rolling(X, 0, 0), ValueError, "window must be 1 or more, not 0"),
+    (lambda: rolling(X, "7D", 0), TypeError, "a number of elements, not '7D': pass"),
+    (lambda: rolling(X, 2.5, 0), TypeError, "window must be an integer, not 2.5"),
+    (lambda: rolling(X, (3, 3), 0), ValueError, "window has 2 sizes, and axis 1 axes"),
+    (lambda: rolling(X, {0: 3}, 0), ValueError, "leave out axis"),
+    (lambda: rolling(X, 3, 0, min_periods=4), ValueError, "must be from 0 to 3"),
+    (lambda: rolling(X, 3, 0, boundary="zero"), ValueError, "boundary must be None"),
+    (lambda: rolling(X, 3, 0, closed="x"), ValueError, 'closed must be "right", "left"'),
+    (lambda: rolling(X, 1, 0, closed="neither"), ValueError, "would be empty"),
+    (lambda: rolling(X, 3, 0, step=0), ValueError, "step must be 1 or more"),
+    (lambda: rolling(X, 3, 0, step=(1, 2)), ValueError, "step must be one value, or one for"),
+    (lambda: rolling(X * 1j, 3, 0).median(), TypeError, "complex"),
+    (lambda: rolling(X > 0, 3, 0).iqr(), TypeError, "iqr needs numbers, not bool"),
+    (lambda: rolling(X, 3, 0).quantile(8), ValueError, r"q must be in \[0, 1\]"),
+    (lambda: median_filter(X), RuntimeError, "no footprint or filter size"),
+    (lambda: median_filter(X, footprint=[1]), RuntimeError, "pass axes="),
+    (lambda: median_filter(X, footprint=[[0]]), ValueError, "All-zero footprint"),
+    (lambda: median_filter(X, (3, 3, 3)), RuntimeError, "size must be one value, or one for"),
+    (lambda: median_filter(X, 0), ValueError, "size must be 1 or more"),
+    (lambda: median_filter(X, 3, nan="drop"), ValueError, '"propagate" or "omit"'),
+    (lambda: median_filter(X, 3, mode="zero"), ValueError, "mode must be one of"),
+    (lambda: median_filter(X, 3, origin=2), ValueError, "invalid origin 2"),
+    (lambda: rank_filter(X, 9, 3), RuntimeError, "rank not within filter footprint size"),
+    (lambda: percentile_filter(X, 101, 3), RuntimeError, "from -100 to 100"),
+]
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused(case: str) -> None:
-    call, error, message = REFUSED[case]
+@each_of(REFUSED)
+def test_what_makes_no_sense_is_refused(call: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         call()
