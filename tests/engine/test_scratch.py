@@ -206,10 +206,10 @@ def test_a_tile_has_room_for_the_answers() -> None:
 def test_a_setting_says_from_how_many_loads_on_columns_are_written() -> None:
     with limited("10 MB"):
         assert explain(maps(), axis=0).loads == 1
-    with limited("10 MB", scratch_loads=3):
+    with limited("10 MB", scratch_reads=3):
         assert explain(maps(), axis=0).loads == 2
     with (
-        limited("10 MB", scratch_loads=0),
+        limited("10 MB", scratch_reads=0),
         pytest.raises(ValueError, match="integer of at least 1"),
     ):
         explain(maps(), axis=0)
