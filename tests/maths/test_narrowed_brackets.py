@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from dask_gpuselect.kernels.reference import selection as reference
+from dask_gpuselect.maths.boxes import Rule, ranges_of_box
 from dask_gpuselect.maths.sizes import (
     MOST_GROUPS,
     PIVOT_WORK,
@@ -11,6 +14,13 @@ from dask_gpuselect.maths.sizes import (
     pivot_share,
     plan_narrowing,
 )
+
+
+def test_nothing_has_no_ranges() -> None:
+    rule = Rule(1.5, autorange=True, max_fliers=9, method="linear")
+    ranges = ranges_of_box(reference.cuts(np.full(3, np.nan), 2), rule)
+    assert (ranges.n_ranges, len(ranges.lows)) == (0, 0)
+
 
 # --- The plan -------------------------------------------------------------------------------------
 
