@@ -78,20 +78,6 @@ def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_no_more_than_two_loads_of_sorted_data() -> None:
-    n = N * N_CHUNKS
-    count = 0
-
-    def made(chunk: Any) -> Any:
-        nonlocal count
-        count += 1
-        return np.sort(chunk)
-
-    x = da.arange(n, chunks=N).map_blocks(made, dtype="i8", meta=np.empty(0, "i8"))
-    assert median(x).compute(scheduler="sync") == (n - 1) / 2
-    assert count <= 2 * N_CHUNKS
-
-
 def test_a_logger_tells_the_loads(caplog: pytest.LogCaptureFixture) -> None:
     data = source()
     with caplog.at_level(logging.DEBUG, "dask_gpuselect"):

@@ -146,8 +146,9 @@ NARROWED: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.few(5)
-@pytest.mark.parametrize("asked", NARROWED)
+@pytest.mark.parametrize(
+    ("how", "asked"), [("looks", "mad"), *(("tree", each) for each in NARROWED)], indirect=["how"]
+)
 def test_what_is_narrowed_is_answered_as_ever(asked: str) -> None:
     x = da.from_array(np.floor(normal(N_CHUNKS * SIZE) * 50), chunks=SIZE).map_blocks(np.negative)
     with dask.config.set(LIMIT):
