@@ -330,6 +330,20 @@ def test_median_squares_of_all_references(seed: int) -> None:
     assert found == pytest.approx(best, rel=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_elemental_fits_by_brute_force(seed: int) -> None:
+    """Without steps: the best of all elemental fits, with the best intercept of each."""
+    x, y = rows_and_target(15, 1, seed)
+    design, h = np.column_stack([np.ones(15), x]), 8
+    search = StartSettings(MedianSquares(), True, 500, 10, 0)
+    found = best_fits(Tables.of(design, y), h / 15, search, np.random.default_rng(0))[0].objective
+    best = np.inf
+    for rows in map(list, itertools.combinations(range(15), 2)):
+        errors = np.sort(y - design @ np.linalg.solve(design[rows], y[rows]))
+        best = min(best, ((errors[h - 1 :] - errors[: 15 - h + 1]).min() / 2) ** 2)
+    assert found == pytest.approx(best, rel=1e-9)
+
+
 # --------------------------------------------------------------------------------------------------
 # Scales
 # --------------------------------------------------------------------------------------------------
