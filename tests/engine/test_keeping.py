@@ -239,22 +239,6 @@ def test_annotations_hold_for_both_loads() -> None:
     assert any(name.startswith(("sin", "array")) for name in annotated)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster_here")
-def test_second_loads_are_retried() -> None:
-    fails = {"left": 3}
-
-    def read(chunk: Any, block_id: tuple[int, ...]) -> Any:
-        if block_id[0] > 50 and fails["left"]:
-            fails["left"] -= 1
-            raise OSError("no connection")
-        return chunk + block_id[0]
-
-    with dask.annotate(retries=5):
-        x = da.zeros(N_CHUNKS * N, chunks=N).map_blocks(read, dtype="f8", meta=np.empty(0))
-    assert median(x).compute(optimize_graph=False) == (N_CHUNKS - 1) / 2
-
-
 def test_workers_keep_their_own(cluster: Client, tmp_path: Path) -> None:
     data = Source((N * N_CHUNKS,), log=tmp_path / "log")
     found = cluster.compute(quantile(data.lazy(N), QUARTILES)).result(timeout=120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -406,32 +405,6 @@ def test_any_view(kind: Backend, view: str, dtype: str) -> None:
     assert drawn.dtype == values.dtype
     assert np.isin(drawn, values).all()
     assert max(sizes, default=0) <= SCRATCH
-
-
-@each_case(CUDA)
-def test_elements_of_some_ranks(kernel: Kernel, name: str, dtype: str) -> None:
-    """By digits for a few ranks, by sorting for many."""
-    for n in (1, 2, 33, 5000, 100_003):
-        ordered = valid(selected(make(name, dtype, n)))
-        if len(ordered) == 0:
-            continue
-        elements = CUPY.asarray(np.roll(ordered, n // 3))
-        last = len(ordered) - 1
-        device = importlib.import_module("dask_gpuselect.kernels.cuda.candidates")
-        candidates = device.DeviceCandidates(elements)
-        before = CUPY.to_numpy(elements).tobytes()
-        for places in ([0], [last], [last, 0, last // 2, 0], np.arange(13) * last // 12):
-            found = candidates.elements_at(np.asarray(places))
-            assert found.dtype == ordered.dtype
-            np.testing.assert_array_equal(found, ordered[places] + ordered.dtype.type(0))
-        many = np.arange(200) % len(ordered)
-        found = candidates.elements_at(many)
-        np.testing.assert_array_equal(found, ordered[many])
-        for marks in (ordered[:0], np.unique(ordered[:: n // 9 + 1]), np.unique(ordered[:1300])):
-            below, upto = candidates.counts(marks)
-            np.testing.assert_array_equal(below, ordered.searchsorted(marks))
-            np.testing.assert_array_equal(upto, ordered.searchsorted(marks, "right"))
-        assert CUPY.to_numpy(elements).tobytes() == before
 
 
 @pytest.mark.parametrize("n", [5, 20_000])

@@ -166,8 +166,9 @@ def test_arrays_in_memory(backend: Backend, dtype: str, rate: float) -> None:
         kernels.whole(of.chunk, kind, ranks),
     ):
         of.check(found, brackets)
-    plain = kernel_module("reference", "sampling").pilot(of.x, 2000, ranks)
-    Masked(of.x, of.x, 0, 0).check(plain[1], plain[0])
+    if rate == 1:
+        plain = kernel_module("reference", "sampling").pilot(of.x, 2000, ranks)
+        Masked(of.x, of.x, 0, 0).check(plain[1], plain[0])
     sample = kernels.sample(of.chunk, kind, 0.1)
     ordered, share = kernels.sorted_sample(of.chunk, kind, 2000)
     ordered = to_host(ordered)

@@ -19,13 +19,12 @@ from dask_gpuselect.kernels.reference import residuals as reference
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.fits.concentration import (
     Half,
-    Halves,
     MedianSquares,
     RowTally,
     TrimmedSquares,
     half_of,
 )
-from dask_gpuselect.maths.fits.designs import Design, rank, residuals, solve
+from dask_gpuselect.maths.fits.designs import Design, rank, solve
 from dask_gpuselect.maths.fits.minimax import minimax
 from dask_gpuselect.maths.fits.scales import median_scale, rows_covered, trimmed_scale
 from dask_gpuselect.maths.fits.starts import StartSettings, best_fits, elemental_fits
@@ -163,33 +162,6 @@ def test_no_half_outside_the_ends() -> None:
     assert half_of(tally, ends, 2) is None
     assert half_of(tally, ends, 3) == Half(1.5, 2, 1, 3)
     assert half_of(tally, ends, 4) is None
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def test_fits_of_several_tables(backend: Backend) -> None:
-    """Unequally many, of NumPy's and CuPy's arrays: residuals and halves are those of each table by
-    itself bit for bit, and normal equations nearly; rows far out have no part in these."""
-    x, y = rows_and_target(1200, 2, 5)
-    y[:40], x[50:60] = np.inf, 1e200
-    design = np.column_stack([np.ones(1200), x])
-    rows = np.random.default_rng(5).permutation(1200).reshape(4, 300)
-    whole = Tables.of(backend.asarray(design), backend.asarray(y))
-    for n_fits in ([3, 0, 1, 2], [0, 5, 5, 0], [1, 0, 0, 0], [40, 40, 40, 40]):
-        which = np.repeat(np.arange(4), n_fits)
-        thetas = np.random.default_rng(6).normal(size=(len(which), 3))
-        halves = Halves.of(whole.taken(rows), thetas, 150, which)
-        squares = TrimmedSquares().objectives(halves)
-        steps = TrimmedSquares().steps(halves)
-        for i, (table, theta) in enumerate(zip(which.tolist(), thetas, strict=True)):
-            own = design[rows[table]], y[rows[table]]
-            found = to_host(halves.residuals[i])
-            np.testing.assert_array_equal(found, residuals(*own, theta))
-            sizes = np.sort(np.abs(found))
-            assert float(halves.t[i]) == sizes[149]
-            assert squares[i] == pytest.approx((sizes[:150] ** 2).sum(), rel=1e-12)
-            is_held = np.abs(found) <= sizes[149]
-            wanted = np.linalg.lstsq(own[0][is_held], found[is_held], rcond=None)[0]
-            np.testing.assert_allclose(steps[i], wanted, rtol=1e-9, atol=1e-12)
 
 
 # --------------------------------------------------------------------------------------------------
