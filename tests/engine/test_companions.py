@@ -20,7 +20,6 @@ from dask_gpuselect import (
 )
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels.companions import Accompanied
-from tests.backends import CUPY, NUMPY, Backend, param
 from tests.data import normal, uniform
 from tests.sources import changing
 
@@ -89,61 +88,6 @@ def test_what_changes_between_loads_is_named(is_mask: bool, tmp_path: Path) -> N
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
-
-SMALL = {
-    "keeps": lambda day: day % 3 > 0,
-    "weights": lambda day: np.where(day == 4, np.nan, day / 8),
-    "labels": lambda day: day % 4,
-    "words": lambda day: day.astype(str),
-    "records": lambda day: np.array(list(zip(day, day / 8, strict=True)), "i2,f8"),
-}
-
-
-def in_another_memory(array: Any) -> dict[str, Any]:
-    """The same values in C order, in Fortran's, in a longer array, and in one that is read-only."""
-    wide = np.repeat(array, 2, axis=-1)
-    fixed = array.copy()
-    fixed.flags.writeable = False
-    return {"C": np.array(array, order="C"), "F": np.array(array, order="F"), "fixed": fixed} | {
-        "wide": wide[..., ::2],
-        "backward": np.ascontiguousarray(array[::-1, ..., ::-1])[::-1, ..., ::-1],
-    }
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        *(param(NUMPY, NUMPY, name) for name in SMALL),
-        *(param(CUPY, CUPY, name) for name in ("keeps", "weights", "labels")),
-    ],
-)
-@pytest.mark.parametrize("axis", [0, 1, 2, None])
-@pytest.mark.parametrize("ordered", [True, False])
-def test_fingerprints_are_of_values_and_never_of_memory(
-    kind: Backend, name: str, axis: int | None, *, ordered: bool
-) -> None:
-    """A worker that is sent a chunk has its companions elsewhere, and they may be no broadcast
-    views any more."""
-    shape, companion = (4, 5, 6), name if name in {"keeps", "weights"} else "labels"
-    size = 1 if axis is None else shape[axis]
-    own = SMALL[name](np.arange(size) + 1).reshape([size if i == axis else 1 for i in range(3)])
-    whole = np.broadcast_to(own, shape)
-    values = kind.asarray(np.arange(120.0).reshape(shape))
-
-    def mark(array: Any) -> int:
-        chunk = Accompanied(values, **{companion: array})
-        return kernels.fingerprints.fingerprint(chunk, ordered=ordered)
-
-    view = kind.xp.broadcast_to(kind.asarray(np.ascontiguousarray(own)), shape)
-    known = mark(view)
-    for how, other in in_another_memory(whole).items():
-        assert mark(kind.asarray(other)) == known, how
-    sent = pickle.loads(pickle.dumps(Accompanied(values, **{companion: view})))
-    assert kernels.fingerprints.fingerprint(sent, ordered=ordered) == known
-    different = np.array(whole)
-    different[1, 3, 3] = SMALL[name](np.arange(3) + 1)[2]
-    assert mark(kind.asarray(different)) != known
-    assert axis is None or mark(kind.asarray(np.roll(whole, 1, axis))) != known
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -78,20 +78,6 @@ def test_nearly_one_load_of_mixed_data(name: str, scheduler: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def test_no_more_than_two_loads_of_sorted_data() -> None:
-    n = N * N_CHUNKS
-    count = 0
-
-    def made(chunk: Any) -> Any:
-        nonlocal count
-        count += 1
-        return np.sort(chunk)
-
-    x = da.arange(n, chunks=N).map_blocks(made, dtype="i8", meta=np.empty(0, "i8"))
-    assert median(x).compute(scheduler="sync") == (n - 1) / 2
-    assert count <= 2 * N_CHUNKS
-
-
 def test_a_logger_tells_the_loads(caplog: pytest.LogCaptureFixture) -> None:
     data = source()
     with caplog.at_level(logging.DEBUG, "dask_gpuselect"):
@@ -251,22 +237,6 @@ def test_annotations_hold_for_both_loads() -> None:
     ]
     assert any(name.startswith("median-candidates") for name in annotated)
     assert any(name.startswith(("sin", "array")) for name in annotated)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cluster_here")
-def test_second_loads_are_retried() -> None:
-    fails = {"left": 3}
-
-    def read(chunk: Any, block_id: tuple[int, ...]) -> Any:
-        if block_id[0] > 50 and fails["left"]:
-            fails["left"] -= 1
-            raise OSError("no connection")
-        return chunk + block_id[0]
-
-    with dask.annotate(retries=5):
-        x = da.zeros(N_CHUNKS * N, chunks=N).map_blocks(read, dtype="f8", meta=np.empty(0))
-    assert median(x).compute(optimize_graph=False) == (N_CHUNKS - 1) / 2
 
 
 def test_workers_keep_their_own(cluster: Client, tmp_path: Path) -> None:

@@ -126,17 +126,6 @@ def test_box_plots(by: Any, cluster_here: Any) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("dtype", [">f8", "M8[ns]", "i8"])
-@pytest.mark.few(2)
-def test_dtypes(dtype: str, cluster_here: Any) -> None:
-    a = (Source(SHAPE).whole() * 1000).astype("i8").astype(dtype)
-    with limited():
-        x = lazily(a, (1, 6, 5))
-        assert explain(x, axis=0).name == "p2p"
-        found = quantile(x, 0.4, axis=0, method="lower").compute()
-    np.testing.assert_array_equal(found, np.sort(a, axis=0)[int(0.4 * (N - 1))])
-
-
 def test_masked_chunks_of_which_the_first_have_no_mask(cluster_here: Any) -> None:
     days = np.arange(float(N))[:, None, None] * np.ones((1, ROWS, COLUMNS))
 
@@ -148,18 +137,6 @@ def test_masked_chunks_of_which_the_first_have_no_mask(cluster_here: Any) -> Non
         assert explain(x, axis=0).name == "p2p"
         found = median(x, axis=0).compute()
     np.testing.assert_array_equal(found, np.median(days[: N // 2], axis=0))
-
-
-@pytest.mark.filterwarnings("ignore:All-NaN")
-def test_empty_chunks(cluster_here: Any) -> None:
-    source = Source(SHAPE)
-    mask = ROUGH[0] > 3
-    with limited():
-        x = lazily(source.whole(), ((0, 1, 7, 0, 20, 20), (2, 0, 4), 5))
-        assert explain(x, axis=0).name == "p2p"
-        found = nanquantile(x, 0.5, axis=0, where=mask).compute()
-    expected = np.where(mask, np.median(source.whole(), axis=0), np.nan)
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_questions_together_share_their_load(cluster: Any, tmp_path: Path) -> None:

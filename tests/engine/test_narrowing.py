@@ -138,6 +138,26 @@ def test_more_pivots_leave_fewer_candidates() -> None:
         assert explain(x, [0.25, 0.5, 0.75]).gathered_bytes == 40 * 10**4 * 10**4
 
 
+NARROWED: dict[str, Callable[..., Any]] = {
+    "mad": lambda x: mad(x),
+    "weights": lambda x: quantile(x, [0.1, 0.5], weights=abs(x) + 1, method="linear"),
+    "weighted box": lambda x: describe_boxplot(x, weights=abs(x) + 1),
+    "box": lambda x: describe_boxplot(x, where=x < 9),
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "asked"), [("looks", "mad"), *(("tree", each) for each in NARROWED)], indirect=["how"]
+)
+def test_what_is_narrowed_is_answered_as_ever(asked: str) -> None:
+    x = da.from_array(np.floor(normal(N_CHUNKS * SIZE) * 50), chunks=SIZE).map_blocks(np.negative)
+    with dask.config.set(LIMIT):
+        answer = NARROWED[asked](x)
+    assert is_narrowed(answer)
+    found, right = dask.compute(answer, NARROWED[asked](x), scheduler="sync")
+    assert repr(found) == repr(right)
+
+
 # --- Loads ----------------------------------------------------------------------------------------
 
 

@@ -13,9 +13,12 @@ from dask_gpuselect import median, quantile
 from dask_gpuselect.engine import pilot, questions
 from dask_gpuselect.engine.source import Source
 from dask_gpuselect.maths.cuts import Brackets
+from dask_gpuselect.quantiles import weighted
 from tests.backends import CUPY, Backend, kernel_module, own_module
-from tests.data import FLOATS
+from tests.data import FLOATS, normal
 from tests.graphs import names_of
+from tests.kernels.test_weighing import WEIGHTS
+from tests.oracle import Weighed, check, weighted_of
 
 N = 60_000
 Q = np.array([0.0, 0.001, 0.25, 0.5, 0.75, 1.0])
@@ -123,3 +126,43 @@ def test_arrays_of_any_size_do_not_meet_in_one_place(
     values = np.zeros(2 * pilot.PILOT_WORTH + 1, np.int32)
     assert plan(median(backend.held(values[:-1], -1))) == "pilot"
     assert plan(median(backend.held(values, -1))) == "two loads"
+
+
+# --- Weights --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def weighted_pilots(small_pilots: None, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each guess by exact sums of all weights has held."""
+    monkeypatch.setattr(pilot, "PILOT_SIZE", 1000)
+    monkeypatch.setattr(pilot, "NARROWING", 300)
+    monkeypatch.setattr(weighted, "FEW_CANDIDATES", 50)
+    return watched_guesses(monkeypatch)
+
+
+def of_weights(backend: Backend, values: Any, weights: Any, q: float, method: Any) -> Any:
+    given = backend.asarray(values), q, backend.asarray(weights)
+    return backend.to_numpy(quantile(given[0], q, weights=given[2], method=method))
+
+
+@pytest.mark.parametrize("method", ["inverted_cdf", "averaged_inverted_cdf", "linear"])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_are_guessed(
+    name: str, method: str, backend: Backend, weighted_pilots: list[bool]
+) -> None:
+    values, weights = normal(6_000), WEIGHTS[name](6_000)
+    elements = Weighed.of(values, weights)
+    for q in (0.0, 0.001, 0.5, 0.9, 1.0):
+        expected = weighted_of(elements, q, method, np.dtype("f8"))
+        check(of_weights(backend, values, weights, q, method), expected)
+    # Of "largest" weights, half are as good as 0: the brackets of a window may hold too many.
+    missed = {"one heavy", "lognormal", "every magnitude", *["largest"][: method == "linear"]}
+    # A device draws another sample, which may miss one of them.
+    assert name in missed or sum(weighted_pilots) >= 5 - (backend is CUPY)
+
+
+@pytest.mark.parametrize("weight", [-1, np.nan, np.inf, 0])
+def test_weights_at_fault(weight: float, backend: Backend, weighted_pilots: list[bool]) -> None:
+    weights = np.where(np.arange(6_000) == 2_000, weight, float(weight != 0))
+    with pytest.raises(ValueError, match="non-negative" if weight < 0 else "NaN, inf or .* zero"):
+        of_weights(backend, normal(6_000), weights, 0.5, "inverted_cdf")

@@ -3,9 +3,7 @@ change."""
 
 from __future__ import annotations
 
-import math
 import uuid
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +13,7 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import ChunksChangedError, order_statistic
-from dask_gpuselect.engine import rounds
 from dask_gpuselect.strategies import STRATEGIES, Strategy, strategy_of
-from dask_gpuselect.strategies.known import Known
 from tests.backends import Backend
 from tests.oracle import check
 from tests.sources import Source
@@ -77,26 +73,6 @@ def test_loads(backend: Backend, strategy: str) -> None:
 # --------------------------------------------------------------------------------------------------
 # What is too much to gather
 # --------------------------------------------------------------------------------------------------
-
-
-def test_how_much_is_gathered() -> None:
-    """So many elements for each rank, and not all of a large array."""
-    n, n_chunks = 10**10, 10**4
-    most = 4 * math.isqrt(n * n_chunks) + (1 << 16)
-    for inside, is_gathered in ((n, False), (most + 1, False), (most, True), (1, True)):
-        known = replace(Known.at_first(0, 0, n, np.dtype("f8")), inside=inside)
-        progress = rounds.Progress(n, 0, (rounds.RankSearch(known, (), None),))
-        assert bool(progress.gathers(n_chunks)) == is_gathered
-
-
-def test_no_more_is_gathered_than_the_limit() -> None:
-    """For all ranks together; what is counted alone takes no room."""
-    n, n_chunks = 10**10, 10**4
-    known = replace(Known.at_first(0, 0, n, np.dtype("f8")), inside=500)
-    for room, is_gathered in ((999, False), (1000, True)):
-        wanted = (rounds.RankSearch(known, (), None),) * 2
-        progress = rounds.Progress(n, 0, wanted, room=room)
-        assert bool(progress.gathers(n_chunks)) == is_gathered
 
 
 # --------------------------------------------------------------------------------------------------

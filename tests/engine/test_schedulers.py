@@ -15,7 +15,6 @@ from distributed import Client
 
 from dask_gpuselect import ChunksChangedError, median, nanquantile, quantile, sort
 from tests.backends import NUMPY, Backend, kind_of
-from tests.graphs import names_of
 from tests.sources import Source, changing
 
 Q = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -91,17 +90,6 @@ def test_persisted_on_a_cluster(backend: Backend, cluster: Client, tmp_path: Pat
     theirs = np.quantile(whole[whole > 0.5] * 2, Q)
     np.testing.assert_array_equal(kind_of(larger).to_numpy(ours), theirs)
     assert set(source.loads.values()) == {1}
-
-
-@pytest.mark.slow
-def test_large_data_persisted_on_a_cluster(backend: Backend, cluster: Client) -> None:
-    """Large enough that a sample guesses the bracket, and every worker counts what it holds."""
-    source = Source((2_500_000,))
-    x = cluster.persist(backend.mapped(source.lazy(1_250_000)))
-    answer = quantile(x, Q)
-    assert any("guess" in name for name in names_of(answer))
-    ours = backend.to_numpy(cluster.compute(answer).result(timeout=120))
-    np.testing.assert_array_equal(ours, np.quantile(source.whole(), Q))
 
 
 def test_a_changed_chunk_is_named_by_another_process(

@@ -8,7 +8,6 @@ import re
 import stat
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,6 @@ from dask_gpuselect import explain, median, quantile
 from dask_gpuselect.engine import scratch
 from dask_gpuselect.engine.spill import SpillFile
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.maths.atoms import Atoms
 from dask_gpuselect.robust import mad
 from tests.backends import CUPY
 from tests.sources import Source
@@ -108,44 +106,6 @@ def test_questions_together_share_what_is_written(written: list[int]) -> None:
         dask.compute(median(x, axis=0), quantile(x, [0.1, 0.2, 0.3], axis=0), mad(x, 0))
     assert set(source.loads.values()) == {1}
     assert sum(written) == WHOLE
-
-
-def test_what_all_lanes_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what windows of days are made of is found once: not for each tile."""
-    n_read: Counter[int] = Counter()
-    n_found: list[int] = []
-    read, find = SpillFile.read_runs_into, Atoms.of
-
-    def noted(file: SpillFile, array: NDArray[Any], offsets: Any, n: int) -> None:
-        n_read[array.nbytes] += 1
-        read(file, array, offsets, n)
-
-    monkeypatch.setattr(SpillFile, "read_runs_into", noted)
-    monkeypatch.setattr(Atoms, "of", lambda *args: n_found.append(1) or find(*args))
-    x = Source((N, ROWS, COLUMNS)).lazy((1, 9, 7))
-    windows = {day: np.arange(N)[(np.arange(N) - day) % 40 < 5] for day in range(40)}
-    with limited(WHOLE // 5), dask.config.set(scheduler="sync"):
-        groupby(x, windows, 0).median().compute()
-    (n_bytes, n), *others = sorted(n_read.items())
-    assert (n_bytes, n) == (N * 8, 1)  # the place of each map
-    assert sum(n for _, n in others) > 5
-    assert len(n_found) == 1
-
-
-@pytest.mark.parametrize("last", [1, 4])
-def test_chunks_of_one_shape_are_read_together(last: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last one may be smaller."""
-    calls: list[int] = []
-    read = SpillFile.read_runs_into
-    monkeypatch.setattr(SpillFile, "read_runs_into", lambda *args: calls.append(1) or read(*args))
-    source = Source((N + last, ROWS, COLUMNS))
-    x = source.lazy((5, 9, 7))
-    with limited():
-        plan = explain(x, axis=0)
-        found = median(x, axis=0).compute()
-    n_tiles = -(-ROWS // plan.scratch.tile[1]) * -(-COLUMNS // plan.scratch.tile[2])
-    assert len(calls) == 2 * n_tiles
-    np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
 
 
 @pytest.mark.gpu

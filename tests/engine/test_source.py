@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from dask.graph_manipulation import bind, wait_on
 
 from dask_gpuselect import explain, median, sort
 from dask_gpuselect.engine import source
-from dask_gpuselect.engine.companions import accompanied
 from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.sorting import graph as sorting
 from tests.backends import CUPY, NUMPY, Backend, param
@@ -229,28 +227,6 @@ def test_names_that_users_give_say_nothing() -> None:
         assert not source.is_reduction(x.name, x.dask.layers[x.name])
         assert not source.is_file(x.name, x.dask.layers[x.name])
         assert not x.is_in_memory
-
-
-@pytest.mark.legacy
-def test_copies_know_what_they_are() -> None:
-    x = lazy()
-    packed = accompanied(x, keeps=x > 0.5, weights=x)
-    copy = source.private_copy(packed, "a copy", after=("turn",), after_layer="turn")
-    assert packed.element_bytes() == source.Source.of(copy).element_bytes() == 8 + 1 + 8
-    staged = da.map_blocks(source.Step("stage", np.copy), x, dtype=x.dtype) + 1
-    assert source.Source.of(staged).is_staged
-    assert source.Source.of(source.private_copy(staged, "a copy")).is_staged
-    assert not source.Source.of(x).is_staged
-
-
-@pytest.mark.legacy
-def test_results_of_ours_are_known_without_layers() -> None:
-    """As arrays of expressions come in: by tasks that dask has fused, or given another name."""
-    x = lazy()
-    graph = source.graph_of(dask.optimize(median(x))[0].dask)
-    assert any(itertools.starmap(source.is_reduction, graph.layers.items()))
-    plain = source.graph_of(dask.optimize(x + 1)[0].dask)
-    assert not any(itertools.starmap(source.is_reduction, plain.layers.items()))
 
 
 # --- Chunks that one task makes each --------------------------------------------------------------

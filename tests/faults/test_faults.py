@@ -19,7 +19,6 @@ from tests.faults import judge as judging
 from tests.faults import lab as places
 from tests.faults.__main__ import Log, table
 from tests.faults.cases import Case, drawn
-from tests.faults.disk import Disk
 from tests.faults.faults import FAULTS, GPUS
 from tests.faults.judge import CLEAR, RIGHT, judge, report
 from tests.faults.lab import Lab, lab
@@ -215,20 +214,6 @@ def test_what_is_left_behind(what: str, place: Lab, monkeypatch: pytest.MonkeyPa
     finally:
         stop.set()
         boards.room.give_back(boards.room.taken)
-
-
-def test_the_disk_fails_as_it_is_told(tmp_path: Path) -> None:
-    full = Disk("full disk", 0.5, 100)
-    with full.open(dir=tmp_path, buffering=0) as file:
-        assert file.write(memoryview(bytes(80))) == 50
-        with pytest.raises(OSError, match="No space left"):
-            file.write(memoryview(b"more"))
-    assert full.is_struck
-    broken = Disk("truncated file", 0, 100)
-    with broken.open(dir=tmp_path, buffering=0) as file:
-        file.write(memoryview(b"some"))
-        file.seek(0)
-        assert file.readinto(memoryview(bytearray(4))) == 0
 
 
 @pytest.mark.parametrize(("sleeps", "whats"), [(0.4, []), (60, ["hang"])])

@@ -142,7 +142,7 @@ def in_groups(asked: Mapping[str, Ask], of_places: bool) -> dict[str, Ask]:
 
         return ask
 
-    return {name: of(name) for name in ("quantiles", "boxes", *asked)}
+    return {name: of(name) for name in ("boxes", *(asked or ["quantiles"]))}
 
 
 @dataclass(frozen=True)
@@ -206,14 +206,17 @@ ROWS: Mapping[str, Row] = {
 
 
 def columns_of(answer: Any) -> dict[str, Array]:
-    """What an answer says, by name; of the fliers of each box one after the other."""
+    """What an answer says, by name; the fliers of the boxes one after the other."""
     (found,) = dask.compute(answer, scheduler="sync")
     if not hasattr(found, "to_dict"):
         return {"": to_host(found)}
-    columns = {name: np.ravel(column) for name, column in found.to_dict().items()}
-    columns["fliers"] = np.concatenate([np.ravel(each) for each in columns["fliers"]])
-    del columns["label"]
-    return columns
+    columns = {name: np.ravel(each) for name, each in found.to_dict().items() if name != "label"}
+    return {
+        name: np.concatenate([np.ravel(each) for each in column])
+        if column.dtype == object
+        else column
+        for name, column in columns.items()
+    }
 
 
 def layouts(row: Row, a: Array) -> Iterator[tuple[Array, int | None]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import groups as reference
 from dask_gpuselect.kernels.reference import labels as reference_labels
 from dask_gpuselect.maths.cuts import Brackets, IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots
-from dask_gpuselect.quantiles.questions import Quantiles
-from tests.backends import CUPY, NUMPY, Backend, kernel_module
+from tests.backends import NUMPY, Backend, kernel_module
 from tests.data import make, normal, uniform
 from tests.kernels.reports import assert_same
 
@@ -113,33 +110,6 @@ def test_elements_in_groups(
     assert_same_lanes(kernel.elements(some, n_groups, three), wanted)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("n_groups", [1, 30, 200])
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u8"])
-def test_guesses(dtype: str, n_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found by brackets of a sample, and where these fail."""
-    from dask_gpuselect.kernels.cuda import groups as cuda
-    from dask_gpuselect.maths import group_guess
-
-    parts = parts_of(dtype, (400_000, 0, 800_000), n_groups)
-    some = of_kind(CUPY, parts)
-    wanted = kernel_module("cpu", "groups").elements(parts, n_groups, three)
-    monkeypatch.setattr(cuda, "WORTH_GUESSING", 0)
-    monkeypatch.setattr(cuda, "WORTH_OF_GROUP", 0)
-    monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 290_000))
-    guessed = cuda._by_guess(some, n_groups, three)
-    assert guessed is not None
-    assert_same_lanes(guessed, wanted)
-    assert_same_lanes(cuda.elements(some, n_groups, three), wanted)
-    if dtype[0] == "f":
-        monkeypatch.setattr(group_guess, "WIDTH", -3)  # nothing but the wrong elements
-        assert cuda._by_guess(some, n_groups, three) is None
-        assert_same_lanes(cuda.elements(some, n_groups, three), wanted)
-    if dtype != "i2":  # brackets of ties may need no room
-        monkeypatch.setattr(cuda, "sample_size", lambda *_: (300_000, 10))  # no room
-        assert cuda._by_guess(some, n_groups, three) is None
-
-
 # --- Labels ---------------------------------------------------------------------------------------
 
 LABELS: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
@@ -172,27 +142,3 @@ def test_labels(backend: Backend, name: str) -> None:
 
 
 # --- Lanes ----------------------------------------------------------------------------------------
-
-
-def question(q: tuple[float, ...], dtype: str, *, skips: bool) -> Quantiles:
-    answer = np.dtype(dtype if np.dtype(dtype).kind == "f" else "f8")
-    return Quantiles(q, "linear", skips, np.dtype(dtype), answer)
-
-
-def of_groups(chunks: Any, dtype: Any, axis: int, asked: Quantiles, places: Any) -> Any:
-    return kernels.answer_group_lanes(chunks, dtype, (axis,), asked, partial(list, places))
-
-
-@pytest.mark.gpu
-def test_lanes_of_groups_that_no_kernel_takes() -> None:
-    a, wide = np.arange(2.0 * 70_000).reshape(70_000, 2), np.array([[2**60 + 1], [2**60 + 3]])
-    asked = question((0.5,), "f8", skips=False)
-    for values, weights, places in (
-        (a, None, [np.arange(70_000), np.arange(3)]),
-        (a[:0], None, [np.arange(0)]),
-        (wide, None, [np.arange(2)]),
-        (a, a, [np.arange(5)]),
-    ):
-        x, w = (None if each is None else CUPY.asarray(each) for each in (values, weights))
-        chunk = Accompanied(x, weights=w, labels=x)
-        assert of_groups([chunk], values.dtype, 0, asked, places) is None

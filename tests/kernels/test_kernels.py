@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -235,6 +234,7 @@ def rulers_for(dtype: np.dtype[Any]) -> list[Ruler]:
     """Of even steps in value and in key, over narrow and wide ranges: near zero and across it."""
     if dtype.kind == "f":
         ranges = [(-2, 2), (0.5, 1e6), (-1e30, 1e30), (-1e-30, 1e-40), (1e-40, 1e30)]
+        ranges += [(np.finfo(dtype).min, np.finfo(dtype).max)]  # no even steps
         # Several steps for each element: some bars are equal.
         ranges += [(9, 9 + 9 * np.finfo(dtype).eps), (1e9, 1e9 * (1 + 99 * np.finfo(dtype).eps))]
     else:
@@ -407,30 +407,20 @@ def test_any_view(kind: Backend, view: str, dtype: str) -> None:
     assert max(sizes, default=0) <= SCRATCH
 
 
-@each_case(CUDA)
-def test_elements_of_some_ranks(kernel: Kernel, name: str, dtype: str) -> None:
-    """By digits for a few ranks, by sorting for many."""
-    for n in (1, 2, 33, 5000, 100_003):
-        ordered = valid(selected(make(name, dtype, n)))
-        if len(ordered) == 0:
-            continue
-        elements = CUPY.asarray(np.roll(ordered, n // 3))
-        last = len(ordered) - 1
-        device = importlib.import_module("dask_gpuselect.kernels.cuda.candidates")
-        candidates = device.DeviceCandidates(elements)
-        before = CUPY.to_numpy(elements).tobytes()
-        for places in ([0], [last], [last, 0, last // 2, 0], np.arange(13) * last // 12):
-            found = candidates.elements_at(np.asarray(places))
-            assert found.dtype == ordered.dtype
-            np.testing.assert_array_equal(found, ordered[places] + ordered.dtype.type(0))
-        many = np.arange(200) % len(ordered)
-        found = candidates.elements_at(many)
-        np.testing.assert_array_equal(found, ordered[many])
-        for marks in (ordered[:0], np.unique(ordered[:: n // 9 + 1]), np.unique(ordered[:1300])):
-            below, upto = candidates.counts(marks)
-            np.testing.assert_array_equal(below, ordered.searchsorted(marks))
-            np.testing.assert_array_equal(upto, ordered.searchsorted(marks, "right"))
-        assert CUPY.to_numpy(elements).tobytes() == before
+@pytest.mark.parametrize("n", [5, 20_000])
+def test_a_chunk_of_another_dtype_than_declared(backend: Backend, n: int) -> None:
+    safe = kernels.cuts(backend.asarray(np.arange(n, dtype=np.int32)), np.dtype(np.float64), 1)
+    assert safe.pivots.dtype == np.float64
+    assert safe.n_valid.tolist() == [n]
+    with pytest.raises(TypeError, match="a chunk has dtype float64, but its array says int64"):
+        kernels.cuts(backend.asarray(np.arange(float(n))), np.dtype(np.int64), 1)
+
+
+def test_chunks_that_are_no_arrays() -> None:
+    with pytest.raises(TypeError, match="is of type list, which is not supported"):
+        kernels.cuts([1.0, 2.0], np.dtype(np.float64), 1)
+    with pytest.raises(TypeError, match="masked arrays are not supported"):
+        kernels.cuts(np.ma.masked_array([1.0], [True]), np.dtype(np.float64), 1)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.finish import are_gathered, order_statistics
 from dask_gpuselect.maths.keys import selection_dtype
-from tests.backends import Backend
+from tests.backends import Backend, kernel_module
 from tests.data import hashed, normal
 from tests.kernels.test_moments import numbers_of
 
@@ -166,6 +166,9 @@ def test_arrays_in_memory(backend: Backend, dtype: str, rate: float) -> None:
         kernels.whole(of.chunk, kind, ranks),
     ):
         of.check(found, brackets)
+    if rate == 1:
+        plain = kernel_module("reference", "sampling").pilot(of.x, 2000, ranks)
+        Masked(of.x, of.x, 0, 0).check(plain[1], plain[0])
     sample = kernels.sample(of.chunk, kind, 0.1)
     ordered, share = kernels.sorted_sample(of.chunk, kind, 2000)
     ordered = to_host(ordered)

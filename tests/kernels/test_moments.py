@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cpu import plain_moments
 from dask_gpuselect.kernels.cuda.source import LEAST_TOP, MOST_TOP, cut_for, digits_for
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths import moments as rounding
-from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, TOTAL_POINT, ExactSums
+from dask_gpuselect.maths.exact_sums import DIGIT, SQUARE_POINT, TOTAL_POINT
 from dask_gpuselect.maths.moments import Moments, rounded, rounded_root
 from tests.backends import Backend
 from tests.data import INTEGER_DTYPES, make, names_of, normal, uniform
@@ -206,27 +206,6 @@ def test_leading_digits_are_enough(
             spread = sum((x - mean) ** 2 for x in numbers) / n
             assert mine.tolist() == [float(mean), root_of(spread)], (name, row)
         assert len(slow) <= 20, (name, len(slow))  # all ties but those of whole numbers
-
-
-def test_digits_that_wait_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums whose leading digits cancel are found to be so, wherever carries wait."""
-    monkeypatch.setattr(rounding, "_are_integers_faster", lambda *_: False)
-    total, square = np.zeros((4, 40), np.int64), np.zeros((4, 80), np.int64)
-    total[:, 0], square[:, 0] = 5, 1000
-    total[1, 30], total[1, 29] = 1, -(1 << 32)  # nothing, by a carry
-    total[2, 30], total[2, 20] = 3, -7
-    square[2, 62], square[2, 30] = 11, -(1 << 62)
-    square[3, 60], square[3, 59] = 1, -(1 << 32)
-    counts = (np.full(4, n, np.int64) for n in (2, 0, 0))
-    points = TOTAL_POINT - 20, SQUARE_POINT - 40
-    moments = Moments(*counts, *map(ExactSums.of_table, (total, square), points))
-    expected = [rounded(2, *numbers_of(moments, lane)[3:]) for lane in range(4)]
-    np.testing.assert_array_equal(np.stack(moments.mean_and_std(), axis=1), expected)
-    for table, sums, point in zip(
-        (total, square), (moments.total, moments.square), points, strict=True
-    ):
-        wanted = [sum(int(digit) << DIGIT * i for i, digit in enumerate(row)) for row in table]
-        assert sums.integers(-point).tolist() == wanted
 
 
 # --- CUDA -----------------------------------------------------------------------------------------

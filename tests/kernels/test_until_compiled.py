@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import dask_gpuselect as gs
-from dask_gpuselect import kernels
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import spans, window_lanes
@@ -52,27 +51,6 @@ def data(dtype: str) -> Any:
 
 Q = [0.0, 0.1, 0.5, 0.9]
 DAYS = {i: np.flatnonzero((np.arange(300) - i) % 60 < 5) for i in range(60)}
-
-
-def test_fingerprints_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of elements in any order: by themselves, with companions of any size, and rows of many
-    columns, wherever they lie in memory."""
-    n = 70_000
-    x = np.random.default_rng(0).random(2 * n)
-    kinds = [x[::2].astype(dtype) for dtype in ("f8", "f4", "f2", "u1")] + [x[::2], x[n:] > 0.5]
-    table = x[:n].reshape(700, 100)
-    days = np.broadcast_to(np.arange(100.0), table.shape)
-    rows = [[each] for each in kinds] + [kinds, [*kinds * 6, x[1::2]], [np.asfortranarray(table)]]
-    rows += [[days, table], [table.T, days.T], [np.empty(0), np.empty(0, "u1")]]
-
-    def marks() -> list[int]:
-        return [kernels.fingerprints.fingerprint_of_rows(columns) for columns in rows]
-
-    with new_process(monkeypatch, np.inf, 1e9):
-        by_numpy = marks()
-        assert not compiling._kernels, "nothing was compiled"
-    assert marks() == by_numpy
-    assert len(set(by_numpy)) == len(rows) - 1  # x[::2] is there twice
 
 
 def test_a_call_takes_one_way_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,29 +78,6 @@ DTYPES = ["f8", "f4", "i8", "f4", "u1"]
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("dtype", ["f8", "f4", "u1", "i8", "i2", "u4"])
-@pytest.mark.parametrize("n", SIZES)
-def test_lanes_are_sorted_with_their_weights(n: int, dtype: str) -> None:
-    for name in VALUES:
-        values, weights, keeps = drawn(name, "small integers", n, dtype)
-        for mask in (keeps, None):
-            wanted = SortedLanes.weighed(values, weights, mask)
-            found = weighed_lanes.sorted_with_weights(values.copy(), weights.copy(), mask)
-            for count in ("n_valid", "n_missing", "n_left_out", "n_idle"):
-                np.testing.assert_array_equal(getattr(found, count), getattr(wanted, count))
-            assert found.weights is not None
-            assert wanted.weights is not None
-            for i, size in enumerate(wanted.n_valid):
-                np.testing.assert_array_equal(found.values[i, :size], wanted.values[i, :size])
-                mine, theirs = (
-                    sorted(zip(each.values[i, :size], each.weights[i, :size], strict=True))
-                    for each in (found, wanted)
-                )
-                assert mine == theirs
-            assert not found.weights[np.arange(n) >= wanted.n_valid[:, None]].any()
-
-
-@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS[::-1])
 @pytest.mark.parametrize("weights", [name for name in WEIGHTS if name != "none"])
 def test_what_answers_is_what_integers_say(weights: str, method: str) -> None:

@@ -19,13 +19,12 @@ from dask_gpuselect.kernels.reference import residuals as reference
 from dask_gpuselect.kernels.registry import backend_for
 from dask_gpuselect.maths.fits.concentration import (
     Half,
-    Halves,
     MedianSquares,
     RowTally,
     TrimmedSquares,
     half_of,
 )
-from dask_gpuselect.maths.fits.designs import Design, rank, residuals, solve
+from dask_gpuselect.maths.fits.designs import Design, rank, solve
 from dask_gpuselect.maths.fits.minimax import minimax
 from dask_gpuselect.maths.fits.scales import median_scale, rows_covered, trimmed_scale
 from dask_gpuselect.maths.fits.starts import StartSettings, best_fits, elemental_fits
@@ -163,67 +162,6 @@ def test_no_half_outside_the_ends() -> None:
     assert half_of(tally, ends, 2) is None
     assert half_of(tally, ends, 3) == Half(1.5, 2, 1, 3)
     assert half_of(tally, ends, 4) is None
-
-
-@np.errstate(over="ignore", invalid="ignore")
-@pytest.mark.parametrize("criterion", [TrimmedSquares(), MedianSquares()])
-def test_rows_at_hand_are_those_of_a_pass(criterion: Any) -> None:
-    """Of several fits at once the halves, objectives and steps that tallies tell of each; ties and
-    infinite residuals too."""
-    rng = np.random.default_rng(3)
-    x = rng.integers(-3, 4, (200, 2)).astype(float)
-    design, y = np.column_stack([np.ones(200), x]), rng.integers(-9, 9, 200).astype(float)
-    y[:5] = np.inf, -np.inf, 1e300, -1e200, np.inf
-    thetas = rng.integers(-2, 3, (20, 3)).astype(float)
-    scale = Design(np.zeros(2), np.ones(2), 0.0, 1.0, True)
-    ends = np.array([-1.0, 2.0, np.inf])
-    for h in (4, 101, 195, 197):
-        halves = Halves.of(Tables.of(design, y), thetas, h)
-        objectives = criterion.objectives(halves)
-        assert halves.chosen(np.array([3, 7])).t.tolist() == halves.t[[3, 7]].tolist()
-        about = scale, thetas, [ends] * 20, [200] * 20
-        tallies = reference.row_tallies(x, y, *about, with_sums=True)
-        for i, tally in enumerate(tallies):
-            half = half_of(tally, ends, h)
-            if half is None:
-                assert objectives[i] == np.inf
-                continue
-            assert halves.half(i) == half
-            assert halves.weights[i].sum() == pytest.approx(h)
-            sums = criterion.sums(tally, ends, half)
-            wanted = criterion.objective(half, sums)
-            assert objectives[i] == pytest.approx(wanted, rel=1e-12)
-            if criterion.needs_sums:
-                step = criterion.steps(halves.chosen(np.array([i])))[0]
-                wanted = criterion.step(tally, ends, half, sums)
-                np.testing.assert_allclose(step, wanted, rtol=1e-9, atol=1e-12)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def test_fits_of_several_tables(backend: Backend) -> None:
-    """Unequally many, of NumPy's and CuPy's arrays: residuals and halves are those of each table by
-    itself bit for bit, and normal equations nearly; rows far out have no part in these."""
-    x, y = rows_and_target(1200, 2, 5)
-    y[:40], x[50:60] = np.inf, 1e200
-    design = np.column_stack([np.ones(1200), x])
-    rows = np.random.default_rng(5).permutation(1200).reshape(4, 300)
-    whole = Tables.of(backend.asarray(design), backend.asarray(y))
-    for n_fits in ([3, 0, 1, 2], [0, 5, 5, 0], [1, 0, 0, 0], [40, 40, 40, 40]):
-        which = np.repeat(np.arange(4), n_fits)
-        thetas = np.random.default_rng(6).normal(size=(len(which), 3))
-        halves = Halves.of(whole.taken(rows), thetas, 150, which)
-        squares = TrimmedSquares().objectives(halves)
-        steps = TrimmedSquares().steps(halves)
-        for i, (table, theta) in enumerate(zip(which.tolist(), thetas, strict=True)):
-            own = design[rows[table]], y[rows[table]]
-            found = to_host(halves.residuals[i])
-            np.testing.assert_array_equal(found, residuals(*own, theta))
-            sizes = np.sort(np.abs(found))
-            assert float(halves.t[i]) == sizes[149]
-            assert squares[i] == pytest.approx((sizes[:150] ** 2).sum(), rel=1e-12)
-            is_held = np.abs(found) <= sizes[149]
-            wanted = np.linalg.lstsq(own[0][is_held], found[is_held], rcond=None)[0]
-            np.testing.assert_allclose(steps[i], wanted, rtol=1e-9, atol=1e-12)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -400,17 +338,3 @@ def test_scales_estimate_a_standard_deviation(coverage: float | None) -> None:
     if coverage != 1:
         assert median_scale(errors[h - 1], h, 100_000, 2) == pytest.approx(3, rel=0.02)
     assert trimmed_scale(0.0, h, 100_000, 2, coverage=coverage, has_intercept=False) == 0
-
-
-@pytest.mark.slow
-def test_small_samples_are_corrected() -> None:
-    """Fitted residuals of few rows are too small: their mean scale is right with the correction."""
-    scales = []
-    for seed in range(60):
-        x, y = rows_and_target(30, 2, seed)
-        design, h = np.column_stack([np.ones(30), x]), 16
-        search = StartSettings(TrimmedSquares(), True, 60, 5, 100)
-        fit = best_fits(Tables.of(design, y), h / 30, search, np.random.default_rng(seed))[0]
-        how = {"coverage": None, "has_intercept": True}
-        scales.append(trimmed_scale(fit.objective, h, 30, 3, **how))
-    assert np.mean(scales) == pytest.approx(1, abs=0.12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.maths.lane_cuts import (
     LaneBrackets,
+    Lanes,
     find_lane_brackets,
+    merge,
+    merge_tallies,
     narrow,
     order_statistics,
 )
@@ -40,6 +43,24 @@ def divided(table: NDArray[Any], n_parts: int) -> list[SortedLanes]:
     return [SortedLanes.of_rows(part) for part in parts if part.shape[1]]
 
 
+def in_passes(
+    parts: Sequence[SortedLanes], widths: Sequence[int], merge_every: int = 100
+) -> tuple[Lanes, list[LaneBrackets]]:
+    """All passes, and the brackets after each."""
+    found: list[LaneBrackets] = []
+    brackets: LaneBrackets | None = None
+    for m in widths:
+        cuts = [cuts_of_sorted(part, brackets, m) for part in parts]
+        while len(cuts) > merge_every:
+            groups = [cuts[i : i + merge_every] for i in range(0, len(cuts), merge_every)]
+            cuts = [merge(group, m) for group in groups]
+        brackets = find_lane_brackets(cuts, ranks) if brackets is None else narrow(cuts, brackets)
+        found.append(brackets)
+    assert brackets is not None
+    tally = merge_tallies([tally_of_sorted(part, brackets) for part in parts])
+    return order_statistics(tally, brackets), found
+
+
 def n_inside(brackets: LaneBrackets, ordered: NDArray[Any]) -> IntArray:
     """Elements strictly inside each bracket."""
     values = ordered[:, None]
@@ -60,6 +81,18 @@ def mixed_lanes(n: int, dtype: str) -> NDArray[Any]:
 
 
 values = st.sampled_from([0, 1, 2, 3, 5, 8, 200, 255])
+
+
+def test_all_ranks_are_known_of_parts_that_tell_all() -> None:
+    """Then the bracket is the element."""
+    table = mixed_lanes(100, "f8")
+    _, (brackets,) = in_passes(divided(table, 7), (100,), merge_every=3)
+    some = brackets.n_valid > 0
+    same = brackets.lower == brackets.upper
+    np.testing.assert_array_equal(
+        brackets.low[some & same.all(1)], brackets.high[some & same.all(1)]
+    )
+    assert n_inside(brackets, np.sort(table, axis=1)).max() == 0
 
 
 @given(

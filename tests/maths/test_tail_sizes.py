@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from dask_gpuselect import kernels
 from dask_gpuselect.maths.cuts import ChunksChangedError, IntArray
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
 from dask_gpuselect.maths.tails import LaneTails, TailSizes, lanes_in_tails
@@ -51,5 +52,6 @@ def _ranks(n: IntArray, q: tuple[float, ...]) -> tuple[IntArray, IntArray]:
 def test_lanes_that_are_longer_than_was_said() -> None:
     counts = np.full(3, 11), np.zeros(3, np.int64)
     tails = LaneTails(np.zeros((3, 4)), *counts)
+    assert kernels.merge_lane_tails([tails], TailSizes(10, 0, 4)) is tails
     with pytest.raises(ChunksChangedError, match="more elements than its size, 10"):
         lanes_in_tails(tails, partial(_ranks, q=(0.9,)), TailSizes(10, 0, 4))

@@ -183,7 +183,7 @@ SLOTS: Mapping[str, Slots] = {
 
 # --- Measures and masks ---------------------------------------------------------------------------
 
-WEIGHTS: Mapping[str, Callable[[Array, Random], Array]] = {
+WEIGHTS: dict[str, Callable[[Array, Random], Array]] = {
     "any weights": lambda v, r: r.random(v.size),
     "counts": lambda v, r: r.integers(0, 4, v.size),
     "mostly 0": lambda v, r: np.where(r.random(v.size) < 0.7, 0.0, r.random(v.size)),
@@ -195,6 +195,7 @@ WEIGHTS: Mapping[str, Callable[[Array, Random], Array]] = {
 }
 """From the elements to their weights."""
 MEASURES = ("count",) * 6 + tuple(WEIGHTS) + ("0 of what is missing",)
+WEIGHTS |= {"beyond 2**53": lambda v, r: r.integers(1, 1 << 54, v.size)}
 WEIGHTS_OF = ("elements", "axes")
 """Whether weights have the shape of the data, or that of the reduced axes."""
 
@@ -367,6 +368,43 @@ FOCI: Mapping[str, Mapping[str, str]] = {
 """Rows that decide something only together, which chance seldom brings. Half of all cases have one
 of these, as far as the question goes with it."""
 FOCUS = ("",) * len(FOCI) + tuple(FOCI)
+
+
+UNCACHED = ELEMENTS | {"limits": "nothing kept", "home": "tasks", "cuts": "many", "focus": ""}
+NO_ROOT = UNCACHED | {"config": "no root", "sizes": "small"}
+IN_PASSES = {"slots": "first axis", "shape": "taller map", "limits": "small columns", "focus": ""}
+PINNED: Mapping[str, Mapping[str, str]] = {
+    "medians without a root": NO_ROOT | {"question": "median"},
+    "deviations without a root": NO_ROOT | {"question": "nanmad"},
+    "boxes without a root": NO_ROOT | {"question": "describe_boxplot"},
+    "weighted boxes without a root": NO_ROOT
+    | {"question": "describe_boxplot", "measure": "any weights"},
+    "weights without a root": NO_ROOT | {"question": "quantile", "measure": "one heavy"},
+    "groups without a root": NO_ROOT | {"question": "nanquantile", "slots": "groups, lazy labels"},
+    "weights that are guessed": ELEMENTS
+    | {"question": "quantile", "measure": "any weights", "home": "plain", "sizes": "small"},
+    "weights that are cached": UNCACHED
+    | {"question": "quantile", "measure": "one heavy", "limits": "defaults", "data": "infinite"},
+    "tails of lanes": PLAIN | IN_PASSES | {"question": "percentile", "home": "tasks"},
+    "tails of groups": PLAIN
+    | IN_PASSES
+    | {"question": "nanquantile", "home": "tasks", "slots": "groups along the first axis"},
+    "heavy weights in passes": IN_PASSES
+    | {"question": "quantile", "home": "tasks", "measure": "one heavy", "missing": "nothing"},
+    "weighted dates in lanes": {"question": "quantile", "measure": "counts", "dtype": "M8[s]"}
+    | {"slots": "first axis", "shape": "map", "focus": ""},
+    "integers that weigh in lanes": {"question": "quantile", "measure": "beyond 2**53"}
+    | {"slots": "first axis", "shape": "map", "dtype": "f8", "focus": ""},
+    "windows of infinities": ELEMENTS
+    | {"question": "quantile", "measure": "alike", "shape": "short", "dtype": "f8"}
+    | {"data": "infinite", "focus": ""},
+    "halves in groups": {"question": "describe_boxplot", "slots": "groups", "dtype": "f2"}
+    | {"missing": "where and nodata", "home": "tasks", "sizes": "small", "focus": ""},
+    "weighted boxes by threads": {"question": "describe_boxplot", "measure": "any weights"}
+    | {"slots": "first axis", "shape": "map", "home": "plain", "sizes": "small", "focus": ""},
+    "strategies without a root": NO_ROOT | {"question": "order_statistic"},
+}
+"""Questions and rows that meet too seldom even with a focus."""
 
 
 def decks(

@@ -210,6 +210,15 @@ def drawn(seed: int, start: int = 0, step: int = 1) -> Iterator[Case]:
             yield made(row, seed, number)
 
 
+def pinned(seed: int, start: int, step: int, each: int = 4) -> Iterator[Case]:
+    """Draw every `step`-th of the cases of pinned rows, a few of each."""
+    for number in range(start, each * len(axes.PINNED), step):
+        row = [*axes.PINNED.values()][number // each]
+        random = np.random.default_rng([seed, number, 98])
+        dealt = {name: pick(random, rows) for name, rows in tables_of(row["question"]).items()}
+        yield made(dealt | dict(row), seed, 100_000 + number)
+
+
 def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
     """Replace the rows that do not go with each other, and those that a focus names."""
     tables = tables_of(row["question"])
@@ -221,7 +230,7 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
             row[table] = pick(random, options)
 
     if row["measure"] != "count":
-        keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iuf"])
+        keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iufmM"])
     if row["dtype"] not in axes.COMPILED:
         row["kernels"] = "NumPy"
     if row["kernels"] == "compiled" or row["home"] == "expression":
@@ -261,10 +270,11 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     question = QUESTIONS[row["question"]]
     shape = axes.SHAPES[row["shape"]](random)
     n = int(np.prod(shape))
+    named = row.get("data")
     row["data"] = pick(random, axes.distributions(row["dtype"]))
     if random.random() < 0.5:
         row["data"] = axes.FEW
-    wanted = axes.FOCI.get(row["focus"], {}).get("data")
+    wanted = axes.FOCI.get(row["focus"], {}).get("data", named)
     if wanted in axes.distributions(row["dtype"]):
         row["data"] = wanted
     with np.errstate(all="ignore"):

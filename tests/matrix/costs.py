@@ -18,8 +18,7 @@ from unittest import mock
 import dask
 import numpy as np
 
-from dask_gpuselect import kernels, sort
-from dask_gpuselect.distribution import ecdf
+from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import values_of
 from tests.matrix import cases
 from tests.matrix.recipes import N_GROUPS, Made, Recipe
@@ -47,9 +46,6 @@ class Asked:
         Whether columns are larger than their limit.
     groups : int
         How many groups the labels make.
-    nodata : int, optional
-    ask : callable, optional
-        In place of the question: of the array alone.
     """
 
     question: str
@@ -59,8 +55,6 @@ class Asked:
     slots: str = "all"
     passes: bool = False
     groups: int = N_GROUPS
-    nodata: int | None = None
-    ask: Callable[[Any], Any] | None = None
 
 
 ALONG = "first axis"
@@ -69,7 +63,6 @@ SHARES = QUARTILES | {"method": "inverted_cdf"}
 LANES = {
     "lanes": ("nanquantile", QUARTILES),
     "lane boxes": ("describe_boxplot", {}),
-    "lane mads": ("mad", {}),
 }
 WEIGHTED_LANES = {
     "weighted lanes": ("nanquantile", SHARES),
@@ -78,45 +71,29 @@ WEIGHTED_LANES = {
 SIZES = {"few ": 3, "": 64, "many ": 4000}
 W, M, G, LAZY = ("weights",), ("where",), ("labels",), "groups, lazy labels"
 QUESTIONS: dict[str, Asked] = {
-    "median": Asked("median"),
     "quartiles": Asked("quantile", how=QUARTILES),
-    "nan quartiles": Asked("nanquantile", how=QUARTILES),
-    "tails": Asked("nanquantile", how={"q": [0, 1e-4, 0.01, 0.999, 1]}),
     "percentiles": Asked("nanquantile", how={"q": np.linspace(0, 1, 101)}),
     "box": Asked("describe_boxplot"),
     "mad": Asked("mad"),
-    "ecdf": Asked("ecdf", ask=lambda x: ecdf(x, 101)),
-    "sort": Asked("sort", ask=sort),
     "weights": Asked("nanquantile", 0, W, SHARES),
     "linear weights": Asked("nanquantile", 0, W, QUARTILES | {"method": "linear"}),
     "weighted box": Asked("describe_boxplot", 0, W),
-    "weighted groups": Asked("nanquantile", 0, W + G, SHARES, "groups"),
     **{
         f"{size}{name}": Asked(question, lanes, W, how, ALONG)
         for size, lanes in SIZES.items()
-        for name, (question, how) in WEIGHTED_LANES.items()
-    },
-    **{
-        f"{name} in passes": Asked(question, 64, W, how, ALONG, passes=True)
         for name, (question, how) in WEIGHTED_LANES.items()
     },
     "masked quartiles": Asked("nanquantile", 0, M, QUARTILES),
     "masked box": Asked("describe_boxplot", 0, M),
     "masked mad": Asked("mad", 0, M),
     "masked lanes": Asked("nanquantile", 64, M, QUARTILES, ALONG),
-    "nodata": Asked("nanquantile", how=QUARTILES, nodata=0),  # which many are, or none
-    "groups": Asked("median", 0, G, slots=LAZY),
     "group boxes": Asked("describe_boxplot", 0, G, slots=LAZY),
-    "two groups": Asked("median", 0, G, slots=LAZY, groups=2),
-    "many groups": Asked("median", 0, G, slots=LAZY, groups=5000),
     "many group boxes": Asked("describe_boxplot", 0, G, slots=LAZY, groups=1000),
     **{
         f"{size}{name}": Asked(question, lanes, (), how, ALONG)
         for size, lanes in SIZES.items()
         for name, (question, how) in LANES.items()
     },
-    "lane passes": Asked("nanquantile", 64, (), QUARTILES, ALONG, passes=True),
-    "lane tails": Asked("nanquantile", 64, (), {"q": 0.999}, ALONG, passes=True),
     "lane box passes": Asked("describe_boxplot", 64, (), {}, ALONG, passes=True),
     "short lanes": Asked("nanquantile", 32, (), QUARTILES, "last axis"),
     "short lane boxes": Asked("describe_boxplot", 32, (), {}, "last axis"),
@@ -142,7 +119,7 @@ def prepared(
     row = {"question": asked.question, "slots": asked.slots, "home": PLANS[plan]}
     row |= {"cuts": "even", "companion cuts": "alike"}
     beside = dict(zip(asked.needs, others, strict=True))
-    case = cases.Case(row, values, chunks, asked.how, beside, asked.nodata)
+    case = cases.Case(row, values, chunks, asked.how, beside)
     lazy = cases.lazily(case)
     config = {"scheduler": "sync", "num_workers": 1}
     if asked.passes:
@@ -152,7 +129,7 @@ def prepared(
 
     def run() -> Any:
         with dask.config.set(config):
-            return dask.compute(cases.ask(case, x, its) if asked.ask is None else asked.ask(x))
+            return dask.compute(cases.ask(case, x, its))
 
     return run, lazy.sources.get("values")  # type: ignore[return-value]
 

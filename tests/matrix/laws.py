@@ -386,6 +386,15 @@ def _within_a_cell(values: Array) -> Array:
     return found
 
 
+def _copies_moved(values: Array) -> Array:
+    """Values of which some copies of the median become what is next to it."""
+    middle = np.partition(values, values.size // 2, axis=None)[values.size // 2]
+    copies = np.flatnonzero(values == middle)
+    found = values.copy()
+    found.flat[copies[: len(copies) // 2]] = middle - values.dtype.type(middle > 0)
+    return found
+
+
 def _doubled(values: Array) -> Array:
     """Values of which the second half of the rows is the first one again."""
     found = values.copy()
@@ -402,6 +411,7 @@ CHANGES: Mapping[str, Callable[[Array], Array]] = {
 }
 RARE_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "within a cell": _within_a_cell,
+    "copies moved": _copies_moved,
     "doubled": _doubled,
     "negative": lambda values: -values,
     "longer": lambda values: np.concatenate([values, values[:1]]),
