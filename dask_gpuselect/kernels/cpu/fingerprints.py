@@ -127,45 +127,34 @@ def _sum_by_numpy(columns: Sequence[NDArray[Any]]) -> int:
 @until_compiled(_sum_by_numpy)
 def _sum(columns: Sequence[NDArray[Any]]) -> int:
     """Sum the hashes of the elements at each place, modulo 2**64."""
-    n = len(columns)
-    between = [_hash_next] * (n - 2)
-    first, *others = [_sum_alone] if n == 1 else [_hash_first, *between, _sum_last]
-    hashes, total = np.empty(PIECE, np.uint64), 0
-    for words, *more in _pieces(columns):
-        own = hashes[: len(words)]
-        sum_ = first(words, own)
-        for add, others_words in zip(others, more, strict=True):
-            sum_ = add(others_words, own)
+    last, total = len(columns) - 1, 0
+    hashes = np.zeros(PIECE, np.uint64)
+    for piece in _pieces(columns):
+        own = hashes[: len(piece[0])]
+        for i, words in enumerate(piece):
+            sum_ = (_sum_hashes if i == last else _hash)(words, i > 0, own)
         total += int(sum_)
     return total & MASK
 
 
 @kernel_of("u8 u4 u2 u1")
-def _hash_first(words: t.Values, hashes: t.LongWords) -> None:
+def _hash(words: t.Values, has_others: bool, hashes: t.LongWords) -> None:
+    """Hash words together with the hashes of others at their places, if there are any."""
     for i in range(words.size):
-        hashes[i] = mixed_word(np.uint64(words[i]))
+        before = hashes[i] if has_others else np.uint64(0)
+        hashes[i] = mixed_word(before ^ np.uint64(words[i]))
 
 
 @kernel_of("u8 u4 u2 u1")
-def _hash_next(words: t.Values, hashes: t.LongWords) -> None:
-    for i in range(words.size):
-        hashes[i] = mixed_word(hashes[i] ^ np.uint64(words[i]))
-
-
-@kernel_of("u8 u4 u2 u1")
-def _sum_last(words: t.Values, hashes: t.LongWords) -> Any:
+def _sum_hashes(words: t.Values, has_others: bool, hashes: t.LongWords) -> Any:
+    """Sum what `_hash` would write; without others, this reads the words alone."""
     total = np.uint64(0)
-    for i in range(words.size):
-        total += mixed_word(hashes[i] ^ np.uint64(words[i]))
-    return total
-
-
-@kernel_of("u8 u4 u2 u1")
-def _sum_alone(words: t.Values, hashes: t.LongWords) -> Any:
-    """Sum the hashes of a single array; a quarter faster than `_sum_last` with hashes of zero."""
-    total = np.uint64(0)
-    for i in range(words.size):
-        total += mixed_word(np.uint64(words[i]))
+    if has_others:
+        for i in range(words.size):
+            total += mixed_word(hashes[i] ^ np.uint64(words[i]))
+    else:
+        for i in range(words.size):
+            total += mixed_word(np.uint64(words[i]))
     return total
 
 

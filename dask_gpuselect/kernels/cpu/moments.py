@@ -27,8 +27,8 @@ from dask_gpuselect.kernels.compiling import (
     types,
     until_compiled,
 )
-from dask_gpuselect.kernels.cpu import plain_moments
 from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
@@ -67,7 +67,7 @@ ZERO = np.float64(0)
 ZEROTH, ONE, TWO, THREE, FOUR = (np.uint64(i) for i in range(5))
 
 
-@until_compiled(plain_moments.moments)
+@until_compiled(reference.moments)
 def moments(values: NDArray[Any], near: Any = None) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Reads it once."""
     del near

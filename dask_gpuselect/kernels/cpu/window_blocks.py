@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import as_floats, first_bit, last_bit, n_bits
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
@@ -113,10 +114,9 @@ def elements(
     ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
     shape = frame.shape(keys.shape)
     found = ranks.room(math.prod(shape), keys.dtype)
-    kernel = _compiled(_walk, keys.dtype)
-    about = (int(has_missing), *walk, *ranks, int(order.deviates))
+    about = has_missing, tuple(walk), tuple(ranks), order.deviates
     flat = [each.reshape(-1) for each in found]
-    kernel(given.reshape(-1), marks, *about, flat[0], flat[-1])
+    _walk(given.reshape(-1), marks, *about, (flat[0], flat[-1]))
     return [restored(each, axes, shape) for each in found]
 
 
@@ -153,26 +153,26 @@ def restored(found: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...])
     return found.reshape(-1, *moved).transpose(back).reshape(found.shape)
 
 
+Ranks = tuple[t.IntRows, t.IntRows, int]
+"""The fields of `WindowRanks`."""
+Outs = tuple[t.Out, t.Out]
+"""Keys of the lower and of the upper elements of answers."""
+Of = t.Places
+
+
+@kernel_of("u8 u4 u2 u1")
 def _walk(
-    keys: Any,
-    keeps: Any,
-    has_missing: Any,
-    shape: Any,
-    size: Any,
-    step: Any,
-    tile: Any,
-    of_block: Any,
-    whole: Any,
-    entering: Any,
-    leaving: Any,
-    lower: Any,
-    upper: Any,
-    has_upper: Any,
-    deviates: Any,
-    out_lower: Any,
-    out_upper: Any,
+    keys: t.Values,
+    keeps: t.Marks,
+    has_missing: bool,
+    walk: tuple[Of, Of, Of, Of, Of, Of, Of, Of],
+    ranks_of: Ranks,
+    deviates: bool,
+    outs: Outs,
 ) -> None:
-    """Find the elements of all windows, block by block."""
+    """Find the elements of all windows, block by block; `walk` has the fields of `Walk`."""
+    shape, size, step, tile, of_block, whole, entering, leaving = walk
+    lower, upper, has_upper = ranks_of
     d = size.size
     extents = tile + size - 1
     room = 1
@@ -209,37 +209,28 @@ def _walk(
             own[a] = min(tile[a], n_places[a] - first)
             start += first * strides[a]
             out += first // step[a] * of_out[a]
-        n = _gather(
-            keys, keeps, has_missing, start, own, size, strides, of_block, found, places, ranks
-        )
+        layout = start, own, size, strides, of_block
+        n = _gather(keys, keeps, has_missing, layout, found, places, ranks)
         side = _sort(found, places, digits, n)
         for i in range(n):
             ranks[places[side, i]] = i
         if deviates:
             _decode(found[side], found[1 - side], n)
         for question in range(lower.shape[0]):
+            sorted_block = found[side], found[1 - side], ranks, words, n
+            moves = own, step, of_block, of_out, whole, entering, leaving
+            wanted = lower[question], upper[question], has_upper
             _walk_block(
-                found[side], found[1 - side], ranks, words, n, own, step, of_block, of_out, whole,
-                entering, leaving, lower[question], upper[question], has_upper, deviates,
-                question * shape[0] * n_out + out, out_lower, out_upper,
-            )  # fmt: skip
+                sorted_block, moves, wanted, deviates, question * shape[0] * n_out + out, outs
+            )
 
 
 @called_by_kernels
 def _gather(
-    keys: Any,
-    keeps: Any,
-    has_missing: Any,
-    start: Any,
-    own: Any,
-    size: Any,
-    strides: Any,
-    of_block: Any,
-    found: Any,
-    places: Any,
-    ranks: Any,
+    keys: Any, keeps: Any, has_missing: Any, layout: Any, found: Any, places: Any, ranks: Any
 ) -> Any:
     """Copy the valid elements of a block with their places in it; return their number."""
+    start, own, size, strides, of_block = layout
     d = size.size
     missing = ~keys.dtype.type(0)
     n_rows = 1
@@ -354,31 +345,15 @@ def _decode(keys: Any, words: Any, n: Any) -> None:
 
 
 @called_by_kernels
-def _walk_block(
-    found: Any,
-    decoded: Any,
-    ranks: Any,
-    words: Any,
-    n: Any,
-    own: Any,
-    step: Any,
-    of_block: Any,
-    of_out: Any,
-    whole: Any,
-    entering: Any,
-    leaving: Any,
-    lower: Any,
-    upper: Any,
-    has_upper: Any,
-    deviates: Any,
-    out: Any,
-    out_lower: Any,
-    out_upper: Any,
-) -> None:
+def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any, outs: Any) -> None:
     """Move the window through a block, row by row, and find its elements of two ranks.
 
     `below` is the number of elements of the window whose ranks are in words before the current one.
     """
+    found, decoded, ranks, words, n = block
+    own, step, of_block, of_out, whole, entering, leaving = moves
+    lower, upper, has_upper = wanted_of
+    out_lower, out_upper = outs
     d = own.size
     values, first_out, second_out = as_floats(decoded), as_floats(out_lower), as_floats(out_upper)
     n_words = (n + 63) // 64
@@ -507,15 +482,3 @@ def _distances(
         if i == wanted:
             first = distance
     return first, distance
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    if values.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
-        return {}
-    numbers, table = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
-    marks, size = types.Array(types.uint8, 1, "C", readonly=True), types.int64
-    about = (numbers,) * 8
-    return {
-        _walk: (values, marks, size, *about, table, table, size, size, values_out, values_out),
-    }

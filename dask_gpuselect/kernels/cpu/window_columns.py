@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
-from dask_gpuselect.kernels.cpu.window_blocks import laid_out, restored
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks, laid_out, restored
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, strides_of
 
 STRIPE = 512  # windows in a row whose columns are counted together: 300 KB
@@ -50,33 +51,34 @@ def elements(
     inner = np.array(list(np.ndindex(*own.size[:-2])), np.int64) @ strides[1:-2]
     ranks = WindowRanks.of(order, own.n, is_whole=keeps is None)
     found = ranks.room(math.prod(answers), keys.dtype)
-    about = (starts, inner, *answers[-2:], *own.size[-2:])
-    kernel = _compiled(_count_columns, keys.dtype)
+    about = (starts, inner, (*answers[-2:], *own.size[-2:]), tuple(ranks))
     flat = [each.reshape(-1) for each in found]
-    kernel(given.reshape(-1), marks, *about, *ranks, flat[0], flat[-1])
+    _count_columns(given.reshape(-1), marks, *about, (flat[0], flat[-1]))
     return [restored(each, axes, frame.shape(keys.shape)) for each in found]
 
 
+@kernel_of("u1")
 def _count_columns(
-    keys: Any,
-    keeps: Any,
-    starts: Any,
-    inner: Any,
-    n_rows: Any,
-    n_places: Any,
-    height: Any,
-    width: Any,
-    lower: Any,
-    upper: Any,
-    has_upper: Any,
-    out_lower: Any,
-    out_upper: Any,
+    keys: t.Values,
+    keeps: t.Marks,
+    starts: t.Places,
+    inner: t.Places,
+    sizes: tuple[int, int, int, int],
+    ranks: Ranks,
+    outs: Outs,
 ) -> None:
-    """Move windows along the rows of each plane, stripe by stripe."""
+    """Move windows along the rows of each plane, stripe by stripe.
+
+    `sizes` holds the number of rows and of places in a row, and the height and width of a window.
+    """
+    n_rows, n_places, height, width = sizes
+    lower, upper, has_upper = ranks
+    out_lower, out_upper = outs
     length = n_places + width - 1
     room = min(STRIPE, n_places) + width - 1
     coarse, fine = np.empty((room, 4), np.uint64), np.empty((16, room, 4), np.uint64)
     n_valid = np.empty(room, np.int64)
+    bins_of = coarse, fine, n_valid
     window = np.empty(4, np.uint64)  # the coarse bins of a window
     within = np.empty((16, 4), np.uint64)  # the fine bins of an earlier window, behind `until`
     until = np.empty(16, np.int64)
@@ -91,11 +93,9 @@ def _count_columns(
             for row in range(1 - height, n_rows):
                 for i in range(inner.size):
                     first = starts[plane] + inner[i] + left + (row + height - 1) * length
-                    _change(keys, keeps, first, reach, 1, coarse, fine, n_valid)
+                    _change(keys, keeps, first, reach, 1, bins_of)
                     if row > 0:
-                        _change(
-                            keys, keeps, first - height * length, reach, -1, coarse, fine, n_valid
-                        )
+                        _change(keys, keeps, first - height * length, reach, -1, bins_of)
                 if row < 0:
                     continue
                 window[:] = 0
@@ -136,17 +136,9 @@ def _count_columns(
 
 
 @called_by_kernels
-def _change(
-    keys: Any,
-    keeps: Any,
-    first: Any,
-    n: Any,
-    by: Any,
-    coarse: Any,
-    fine: Any,
-    n_valid: Any,
-) -> None:
+def _change(keys: Any, keeps: Any, first: Any, n: Any, by: Any, bins_of: Any) -> None:
     """Count the elements of a row in their columns, or take them out."""
+    coarse, fine, n_valid = bins_of
     for x in range(n):
         if keeps.size > 0 and keeps[first + x] == 0:
             continue
@@ -175,12 +167,3 @@ def _bin_of(bins: Any, rank: Any) -> Any:
         rest >>= np.uint64(16)
         place += 1
     return place, below
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    if values.dtype != types.uint8:
-        return {}
-    numbers, table = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
-    about = (numbers, numbers, *(types.int64,) * 4, table, table, types.int64)
-    return {_count_columns: (values, values, *about, values_out, values_out)}

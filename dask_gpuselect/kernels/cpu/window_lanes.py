@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, compiles, types, until_compiled
+from dask_gpuselect.kernels.compiling import kernel, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.few import tiles
 from dask_gpuselect.kernels.cpu.lanes import lanes
 from dask_gpuselect.kernels.cpu.scalars import first_from, is_missing
@@ -67,13 +68,12 @@ def _merged(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) ->
     shape = (len(sizes), n_lanes, tables[0].shape[1])
     lower, upper = np.zeros((2, *shape), dtype)
     n_valid = np.zeros(shape[:2], np.int64)
-    kernel = _compiled(_select, dtype)
-    given = atoms.starts, atoms.members, atoms.first_member, *tables
+    given = (atoms.starts, atoms.members, atoms.first_member), (tables[0], tables[1])
     begin = 0
     for rows in tiles(parts):
         some = slice(begin, begin + len(rows))
         ordered = _sorted_atoms(rows, atoms)
-        kernel(ordered, *given, lower[:, some], upper[:, some], n_valid[:, some])
+        _select(ordered, *given, lower[:, some], upper[:, some], n_valid[:, some])
         begin += len(rows)
     found = (len(sizes) * n_lanes, shape[2])
     n_missing = sizes[:, None] - n_valid
@@ -95,16 +95,14 @@ def _sorted_atoms(rows: NDArray[Any], atoms: Atoms) -> NDArray[Any]:
     return ordered
 
 
+@kernel
 def _select(
-    rows: Any,
-    starts: Any,
-    members: Any,
-    first_member: Any,
-    lower_rank: Any,
-    upper_rank: Any,
-    lower: Any,
-    upper: Any,
-    n_valid: Any,
+    rows: t.Rows,
+    atoms: tuple[t.Places, t.Places, t.Places],
+    ranks: tuple[t.IntRows, t.IntRows],
+    lower: t.StridedStack,
+    upper: t.StridedStack,
+    n_valid: t.StridedIntTable,
 ) -> None:
     """Find the elements at the ranks of every window, in lanes that are rows of sorted atoms.
 
@@ -112,6 +110,8 @@ def _select(
     atoms of the next window are the same: their cuts stay. A new atom is cut at the value found in
     the last window. Then single elements move to the other side until the rank is right.
     """
+    starts, members, first_member = atoms
+    lower_rank, upper_rank = ranks
     n_atoms = starts.size - 1
     stops = np.empty(n_atoms, np.int64)  # end of the valid elements of each atom
     cut = np.empty(n_atoms, np.int64)  # the first element above the cut
@@ -166,13 +166,3 @@ def _select(
                         break
                     cut[best] += 1
                     below += 1
-
-
-@compiles
-def _compiled(values: types.Array, out: types.Array) -> Types:
-    rows = types.Array(values.dtype, 2, "C", readonly=True)
-    given = types.Array(types.int64, 1, "C", readonly=True)
-    table = types.Array(types.int64, 2, "C", readonly=True)
-    found = types.Array(values.dtype, 3, "A")
-    counts = types.Array(types.int64, 2, "A")
-    return {_select: (rows, given, given, given, table, table, found, found, counts)}

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, by_types, compiles, types
+from dask_gpuselect.kernels.compiling import by_types, kernel_of, types
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
 
@@ -238,10 +240,9 @@ def elements(
     strides = strides_of(keys.shape)
     held = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
     rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
-    about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1, held)
-    kernel = _compiled(_compare_windows, keys.dtype)
+    about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1)
     flat = [each.reshape(-1) for each in found]
-    kernel(keys.reshape(-1), *about, *made, *ranks, flat[0], flat[-1])
+    _compare_windows(keys.reshape(-1), about, held, tuple(made), tuple(ranks), (flat[0], flat[-1]))
     return found
 
 
@@ -267,29 +268,25 @@ def _flip(keys: Any) -> Any:
     return lambda keys: flip
 
 
+@kernel_of("u8 u4 u2 u1")
 def _compare_windows(
-    given: Any,
-    shape: Any,
-    strides: Any,
-    row_places: Any,
-    reach: Any,
-    held: Any,
-    table: Any,
-    n_rows: Any,
-    places: Any,
-    lower: Any,
-    upper: Any,
-    has_upper: Any,
-    found_lower: Any,
-    found_upper: Any,
+    given: t.Values,
+    layout: tuple[t.Places, t.Places, t.Places, int],
+    held: t.Places,
+    network: tuple[t.IntRows, int, t.IntRows],
+    ranks: Ranks,
+    outs: Outs,
 ) -> None:
     """Run a network over windows in runs along the last axis, and take the elements of two ranks.
 
     Windows of a run reach `reach` elements beyond it. Each comparison writes to rows that it does
     not read, so that the compiler's check of this, once in a loop, is always true.
     """
+    shape, strides, row_places, reach = layout
+    table, n_rows, places = network
+    lower, upper, has_upper = ranks
     d = shape.size
-    keys, out_lower, out_upper = _ordered(given), _ordered(found_lower), _ordered(found_upper)
+    keys, out_lower, out_upper = _ordered(given), _ordered(outs[0]), _ordered(outs[1])
     flip = _flip(keys)
     room, turn = _per_byte(keys, ROW), _per_byte(keys, ROUND)
     width = room + 2 * reach + turn
@@ -355,13 +352,3 @@ def _compare_windows(
                     own = rows[from_upper[question, lower.shape[1] - 1] :]
                     for j in range(stop):
                         highs[j] = own[j] ^ flip
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    if values.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
-        return {}
-    numbers, table = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
-    size = types.int64
-    about = (numbers, numbers, numbers, size, numbers, table, size, table, table, table, size)
-    return {_compare_windows: (values, *about, values_out, values_out)}

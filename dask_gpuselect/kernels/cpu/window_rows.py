@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import Types, called_by_kernels, compiles, types
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of
+from dask_gpuselect.kernels.cpu import typed as t
+from dask_gpuselect.kernels.cpu.window_blocks import Ranks
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import RowWindows, WindowOrder, WindowRanks
 
@@ -24,23 +26,23 @@ def elements(
     """Find the keys of the two elements of each answer; see `window_networks.elements`."""
     ranks = WindowRanks.of(order, windows.n, is_whole=False)
     found = ranks.room(len(windows.begins), keys.dtype)
-    about = (windows.begins, windows.ends, n_valid, *ranks)
-    _compiled(_move, keys.dtype)(keys, *about, found[0], found[-1])
+    about = (windows.begins, windows.ends, n_valid, tuple(ranks))
+    _move(keys, *about, (found[0], found[-1]))
     return found
 
 
+@kernel_of("u8 u4 u2 u1")
 def _move(
-    keys: Any,
-    begins: Any,
-    ends: Any,
-    held: Any,
-    lower: Any,
-    upper: Any,
-    has_upper: Any,
-    out_lower: Any,
-    out_upper: Any,
+    keys: t.Values,
+    begins: t.Places,
+    ends: t.Places,
+    held: t.Places,
+    ranks: Ranks,
+    outs: tuple[t.Table, t.Table],
 ) -> None:
     """Move a window along rows, sorted. Keys that are the last of all stand behind it."""
+    lower, upper, has_upper = ranks
+    out_lower, out_upper = outs
     window = np.empty(lower.shape[1] + 2 * ROUND, keys.dtype)
     window[:] = ~keys.dtype.type(0)
     size, begin, end = 0, 0, 0
@@ -98,13 +100,3 @@ def _put_in(window: Any, size: Any, key: Any) -> Any:
         some[i] = some[i - 1]
     window[place] = key
     return size + 1
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    if values.dtype not in (types.uint8, types.uint16, types.uint32, types.uint64):
-        return {}
-    numbers, table = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
-    found = types.Array(values.dtype, 2, "C")
-    about = (numbers, numbers, numbers, table, table, types.int64)
-    return {_move: (values, *about, found, found)}

@@ -14,13 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.compiling import (
-    Types,
-    called_by_kernels,
-    compiles,
-    types,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel_of, until_compiled
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
 from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.reference import windows as reference
@@ -88,11 +83,10 @@ def _finished(
     """Answer windows of at most n elements by the keys of their order statistics."""
     is_float = dtype.kind == "f" and dtype.itemsize >= 4 and not order.deviates
     if is_float and order.dtype == dtype.newbyteorder("="):
-        about = _kind_of(dtype)[1], order.mixes, int(order.skips_missing)
+        about = _kind_of(dtype)[1], order.mixes, order.skips_missing
         *_, weights = ranks_by_count(order, n)
         n_valid, n_missing = (_known(each) for each in counted)
-        kernel = _compiled(_to_answers, found[0].dtype)
-        kernel(found[0], found[-1], n_valid, n_missing, weights, *about)
+        _to_answers(found[0], found[-1], n_valid, n_missing, weights, *about)
         return order.finished(found[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
     lower = upper = of(found[0], dtype).T
@@ -128,11 +122,12 @@ def _sums(marks: NDArray[np.bool_], frame: Frame) -> NDArray[Any]:
         return np.asarray(reference.sums(marks, frame)).reshape(-1)
     rows = np.ascontiguousarray(marks).view(np.uint8).reshape(-1, marks.shape[-1])
     found = np.empty((len(rows), rows.shape[1] - frame.n + 1), np.int64)
-    _compiled(_sum_rows, np.dtype(np.uint8))(rows, found)
+    _sum_rows(rows, found)
     return found.reshape(-1)
 
 
-def _sum_rows(marks: Any, found: Any) -> None:
+@kernel_of("u1")
+def _sum_rows(marks: t.Rows, found: t.IntTable) -> None:
     """Sum the marks of each window along rows."""
     size = marks.shape[1] - found.shape[1] + 1
     for row in range(marks.shape[0]):
@@ -161,9 +156,7 @@ def _keys(chunk: Any, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bo
     if dtype.kind in "bu":
         return words, keeps, False
     keys = np.empty_like(words)
-    about = (*_kind_of(dtype), keys.reshape(-1))
-    kernel = _compiled(_to_keys, words.dtype)
-    has_last = bool(kernel(words.reshape(-1), *about))
+    has_last = bool(_to_keys(words.reshape(-1), *_kind_of(dtype), keys.reshape(-1)))
     return keys, keeps, has_last and dtype.kind in "fmM"
 
 
@@ -171,7 +164,7 @@ def _elements_of(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
     """Turn keys into elements in place, in the dtype in which they are selected."""
     if dtype.kind not in "bu":
         kind, sign, _ = _kind_of(dtype)
-        _compiled(_from_keys, keys.dtype)(keys.reshape(-1), kind, sign)
+        _from_keys(keys.reshape(-1), kind, sign)
     wide = selection_dtype(dtype)
     native = wide if dtype.kind in "bmM" else dtype.newbyteorder("=")
     return keys.view(native)
@@ -186,7 +179,8 @@ def _kind_of(dtype: np.dtype[Any]) -> tuple[int, Any, Any]:
     return "ifmM".index(dtype.kind), sign, infinity
 
 
-def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> Any:
+@kernel_of("u8 u4 u2 u1")
+def _to_keys(words: t.Values, kind: int, sign: t.Value, infinity: t.Value, keys: t.Out) -> Any:
     """Write keys of words, as `radix.keys_of` has them; return whether the last of all is there."""
     as_word = keys.dtype.type
     one, largest = as_word(1), as_word(0)
@@ -206,7 +200,8 @@ def _to_keys(words: Any, kind: Any, sign: Any, infinity: Any, keys: Any) -> Any:
     return largest == last
 
 
-def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
+@kernel_of("u8 u4 u2 u1")
+def _from_keys(keys: t.Out, kind: int, sign: t.Value) -> None:
     """Turn keys into the words of elements, in place."""
     one = keys.dtype.type(1)
     for i in range(keys.size):
@@ -219,15 +214,16 @@ def _from_keys(keys: Any, kind: Any, sign: Any) -> None:
             keys[i] = (key + one) ^ sign
 
 
+@kernel_of("u8 u4")
 def _to_answers(
-    lower: Any,
-    upper: Any,
-    n_valid: Any,
-    n_missing: Any,
-    weights: Any,
-    sign: Any,
-    mixes: Any,
-    skips: Any,
+    lower: t.Table,
+    upper: t.Table,
+    n_valid: t.Places,
+    n_missing: t.Places,
+    weights: t.RealRows,
+    sign: t.Value,
+    mixes: int,
+    skips: bool,
 ) -> None:
     """Turn the keys of two floats into the words of an answer between them, in place.
 
@@ -242,7 +238,7 @@ def _to_answers(
             key = lower[question, i]
             other = upper[question, i]
             lower[question, i] = key ^ sign if key & sign else ~key
-            if n == 0 or (skips == 0 and n_missing[i if n_missing.size > 1 else 0] > 0):
+            if n == 0 or (not skips and n_missing[i if n_missing.size > 1 else 0] > 0):
                 out[question, i] = kind(np.nan)
                 continue
             if mixes == 0 or key == other:
@@ -271,22 +267,3 @@ def _between(a: Any, b: Any, weight: Any) -> Any:
     width = b / 2 - a / 2
     half = a / 2 + width * weight if weight < 0.5 else b / 2 - width * (1 - weight)
     return 2 * half
-
-
-@compiles
-def _compiled(values: types.Array, values_out: types.Array) -> Types:
-    word = values.dtype
-    if word not in (types.uint8, types.uint16, types.uint32, types.uint64):
-        return {}
-    found: dict[Any, Any] = {
-        _to_keys: (values, types.int64, word, word, values_out),
-        _from_keys: (values_out, types.int64, word),
-    }
-    if word == types.uint8:
-        marks = types.Array(word, 2, "C", readonly=True)
-        found[_sum_rows] = (marks, types.Array(types.int64, 2, "C"))
-    if word in (types.uint32, types.uint64):
-        table, counts = types.Array(word, 2, "C"), types.Array(types.int64, 1, "C", readonly=True)
-        shares, size = types.Array(types.float64, 2, "C", readonly=True), types.int64
-        found[_to_answers] = (table, table, counts, counts, shares, word, size, size)
-    return found

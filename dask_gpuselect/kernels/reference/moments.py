@@ -11,14 +11,14 @@ from dask_gpuselect.arrays import Array, namespace, to_host
 from dask_gpuselect.maths.moments import Moments
 
 
-def moments(values: Array, near: NDArray[Any]) -> Moments:
+def moments(values: Array, near: Any = None) -> Moments:
     """Sum a chunk and its squares exactly.
 
     Parameters
     ----------
     values : array, any shape
         Elements.
-    near : ndarray
+    near : ndarray, optional
         Some values of the usual size of the elements; they affect only the speed.
 
     Returns
