@@ -375,7 +375,8 @@ def columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
     def left_out() -> NDArray[Any]:
         if boxes.n_left_out is None:
             return np.zeros(boxes.n_lanes, np.int64)
-        return counted("n_left_out")()
+        n: IntArray = counted("n_left_out")()
+        return n
 
     def given(name: str, row: int | None = None) -> ColumnOf:
         column = getattr(boxes, name)
@@ -468,7 +469,7 @@ class _Waiting:
 
     def column(self, name: str) -> NDArray[Any]:
         """Make a column on the host."""
-        column = self.columns[name]()
+        column: NDArray[Any] = self.columns[name]()
         if name in OF_ELEMENTS:
             column = as_dtype(column, self.dtype)
         return column if name in RAGGED else column.reshape(self.shape)

@@ -338,7 +338,8 @@ def is_resident(x: DaskArray, question: Question) -> bool:
 
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:
-    return question.root_bytes(selection_dtype(x.dtype))[1] * x.size
+    found: float = question.root_bytes(selection_dtype(x.dtype))[1] * x.size
+    return found
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
