@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ def is_one_task(answer: da.Array, x: da.Array) -> bool:
 
 
 KEEPS = {share: np.random.default_rng(1).random(N) < share for share in (0.0, 0.01, 0.7, 1.0)}
+WEIGHTS = np.random.default_rng(2).random(N)
 ASKED: dict[str, Callable[[Any, Any], Any]] = {
     "quantiles": lambda x, on: nanquantile(x, Q, method="lower"),
     "box": lambda x, on: describe_boxplot(x),
@@ -74,6 +76,10 @@ ASKED: dict[str, Callable[[Any, Any], Any]] = {
         for share, keeps in KEEPS.items()
     },
     "a masked box": lambda x, on: describe_boxplot(x, where=on(KEEPS[0.7][: x.size])),
+    "weights, and a mask": lambda x, on: nanquantile(
+        x, Q, weights=on(WEIGHTS[: x.size]), where=on(KEEPS[0.7][: x.size]), method="linear"
+    ),
+    "a weighted box": lambda x, on: describe_boxplot(x, weights=on(WEIGHTS[: x.size])),
 }
 INTEGERS = np.random.default_rng(1).integers(-3, 300, N).astype("i2")
 DATA: dict[str, Any] = {name: make(N) for name, make in (FLOATS | MISSING).items()}
@@ -121,9 +127,16 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
     """One task takes them, with what goes with them."""
     values, keeps = normal(N), np.arange(N) % 3 > 0
     x, where = CUPY.held(values, 7_000), CUPY.held(keeps, 7_000)
-    names = names_of(median(x, where=where)) - names_of(x) - names_of(where)
-    doors = ("checked-", "with-companions-")
-    assert len([name for name in names if not name.startswith(doors)]) == 1
+    weights = CUPY.held(WEIGHTS, 7_000)
+    asked = {"where": where}, {"weights": weights, "method": "inverted_cdf"}
+    for how in asked:
+        names = names_of(quantile(x, 0.5, **how))
+        for each in (x, where, weights):
+            names -= names_of(each)
+        doors = ("checked-", "with-companions-")
+        assert len([name for name in names if not name.startswith(doors)]) == 1
+    with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
+        assert len(names_of(quantile(x, 0.5, weights=weights, method="inverted_cdf"))) > 10
 
 
 def test_views_of_an_array_are_held() -> None:
