@@ -64,6 +64,7 @@ def tables() -> Iterator[Iterator[Row]]:
         yield of_weighted_lanes(shape)
     yield of_weighted_chunks(8, 1 << 21)
     yield of_small_boxes()
+    yield of_sort()
 
 
 def rows(only: str = "") -> Iterator[Row]:
@@ -190,6 +191,16 @@ def of_weighted_chunks(n: int, size: int) -> Iterator[Row]:
                 partial(dg.describe_boxplot(x, **about).compute, scheduler="sync"),
                 read,
             )
+
+
+def of_sort() -> Iterator[Row]:
+    import cupy as cp
+    import dask.array as da
+
+    x = normal(1 << 30)
+    lazy = sorting.sort(da.from_array(x, chunks=1 << 26))
+    ask = partial(lazy.compute, scheduler="sync")
+    yield "sort of 2^30 in 16 chunks, a read is cupy.sort", ask, partial(cp.sort, x)
 
 
 def of_small_boxes() -> Iterator[Row]:

@@ -6,7 +6,7 @@ For all elements there are four plans:
   weights: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
 - *held*: all chunks are CuPy arrays in the memory of one device. One task reads them in place, as
-  if they were one array;
+  if they were one array. Few elements with weights are copied together;
 - *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
   enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
   `root-limit` in one task, the cuts are narrowed on the way there.

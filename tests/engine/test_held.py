@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -73,9 +74,16 @@ def test_masked_chunks_are_read_in_place(small_pilots: None) -> None:
     """One task takes them, with what goes with them."""
     values, keeps = normal(N), np.arange(N) % 3 > 0
     x, where = CUPY.held(values, 7_000), CUPY.held(keeps, 7_000)
-    names = names_of(median(x, where=where)) - names_of(x) - names_of(where)
-    doors = ("checked-", "with-companions-")
-    assert len([name for name in names if not name.startswith(doors)]) == 1
+    weights = CUPY.held(WEIGHTS, 7_000)
+    asked = {"where": where}, {"weights": weights, "method": "inverted_cdf"}
+    for how in asked:
+        names = names_of(quantile(x, 0.5, **how))
+        for each in (x, where, weights):
+            names -= names_of(each)
+        doors = ("checked-", "with-companions-")
+        assert len([name for name in names if not name.startswith(doors)]) == 1
+    with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
+        assert len(names_of(quantile(x, 0.5, weights=weights, method="inverted_cdf"))) > 10
 
 
 def test_views_of_an_array_are_held() -> None:

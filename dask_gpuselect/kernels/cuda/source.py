@@ -385,6 +385,13 @@ def reach_kernel(
     return None
 
 
+def order_kernel(dtype: np.dtype[Any], n: int, shared: int) -> ReachKernel | None:
+    """Choose the kernel that sorts lanes of n elements; None if they exceed `shared` bytes."""
+    own = -(-max(n, 1) * 2 * key_size(dtype) // 1024) * 1024
+    threads = min(max(1 << (n // 4).bit_length(), 64), 1024)
+    return ReachKernel(threads, 1, own, "apart") if own + STATIC <= shared else None
+
+
 SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0, "apart")
 """That of `reach_sorted`."""
 ENOUGH_THREADS = 1 << 18  # of all lanes together, so that a device is busy

@@ -428,22 +428,23 @@ constexpr int OVER_WINDOW = 2;
 
 constexpr double LEAST_SHARE = 0x1p-100;
 
-// Sorted elements of a lane, their weights, and the sum of the first. Elements that take no part weigh
-// nothing. They are infinite: behind all others, or among those.
+// The sorted elements of a lane that take part, by their places, and the weight of the first.
 struct Walk {
     const Word* values;
     const double* weights;
-    i64 pitch, n, n_valid, j;
+    const u32* places;
+    i64 row, weights_row, n, j;
     Exact<3> upto;  // the weight of the elements up to j
 
+    __device__ __forceinline__ double weight(i64 i) const { return weights[places[i] * weights_row]; }
+    __device__ __forceinline__ Value value(i64 i) const { return value_of(values[places[i] * row]); }
+    __device__ __forceinline__ double number(i64 i) const { return as_double(value(i)); }
     __device__ __forceinline__ void start() {
         j = 0, upto = Exact<3>();
-        upto.add(weights[0]);
+        upto.add(weight(0));
     }
-    __device__ __forceinline__ void step() { upto.add(weights[++j * pitch]); }
+    __device__ __forceinline__ void step() { upto.add(weight(++j)); }
     __device__ __forceinline__ bool is_last() const { return j + 1 >= n; }
-    __device__ __forceinline__ double value(i64 i) const { return as_double(value_of(values[min(i, n_valid - 1) * pitch])); }
-
     // Walk to the first element up to which the weight, rounded to 53 bits, is a share or more.
     __device__ __forceinline__ void reach(double share, bool is_passed, bool& sure) {
         for (; !is_last(); step()) {
@@ -464,7 +465,7 @@ __device__ double mean_of_window(
     double size = weight.parts[0], first = q * leading(other).high / size, width = square.parts[0] / size;
     double margin = size * 0x1p-40;
     while (!walk.is_last() && walk.upto.parts[0] <= first - margin) walk.step();
-    double base = walk.value(walk.j), last = base;
+    double base = walk.number(walk.j), last = base;
     Walk ahead = walk;
     Wide stop, sum, none;
     for (int l = 0; l < 8; ++l) {
@@ -479,7 +480,7 @@ __device__ double mean_of_window(
             double a = ahead.upto.parts[i / 3], b = weight.parts[i % 3];
             if (a != 0.0 && b != 0.0) part.add_product(-a, b);
         }
-        double next = ahead.value(ahead.j + 1), error, step = two_sum(next, -last, error);
+        double next = ahead.number(ahead.j + 1), error, step = two_sum(next, -last, error);
         sure = sure && !part.lost;
         if (!(leading(part).high > 0.0)) break;
         if (step == 0.0) continue;
@@ -505,69 +506,140 @@ __device__ double mean_of_window(
     double mean = quotient_once(sum, leading(square), is_exact, sure);
     // Rounding again is right unless the first rounding has made a tie.
     bool is_tie = (__double_as_longlong(mean) & ((1ll << 28) - 1)) == 0;
-    sure = sure && largest < FARTHEST_ENDS && !sum.lost && (is_exact || is_double || !is_tie);
+    sure = sure && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53) && !sum.lost && (is_exact || is_double || !is_tie);
     return mean;
 }
 
-// Find what is wanted of each lane of a table, one thread for each; lanes are side by side.
-extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
-    const Word* values, const double* weights, i64 n_lanes, i64 n, const i64* n_valid, const double* shares,
-    int n_shares, int wanted, int is_double, double* lower, double* upper, unsigned char* are_unsure
+#if BITS == 64
+struct Item {
+    Key key;
+    u64 place;
+};
+__device__ __forceinline__ Item item_of(Key key, u32 place) { return {key, place}; }
+__device__ __forceinline__ u32 place_of(const Item& item) { return (u32)item.place; }
+__device__ __forceinline__ bool is_before(const Item& a, const Item& b) {
+    return a.key != b.key ? a.key < b.key : a.place < b.place;
+}
+#else
+typedef u64 Item;
+__device__ __forceinline__ Item item_of(Key key, u32 place) { return (u64)key << 32 | place; }
+__device__ __forceinline__ u32 place_of(Item item) { return (u32)item; }
+__device__ __forceinline__ bool is_before(Item a, Item b) { return a < b; }
+#endif
+
+constexpr u32 ABSENT = 1u << 31;  // the mark of elements that take no part, which are behind all others
+
+// Find the places of the elements of each lane in their order, and count them. A block sorts a lane in
+// shared memory, by exchanges that all put the smaller element first.
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
+    const Word* values, const double* weights, const ReachLanes* told, u32* places, i64* n_valid, i64* n_missing
 ) {
-    i64 stride = (i64)gridDim.x * blockDim.x;
-    for (i64 lane = (i64)blockIdx.x * blockDim.x + threadIdx.x; lane < n_lanes; lane += stride) {
-        bool sure = true;
-        if (n_valid[lane]) {
-            Walk walk = {values + lane, weights + lane, n_lanes, n, n_valid[lane], 0};
-            Exact<3> weight;
-            Exact<5> square;
-            for (i64 j = 0; j < n; ++j) {
-                double w = walk.weights[j * n_lanes];
-                weight.add(w);
-                if (wanted != OVER_WINDOW || w == 0.0) continue;
-                square.add_product(w, w);
-                square.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
-            }
-            sure = !weight.lost && !square.lost;
-            Wide other;
-            for (int i = 0; i < 9 && wanted == OVER_WINDOW; ++i) {
-                double a = weight.parts[i / 3], b = weight.parts[i % 3];
-                if (a != 0.0 && b != 0.0) other.add_product(a, b);
-            }
-            for (int l = 0; l < 5; ++l) {
-                if (square.parts[l] != 0.0) other.add(-square.parts[l]);
-            }
-            double before = INFINITE;
+    extern __shared__ __align__(16) unsigned char scratch[];
+    Item* items = (Item*)scratch;
+    __shared__ u32 counts[2];
+    const ReachLanes lanes = *told;
+    const u32 n = (u32)lanes.n;
+    for (i64 number = blockIdx.x; number < lanes.n_lanes; number += gridDim.x) {
+        const Word* its = values + place_of_lane(lanes, number, lanes.outer, lanes.inner);
+        const double* own = weights + place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+        __syncthreads();
+        if (threadIdx.x < 2) counts[threadIdx.x] = 0;
+        __syncthreads();
+        u32 n_own = 0, n_nan = 0;
+        for (u32 row = threadIdx.x; row < n; row += REACH_THREADS) {
+            Word word = its[row * lanes.row];
+            bool weighs = own[row * lanes.weights_row] > 0, is_nan = is_missing(value_of(word));
+            n_own += weighs && !is_nan, n_nan += weighs && is_nan;
+            bool takes = weighs && !is_nan;
+            items[row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
+        }
+        if (n_own) atomicAdd(&counts[0], n_own);
+        if (n_nan) atomicAdd(&counts[1], n_nan);
+        __syncthreads();
 #pragma unroll 1
-            for (int k = 0; k < n_shares; ++k) {
-                double q = shares[k], low, high;
-                if (!(q >= before)) walk.start();
-                before = q;
-                sure = sure && (q == 0.0 || q > LEAST_SHARE);
-                if (wanted == OVER_WINDOW) {
-                    low = high = mean_of_window(walk, q, weight, square, other, is_double, sure);
-                } else if (q == 0.0 || q == 1.0) {
-                    low = high = walk.value(q == 0.0 ? 0 : n - 1);
-                } else {
-                    Exact<5> product;
-                    for (int l = 0; l < 3; ++l) {
-                        if (weight.parts[l] != 0.0) product.add_product(q, weight.parts[l]);
-                    }
-                    Leading own = leading(product);
-                    sure = sure && own.is_known;
-                    double share = rounded_sum(own.high, own.middle, own.low == 0.0 && own.is_all, sure);
-                    walk.reach(share, false, sure);
-                    low = high = walk.value(walk.j);
-                    if (wanted == UNTIL_PASSED) {
-                        Walk ahead = walk;
-                        ahead.reach(share, true, sure);
-                        high = ahead.value(ahead.j);
-                    }
+        for (u32 half = 1; half < n; half *= 2) {
+#pragma unroll 1
+            for (u32 step = half; step; step /= 2) {
+                u32 apart = step == half ? 2 * half - 1 : step;
+                for (u32 pair = threadIdx.x;; pair += REACH_THREADS) {
+                    u32 i = 2 * pair - (pair & (step - 1)), j = i ^ apart;
+                    if (i >= n) break;
+                    if (j >= n) continue;
+                    Item a = items[i], b = items[j];
+                    if (is_before(b, a)) items[i] = b, items[j] = a;
                 }
-                lower[lane * n_shares + k] = low, upper[lane * n_shares + k] = high;
+                __syncthreads();
             }
-        } else {
-            for (int k = 0; k < n_shares; ++k) lower[lane * n_shares + k] = upper[lane * n_shares + k] = 0.0;
+        }
+        for (u32 i = threadIdx.x; i < n; i += REACH_THREADS) places[number * n + i] = place_of(items[i]);
+        if (threadIdx.x == 0) n_valid[number] = counts[0], n_missing[number] = counts[1];
+    }
+}
+
+// Find what is wanted of each lane, whose elements that take part are at the first of its places, in
+// order. One thread takes a lane. Means are numbers, and other answers are elements.
+extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
+    const Word* values, const double* weights, const ReachLanes* told, const u32* places, const i64* n_valid,
+    const double* shares, int n_shares, int wanted, int is_double, Value* lower, Value* upper, double* means,
+    unsigned char* are_unsure
+) {
+    const ReachLanes lanes = *told;
+    i64 stride = (i64)gridDim.x * blockDim.x;
+    for (i64 lane = (i64)blockIdx.x * blockDim.x + threadIdx.x; lane < lanes.n_lanes; lane += stride) {
+        bool sure = true;
+        Walk walk;
+        walk.values = values + place_of_lane(lanes, lane, lanes.outer, lanes.inner), walk.row = lanes.row;
+        walk.weights = weights + place_of_lane(lanes, lane, lanes.weights_outer, lanes.weights_inner);
+        walk.weights_row = lanes.weights_row, walk.places = places + lane * lanes.n, walk.n = n_valid[lane];
+        Exact<3> weight;
+        Exact<5> square;
+        for (i64 j = 0; j < walk.n; ++j) {
+            double w = walk.weight(j);
+            weight.add(w);
+            if (wanted != OVER_WINDOW) continue;
+            square.add_product(w, w);
+            square.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+        }
+        sure = !weight.lost && !square.lost;
+        Wide other;
+        for (int i = 0; i < 9 && wanted == OVER_WINDOW; ++i) {
+            double a = weight.parts[i / 3], b = weight.parts[i % 3];
+            if (a != 0.0 && b != 0.0) other.add_product(a, b);
+        }
+        for (int l = 0; l < 5; ++l) {
+            if (square.parts[l] != 0.0) other.add(-square.parts[l]);
+        }
+        double before = INFINITE;
+#pragma unroll 1
+        for (int k = 0; k < n_shares; ++k) {
+            i64 at = lane * n_shares + k;
+            if (!walk.n) {
+                if (wanted == OVER_WINDOW) means[at] = 0.0; else lower[at] = upper[at] = 0;
+                continue;
+            }
+            double q = shares[k];
+            if (!(q >= before)) walk.start();
+            before = q;
+            sure = sure && (q == 0.0 || q > LEAST_SHARE);
+            if (wanted == OVER_WINDOW) {
+                means[at] = mean_of_window(walk, q, weight, square, other, is_double, sure);
+                continue;
+            }
+            Exact<5> product;
+            for (int l = 0; l < 3; ++l) {
+                if (weight.parts[l] != 0.0) product.add_product(q, weight.parts[l]);
+            }
+            Leading own = leading(product);
+            sure = sure && own.is_known;
+            double share = rounded_sum(own.high, own.middle, own.low == 0.0 && own.is_all, sure);
+            // The shares 0 and 1 are those of the first and of the last element.
+            bool is_inner = q > 0.0 && q < 1.0;
+            Walk ahead = walk;
+            if (is_inner) walk.reach(share, false, sure), ahead = walk;
+            if (is_inner && wanted == UNTIL_PASSED) ahead.reach(share, true, sure);
+            i64 last = walk.n - 1;
+            lower[at] = walk.value(is_inner ? walk.j : q > 0.0 ? last : 0);
+            upper[at] = walk.value(is_inner ? ahead.j : q > 0.0 ? last : 0);
         }
         are_unsure[lane] = !sure;
     }

@@ -1,8 +1,8 @@
 """Weighted lanes of CuPy chunks: the host side of ``weighed_lanes.cu``.
 
-Sums of weights as floats tell nearly every answer, and exactly where weights are integers. The host
-finds the other answers by integers. Lanes are sorted if the kernel has no room for them, or if many
-quantiles are wanted.
+Sums of weights are floats, or several floats together, which are exact. The host finds the answers
+that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has no
+room for them, or if many quantiles are wanted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
-from dask_gpuselect.maths.lane_cuts import Lanes, join
+from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_ends import Bounds, ends_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
@@ -36,7 +36,8 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 TILE = 1 << 27
 WHOLE = 2.0**53  # integers up to here are numbers of float64
 # Quantiles of a lane up to which the kernel finds each by itself, in 16 looks at keys of 4 bytes.
-FEW = 8
+# Sorting in shared memory takes as long as 4 quantiles, and other sorting as long as 16.
+FEW, FEW_LONG = 4, 16
 
 
 def answer_lanes(
@@ -252,16 +253,12 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
     Scratch: copies where lanes are not evenly spaced.
     """
-    if len(wanted.q) > FEW or wanted.method == lane_weights.TYPE_7:
+    layout, targets = _Layout.of(table), _targets(table, wanted)
+    dtype, shared = np.dtype(table.values.dtype), most_shared(cupy.cuda.Device().id)
+    most = FEW if source.order_kernel(dtype, table.n, shared) else FEW_LONG
+    if len(wanted.q) > most or wanted.method == lane_weights.TYPE_7:
         return None
-    layout, dtype, targets = (
-        _Layout.of(table),
-        np.dtype(table.values.dtype),
-        _targets(table, wanted),
-    )
-    kernel = source.reach_kernel(
-        dtype, table.n, most_shared(cupy.cuda.Device().id), are_shared=layout.are_shared
-    )
+    kernel = source.reach_kernel(dtype, table.n, shared, are_shared=layout.are_shared)
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
@@ -296,11 +293,36 @@ def _decide(
 
 
 def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles) -> Lanes | None:
-    """Find the answers by sorting the lanes, as floats of a kind; None if no kind holds them."""
-    if kind is None:
+    """Find the answers by sorting the lanes.
+
+    Lanes that exceed shared memory are sorted as floats of a kind; None if no kind holds them.
+    Scratch: 4 bytes for each element.
+    """
+    layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
+    given, n_lanes = layout.arguments(), layout.n_lanes
+    kernel = source.order_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id))
+    if kernel is not None:
+        counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
+        made = kernel.defined(is_side_by_side=True)
+        about = (*given, places, *counts), kernel.shared
+        launch(dtype, "reach_order", kernel.threads, *about, defined=made)
+    elif kind is not None:
+        tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
+        places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
+    else:
         return None
-    found = [_pick(tile, kind, wanted) for tile in _tiles(table)]
-    return found[0] if len(found) == 1 else join(found)
+    means = cupy.empty((n_lanes, len(wanted.q)))
+    lower = upper = means
+    if wanted.method != lane_weights.TYPE_7:
+        lower, upper = (cupy.empty(means.shape, selection_dtype(dtype)) for _ in range(2))
+    is_unsure, shares = cupy.empty(n_lanes, np.bool_), cupy.asarray(np.array(wanted.q, np.float64))
+    numbers = len(shares), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
+    arguments = (*given, places, counts[0], shares, *map(np.int32, numbers))
+    made = source.SORTED_KERNEL.defined(is_side_by_side=True)
+    found = lower, upper, means, is_unsure
+    launch(dtype, "reach_sorted", source.ENDS_THREADS, (*arguments, *found), defined=made)
+    _decide(table, wanted, (lower, upper), is_unsure)
+    return Lanes(lower, upper, *counts)
 
 
 def _tiles(table: Weighed) -> Iterator[Weighed]:
@@ -312,39 +334,20 @@ def _tiles(table: Weighed) -> Iterator[Weighed]:
         yield Weighed(values, weights, (1,), table.slack)
 
 
-def _pick(table: Weighed, kind: np.dtype[Any], wanted: WantedQuantiles) -> Lanes:
-    """Find what answers each lane of a table with a row for each, on the device."""
-    values, weights = table.values.astype(kind, copy=False), table.weights
-    weighs, is_missing = weights > 0, cupy.isnan(values)
+def _order(table: Weighed, kind: np.dtype[Any]) -> tuple[Array, Array]:
+    """Find the places of the elements of each row in their order, one row behind the other.
+
+    Elements that take no part are behind all others. Also returns the numbers of valid and of
+    missing elements. Rows are brought in order by radix sorts of all rows together.
+    """
+    values, weighs = table.values.astype(kind, copy=False), table.weights > 0
+    is_missing = cupy.isnan(values)
     takes = weighs & ~is_missing
-    n_valid, n_missing = (
-        cupy.count_nonzero(mask, axis=1).astype(np.int64) for mask in (takes, is_missing & weighs)
-    )
-    filled = cupy.where(takes, values, values.dtype.type(np.inf))
-    order = _order(filled)
-    # Side by side, so that neighbouring threads read neighbouring elements.
-    ordered, own = (
-        cupy.ascontiguousarray(cupy.take_along_axis(each, order, axis=1).T)
-        for each in (filled, cupy.where(takes, weights, 0.0))
-    )
-    shape = len(values), len(wanted.q)
-    lower, upper = cupy.empty(shape), cupy.empty(shape)
-    is_unsure = cupy.empty(len(values), np.bool_)
-    shares = cupy.asarray(np.array(wanted.q, np.float64))
-    numbers = np.int32(len(shares)), np.int32(lane_weights.METHODS.index(wanted.method))
-    is_double = np.int32(wanted.dtype.itemsize == 8)
-    arguments = (ordered, own, *map(np.int64, values.shape), n_valid, shares, *numbers, is_double)
-    made = source.SORTED_KERNEL.defined(is_side_by_side=True)
-    found = lower, upper, is_unsure
-    launch(kind, "reach_sorted", source.ENDS_THREADS, (*arguments, *found), defined=made)
-    _decide(table, wanted, (lower, upper), is_unsure)
-    return Lanes(lower, upper, n_valid, n_missing)
-
-
-def _order(values: Array) -> Array:
-    """Find how to bring each row of floats in order: by radix sorts of all rows together."""
+    masks = takes, is_missing & weighs
+    counts = cupy.stack([cupy.count_nonzero(mask, axis=1).astype(np.int64) for mask in masks])
+    values = cupy.where(takes, values, kind.type(np.nan))
     n_rows, n = values.shape
-    word = np.dtype(f"u{values.dtype.itemsize}")
+    word = np.dtype(f"u{kind.itemsize}")
     bits, top = values.view(word).ravel(), word.type(1 << (8 * word.itemsize - 1))
     keys = bits ^ cupy.where(bits & top, word.type(~word.type(0)), top)
     row = cupy.repeat(cupy.arange(n_rows, dtype=np.uint32), n)
@@ -353,7 +356,7 @@ def _order(values: Array) -> Array:
     else:
         order = cupy.argsort(keys)
         order = order[cupy.argsort(row[order])]
-    return order.reshape(n_rows, n) - cupy.arange(n_rows)[:, None] * n
+    return (order % n).astype(np.uint32), counts
 
 
 # --- Ends of lanes --------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from dask_gpuselect.kernels.cuda.source import (
     weigh_memory,
 )
 from dask_gpuselect.kernels.reference import weighing as reference
-from dask_gpuselect.kernels.reference.selection import elements_of, heavy_cells
+from dask_gpuselect.kernels.reference.selection import elements_of, even_positions, heavy_cells
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import (
@@ -170,13 +170,14 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
         return reference.cuts(values, weights, n_pivots)
     most = _most_ends(values)
     n_pivots = min(n_pivots, most // 7)  # twice, and up to five times in heavy cells
-    # One element of each of equal stretches, as in `reference.sampling.sample`.
-    starts = np.arange(SAMPLED + 1) * n // SAMPLED
-    places = cupy.asarray(np.random.default_rng(0).integers(starts[:-1], starts[1:]))
+    places = _sampled_places(n, cupy.cuda.Device().id)
     drawn, their_weights = (array.take(places) for array in (values, weights))
-    order = drawn.argsort()  # so that the host need not sort them
-    drawn, their_weights = (each[order].get() for each in (drawn, their_weights))
-    pivots = reference.cuts(drawn, their_weights, n_pivots).pivots
+    order = drawn.argsort()
+    sums = cupy.cumsum(their_weights[order], dtype=np.float64)
+    shares = sums[-1] * cupy.asarray(np.arange(1, n_pivots) / n_pivots)
+    by_weight = cupy.minimum(cupy.searchsorted(sums, shares), SAMPLED - 1)
+    at = cupy.concatenate([cupy.asarray(even_positions(SAMPLED, n_pivots)), by_weight])
+    pivots = np.unique(drawn[order[at]].get())
     unit, square = _measured(weights)
     counts, sums = _segments(values, weights, pivots, unit)
     within = _in_heavy_cells(values, weights, pivots, (counts, sums), n_pivots)
@@ -186,6 +187,16 @@ def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
     counts, sums = np.cumsum(counts), np.cumsum(sums)
     of_counts = Cuts.of_chunk(pivots, counts[:-1:2], counts[1::2], None, n, 0)
     return of_counts.with_weights(sums[:-1:2], sums[1::2], int(sums[-1]), unit, square)
+
+
+@lru_cache(maxsize=8)  # chunks are mostly of one size
+def _sampled_places(n: int, device: int) -> Array:
+    """Draw a place in each of equal stretches of n elements, as `reference.sampling.sample` does.
+
+    `device` is the current one.
+    """
+    starts = np.arange(SAMPLED + 1) * n // SAMPLED
+    return cupy.asarray(np.random.default_rng(0).integers(starts[:-1], starts[1:]))
 
 
 def _in_heavy_cells(
