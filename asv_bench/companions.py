@@ -10,7 +10,7 @@
     python asv_bench/companions.py lanes       medians along axis 0 of (365, 500, 500) float32
 
 Times are taken as ``compare.py`` takes them, by turns. With ``masks`` and ``weights`` every run is
-a process of its own, which tells its peak of memory above what it held before. Answers are checked.
+a process of its own, which tells its peak of memory above what it had before. Answers are checked.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def keeps(stretch: slice) -> Any:
 
 
 class Held:
-    """Chunks that are held, as a file would be: to load one costs nothing."""
+    """Chunks in memory that serve as a file: to read one costs nothing."""
 
     ndim = 1
 
@@ -105,7 +105,7 @@ class Held:
         return self.values[key]
 
 
-def held(arguments: argparse.Namespace, make: Callable[[slice], Any]) -> da.Array:
+def in_memory(arguments: argparse.Namespace, make: Callable[[slice], Any]) -> da.Array:
     """An array of all elements, made before the clock runs."""
     n, size = arguments.elements, -(-arguments.elements // arguments.chunks)
     values = np.empty(n, make(slice(0, 1)).dtype)
@@ -130,13 +130,13 @@ def dasks(x: da.Array) -> da.Array:
 def of_masks(name: str, a: argparse.Namespace) -> Callable[[], Any]:
     """What a contestant of `masks` does, with its data made."""
     if "float64, " in name:
-        x, mask = held(a, floats), held(a, keeps)
+        x, mask = in_memory(a, floats), in_memory(a, keeps)
         return {
             "float64, all": lambda: median(x),
             "float64, where=": lambda: median(x, where=mask),
             "float64, NaN where masked": lambda: nanmedian(da.where(mask, x, np.nan)),
         }[name]
-    x = held(a, scenes)
+    x = in_memory(a, scenes)
     return {
         "uint16, all": lambda: median(x),
         "uint16, nodata=0": lambda: median(x, nodata=NODATA),
@@ -164,7 +164,7 @@ SAME = [
 
 def of_weights(name: str, a: argparse.Namespace) -> Callable[[], Any]:
     """What a contestant of `weights` does, with its data made."""
-    x = held(a, floats)
+    x = in_memory(a, floats)
     if name == "x.sum()":
         return x.sum
     unweighted = {
@@ -174,7 +174,7 @@ def of_weights(name: str, a: argparse.Namespace) -> Callable[[], Any]:
     }
     if name in unweighted:
         return unweighted[name]
-    w = held(a, partial(floats, seed=5))
+    w = in_memory(a, partial(floats, seed=5))
     if name == "weighted box":
         return lambda: describe_boxplot(x, weights=w)
     if name == "weighted median":
@@ -221,17 +221,17 @@ def _answer(result: Any, threads: int) -> Any:
 def own_processes(arguments: argparse.Namespace) -> None:
     """A table of time and peak memory."""
     _, names = OWN[arguments.table]
-    told: dict[str, list[list[float]]] = {name: [] for name in names}
+    outputs: dict[str, list[list[float]]] = {name: [] for name in names}
     flags = [f"--{n}={getattr(arguments, n)}" for n in ("elements", "chunks", "threads", "most")]
     for repetition in range(arguments.repeat):
         for name in names if repetition % 2 == 0 else reversed(names):
             command = [sys.executable, __file__, arguments.table, "--run", name, *flags]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            told[name].append([float(each) for each in done.stdout.split()])
+            outputs[name].append([float(each) for each in done.stdout.split()])
         print(f"repetition {repetition + 1} of {arguments.repeat}", file=sys.stderr, flush=True)
     for group in SAME if arguments.table == "masks" else []:
-        if len({tuple(told[name][0][2:]) for name in group}) != 1:
-            raise WrongAnswerError(f"{group} differ: {[told[name][0][2:] for name in group]}")
+        if len({tuple(outputs[name][0][2:]) for name in group}) != 1:
+            raise WrongAnswerError(f"{group} differ: {[outputs[name][0][2:] for name in group]}")
     print(
         f"{arguments.elements:,} elements in {arguments.chunks} chunks, {arguments.threads} "
         f"threads; medians of {arguments.repeat} processes.\n"
@@ -239,9 +239,9 @@ def own_processes(arguments: argparse.Namespace) -> None:
     say(machine())
     rows = []
     for name, base in names.items():
-        times = np.array([each[0] for each in told[name]])
-        ratios = times / [each[0] for each in told[base]]
-        peak = np.median([each[1] for each in told[name]]) / 1e6
+        times = np.array([each[0] for each in outputs[name]])
+        ratios = times / [each[0] for each in outputs[base]]
+        peak = np.median([each[1] for each in outputs[name]]) / 1e6
         over = f"{rounded(float(np.median(ratios)))} of {base}"
         rows.append([name, rounded(float(np.median(times))), over, rounded(float(peak))])
     say(table(["", "seconds", "time", "peak, MB"], rows))

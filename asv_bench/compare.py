@@ -201,14 +201,14 @@ def quartiles(arguments: argparse.Namespace) -> None:
     )
     say(machine(*(["crick"] if "tdigest" in peers else [])))
     held = arguments.in_memory
-    normal = Data.of(in_memory("normal", size), n_chunks, is_held=held)
-    warm_up(peers, q, threads, is_held=held)
+    normal = Data.of(in_memory("normal", size), n_chunks, is_in_memory=held)
+    warm_up(peers, q, threads, is_in_memory=held)
 
     summary = []
     for distribution in arguments.distributions:
         data = normal
         if distribution != "normal":
-            data = Data.of(in_memory(distribution, size), n_chunks, is_held=held)
+            data = Data.of(in_memory(distribution, size), n_chunks, is_in_memory=held)
         runs = take_turns(
             contestants(peers, data, normal, q, threads), arguments.repeat, distribution
         )
@@ -234,11 +234,17 @@ def quartiles(arguments: argparse.Namespace) -> None:
     )
 
 
-def warm_up(peers: Mapping[str, Peer], q: Floats, threads: int, *, is_held: bool = False) -> None:
+def warm_up(
+    peers: Mapping[str, Peer], q: Floats, threads: int, *, is_in_memory: bool = False
+) -> None:
     """Run all once on a little of all data, so that no time includes a compilation."""
     for distribution in SPEED:
         # Held chunks of a million, from which on there is a pilot.
-        data = Data.of(in_memory(distribution, 1 << 21 if is_held else 40_000), 2, is_held=is_held)
+        data = Data.of(
+            in_memory(distribution, 1 << 21 if is_in_memory else 40_000),
+            2,
+            is_in_memory=is_in_memory,
+        )
         for peer in peers.values():
             peer(data, q, threads)
 

@@ -163,8 +163,8 @@ def limited(
     more = {each: str(threads) for each in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")}
     if limit:
         more["DUCKDB_LIMIT"] = f"{int(850 * limit)}MB"  # it counts its buffers alone
-    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
-        run = subprocess.Popen(command, stdout=told, stderr=errors, env={**os.environ, **more})
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        run = subprocess.Popen(command, stdout=output, stderr=errors, env={**os.environ, **more})
         end = time.monotonic() + seconds
         while run.poll() is None:
             has_too_much = limit and peak(run.pid) > limit * 1e9
@@ -174,14 +174,14 @@ def limited(
                 what = f"{limit:g} GB" if has_too_much else f"{seconds:g} s"
                 return {"failed": f"more than {what}"}
             time.sleep(0.01)
-        told.seek(0)
+        output.seek(0)
         errors.seek(0)
         if run.returncode:
-            said = errors.read()
-            if limit and "OutOfMemory" in said:  # DuckDB's own, of its own limit
+            message = errors.read()
+            if limit and "OutOfMemory" in message:  # DuckDB's own, of its own limit
                 return {"failed": f"more than {limit:g} GB"}
-            raise RuntimeError(f"{name}: {said}")
-        found: dict[str, Any] = json.loads(told.read().splitlines()[-1])
+            raise RuntimeError(f"{name}: {message}")
+        found: dict[str, Any] = json.loads(output.read().splitlines()[-1])
         return found
 
 

@@ -147,12 +147,12 @@ def on_gpu(name: str, n: int, repeat: int) -> list[list[str]]:
     seconds: dict[str, list[list[float]]] = {what: [[], []] for what in calls}
     for turn in range(repeat + 1):
         for what, call in calls.items():
-            for way, kept in zip(ways, seconds[what], strict=True):
+            for way, times in zip(ways, seconds[what], strict=True):
                 start = time.perf_counter()
                 way(call)
                 cupy.cuda.Device().synchronize()
                 if turn:  # the first compiles
-                    kept.append(time.perf_counter() - start)
+                    times.append(time.perf_counter() - start)
     return [
         [name, what, *(f"{1e3 * statistics.median(each):.2f}" for each in both)]
         for what, both in seconds.items()

@@ -88,7 +88,7 @@ for name, found in (("first", own[0]), ("best of five", min(own)), ("np.quantile
 """
 
 
-def told(script: str, cache: str) -> str:
+def output_of(script: str, cache: str) -> str:
     environment = {
         **os.environ,
         "NUMBA_CACHE_DIR": cache,
@@ -109,9 +109,9 @@ def show_questions(n: int, chosen: str, cache: str) -> None:
         if chosen not in name:
             continue
         script = SCRIPT.format(n=n, question=question)
-        told(script, cache)  # so that all is on disk
+        output_of(script, cache)  # so that all is on disk
         first, second = (
-            list(map(float, line.split())) for line in told(script, cache).splitlines()
+            list(map(float, line.split())) for line in output_of(script, cache).splitlines()
         )
         seconds = [f"{of[0]:.2f} ({of[1]:.2f})" for of in (first, second)]
         over = max(first[0] - 1.5 * second[0] - 1, 0.0)
@@ -123,8 +123,8 @@ def show_fresh() -> None:
         print(f"\n{n:,} float64 in 10 chunks, no kernels on disk; quartiles")
         print("| call | of the processor, s | on the clock, s |\n|---|---|---|")
         with tempfile.TemporaryDirectory() as cache:
-            told("import dask_gpuselect, numba", cache)
-            print(told(FRESH.format(n=n, repeat=repeat), cache), end="", flush=True)
+            output_of("import dask_gpuselect, numba", cache)
+            print(output_of(FRESH.format(n=n, repeat=repeat), cache), end="", flush=True)
 
 
 def main() -> None:

@@ -355,14 +355,14 @@ def measured(cell: Cell, benches: list[Bench], asked: Mapping[str, Any]) -> dict
             ours = timed(run, asked["repeat"] if larger is None else 1)
         if larger and ours * larger.elements / bench.elements > too_long:
             break
-    told: dict[str, Any] = {"dask_gpuselect": ours, "elements": bench.elements}
+    result: dict[str, Any] = {"dask_gpuselect": ours, "elements": bench.elements}
     if asked["beside"]:
-        told["read"] = bench.read_seconds(cell, asked["repeat"])
+        result["read"] = bench.read_seconds(cell, asked["repeat"])
         peer = bench.peer(cell)
         if peer is not None:
             peer()
-            told["peer"] = timed(peer, asked["repeat"])
-    return told
+            result["peer"] = timed(peer, asked["repeat"])
+    return result
 
 
 def serve(elements: int, *, gpu: bool) -> None:
@@ -379,10 +379,10 @@ def serve(elements: int, *, gpu: bool) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            told = measured(Cell(**asked["cell"]), benches, asked)
-        except Exception as error:  # noqa: BLE001 -- a cell that fails is told
-            told = {"error": f"{type(error).__name__}: {error}".split("\n")[0]}
-        print("told " + json.dumps(told), flush=True)
+            result = measured(Cell(**asked["cell"]), benches, asked)
+        except Exception as error:  # noqa: BLE001 -- a cell that fails is a result
+            result = {"error": f"{type(error).__name__}: {error}".split("\n")[0]}
+        print("result " + json.dumps(result), flush=True)
 
 
 class Server:
@@ -409,8 +409,8 @@ class Server:
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
-            if line.startswith("told "):
-                found: dict[str, Any] = json.loads(line.removeprefix("told "))
+            if line.startswith("result "):
+                found: dict[str, Any] = json.loads(line.removeprefix("result "))
                 return found
         raise SystemExit("a process that times cells has ended")
 
@@ -450,9 +450,9 @@ def show(known: Mapping[Cell, float], others: Mapping[Cell, dict[str, Any]], uni
     print(row(["cell", unit, "times of the peer"]))
     print(row(["---"] * 3))
     for cell in sorted(known, key=lambda each: -known[each]):
-        told = others[cell]
-        peer = f"{told['dask_gpuselect'] / told['peer']:.2f}" if "peer" in told else ""
-        is_small = told["elements"] < max(each.get("elements", 0) for each in others.values())
+        result = others[cell]
+        peer = f"{result['dask_gpuselect'] / result['peer']:.2f}" if "peer" in result else ""
+        is_small = result["elements"] < max(each.get("elements", 0) for each in others.values())
         print(row([cell, f"{known[cell]:.1f}{'*' * is_small}", peer]))
     print("\n*: with fewer elements, and reads of as many.")
     print(f"\nFindings: cells of more than {FINDING:g} times a neighbour.\n")
@@ -469,7 +469,7 @@ def show(known: Mapping[Cell, float], others: Mapping[Cell, dict[str, Any]], uni
         worst.setdefault(cell, (times, other))
     for cell, (times, other) in worst.items():
         print(row([cell, f"{times:.1f}", other]))
-    failed = {cell: told["error"] for cell, told in others.items() if "error" in told}
+    failed = {cell: result["error"] for cell, result in others.items() if "error" in result}
     for cell, error in failed.items():
         print(f"\nfailed: {cell}: {error}")
 
@@ -515,22 +515,22 @@ def main() -> None:
     for cell in some:
         if time.monotonic() > end:
             break
-        told = here.ask(cell, asked.repeat, beside=there is None)
-        others[cell] = told
-        print(f"{time.monotonic() - begin:.0f} s, {cell}: {told}", file=sys.stderr, flush=True)
-        if "dask_gpuselect" not in told:
+        result = here.ask(cell, asked.repeat, beside=there is None)
+        others[cell] = result
+        print(f"{time.monotonic() - begin:.0f} s, {cell}: {result}", file=sys.stderr, flush=True)
+        if "dask_gpuselect" not in result:
             continue
         if there is None:
-            known[cell] = told["dask_gpuselect"] / (
-                told["read"] if asked.gpu else told["elements"] * 1e-9
+            known[cell] = result["dask_gpuselect"] / (
+                result["read"] if asked.gpu else result["elements"] * 1e-9
             )
             continue
         # In turn, twice, with as many elements: the faster of both is the less disturbed.
-        others_told = [
-            server.ask(cell, asked.repeat, beside=False, elements=told["elements"])
+        others_results = [
+            server.ask(cell, asked.repeat, beside=False, elements=result["elements"])
             for server in (there, here, there)
         ]
-        rounds = [(told, others_told[0]), tuple(others_told[1:])]
+        rounds = [(result, others_results[0]), tuple(others_results[1:])]
         if all("dask_gpuselect" in each for pair in rounds for each in pair):
             known[cell], before[cell] = (
                 min(each["dask_gpuselect"] / each["elements"] for each in side)

@@ -254,12 +254,14 @@ def climatology(a: argparse.Namespace) -> None:
             if name not in (OURS, *IN_MEMORY):
                 return ""
             found = answer[:, *at]
-            said = compared(name, found, right)
-            return f"{said}: it adjusts days to the calendar" if "xclim" in name else said
+            difference = compared(name, found, right)
+            return (
+                f"{difference}: it adjusts days to the calendar" if "xclim" in name else difference
+            )
 
         sizes = sorted(map(len, some))
         print(f"#### {case}: {len(some)} groups of {sizes[0]} to {sizes[-1]} days\n", flush=True)
-        report(a, case, names, check)
+        show_runs(a, case, names, check)
 
 
 # --- Zones ----------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ def climatology(a: argparse.Namespace) -> None:
 class Zones:
     """Labels of the shape of an array."""
 
-    said: str
+    title: str
     n_groups: int
     make: Callable[[tuple[slice, slice], Sequence[int]], Values]
 
@@ -361,7 +363,7 @@ def zonal_of(a: argparse.Namespace) -> Prepared:
         READING_LABELS: lambda: labels.sum().compute(),
         UNGROUPED: lambda: dask_gpuselect.quantile(x, 0.5).compute(),
         OURS: lambda: groupby(x, labels, groups=np.arange(n)).median().compute(),
-        OURS_FOUND: lambda: groupby(x, labels).median().compute(),
+        OURS_UNLISTED: lambda: groupby(x, labels).median().compute(),
         **{name: lambda p=peer: p(x, labels, n) for name, peer in ZONAL_PEERS.items()},  # type: ignore[misc]
     }
     return Prepared(calls[a.contender], {"data": (of_data, x), "labels": (of_labels, labels)})
@@ -381,9 +383,9 @@ def zonal(a: argparse.Namespace) -> None:
     )
     say(machine(*versions("flox", "dask-image")))
     names = [READING, READING_LABELS, UNGROUPED, OURS]
-    names += [OURS_FOUND] * a.discover + list(ZONAL_PEERS) * a.peers
+    names += [OURS_UNLISTED] * a.discover + list(ZONAL_PEERS) * a.peers
     for case in a.cases:
-        print(f"#### {ZONES[case].said}\n", flush=True)
+        print(f"#### {ZONES[case].title}\n", flush=True)
         ours: list[Values] = []
 
         def check(name: str, answer: Values, case: str = case, ours: list[Values] = ours) -> str:
@@ -391,12 +393,12 @@ def zonal(a: argparse.Namespace) -> None:
                 ours.append(answer)
                 check_groups(lambda: zonal_blocks(a, case), answer[None], [0.5])
                 return "exact"
-            if name == OURS_FOUND and ours:  # groups that are not there are left out
+            if name == OURS_UNLISTED and ours:  # groups that are not there are left out
                 answer = placed((np.flatnonzero(~np.isnan(ours[0])), [answer]), len(ours[0]))[0]
-            is_checked = ours and (name == OURS_FOUND or name in ZONAL_PEERS)
+            is_checked = ours and (name == OURS_UNLISTED or name in ZONAL_PEERS)
             return compared(name, answer, ours[0]) if is_checked else ""
 
-        report(a, case, names, check, base=UNGROUPED)
+        show_runs(a, case, names, check, base=UNGROUPED)
 
 
 # --- Tables ---------------------------------------------------------------------------------------
@@ -527,7 +529,7 @@ def tables_of(a: argparse.Namespace) -> Prepared:
         READING_BOTH: lambda: dask.compute(x.sum(), keys.sum()),
         UNGROUPED: lambda: dask_gpuselect.quantile(x, SHARES).compute(),
         OURS: lambda: groupby(x, keys, groups=np.arange(n)).quantile(SHARES).compute(),
-        OURS_FOUND: lambda: groupby(x, keys).quantile(SHARES).compute(),
+        OURS_UNLISTED: lambda: groupby(x, keys).quantile(SHARES).compute(),
     }
     return Prepared(calls[a.contender], {"data": (of_data, x), "keys": (of_keys, keys)})
 
@@ -539,7 +541,7 @@ def tables(a: argparse.Namespace) -> None:
         f"files of Parquet. {how(a)}\n"
     )
     say(machine(*versions("pandas", "pyarrow", "polars", "duckdb")))
-    names = [READING_BOTH, UNGROUPED, OURS, *[OURS_FOUND] * a.discover, *TABLE_PEERS]
+    names = [READING_BOTH, UNGROUPED, OURS, *[OURS_UNLISTED] * a.discover, *TABLE_PEERS]
 
     def blocks(case: str) -> Iterator[tuple[Values, Values]]:
         from pyarrow import parquet
@@ -558,12 +560,12 @@ def tables(a: argparse.Namespace) -> None:
                 ours.append(answer)
                 check_groups(lambda: blocks(case), answer, SHARES)
                 return "exact"
-            if name == OURS_FOUND and ours:  # groups that are not there are left out
+            if name == OURS_UNLISTED and ours:  # groups that are not there are left out
                 answer = placed((np.flatnonzero(~np.isnan(ours[0][0])), answer), KEYS[case])
-            is_checked = ours and (name == OURS_FOUND or name in TABLE_PEERS)
+            is_checked = ours and (name == OURS_UNLISTED or name in TABLE_PEERS)
             return compared(name, answer, ours[0]) if is_checked else ""
 
-        report(a, case, names, check, base=READING_BOTH)
+        show_runs(a, case, names, check, base=READING_BOTH)
 
 
 # --- Answers are checked --------------------------------------------------------------------------
@@ -582,10 +584,12 @@ def compared(name: str, found: Values, right: Values) -> str:
     if np.array_equal(found, right.astype(found.dtype), equal_nan=True):
         return "exact"
     off = np.abs(found.astype("f8") - right)
-    said = f"{np.nanmax(off):.2g} off" if (np.isnan(found) == np.isnan(right)).all() else "NaN"
+    difference = (
+        f"{np.nanmax(off):.2g} off" if (np.isnan(found) == np.isnan(right)).all() else "NaN"
+    )
     if name.startswith(OURS):
-        raise WrongAnswerError(f"{name}: {said}")
-    return said
+        raise WrongAnswerError(f"{name}: {difference}")
+    return difference
 
 
 def check_groups(blocks: Callable[[], Blocks], answers: Values, shares: Sequence[float]) -> None:
@@ -622,7 +626,7 @@ def check_groups(blocks: Callable[[], Blocks], answers: Values, shares: Sequence
 
 # --- Runs, each in a process of its own -----------------------------------------------------------
 
-OURS, OURS_FOUND = "dask_gpuselect", "dask_gpuselect, without groups="
+OURS, OURS_UNLISTED = "dask_gpuselect", "dask_gpuselect, without groups="
 UNGROUPED = "dask_gpuselect, all in one group"
 READING, READING_LABELS, READING_BOTH = "x.sum()", "labels.sum()", "x.sum(), keys.sum()"
 
@@ -699,7 +703,7 @@ def run_apart(a: argparse.Namespace, case: str, name: str, answer: Path) -> dict
         return {"failed": str(error).strip().splitlines()[-1].replace("|", "/")[:100]}
 
 
-def report(
+def show_runs(
     a: argparse.Namespace,
     case: str,
     names: Sequence[str],
@@ -709,31 +713,33 @@ def report(
     """A table of one case. `check` says of an answer whether it is right."""
     names = [name for name in names if name in (base, OURS, *(a.contenders or names))]
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    said = {name: f"needs {lacks(name)}, which is not installed" for name in names if lacks(name)}
+    failures = {
+        name: f"needs {lacks(name)}, which is not installed" for name in names if lacks(name)
+    }
     with tempfile.TemporaryDirectory() as folder:
         for repetition in range(a.repeat):
             for name in names if repetition % 2 == 0 else reversed(names):
-                if name in said:
+                if name in failures:
                     continue
                 answer = Path(folder) / f"{names.index(name)}.npy"
                 found = run_apart(a, case, name, answer)
                 print(f"{case}, {name}: {found}", file=sys.stderr, flush=True)
                 if "failed" in found:
-                    said[name] = found["failed"]
+                    failures[name] = found["failed"]
                     continue
                 runs[name].append(found)
         rows = []
         for name in names:
-            if name in said:
-                rows.append([f"`{name}`", said[name], *[""] * 6])
+            if name in failures:
+                rows.append([f"`{name}`", failures[name], *[""] * 6])
                 continue
             verdict = check(name, np.load(Path(folder) / f"{names.index(name)}.npy"))
             rows.append([f"`{name}`", *cells(runs[name], runs[base]), verdict])
     units = f"time / `{base}`"
     memory = ["MB before", "peak, MB"]
     head = ["", "seconds", units, "reads of data", "of labels", *memory, "answer"]
-    told = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
-    say(table([head[i] for i in told], [[row[i] for i in told] for row in rows]))
+    filled = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
+    say(table([head[i] for i in filled], [[row[i] for i in filled] for row in rows]))
 
 
 def cells(own: list[dict[str, Any]], base: list[dict[str, Any]]) -> list[str]:
@@ -851,8 +857,8 @@ def gpu_axis(a: argparse.Namespace) -> None:
         if not np.array_equal(found, right.astype(found.dtype)):
             raise WrongAnswerError(f"medians by {case} are not NumPy's")
         taken = wall(lambda g=grouped: g.compute(scheduler="sync"), a.repeat)  # type: ignore[misc]
-        said = f"dask_gpuselect, {len(groups)} groups"
-        rows.append([said, rounded(taken), rounded(taken / read), rounded(taken / ungrouped)])
+        label = f"dask_gpuselect, {len(groups)} groups"
+        rows.append([label, rounded(taken), rounded(taken / read), rounded(taken / ungrouped)])
     print(f"Medians along axis 0 of {tuple(a.shape)} float32 in 5 CuPy chunks, by label of a day\n")
     say(table(["", "ms", "reads", "of those without groups"], rows))
 

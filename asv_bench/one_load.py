@@ -144,13 +144,13 @@ class Counted:
         return id(self)
 
 
-class Kept:
+class Cached:
     """The most that the first reads have cached at a time."""
 
     def __init__(self) -> None:
         self.most = 0
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> Cached:
         self._take = boards.Room.take
 
         def take(room: boards.Room, n: int, limit: float) -> bool:
@@ -165,7 +165,7 @@ class Kept:
         boards.Room.take = self._take  # type: ignore[method-assign]
 
 
-def kept_off() -> Any:
+def caching_off() -> Any:
     return dask.config.set({"dask_gpuselect.cache-limit": 0})
 
 
@@ -204,23 +204,23 @@ def seconds_of(contenders: dict[str, Callable[[], Any]], repeat: int) -> dict[st
 
 
 def row_of(data: Counted, ask: Ask, repeat: int) -> tuple[float, list[str]]:
-    """Loads for each chunk; and those, the share kept, seconds, and ratios."""
+    """Reads of each chunk; and those, the share cached, seconds, and ratios."""
     answers = {}
-    with Kept() as kept:
+    with Cached() as cached:
         data.n_loads = 0
-        answers["kept"] = computed(ask(data.x))
+        answers["cached"] = computed(ask(data.x))
         loads = data.n_loads / data.x.npartitions
 
     def one() -> None:
-        answers["kept"] = computed(ask(data.x))
+        answers["cached"] = computed(ask(data.x))
 
     def two() -> None:
-        with kept_off():
+        with caching_off():
             answers["not"] = computed(ask(data.x))
 
     took = seconds_of({"one": one, "two": two, "sum": data.x.sum().compute}, repeat)
-    np.testing.assert_array_equal(np.asarray(answers["kept"]), np.asarray(answers["not"]))
-    share = f"{100 * kept.most / data.x.nbytes:.1f}"
+    np.testing.assert_array_equal(np.asarray(answers["cached"]), np.asarray(answers["not"]))
+    share = f"{100 * cached.most / data.x.nbytes:.1f}"
     ratios = [took["one"] / took["two"], took["one"] / took["sum"], took["two"] / took["sum"]]
     return loads, [f"{loads:.2f}", share, f"{took['one']:.2f}", *(f"{r:.2f}" for r in ratios)]
 
@@ -340,10 +340,10 @@ def stores(a: argparse.Namespace) -> None:
 
 
 def beside_percentile(x: da.Array, repeat: int) -> list[list[str]]:
-    """Ours with what is kept and without, and dask's approximations."""
+    """This package with a cache and without, and dask's approximations."""
 
     def off() -> None:
-        with kept_off():
+        with caching_off():
             quantile(x, QUARTILES).compute()
 
     runs: dict[str, Callable[[], Any]] = {
@@ -398,7 +398,7 @@ def ratio(n_chunks: int, size: int, repeat: int) -> list[str]:
     x = da.random.default_rng(0).standard_normal(n_chunks * size, chunks=size)
 
     def two() -> None:
-        with kept_off():
+        with caching_off():
             quantile(x, QUARTILES).compute()
 
     took = seconds_of({"one": lambda: quantile(x, QUARTILES).compute(), "two": two}, repeat)

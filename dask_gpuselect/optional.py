@@ -12,13 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-NAMES = {"pandas": "pandas", "pyarrow": "PyArrow", "scipy": "SciPy", "sklearn": "scikit-learn"}
+NAMES = {
+    "pandas": "pandas",
+    "pyarrow": "PyArrow",
+    "scipy": "SciPy",
+    "sklearn": "scikit-learn",
+    "xarray": "xarray",
+}
 # The arguments of `pip install`. They work even if this package was not installed from an index.
 INSTALLED_BY = {
     "pandas": "'dask[dataframe]'",
     "pyarrow": "'dask[dataframe]'",
     "scipy": "scipy",
     "sklearn": "scikit-learn",
+    "xarray": "xarray",
 }
 
 

@@ -39,7 +39,7 @@ Arrays = Mapping[str, Any]
 
 FORMS: Mapping[str, Callable[[Values, int], Any]] = {
     "lazy": lambda values, n_chunks: Data.of(values, n_chunks).x,
-    "in memory": lambda values, n_chunks: Data.of(values, n_chunks, is_held=True).x,
+    "in memory": lambda values, n_chunks: Data.of(values, n_chunks, is_in_memory=True).x,
     "plain": lambda values, n_chunks: values,
 }
 """From elements and a number of chunks to a dask array that is like a file, a dask array whose

@@ -20,14 +20,14 @@ Finds = Literal["quantiles", "median", "sum"]
 @dataclass(frozen=True)
 class Data:
     """The same elements for every peer: in memory, and as a dask array of views of them, which dask
-    takes for a file unless it `is_held`."""
+    takes for a file unless it `is_in_memory`."""
 
     values: Values
     x: da.Array
 
     @classmethod
-    def of(cls, values: Values, n_chunks: int, *, is_held: bool = False) -> Self:
-        if is_held:
+    def of(cls, values: Values, n_chunks: int, *, is_in_memory: bool = False) -> Self:
+        if is_in_memory:
             return cls(
                 values, da.from_array(values, chunks=-(-len(values) // n_chunks), name=False)
             )

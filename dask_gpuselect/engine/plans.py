@@ -105,7 +105,7 @@ This lets several threads share it.
 PILOT_SHARE = 0.009  # of all elements are candidates of a guess, for each quantile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The plan by which an answer is computed: its name, reads and memory.
 
@@ -150,11 +150,11 @@ class Plan:
     cached_bytes: int = field(default=0, kw_only=True)
     root_bytes: int = field(default=0, kw_only=True)
     waiting_bytes: int = field(default=0, kw_only=True)
-    why: str = field(default="", kw_only=True, repr=False, compare=False)
-    n_chunks: int = field(default=-1, kw_only=True, repr=False, compare=False)
-    n_columns: int = field(default=1, kw_only=True, repr=False, compare=False)
-    is_in_memory: bool = field(default=False, kw_only=True, repr=False, compare=False)
-    shuffle: str = field(default="", kw_only=True, repr=False, compare=False)
+    why: str = field(default="", kw_only=True, compare=False)
+    n_chunks: int = field(default=-1, kw_only=True, compare=False)
+    n_columns: int = field(default=1, kw_only=True, compare=False)
+    is_in_memory: bool = field(default=False, kw_only=True, compare=False)
+    shuffle: str = field(default="", kw_only=True, compare=False)
 
     @property
     def reads(self) -> int:
@@ -177,6 +177,9 @@ class Plan:
         if self.shuffle:
             parts.append(f"the shuffle runs {self.shuffle}")
         return "; ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<plan {self}>"
 
     def _loads_in_words(self) -> str:
         loads = _times_in_words(self.loads)
@@ -233,7 +236,7 @@ def known_bytes(n: float) -> int:
     return -1 if math.isnan(n) else int(n)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ElementPlan(Plan):
     """The plan for a question about all elements.
 
@@ -246,8 +249,8 @@ class ElementPlan(Plan):
         It is the same for arrays that are loaded together.
     """
 
-    narrowing: Narrowing | None = field(default=None, kw_only=True, repr=False, compare=False)
-    keeping: Keeping | None = field(default=None, kw_only=True, repr=False, compare=False)
+    narrowing: Narrowing | None = field(default=None, kw_only=True, compare=False)
+    keeping: Keeping | None = field(default=None, kw_only=True, compare=False)
 
 
 def plan_all(x: DaskArray, question: Question) -> ElementPlan:
@@ -412,7 +415,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     return replace(found, share=max(found.share // n_slots, 1), coarse=coarse)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LanePlan(Plan):
     """The plan for a reduction along some axes.
 
@@ -441,13 +444,13 @@ class LanePlan(Plan):
     """
 
     slabs: int = 1
-    parts: tuple[tuple[int, int], ...] = field(default=(), repr=False)
-    passes: Passes = field(default=Passes((), 2), repr=False)
-    n_roots: int = field(default=0, repr=False)
-    narrowing: Narrowing | None = field(default=None, repr=False)
-    shares: int = field(default=1, repr=False)
-    advice: str = field(default="", repr=False, compare=False)
-    scratch: Scratch | None = field(default=None, repr=False)
+    parts: tuple[tuple[int, int], ...] = ()
+    passes: Passes = Passes((), 2)
+    n_roots: int = 0
+    narrowing: Narrowing | None = None
+    shares: int = 1
+    advice: str = field(default="", compare=False)
+    scratch: Scratch | None = None
     disk_bytes: int = 0
 
     def __str__(self) -> str:

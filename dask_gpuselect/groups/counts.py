@@ -44,14 +44,14 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> PassSteps:
-        return PassSteps(_counted, _sum, _sum, _counted, _sum, _as_lanes)
+        return PassSteps(_counted, _sum, _sum, _counted, _sum, _found)
 
-    def finished(self, counts: Lanes) -> Any:
-        return counts.n_valid[None]
+    def finished(self, found: Lanes) -> Any:
+        return found.n_valid[None]
 
 
 class NoOrder:
-    """No order statistics: lanes have only the number of their elements."""
+    """The wish for no order statistics: lanes have the number of their elements without any."""
 
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         none = np.empty((0, len(n)), np.int64)
@@ -91,7 +91,7 @@ def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArra
     return np.asarray(np.sum(partials, axis=0))
 
 
-def _as_lanes(counts: IntArray, known: Any) -> Lanes:
+def _found(counts: IntArray, known: Any) -> Lanes:
     """Return counts as the result of lanes, without order statistics."""
     none = np.empty((len(counts), 0))
     return Lanes(none, none, counts, np.zeros_like(counts))

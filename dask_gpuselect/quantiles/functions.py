@@ -600,7 +600,7 @@ def explain(
     Returns
     -------
     Plan
-        Printed it is one line. ``plan.table()`` is a table, which a notebook shows, with the number
+        It shows itself as one line. ``plan.table()`` is a table, which a notebook shows, with the number
         of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads

@@ -58,9 +58,9 @@ def warm(
 
     Parameters
     ----------
-    dtypes : iterable of dtypes, optional
+    dtypes : dtype or iterable of dtypes, optional
         The dtypes of the arrays that will be passed to functions of this package.
-    subjects : iterable of str, optional
+    subjects : str or iterable of str, optional
         Any of "quantiles", "axis", "boxes", "weights", "groups", "sorting", "strategies",
         "regression", "neighbors" and "windows"; all by default.
     progress : callable, optional
@@ -84,14 +84,15 @@ def warm(
     >>> import dask_gpuselect
     >>> dask_gpuselect.warm(["float64"], ["neighbors"])
     """
-    chosen = list(subjects)
+    chosen = [subjects] if isinstance(subjects, str) else list(subjects)
     unknown = [subject for subject in chosen if subject not in SUBJECTS]
     if unknown:
         raise ValueError(
             f"subjects must be among {', '.join(map(repr, SUBJECTS))}, and {unknown[0]!r} is none "
             "of them"
         )
-    wanted = _kernels([_dtype(each) for each in dtypes], chosen)
+    given = [dtypes] if isinstance(dtypes, str | np.dtype | type) else dtypes
+    wanted = _kernels([_dtype(each) for each in given], chosen)
     with compiling.logged_together():
         for done, (name, build) in enumerate(wanted.items(), 1):
             build()

@@ -6,9 +6,14 @@ imported, ``a.weighted(w).quantile(q)``, and `median` and `quantile` of ``a.grou
 ``a.groupby_bins(...)``, ``a.resample(...)`` and ``a.rolling(...)``.
 """
 
-import dask_gpuselect.xarray.routed  # noqa: F401 -- adds to what enable() replaces
-from dask_gpuselect.xarray.accessors import ExactDataArray, ExactDataset
-from dask_gpuselect.xarray.groups import ExactGroupBy
-from dask_gpuselect.xarray.windows import ExactRolling
+from dask_gpuselect.optional import needs
+
+with needs("xarray", "dask_gpuselect.xarray"):
+    import xarray  # noqa: F401, ICN001
+
+import dask_gpuselect.xarray.routed  # noqa: F401, E402 -- adds to what enable() replaces
+from dask_gpuselect.xarray.accessors import ExactDataArray, ExactDataset  # noqa: E402
+from dask_gpuselect.xarray.groups import ExactGroupBy  # noqa: E402
+from dask_gpuselect.xarray.windows import ExactRolling  # noqa: E402
 
 __all__ = ["ExactDataArray", "ExactDataset", "ExactGroupBy", "ExactRolling"]

@@ -59,6 +59,12 @@ def test_a_plan_is_a_table_in_notebooks() -> None:
     assert found["time"].startswith("about 1 to 2 × ")
 
 
+def test_a_plan_at_the_prompt() -> None:
+    for plan in (gs.explain(stored()), gs.explain(stored(), axis=0)):
+        assert repr(plan) == f"<plan {plan}>"
+        assert plan.reads == plan.loads == {"bracket": 2, "column": 1}[plan.name]
+
+
 def test_a_plan_as_text() -> None:
     lines = gs.explain(stored(), axis=0).table().splitlines()
     assert lines[0].split() == ["plan", "column"]

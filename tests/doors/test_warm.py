@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -206,6 +207,18 @@ def test_overlapping_calls_change_no_setting() -> None:
     for thread in threads:
         thread.join()
     assert state() == before
+
+
+def test_one_dtype_and_one_subject_need_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A string is a dtype, and not a sequence of them: NumPy knows "f" and "8"."""
+    module, chosen = sys.modules["dask_gpuselect.warm"], []
+    monkeypatch.setattr(module, "_kernels", lambda *given: chosen.append(given) or {})
+    for dtype in ("f8", "float64", np.dtype("f8"), np.float64, float):
+        gs.warm(dtype, "neighbors")
+        gs.warm([dtype], ["neighbors"])
+    assert chosen == [([np.dtype("f8")], ["neighbors"])] * 10
+    with pytest.raises(TypeError, match="'float33' not understood"):
+        gs.warm("float33")
 
 
 def test_what_cannot_be_warmed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -365,3 +367,21 @@ def test_without_it_weighted_quantiles_of_chunked_dimensions_raise() -> None:
         assert weighted.quantile(0.5, dim="time").shape == (5, 6)
     with pytest.raises(ValueError, match="multiple chunks"):
         weighted.quantile(0.5, dim="time")
+
+
+WITHOUT_XARRAY = """
+import sys
+sys.modules["xarray"] = None
+try:
+    import dask_gpuselect.xarray
+except ImportError as error:
+    assert str(error) == "dask_gpuselect.xarray needs xarray: pip install xarray", error
+else:
+    raise AssertionError
+"""
+
+
+@pytest.mark.any_dask
+def test_without_xarray_the_error_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_XARRAY], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
