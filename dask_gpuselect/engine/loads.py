@@ -45,7 +45,7 @@ from dask_gpuselect.engine.keeping import (
     grouped,
     second_loads,
 )
-from dask_gpuselect.engine.marks import InGrid, check_same, marks_of
+from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
 from dask_gpuselect.engine.plans import ElementPlan, is_resident, plan_together
@@ -583,5 +583,5 @@ def _finish_third(
 ) -> Any:
     last = Gathered.merge(parts)
     if looked.more is not None:
-        check_same(looked.marks, last.marks, InGrid(numblocks))
+        check_same(looked.marks, last.marks, InColumn.of_all(numblocks))
     return form.made(question.finish(looked.found, looked.more, last.tally, looked.sums))
