@@ -249,7 +249,8 @@ def _simulate_look(
 
 
 def _resolved(parts: list[Gathered], proven: Proven, question: Quantiles) -> Any:
-    looked = _look(parts, proven, None, question, np.empty(0))
+    form = Form((), None, np.empty(0))
+    looked = _look(parts, proven, None, question, None, form)
     form = Form((len(question.q),), F8, np.empty(0))
     return form.made(question.finish(looked.found, None, None, None))
 

@@ -27,8 +27,8 @@ from dask_gpuselect.engine.frames import (
     present,
     rows,
 )
+from dask_gpuselect.engine.group_elements import Named
 from dask_gpuselect.engine.group_tables import GroupedColumns, ask_counts, ask_table, table
-from dask_gpuselect.engine.group_values import Named
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.groups.functions import GroupBy
 from dask_gpuselect.groups.labels import LabelKind, grouping_by_labels

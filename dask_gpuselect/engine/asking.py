@@ -20,8 +20,7 @@ from dask_gpuselect.arrays import in_kind, namespace, numpy_dtype
 from dask_gpuselect.engine import loads, shuffles
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
-from dask_gpuselect.engine.group_batches import GroupsOfAll
-from dask_gpuselect.engine.group_elements import GroupedElements
+from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
@@ -188,7 +187,7 @@ def by_group(asking: Asking) -> Asking:
         array = accompanied(array, labels=grouping.codes)
         return replace(asking, array=array, grouping=grouping, slots=slots)
     lanes = asking.question.lanes
-    if lanes.composes_groups or not (asking.is_whole and are_stretches(lanes, grouping)):
+    if lanes.composes or not (asking.is_whole and are_stretches(lanes, grouping)):
         grouping = grouping.numbered
     axes, codes, is_one_lane = asking.axes, grouping.codes, asking.is_whole
     packed = accompanied(array, labels=codes)
@@ -208,7 +207,7 @@ def are_stretches(question: LaneQuestion, grouping: Grouping) -> bool:
     knowledge of the labels, but groups that are given by labels rather than by windows, and a
     question that order statistics or composed questions answer.
     """
-    is_known = question.by_order or question.composes_groups
+    is_known = question.by_order or question.composes
     return is_known and grouping.windows is None
 
 

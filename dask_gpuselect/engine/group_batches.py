@@ -8,9 +8,9 @@ and a mask leaves the padding out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,9 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate, like, namespace, to_host
-from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.group_values import CountedGroups, rows
-from dask_gpuselect.engine.groups import ForGroups, Grouping, LeftOut, PerGroup
-from dask_gpuselect.engine.questions import Block, PassSteps
+from dask_gpuselect.engine.groups import Grouping, Piece
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.lane_cuts import join, some_lanes
 
 MOST = 1 << 18
 """Most elements of a table, unless a single group has more."""
@@ -37,33 +33,11 @@ elements, a quarter of them may be padding.
 """
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """A run of consecutive groups whose elements are the rows of a table.
+def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Piece]:
+    """Yield all groups of some chunks in order: runs of groups as the rows of tables, at least one.
 
-    Parameters
-    ----------
-    groups : slice
-        Numbers of the groups.
-    parts : list of arrays or Accompanied, each of shape (n_groups, n)
-        Parts of the table. A group's row is the concatenation of its rows in all parts.
-    n_padded : ndarray of int64, shape (n_groups,)
-        Number of elements of padding in each row.
+    A group's row is the concatenation of its rows in all parts of its table.
     """
-
-    groups: slice
-    parts: list[Any]
-    n_padded: IntArray
-
-    def unpadded(self, found: Any) -> Any:
-        """Remove the padding from a result that counts the elements left out."""
-        if not (isinstance(found, LeftOut) and self.n_padded.any()):
-            return found
-        return found.less_left_out(self.n_padded)
-
-
-def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Batch]:
-    """Yield all groups of some chunks in order, in at least one batch."""
     elements = _Elements(chunks)
     order, sizes = _order(elements.labels, grouping)
     stops = np.cumsum(sizes)
@@ -72,15 +46,16 @@ def batches_of(chunks: Sequence[Accompanied], grouping: Grouping) -> Iterator[Ba
         starts = stops[first:last] - n
         if last - first == 1:
             places = order[starts[0] : stops[first]]
-            yield Batch(groups, elements.pieces(places), np.zeros(1, np.int64))
+            yield Piece(groups, elements.pieces(places))
             continue
         width = int(n.max(initial=0))
         column = np.arange(width)
         places = np.minimum(starts[:, None] + column, max(len(order) - 1, 0))
         n_padded = width - n
-        keeps = column < n[:, None] if n_padded.any() else None
+        is_padded = bool(n_padded.any())
+        keeps = column < n[:, None] if is_padded else None
         table = elements.table(order[like(places, order)] if len(order) else places, keeps)
-        yield Batch(groups, [table], n_padded)
+        yield Piece(groups, [table], n_padded.copy if is_padded else None)
 
 
 def stretches(sizes: IntArray) -> Iterator[tuple[int, int]]:
@@ -193,90 +168,3 @@ def _row(chunk: Accompanied) -> Any:
 def _plain(chunk: Accompanied) -> Any:
     """Return the bare elements if the chunk has no companions."""
     return chunk if chunk.companions else chunk.values
-
-
-# --- The question ---------------------------------------------------------------------------------
-
-
-class GroupsOfAll(CountedGroups):
-    """A question about every group of all elements, answered by tables of groups."""
-
-    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        if self.grouping.n_groups and self._takes_runs(chunks):
-            return self.of_groups(chunks, dtype, shape)
-        return super().block(chunks, dtype, shape)
-
-    def _takes_runs(self, chunks: Sequence[Any]) -> bool:
-        """Return whether the elements of all groups may be sorted together, on their device."""
-        takes = self.of_group.takes_runs and self.grouping.windows is None
-        return takes and kernels.is_on_device(chunks[0])
-
-    def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        """Compute the answer about all runs together, or table by table."""
-        ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
-        if self._takes_runs(chunks):
-            runs = kernels.sorted_runs(chunks, dtype, self.grouping.number)
-            if runs is not None:
-                return ask([runs])
-        each = batches_of(chunks, self.grouping)
-        return self.joined([batch.unpadded(ask(batch.parts)) for batch in each], -1)
-
-    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
-        return self.of_group.restored(found, rows(self.grouping.number), shape.of_rows)
-
-    @property
-    def steps(self) -> PassSteps:
-        steps = self.of_group.steps
-        return replace(
-            steps,
-            cuts=partial(self.measured, steps.cuts),
-            tally=partial(self.measured, steps.tally),
-        )
-
-    def measured(
-        self,
-        measure: ForGroups,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: Any,
-        **arguments: Any,
-    ) -> Any:
-        """Compute the partial result about all groups, as if each group were a lane.
-
-        `known` is what earlier loads have found of the groups.
-        """
-        assert callable(measure)
-        found = []
-        for batch in batches_of(chunks, self.grouping):
-            groups = batch.groups
-            own = None if known is None else some_lanes(known, groups)
-            found.append(batch.unpadded(measure(batch.parts, dtype, (1,), own, **arguments)))
-        return join(found)
-
-    @staticmethod
-    def merged(
-        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
-    ) -> Any:
-        """Merge partial results about all groups, which are those about the lanes of a table."""
-        assert callable(merge)
-        return merge(partials, *known, **how)
-
-    @staticmethod
-    def each(
-        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
-    ) -> Any:
-        """Apply a function to a result about all groups."""
-        assert callable(function)
-        return function(first, *others, **how)
-
-    def finished_further(
-        self,
-        finish: Callable[..., Any],
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        return finish(partials, known, rows(self.grouping.number), dtype, shape.of_rows)

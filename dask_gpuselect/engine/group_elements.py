@@ -1,33 +1,32 @@
-"""Questions about groups of all elements that order statistics answer, for all groups together.
+"""Questions about groups of all elements: by counts of values, by tables, or by two loads.
 
-`group_loads` has the graph.
-
-A run is the set of elements of one group in one part. A part is as many chunks as one task takes.
-
-For elements of one or two bytes in few groups, one load counts how often each value occurs in each
-group: see `group_values` and `plans`.
+A partial result is about the groups in a part of the data, as many chunks as one task takes. It has
+their labels if these are not known before. A run is the set of elements of one group in one part.
+`group_stages` has the two loads, `group_batches` the tables, and `plans` chooses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.group_batches import GroupsOfAll
-from dask_gpuselect.engine.group_values import Named, codes_of_names, numbered_together
-from dask_gpuselect.engine.groups import ForGroups
-from dask_gpuselect.engine.questions import Block, LaneQuestion
+from dask_gpuselect.engine.group_batches import batches_of
+from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, PerGroup
+from dask_gpuselect.engine.questions import Block, LaneQuestion, PassSteps
 from dask_gpuselect.engine.source import DaskArray
-from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.maths.cuts import Cuts
-from dask_gpuselect.maths.labels import Labels
-from dask_gpuselect.maths.lane_cuts import RanksOfLanes
+from dask_gpuselect.kernels.companions import Accompanied, CodesOf, values_of
+from dask_gpuselect.kernels.values import group_value_counts
+from dask_gpuselect.maths.cuts import Arrays, Cuts
+from dask_gpuselect.maths.labels import Codes, Labels, codes_among, union
+from dask_gpuselect.maths.lane_cuts import RanksOfLanes, join, some_lanes
+from dask_gpuselect.maths.lane_value_counts import LaneValueCounts
 from dask_gpuselect.maths.ragged import CellTally, bracket_slots, pivot_counts
 from dask_gpuselect.maths.sizes import PIVOT_WORK, pivot_share
 
@@ -36,15 +35,164 @@ MOST_CACHED_GROUPS = 64
 
 
 @dataclass(frozen=True, eq=False)
+class Named(Arrays):
+    """Something about each of several groups, with the labels of the groups.
+
+    Parameters
+    ----------
+    names : ndarray, group_tables.Names or None
+        Distinct labels, ascending if they are labels of elements. None if the groups are known
+        before.
+    value : object, or tuple of objects
+    """
+
+    names: Any
+    value: Any
+
+    def __sizeof__(self) -> int:
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        sizes = (int(each.__sizeof__()) for each in values)
+        return 64 + int(getattr(self.names, "nbytes", 0)) + sum(sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupsOfAll(GroupedLanes):
+    """A question about every group of all elements, answered by tables of groups.
+
+    Counts of every value in each group may answer it, for dtypes of few values.
+    """
+
+    by_place: ClassVar[bool] = False
+
+    def names_in(self, chunks: Sequence[Accompanied]) -> tuple[Labels | None, CodesOf]:
+        """Return the labels in some chunks, and a function from labels to group numbers.
+
+        The labels are None if the groups are known before.
+        """
+        if not self.grouping.is_lazy:
+            return None, codes_of_names(None)
+        names = union([kernels.distinct_labels(chunk.labels) for chunk in chunks])
+        if self.grouping.is_numbered:
+            names = names[names >= 0]  # -1 is no group
+        return names, codes_of_names(names)
+
+    def n_groups_of(self, names: Labels | None) -> int:
+        return self.grouping.number if names is None else len(names)
+
+    @property
+    def counts_values(self) -> bool:  # type: ignore[override]
+        # Windows may share elements, so counts of elements by group do not work.
+        return self.of_group.counts_values and self.grouping.windows is None
+
+    def count_values(
+        self,
+        chunks: Sequence[Accompanied],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: None,
+    ) -> Named:
+        names, codes_of = self.names_in(chunks)
+        n_groups = self.n_groups_of(names)
+        return Named(names, group_value_counts(chunks, dtype, codes_of, n_groups))
+
+    def merge_value_counts(self, partials: Sequence[Named]) -> Named:
+        names, places = numbered_together(partials)
+        values = [part.value for part in partials]
+        if names is not None:
+            pairs = zip(values, places, strict=True)
+            values = [value.spread(at, len(names)) for value, at in pairs]
+        return Named(names, LaneValueCounts.merge(values))
+
+    def counted(self, part: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        every = rows(self.n_groups_of(part.names))
+        return self.of_group.counted(part.value, every, dtype, shape.of_rows)
+
+    def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        if self.grouping.n_groups and self._takes_runs(chunks):
+            return self.of_groups(chunks, dtype, shape)
+        return super().block(chunks, dtype, shape)
+
+    def _takes_runs(self, chunks: Sequence[Any]) -> bool:
+        """Return whether the elements of all groups may be sorted together, on their device."""
+        takes = self.of_group.takes_runs and self.grouping.windows is None
+        return takes and kernels.is_on_device(chunks[0])
+
+    def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
+        """Compute the answer about all runs together, or table by table."""
+        ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_rows)
+        if self._takes_runs(chunks):
+            runs = kernels.sorted_runs(chunks, dtype, self.grouping.number)
+            if runs is not None:
+                return ask([runs])
+        each = batches_of(chunks, self.grouping)
+        return self.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
+
+    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
+        return self.of_group.restored(found, rows(self.grouping.number), shape.of_rows)
+
+    @property
+    def steps(self) -> PassSteps:
+        steps = self.of_group.steps
+        return replace(
+            steps,
+            cuts=partial(self.measured, steps.cuts),
+            tally=partial(self.measured, steps.tally),
+        )
+
+    def measured(
+        self,
+        measure: ForGroups,
+        chunks: Sequence[Any],
+        dtype: np.dtype[Any],
+        axes: tuple[int, ...],
+        known: Any,
+        **arguments: Any,
+    ) -> Any:
+        """Compute the partial result about all groups, as if each group were a lane.
+
+        `known` is what earlier loads have found of the groups.
+        """
+        assert callable(measure)
+        found = []
+        for piece in batches_of(chunks, self.grouping):
+            own = None if known is None else some_lanes(known, piece.groups)
+            found.append(piece.of_groups(measure(piece.parts, dtype, (1,), own, **arguments)))
+        return join(found)
+
+    @staticmethod
+    def merged(
+        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
+    ) -> Any:
+        """Merge partial results about all groups, which are those about the lanes of a table."""
+        assert callable(merge)
+        return merge(partials, *known, **how)
+
+    @staticmethod
+    def each(
+        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
+    ) -> Any:
+        """Apply a function to a result about all groups."""
+        assert callable(function)
+        return function(first, *others, **how)
+
+    def finished_further(
+        self,
+        finish: Callable[..., Any],
+        partials: Sequence[Any],
+        known: Any,
+        block: Block,
+        dtype: np.dtype[Any],
+        shape: AnswerAxes,
+    ) -> Any:
+        return finish(partials, known, rows(self.grouping.number), dtype, shape.of_rows)
+
+
+@dataclass(frozen=True, eq=False)
 class GroupedElements(GroupsOfAll):
     """A question about every group of all elements that order statistics answer.
 
     It may have a further load.
     """
-
-    @property
-    def two_loads(self) -> GroupedElements:
-        return self
 
     @property
     def ranks(self) -> RanksOfLanes:
@@ -60,15 +208,11 @@ class GroupedElements(GroupsOfAll):
 
         `sizes` are the numbers of elements of the parts.
         """
-        n_groups = 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
+        n_groups = self.slots.n
         share = pivot_share(self.of_group.n_answers)
         runs = np.maximum(np.array(sizes) // n_groups, 1)
         pivots = np.minimum(pivot_counts(runs, share) * n_groups, np.array(sizes))
         return int(pivots.sum()) * (PIVOT_WORK + itemsize)
-
-    @property
-    def most_roots(self) -> int:
-        return 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if self.of_group.further is not None or not self.of_group.by_order:
@@ -92,7 +236,7 @@ class GroupedElements(GroupsOfAll):
 
         Return None if the question has loads of its own.
         """
-        if not self.of_group.composes_groups:
+        if not self.composes:
             return None
 
         def ask_groups(x: DaskArray, question: LaneQuestion, seen: bool) -> DaskArray:
@@ -220,3 +364,28 @@ def coded(chunks: Sequence[Accompanied], names: Labels | None) -> Sequence[Accom
         replace(chunk, labels=like(codes, chunk.values) if isinstance(codes, np.ndarray) else codes)
         for chunk, codes in zip(chunks, each, strict=True)
     ]
+
+
+def numbered_together(parts: Sequence[Named]) -> tuple[Labels | None, list[Codes]]:
+    """Return the labels of all parts together, and the numbers of each part's groups among these.
+
+    If the groups were known before, there are neither labels nor numbers.
+    """
+    if parts[0].names is None:
+        return None, []
+    names = union([part.names for part in parts])
+    return names, [codes_among(part.names, names) for part in parts]
+
+
+def codes_of_names(names: Labels | None) -> CodesOf:
+    """Return a function from labels to their numbers: the identity if labels are numbers."""
+    return _itself if names is None else partial(kernels.codes_among, names=names)
+
+
+def _itself(labels: Any) -> Any:
+    return labels
+
+
+def rows(n_groups: int) -> Block:
+    """Return the shape of a table with one row a group, as far as answers depend on it."""
+    return n_groups, 0

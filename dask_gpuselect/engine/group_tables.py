@@ -18,7 +18,7 @@ the groups of the others.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, Self
@@ -32,14 +32,15 @@ from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.columns import Columns
 from dask_gpuselect.engine.graphs import objects
-from dask_gpuselect.engine.group_values import Named, codes_of_names
+from dask_gpuselect.engine.group_elements import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
 from dask_gpuselect.engine.questions import Block, LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
+from dask_gpuselect.engine.stages import Stage, dividing, run
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, IntArray
-from dask_gpuselect.maths.ragged import Bracketed, CellTally, bracket_slots
+from dask_gpuselect.maths.ragged import CellTally, bracket_slots
 from dask_gpuselect.maths.sizes import pivot_share
 
 ITSELF = codes_of_names(None)
@@ -50,8 +51,6 @@ REPORTED = 2
 # Most partial results that are passed on: each class of each chunk takes a task for each load.
 MOST_PARTIALS = 1 << 14
 MOST_ROOTS = 64
-# From this number of rows for each group on, one pass over a chunk serves all classes.
-ROWS_OF_EACH = 64
 
 NO_NAME = np.uint64(0x9E3779B97F4A7C15)  # hash of rows that belong to no group
 
@@ -119,39 +118,15 @@ class KeyedRows:
     def nbytes(self) -> int:
         return self.keyed.__sizeof__() + sum(int(column.nbytes) for column in self.columns)
 
-    def by_class(self, n: int) -> Iterator[tuple[IntArray, KeyedRows]]:
-        """Yield the rows of each of `n` classes of groups, with the positions of their names."""
-        codes, names = self.keyed.codes, self.keyed.names
-        if n == 1:
-            yield np.arange(len(names)), self
-            return
-        class_of = names.classes(n)
-        order, ends = _dealt(class_of, n)
-        numbers = np.empty(len(names), np.int32)
-        for start, stop in itertools.pairwise(ends):
-            numbers[order[start:stop]] = np.arange(stop - start)
-        # Rows without a group are behind those of the last class.
-        rows, row_ends = _dealt(np.append(class_of, np.uint16(n))[codes], n)
-        stretches = zip(itertools.pairwise(ends), itertools.pairwise(row_ends), strict=True)
-        for of_names, of_rows in stretches:
-            at, own = order[slice(*of_names)], rows[slice(*of_rows)]
-            keyed = Keyed(numbers[codes[own]], names.take(at))
-            yield at, KeyedRows(keyed, tuple(column[own] for column in self.columns))
-
-    def are_many(self, n_groups: int) -> bool:
-        """Return whether one pass over all classes of `n_groups` groups is faster.
-
-        1e8 rows of 10 keys take 6.3 s in one pass, and 8.2 to 8.7 s class by class.
-        """
-        return len(self.keyed.codes) >= ROWS_OF_EACH * n_groups
-
     def in_order_of_class(self, n: int) -> tuple[KeyedRows, IntArray, list[int]]:
         """Renumber the groups of the rows by class.
 
         Also return the former positions of the names, and where each class begins and the last
-        ends.
+        ends. One pass over the rows then serves all classes.
         """
         codes, names = self.keyed.codes, self.keyed.names
+        if n == 1:
+            return self, np.arange(len(names)), [0, len(names)]
         order, ends = _dealt(names.classes(n), n)
         numbers = np.full(len(names) + 1, -1, np.int32)  # the last is for rows without a group
         numbers[order] = np.arange(len(names))
@@ -310,15 +285,6 @@ class GroupedColumns:
     ) -> Any:
         """Compute the tally of each column in a chunk: a list of one for each class if several."""
         (rows,) = chunks
-        if len(known) > 1 and rows.are_many(sum(len(each.names) for each in known)):
-            return self._tally_at_once(rows, known)
-        pairs = zip(rows.by_class(len(known)), known, strict=True)
-        return apart([self._tally(own, one) for (_, own), one in pairs])
-
-    def _tally_at_once(
-        self, rows: KeyedRows, known: Sequence[Class]
-    ) -> list[tuple[CellTally, ...]]:
-        """Compute the tallies of all classes by one pass over each column."""
         rows, _, ends = rows.in_order_of_class(len(known))
         names = rows.keyed.names
         edges = [0, *itertools.accumulate(len(each.names) for each in known)]
@@ -327,22 +293,15 @@ class GroupedColumns:
             known, edges[:-1], itertools.pairwise(ends), strict=True
         ):
             found = one.names.places(names.take(np.arange(start, stop)))
+            # Of a group that the first load has not seen, the chunk's fingerprint tells.
             places[start:stop] = np.where(found < 0, -1, found + edge)
         codes = places[rows.keyed.codes]
         columns = []
         for i, own in enumerate(self.dtypes):
             brackets = Brackets.merge([each.value[i].brackets for each in known])
             tally = kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, brackets)
-            columns.append(tally.among(brackets, edges))
-        return list(zip(*columns, strict=True))
-
-    def _tally(self, rows: KeyedRows, known: Class) -> tuple[CellTally, ...]:
-        codes = numbered(rows.keyed, known.names)
-        about: tuple[Bracketed, ...] = known.value
-        return tuple(
-            kernels.group_tally([rows.of_column(i, codes)], own, ITSELF, of_column.brackets)
-            for i, (own, of_column) in enumerate(zip(self.dtypes, about, strict=True))
-        )
+            columns.append([tally] if len(known) == 1 else tally.among(brackets, edges))
+        return apart(list(zip(*columns, strict=True)))
 
     def answered(
         self, partials: Sequence[tuple[CellTally, ...]], known: Class, block: Block
@@ -354,16 +313,6 @@ class GroupedColumns:
             found = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
             answers.append(question.finished(found))
         return replace(known, value=tuple(answers))
-
-
-def numbered(keyed: Keyed, names: Names) -> NDArray[np.int32]:
-    """Return the number among all groups of each row's group.
-
-    A group that an earlier load has not seen has number -1. The fingerprint of the chunk reveals
-    it.
-    """
-    places = np.append(names.places(keyed.names), -1).astype(np.int32)
-    return places[keyed.codes]
 
 
 def apart(partials: list[Any]) -> Any:
@@ -390,17 +339,26 @@ def ask_table(x: DaskArray, question: GroupedColumns, label: str) -> DaskArray:
 
     The answer is an object: a `Named` with the results of `GroupedColumns.answered`.
     """
-    columns, n = _columns(x), classes_of(x)
-    token = tokenize(x.name, question, n)
-    measure = partial(_of_each_class, measure=question.cuts, among=Cuts.among)
-    cuts = columns.divide(columns.measured(measure, f"{label}-cuts", 1, None, n=n), n)
-    brackets = columns.settle(question.bracketed, f"{label}-bracket-each-{token}", cuts, None)
-    known = columns.gather(tuple, f"{label}-bracket-{token}", brackets)
-    tallies = columns.measured(question.tally, f"{label}-candidates", 2, known)
-    tallies = columns.divide(tallies, n)
-    found = columns.settle(question.answered, f"{label}-groups-{token}", tallies, brackets)
-    made = columns.gather(_together, f"{label}-{token}", found, seen=False)
-    return objects(columns.graph, made.name, (1,))
+    n = classes_of(x)
+    first = Stage(
+        name=f"{label}-cuts",
+        measure=partial(_of_each_class, measure=question.cuts, among=Cuts.among),
+        arguments={"n": n},
+        reduce=dividing(n),
+        settle=question.bracketed,
+        finds="bracket",
+        join=tuple,
+        finds_each="bracket-each",
+    )
+    second = Stage(
+        name=f"{label}-candidates",
+        measure=question.tally,
+        reduce=dividing(n),
+        settle=question.answered,
+        join=_together,
+        finds_each="groups",
+    )
+    return _made(x, [first, second], label, tokenize(x.name, question, n))
 
 
 def ask_counts(x: DaskArray, label: str) -> DaskArray:
@@ -408,18 +366,24 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 
     The answer is an object: a `Named` with a count for each group of each column of the `table`.
     """
-    columns, n = _columns(x), classes_of(x)
-    token = tokenize(x.name, n)
-    measure = partial(_of_each_class, measure=_counted, among=_counts_among)
-    counts = columns.divide(columns.measured(measure, f"{label}-counts", 1, None, n=n), n)
-    found = columns.settle(_all_counted, f"{label}-groups-{token}", counts, None)
-    made = columns.gather(_together, f"{label}-{token}", found, seen=False)
+    n = classes_of(x)
+    stage = Stage(
+        name=f"{label}-counts",
+        measure=partial(_of_each_class, measure=_counted, among=_counts_among),
+        arguments={"n": n},
+        reduce=dividing(n),
+        settle=_all_counted,
+        join=_together,
+        finds_each="groups",
+    )
+    return _made(x, [stage], label, tokenize(x.name, n))
+
+
+def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArray:
+    """Make the tasks of stages about a table, a single column whose chunks are parts."""
+    columns = Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
+    made = run(columns, stages, label, token)
     return objects(columns.graph, made.name, (1,))
-
-
-def _columns(x: DaskArray) -> Columns:
-    """Return the table as a single column of chunks, each a part of its own."""
-    return Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
 
 
 def _of_each_class(
@@ -434,17 +398,18 @@ def _of_each_class(
 ) -> Any:
     """Measure each class of groups in a chunk; the result is that of `apart`."""
     (rows,) = chunks
-    n_names = len(rows.keyed.names)
-    if n == 1 or not rows.are_many(n_names):
-        each = [(own.keyed.names, measure(own), at) for at, own in rows.by_class(n)]
-    else:
-        rows, order, ends = rows.in_order_of_class(n)
-        values = zip(*(among(column, ends) for column in measure(rows)), strict=True)
-        each = [
-            (rows.keyed.names.take(np.arange(start, stop)), value, order[start:stop])
+    rows, order, ends = rows.in_order_of_class(n)
+    names, measured = rows.keyed.names, measure(rows)
+    values = [measured]
+    if n > 1:
+        values = [*zip(*(among(column, ends) for column in measured), strict=True)]
+    at = order.astype(np.int32)
+    return apart(
+        [
+            OfClass(names.take(np.arange(start, stop)), value, at[start:stop], len(names))
             for (start, stop), value in zip(itertools.pairwise(ends), values, strict=True)
         ]
-    return apart([OfClass(names, value, at.astype(np.int32), n_names) for names, value, at in each])
+    )
 
 
 def _counts_among(counts: IntArray, edges: Sequence[int]) -> list[IntArray]:

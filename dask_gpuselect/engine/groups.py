@@ -18,7 +18,14 @@ import numpy as np
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import like, namespace, to_host, transposed
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, PassSteps, Tails
+from dask_gpuselect.engine.questions import (
+    Block,
+    FurtherLoad,
+    LaneQuestion,
+    LaneSlots,
+    PassSteps,
+    Tails,
+)
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.maths.atoms import Atoms
@@ -214,46 +221,31 @@ class LeftOut(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The elements of one group in every lane.
+    """The elements of one group in every lane; or of several groups of all elements, as lanes.
 
     Parameters
     ----------
+    groups : slice
+        Numbers of the groups.
     parts : list of arrays or Accompanied
         One part for each chunk that has such elements, or one empty part. Axes are those of the
         chunks.
+    n_others : callable, optional
+        Function that counts the elements in each lane that are masked and in none of the groups.
     """
 
+    groups: slice
     parts: list[Any]
+    n_others: Callable[[], IntArray] | None = None
 
-    def of_group(self, found: Any) -> Any:
-        """Correct a result about the parts to one about the group alone."""
-        return found
+    def of_groups(self, found: Any) -> Any:
+        """Correct a result about the parts to one about the groups alone.
 
-
-@dataclass(frozen=True, eq=False)
-class MaskedPiece(Piece):
-    """The elements of one group, as all elements of every chunk with a mask that keeps the group.
-
-    Parameters
-    ----------
-    others : list of arrays of bool
-        For each part, a mask of the elements that are not in the group.
-    axes : tuple of int
-        Axes along the lanes.
-    """
-
-    others: list[Any]
-    axes: tuple[int, ...]
-
-    def of_group(self, found: Any) -> Any:
-        # Results count what the mask leaves out; elements of other groups must not count.
-        return found.less_left_out(self._n_others) if isinstance(found, LeftOut) else found
-
-    @property
-    def _n_others(self) -> IntArray:
-        counts = (namespace(mask).count_nonzero(mask, axis=self.axes) for mask in self.others)
-        n: IntArray = sum(to_host(count).astype(np.int64) for count in counts)
-        return n.reshape(-1)
+        Results may count what masks leave out, but elements of no group must not count.
+        """
+        if self.n_others is None or not isinstance(found, LeftOut):
+            return found
+        return found.less_left_out(self.n_others())
 
 
 def pieces_of_groups(
@@ -270,12 +262,14 @@ def pieces_of_groups(
         return
     places = [grouping.places(_labels_of(chunk, axes)) for chunk in chunks]
     flat = [_flattened(replace(chunk, labels=None), axes) for chunk in chunks]
-    for of_group in zip(*places, strict=True):
+    for group, of_group in enumerate(zip(*places, strict=True)):
         some = [_taken(*each, axes[0]) for each in zip(flat, of_group, strict=True) if len(each[1])]
-        yield Piece(some or [_taken(flat[0], of_group[0], axes[0])])
+        own = slice(group, group + 1)
+        yield Piece(own, some or [_taken(flat[0], of_group[0], axes[0])])
 
 
-def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: int) -> MaskedPiece:
+def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: int) -> Piece:
+    """Return all elements of every chunk, with a mask that keeps the group."""
     parts, others = [], []
     for chunk in chunks:
         assert chunk.labels is not None
@@ -283,7 +277,13 @@ def _masked_piece(chunks: Sequence[Accompanied], axes: tuple[int, ...], group: i
         keeps = ~is_other if chunk.keeps is None else chunk.keeps & ~is_other
         parts.append(replace(chunk, labels=None, keeps=keeps))
         others.append(is_other)
-    return MaskedPiece(parts, others, axes)
+
+    def n_others() -> IntArray:
+        counts = (namespace(mask).count_nonzero(mask, axis=axes) for mask in others)
+        n: IntArray = sum(to_host(count).astype(np.int64) for count in counts)
+        return n.reshape(-1)
+
+    return Piece(slice(group, group + 1), parts, n_others)
 
 
 def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
@@ -373,48 +373,39 @@ class GroupedLanes(LaneQuestion):
     def windows(self) -> tuple[IntArray, ...] | None:
         return self.grouping.windows
 
-    @property
-    def lanes_of_each(self) -> int:
-        return 1 if self.grouping.is_lazy else max(self.grouping.number, 1)
-
     def of_so_many(self, n_groups: int) -> GroupedLanes:
         """Return the question with the number of groups, which was not known before."""
         return replace(self, grouping=replace(self.grouping, n_groups=n_groups))
 
-    def elements_of_each(self, n: int) -> int:
-        return math.ceil(n * self._windows_of_each / self.lanes_of_each)
-
     @property
-    def _windows_of_each(self) -> float:
-        """The average number of groups that contain an element."""
-        windows = self.grouping.windows or ()
-        return max(sum(map(len, windows)) / max(self.grouping.span, 1), 1.0)
-
-    @property
-    def pass_times(self) -> float:
+    def slots(self) -> LaneSlots:
+        grouping = self.grouping
+        windows = grouping.windows or ()
+        of_element = max(sum(map(len, windows)) / max(grouping.span, 1), 1.0)
         # In whole lanes, each element is sorted once; in passes, once for each of its windows.
-        is_plain = self.grouping.windows is None
-        each = GROUP_PASS_TIME if is_plain else WINDOW_PASS_TIME * self._windows_of_each
-        return each * self.of_group.pass_times
+        is_plain = grouping.windows is None
+        return LaneSlots(
+            1 if grouping.is_lazy else max(grouping.number, 1),
+            grouping.at_most,
+            of_element,
+            GROUP_PASS_TIME if is_plain else WINDOW_PASS_TIME * of_element,
+            # The number of passes depends on the number of groups, which share the memory limit.
+            are_known=not grouping.is_lazy,
+        )
 
     @property
-    def takes_passes(self) -> bool:
-        # The number of passes depends on the number of groups, which share the memory limit.
-        return self.of_group.has_steps and not self.grouping.is_lazy
+    def pass_time(self) -> float:  # type: ignore[override]
+        return self.of_group.pass_time
 
     @property
-    def advice(self) -> str:
-        is_of_use = self.of_group.has_steps and self.grouping.is_lazy
-        return "groups= (the labels that there are) makes passes possible" if is_of_use else ""
+    def composes(self) -> bool:  # type: ignore[override]
+        return self.of_group.composes
 
     def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         return self.of_group.partial_bytes(dtype)
 
     def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return self.of_group.task_dtype(dtype)
-
-    def loads_in_passes(self, loads: int) -> int:
-        return self.of_group.loads_in_passes(loads)
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if not self.grouping.n_groups:
@@ -428,7 +419,7 @@ class GroupedLanes(LaneQuestion):
         """Compute the answer by answering one group after the other."""
         ask = partial(self.of_group.block, dtype=dtype, shape=shape.of_one_group)
         pieces = self.pieces(chunks, shape.axes)
-        return self.together([piece.of_group(ask(piece.parts)) for piece in pieces], shape)
+        return self.together([piece.of_groups(ask(piece.parts)) for piece in pieces], shape)
 
     def of_no_groups(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
@@ -495,12 +486,12 @@ class GroupedLanes(LaneQuestion):
     def steps(self) -> PassSteps:
         steps = self.of_group.steps
         return PassSteps(
-            partial(self.measured, steps.cuts),
-            partial(self.merged, steps.merge_cuts),
-            partial(self.merged, steps.narrowed),
             partial(self.measured, steps.tally),
             partial(self.merged, steps.merge_tallies),
             partial(self.each, steps.found),
+            partial(self.measured, steps.cuts),
+            partial(self.merged, steps.merge_cuts),
+            partial(self.merged, steps.narrowed),
         )
 
     def tails(self, n: int) -> Tails | None:
@@ -512,10 +503,10 @@ class GroupedLanes(LaneQuestion):
         if not each or len(each) < len(found):
             return None
         return Tails(
-            sum(tails.n_kept for tails in each),
-            partial(self.measured, tuple(tails.measure for tails in each)),
-            partial(self.merged, tuple(tails.merge for tails in each)),
+            partial(self.measured, tuple(tails.tally for tails in each)),
+            partial(self.merged, tuple(tails.merge_tallies for tails in each)),
             partial(self.each, tuple(tails.found for tails in each)),
+            sum(tails.n_kept for tails in each),
         )
 
     @property
@@ -544,7 +535,7 @@ class GroupedLanes(LaneQuestion):
             strict=True,
         )
         return tuple(
-            piece.of_group(function(piece.parts, dtype, axes, one, **arguments))
+            piece.of_groups(function(piece.parts, dtype, axes, one, **arguments))
             for function, piece, one in each
         )
 

@@ -14,16 +14,16 @@ import numpy as np
 from dask.array.utils import meta_from_array
 from dask.base import tokenize
 
-from dask_gpuselect.arrays import fitted, in_kind
-from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
-from dask_gpuselect.engine.columns import Columns, Place, Tasks, first_load, side_by_side
+from dask_gpuselect.arrays import fitted
+from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.columns import Columns, first_load, side_by_side
 from dask_gpuselect.engine.group_elements import GroupedElements
-from dask_gpuselect.engine.group_loads import in_two_loads, load_further
+from dask_gpuselect.engine.group_stages import stages_of_groups
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
-from dask_gpuselect.engine.plans import LanePlan, lane_sizes, plan_lanes, share_axis, slab_axis
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, PassSteps, Tails
+from dask_gpuselect.engine.plans import LanePlan, plan_lanes, share_axis, slab_axis
+from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (
     DaskArray,
@@ -32,9 +32,16 @@ from dask_gpuselect.engine.source import (
     map_blocks,
     private_copy,
 )
+from dask_gpuselect.engine.stages import (
+    Asked,
+    Stage,
+    run,
+    stages_by_counts,
+    stages_by_tails,
+    stages_in_passes,
+)
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import copied
-from dask_gpuselect.maths.sizes import TALLIES_EVERY
 from dask_gpuselect.quiet import quiet
 
 
@@ -121,8 +128,8 @@ def _ask(
     meta = np.empty((0,) * len(shape.labels), dtype=object)
     if dtype is not None:
         meta = fitted(meta_from_array(x._meta, ndim=meta.ndim, dtype=dtype))
-    if (in_parts := IN_PARTS.get(plan.name)) is not None:
-        return in_parts(x, question, label, plan, shape, meta, seen=seen)
+    if plan.name in STAGES:
+        return _in_parts(x, question, label, plan, shape, meta, seen=seen)
     result: DaskArray = blockwise(
         partial(_answer_column, question=question, dtype=x.dtype, shape=shape, seen=seen),
         shape.labels,
@@ -257,10 +264,10 @@ def _flat(nested: Any) -> Iterator[Any]:
         yield nested
 
 
-# --- One load, by counts --------------------------------------------------------------------------
+# --- In parts -------------------------------------------------------------------------------------
 
 
-def _by_counts(
+def _in_parts(
     x: DaskArray,
     question: LaneQuestion,
     label: str,
@@ -270,195 +277,29 @@ def _by_counts(
     *,
     seen: bool,
 ) -> DaskArray:
-    """Count all values in one load, part by part, and answer from the counts.
-
-    Questions about the same lanes or groups share the counts.
-    """
-    columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
-    name = f"{label}-{tokenize(x.name, question, plan, shape)}"
-    about = f"value-counts-{question.lanes_counted:.0f}"
-    partials = columns.measured(question.count_values, about, 1, None)
-    partials = columns.merge(question.merge_value_counts, partials, TALLIES_EVERY)
-    counted = partial(_counted, question=question, dtype=x.dtype, shape=shape, kind=meta)
-    found = columns.settle(counted, name, partials, None, shape.answer_place, seen=seen)
-    return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
-
-
-def _counted(
-    partials: list[Any],
-    brackets: None,
-    block: tuple[int, ...],
-    *,
-    question: LaneQuestion,
-    dtype: np.dtype[Any],
-    shape: AnswerAxes,
-    kind: Any,
-) -> Any:
-    found = question.counted(question.merge_value_counts(partials), block, dtype, shape)
-    return block_in_kind(found, kind)
-
-
-# --- One load, by tails ---------------------------------------------------------------------------
-
-
-def _by_tails(
-    x: DaskArray,
-    question: LaneQuestion,
-    label: str,
-    plan: LanePlan,
-    shape: AnswerAxes,
-    meta: Any,
-    *,
-    seen: bool,
-) -> DaskArray:
-    """Keep the tails of every lane in one load, part by part, and answer from the merged tails."""
+    """Answer a question by stages that read each column in parts."""
+    asked, token = Asked(question, x.dtype, shape, meta), tokenize(x.name, question, plan, shape)
+    stages = STAGES[plan.name](x, asked, plan, label, token)
+    by_tails = plan.name == "tails"  # whose sources are copies already
     columns = Columns(
-        x, shape.axes, plan.parts, is_copy=True, about=question, ordered=question.by_place
+        x,
+        shape.axes,
+        plan.parts,
+        is_copy=by_tails,
+        about=question if by_tails else question.windows,
+        ordered=question.by_place,
     )
-    tails = question.tails(sum(lane_sizes(x, shape.axes)))
-    assert tails is not None  # the plan has checked that
-    token = tokenize(x.name, question, plan, shape)
-    partials = columns.measured(tails.measure, f"{label}-kept", plan.loads, None)
-    partials = columns.merge(tails.merge, partials, plan.passes.merge_every)
-    answered = partial(_answered_by_tails, question=question, tails=tails, shape=shape, kind=meta)
-    found = columns.settle(
-        answered, f"{label}-{token}", partials, None, shape.answer_place, seen=seen
-    )
-    return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
-
-
-def _answered_by_tails(
-    partials: list[Any],
-    brackets: None,
-    block: tuple[int, ...],
-    *,
-    question: LaneQuestion,
-    tails: Tails,
-    shape: AnswerAxes,
-    kind: Any,
-) -> Any:
-    del brackets
-    found = tails.found(tails.merge(partials))
-    return in_kind(question.restored(found, block, shape), kind)
-
-
-# --- Several passes -------------------------------------------------------------------------------
-
-
-def _in_passes(
-    x: DaskArray,
-    question: LaneQuestion,
-    label: str,
-    plan: LanePlan,
-    shape: AnswerAxes,
-    meta: Any,
-    *,
-    seen: bool,
-) -> DaskArray:
-    """Narrow the brackets of each column load by load; then make the question's further load."""
-    columns = Columns(x, shape.axes, plan.parts, about=question.windows, ordered=question.by_place)
-    token = tokenize(x.name, question, plan, shape)
-    further = question.further
-    steps = question.steps
-    name = f"{label}-{token}"
-    if further is None:
-        answered = partial(_answered, question=question, steps=steps, shape=shape, kind=meta)
-        found = _pass_by_pass(
-            columns, steps, label, plan, name, answered, shape.answer_place, seen=seen
-        )
-    else:
-        known = partial(_known, steps=steps, further=further)
-        found = _pass_by_pass(
-            columns, steps, label, plan, f"{label}-order-{token}", known, seen=True
-        )
-        how = plan.loads + 1, found, label, name, shape, meta
-        found = load_further(columns, further, *how, seen=seen)
-    return columns.lazy(found, shape.chunks(x, question.n_answers), meta)
-
-
-def _pass_by_pass(
-    columns: Columns,
-    steps: PassSteps,
-    label: str,
-    plan: LanePlan,
-    name: str,
-    answered: Callable[..., Any],
-    place: Callable[[Place], tuple[int, ...]] = tuple,
-    *,
-    seen: bool,
-) -> Tasks:
-    """Narrow brackets pass by pass, and finish each column.
-
-    The last step is ``answered(tallies, brackets, block)``, where `block` is the shape of a chunk.
-    If `seen`, its results have the fingerprints of their chunks.
-    """
-    token = tokenize(name)
-    narrowed = partial(_narrowed, steps=steps)
-    brackets = None
-    for load, m in enumerate(plan.passes.widths, 1):
-        cuts = columns.measured(steps.cuts, "quantile-lane-cuts", load, brackets, m=m)
-        cuts = columns.merge(partial(steps.merge_cuts, m=m), cuts, plan.passes.merge_every)
-        brackets = columns.settle(narrowed, f"{label}-bracket-{load}-{token}", cuts, brackets)
-    load = plan.loads
-    tallies = columns.measured(steps.tally, f"{label}-candidates", load, brackets)
-    tallies = columns.merge(steps.merge_tallies, tallies, TALLIES_EVERY)
-    return columns.settle(answered, name, tallies, brackets, place, seen=seen)
-
-
-def _narrowed(parts: list[Any], brackets: Any, block: tuple[int, ...], *, steps: PassSteps) -> Any:
-    del block
-    return steps.narrowed(parts, brackets)
-
-
-def _answered(
-    tallies: list[Any],
-    brackets: Any,
-    block: tuple[int, ...],
-    *,
-    question: LaneQuestion,
-    steps: PassSteps,
-    shape: AnswerAxes,
-    kind: Any,
-) -> Any:
-    partial_result = steps.merge_tallies(tallies)
-    answers = steps.answers(partial_result, brackets)
-    if answers is not None:
-        return in_kind(shape.restore(answers, block), kind)
-    found = steps.found(partial_result, brackets)
-    return in_kind(question.restored(found, block, shape), kind)
-
-
-def _found(tallies: list[Any], brackets: Any, steps: PassSteps) -> Any:
-    return steps.found(steps.merge_tallies(tallies), brackets)
-
-
-def _known(
-    tallies: list[Any],
-    brackets: Any,
-    block: tuple[int, ...],
-    *,
-    steps: PassSteps,
-    further: FurtherLoad,
-) -> Any:
-    """Return what a further load needs to know of the order statistics."""
-    del block
-    return further.known(_found(tallies, brackets, steps))
+    made = run(columns, stages, label, token, shape.answer_place, seen=seen)
+    return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
 
 
 TILES = {"scratch": in_tiles, "p2p": in_moved_tiles}
 """The lanes in tiles, by each plan that writes columns to disk."""
 
-InParts = Callable[..., DaskArray]
-"""Type of a function that answers in parts.
-
-It takes an array, a question, a label, a plan, the axes of the answer, its meta, and whether its
-blocks are `KnownChunks` (`seen`).
-"""
-
-IN_PARTS: dict[str, InParts] = {
-    "counts": _by_counts,
-    "groups": in_two_loads,
-    "tails": _by_tails,
-    "passes": _in_passes,
+STAGES: dict[str, Callable[..., list[Stage]]] = {
+    "counts": stages_by_counts,
+    "groups": stages_of_groups,
+    "tails": stages_by_tails,
+    "passes": stages_in_passes,
 }
-"""The graph of each plan that reads a column in parts. Other plans read whole columns."""
+"""The stages of each plan that reads a column in parts. Other plans read whole columns."""

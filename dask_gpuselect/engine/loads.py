@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ from dask_gpuselect.engine.keeping import (
     grouped,
     second_loads,
 )
-from dask_gpuselect.engine.marks import InGrid, check_same, marks_of
+from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
 from dask_gpuselect.engine.plans import ElementPlan, is_resident, plan_together
@@ -245,10 +246,9 @@ def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
     narrow(begun, brackets, loads, label)
-    if is_last:
-        return _after_second(begun, brackets, loads, label)
-    looked = _all_resolved(begun, brackets, loads, label)
-    return [_after_third(each, found, label) for each, found in zip(begun, looked, strict=True)]
+    found = _after_second(begun, brackets, loads, label, is_last=is_last)
+    finish = _answer_of if is_last else partial(_after_third, label=label)
+    return [finish(*each) for each in zip(begun, found, strict=True)]
 
 
 Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
@@ -458,12 +458,12 @@ def _look(
     proven: Proven | None,
     settled: Resolved | None,
     question: Question,
-    kind: Any,
     order: ChunkOrder | None,
+    form: Form,
 ) -> Resolved:
     if settled is not None:
         return settled
-    whole = Gathered.whole(parts, kind)
+    whole = Gathered.whole(parts, form.kind)
     assert proven is not None
     assert whole.tally is not None
     found = question.resolve(proven.brackets, whole.tally)
@@ -471,31 +471,36 @@ def _look(
     return Resolved(found, whole.sums, question.more(proven.brackets, found), marks)
 
 
-def _arguments_of_last(begun: FirstLoad, bracket: DaskArray) -> dict[str, Any]:
-    """Return the arguments of the last task of the second load."""
-    return {
-        "proven": TaskRef((bracket.name,)),
-        "settled": None if begun.settled is None else TaskRef((begun.settled.name,)),
-        "question": begun.asked.question,
-        "order": begun.order,
-    }
-
-
 def _after_second(
     begun: Sequence[FirstLoad],
     brackets: Sequence[DaskArray],
     loads: Sequence[DaskArray],
     label: str,
+    *,
+    is_last: bool,
 ) -> list[DaskArray]:
-    """Answer questions that have no third load."""
+    """Answer questions whose second load is the last, or resolve them as far as it can."""
     finishes = []
     for each, bracket, load in zip(begun, brackets, loads, strict=True):
-        form = each.asked.form
-        name = f"{label}-{tokenize(load.name, each.asked.question, form.shape)}"
-        arguments = _arguments_of_last(each, bracket) | {"form": form}
-        finishes.append(graphs.Finish(_finish_second, name, arguments, form.key_index))
-    answers = graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
-    return [each.asked.form.lazy(answer) for each, answer in zip(begun, answers, strict=True)]
+        form, settled = each.asked.form, each.settled
+        arguments = {
+            "proven": TaskRef((bracket.name,)),
+            "settled": None if settled is None else TaskRef((settled.name,)),
+            "question": each.asked.question,
+            "order": each.order,
+            "form": form,
+        }
+        token = tokenize(load.name, each.asked.question, form.shape)
+        if is_last:
+            how = _finish_second, f"{label}-{token}", arguments, form.key_index
+            finishes.append(graphs.Finish(*how))
+        else:
+            finishes.append(graphs.Finish(_look, f"{label}-look-{token}", arguments))
+    return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
+
+
+def _answer_of(begun: FirstLoad, made: DaskArray) -> DaskArray:
+    return begun.asked.form.lazy(made)
 
 
 def _finish_second(
@@ -506,29 +511,11 @@ def _finish_second(
     order: ChunkOrder | None,
     form: Form,
 ) -> Any:
-    looked = _look(parts, proven, settled, question, form.kind, order)
+    looked = _look(parts, proven, settled, question, order, form)
     return form.made(question.finish(looked.found, looked.more, None, looked.sums))
 
 
 # --- A third load -------------------------------------------------------------------------------
-
-
-def _all_resolved(
-    begun: Sequence[FirstLoad],
-    brackets: Sequence[DaskArray],
-    loads: Sequence[DaskArray],
-    label: str,
-) -> list[DaskArray]:
-    """Resolve the second loads of questions that may have a third load."""
-    finishes = [
-        graphs.Finish(
-            _look,
-            f"{label}-look-{tokenize(load.name, each.asked.question)}",
-            _arguments_of_last(each, bracket) | {"kind": each.asked.x._meta},
-        )
-        for each, bracket, load in zip(begun, brackets, loads, strict=True)
-    ]
-    return graphs.reduced_together(loads, f"{label}-candidates-merge", Gathered.merge, finishes)
 
 
 def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
@@ -583,5 +570,5 @@ def _finish_third(
 ) -> Any:
     last = Gathered.merge(parts)
     if looked.more is not None:
-        check_same(looked.marks, last.marks, InGrid(numblocks))
+        check_same(looked.marks, last.marks, InColumn.of_all(numblocks))
     return form.made(question.finish(looked.found, looked.more, last.tally, looked.sums))

@@ -120,16 +120,6 @@ def changed(place: Sequence[int]) -> ChunksChangedError:
 
 
 @dataclass(frozen=True)
-class InGrid:
-    """Function from the number of a chunk in C order to its place in the grid."""
-
-    numblocks: tuple[int, ...]
-
-    def __call__(self, i: int) -> tuple[int, ...]:
-        return tuple(map(int, np.unravel_index(i, self.numblocks)))
-
-
-@dataclass(frozen=True)
 class InColumn:
     """Function from the number of a chunk in its column to its place in the grid.
 
@@ -146,6 +136,11 @@ class InColumn:
     numblocks: tuple[int, ...]
     axes: tuple[int, ...]
     place: tuple[int, ...]
+
+    @classmethod
+    def of_all(cls, numblocks: tuple[int, ...]) -> InColumn:
+        """Return the function of the only column, which extends along all axes."""
+        return cls(numblocks, tuple(range(len(numblocks))), (0,) * len(numblocks))
 
     def __call__(self, i: int) -> tuple[int, ...]:
         along = np.unravel_index(i, [self.numblocks[axis] for axis in self.axes])

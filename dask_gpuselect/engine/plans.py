@@ -49,6 +49,8 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
+from dask_gpuselect.engine.group_elements import GroupedElements
+from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.keeping import (
     GROUPS,
     Keeping,
@@ -56,7 +58,7 @@ from dask_gpuselect.engine.keeping import (
     why_groups_twice,
     why_twice,
 )
-from dask_gpuselect.engine.questions import LaneQuestion, Question, TwoLoads
+from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.scratch import (
     Carried,
@@ -522,6 +524,12 @@ class _Lanes:
         return sum(self.chunks) * self.n_lanes * self.itemsize
 
     @property
+    def takes_passes(self) -> bool:
+        """True if columns can be read in passes: by groups, only those with steps of their own."""
+        is_grouped = isinstance(self.question, GroupedLanes)
+        return self.question.slots.are_known and not (is_grouped and self.question.composes)
+
+    @property
     def other_axes(self) -> list[int]:
         """The axes that are not reduced."""
         return _other_axes(self.x, self.axes)
@@ -554,9 +562,8 @@ def plan_lanes(
         counted = _plan_counts_of_groups(lanes)
         if counted is not None:
             return counted
-    two_loads = question.two_loads
-    if two_loads is not None and n_chunks > 1:
-        return _plan_groups(lanes, two_loads)
+    if isinstance(question, GroupedElements) and n_chunks > 1:
+        return _plan_groups(lanes, question)
     if n_chunks == 1:
         return LanePlan("lanes", 1, known_bytes(lanes.column_bytes), 0)
     parts = [(i, i + 1) for i in range(n_chunks)]
@@ -565,7 +572,7 @@ def plan_lanes(
         if counted is not None:
             return counted
     limits = [column_limit()]
-    if is_one_lane and question.takes_passes:
+    if is_one_lane and lanes.takes_passes:
         limits.insert(0, one_lane_limit(lanes.x))  # which may be too little for many groups
     for limit in limits:
         plan = _plan_within(lanes, limit)
@@ -575,7 +582,7 @@ def plan_lanes(
         f"dask_gpuselect.column-limit is {format_bytes(column_limit())}, which is too small for "
         f"columns of {n_chunks} chunks with {format_bytes(lanes.column_bytes)} in all: increase "
         "it, for example by dask.config.set({'dask_gpuselect.column-limit': "
-        f"'{format_bytes(lanes.column_bytes)}'}}){_clause(question.advice)}"
+        f"'{format_bytes(lanes.column_bytes)}'}}){_clause(_advice_on_labels(lanes))}"
     )
 
 
@@ -604,7 +611,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             least = min(least, slabs * loads)
             found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
             # Elements that are looked at, and tasks, which are one for each load of each chunk.
-            looks = loads * question.pass_times if plan.parts else 1.0
+            looks = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
             looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
             plans.append((slabs * loads, looks, found))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
@@ -622,7 +629,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
             best = replace(best, advice=_room_advice(lanes))
     if best is None:
         return None
-    advice = _advice(lanes) + _clause(best.advice) + _clause(question.advice)
+    advice = _advice(lanes) + _clause(best.advice) + _clause(_advice_on_labels(lanes))
     return replace(best, advice=advice.removeprefix("; "))
 
 
@@ -645,7 +652,7 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
         return None
     # Several for each thread, as far as they are worth a task.
     most = min(limit, TILE, max(lanes.column_bytes // COLUMNS, SHARE_BYTES))
-    answers = lanes.question.lanes_of_each * lanes.question.n_answers
+    answers = lanes.question.slots.n * lanes.question.n_answers
     tile = tile_of(x, lanes.axes, most // (lane_bytes + ANSWER_BYTES * answers))
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
@@ -713,34 +720,29 @@ def _clause(advice: str) -> str:
     return advice and f"; {advice}"
 
 
-def _plan_groups(lanes: _Lanes, two_loads: TwoLoads) -> LanePlan:
+def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     """Plan a question about groups of all elements: one load if one task can hold all, else two."""
-    x, question, chunks, itemsize = lanes.x, lanes.question, lanes.chunks, lanes.itemsize
+    x, chunks, itemsize = lanes.x, lanes.chunks, lanes.itemsize
     total, limit = sum(chunks), one_lane_limit(x)
     if total * itemsize <= limit:
         return LanePlan("column", 1, total * itemsize, 0)
-    parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
-    if math.isnan(total):
-        sizes = [settings.chunk_bytes() // itemsize] * len(chunks)
-    else:
-        parts = list(_parts(chunks, limit // itemsize))
-        sizes = [sum(chunks[start:stop]) for start, stop in parts]
+    parts, sizes = _parts_of_one_lane(chunks, limit, itemsize)
     itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
-    gathered = work = two_loads.root_bytes_of(sizes, itemsize)
+    gathered = work = question.root_bytes_of(sizes, itemsize)
     n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
     narrowing: Narrowing | None
     in_tree = plan_group_narrowing(
-        np.array(sizes), two_loads.most_roots, max(question.n_brackets, 1), itemsize, limit
+        np.array(sizes), question.slots.n, max(question.n_brackets, 1), itemsize, limit
     )
     if in_tree.stretches < n_roots:
         narrowing = in_tree
         n_roots, waiting = narrowing.stretches, narrowing.waiting
         gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
     else:
-        narrowing, n_roots = None, min(n_roots, two_loads.most_roots)
+        narrowing, n_roots = None, min(n_roots, question.slots.n)
     task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
-    why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=two_loads.keeps)
+    why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
     return LanePlan(
         "groups",
         loads,
@@ -755,6 +757,20 @@ def _plan_groups(lanes: _Lanes, two_loads: TwoLoads) -> LanePlan:
         waiting_bytes=waiting,
         why=why,
     )
+
+
+def _parts_of_one_lane(
+    chunks: Sequence[int], most: float, itemsize: int
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Divide the chunks of a single lane into parts of `most` bytes, and return their sizes.
+
+    Chunks of unknown sizes are parts of their own, and counted as dask's configured chunk size.
+    """
+    if math.isnan(sum(chunks)):
+        n = settings.chunk_bytes() // itemsize
+        return [(i, i + 1) for i in range(len(chunks))], [n] * len(chunks)
+    parts = list(_parts(chunks, int(most // itemsize)))
+    return parts, [sum(chunks[start:stop]) for start, stop in parts]
 
 
 # Counts of lanes take at most this share of what they are of.
@@ -777,18 +793,13 @@ def _plan_counts_of_groups(lanes: _Lanes) -> LanePlan | None:
     Parts are as large as fits, and well larger than their counts.
     """
     x, question, chunks = lanes.x, lanes.question, lanes.chunks
-    if not question.counts_values or not math.isfinite(question.lanes_counted):
+    if not question.counts_values or not math.isfinite(question.slots.at_most):
         return None
     itemsize, total = x.element_bytes(), sum(chunks)
-    of_report = question.lanes_counted * counts_bytes(x.dtype)
+    of_report = question.slots.at_most * counts_bytes(x.dtype)
     worth = COUNTED_ON_DEVICE if x.is_on_device else COUNTED_AT_ONCE
     most = min(max(4 * of_report / GROUP_COUNTS_SHARE, worth), one_lane_limit(x))
-    parts, sizes = [(i, i + 1) for i in range(len(chunks))], chunks
-    if math.isnan(total):
-        sizes = [settings.chunk_bytes() // itemsize] * len(chunks)
-    else:
-        parts = list(_parts(chunks, int(most // itemsize)))
-        sizes = [sum(chunks[start:stop]) for start, stop in parts]
+    parts, sizes = _parts_of_one_lane(chunks, most, itemsize)
     counted = _plan_counts(lanes, parts, sizes, 1, GROUP_COUNTS_SHARE)
     return replace(counted, task_bytes=-1) if counted and math.isnan(total) else counted
 
@@ -810,7 +821,7 @@ def _plan_counts(
     x, question = lanes.x, lanes.question
     if not (question.counts_values and is_countable(x.dtype)):
         return None
-    itemsize, n_counted = x.element_bytes(), n_lanes * question.lanes_counted
+    itemsize, n_counted = x.element_bytes(), n_lanes * question.slots.at_most
     of_report = n_counted * counts_bytes(x.dtype)
     gathered = min(len(parts), TALLIES_EVERY) * of_report
     part_bytes = n_lanes * itemsize * sum(sizes) / len(parts)
@@ -833,7 +844,7 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     parts = tuple(_parts(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
     dtype = selection_dtype(question.task_dtype(lanes.x.dtype))
-    of_lane = tails.n_kept * dtype.itemsize + question.lanes_of_each * TWO_COUNTS
+    of_lane = tails.n_kept * dtype.itemsize + question.slots.n * TWO_COUNTS
     partial_result = n_lanes * of_lane
     merge_every = plan_merging(len(parts), limit // partial_result)
     if merge_every is None:
@@ -875,6 +886,12 @@ def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) ->
     some = {1 << i for i in range((widest - 1).bit_length())} | {widest}
     width = int(limit // (lane_bytes * (n_lanes // widest)))
     return sorted(some | ({-(-widest // width)} if width else set()))
+
+
+def _advice_on_labels(lanes: _Lanes) -> str:
+    """Return advice on how to make passes possible, where groups are not known before."""
+    is_of_use = not lanes.question.slots.are_known and not lanes.question.composes
+    return "groups= (the labels that there are) makes passes possible" if is_of_use else ""
 
 
 def _advice(lanes: _Lanes) -> str:
@@ -925,15 +942,15 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
     question, chunks, row_bytes = lanes.question, lanes.chunks, n_lanes * lanes.itemsize
     if sum(chunks) * row_bytes <= limit:
         return LanePlan("column", 1, sum(chunks) * row_bytes, 0)
-    if not question.takes_passes:
+    if not lanes.takes_passes:
         return None
-    n_each = n_lanes * question.lanes_of_each
+    n_each = n_lanes * question.slots.n
     room, n_brackets = limit // n_each, max(question.n_brackets, 1)
     partial_result = question.partial_bytes(lanes.x.dtype)
 
     def plan(parts: tuple[tuple[int, int], ...], one_pass: bool) -> tuple[float, LanePlan] | None:
         whole = [sum(chunks[start:stop]) for start, stop in parts]
-        sizes = [question.elements_of_each(n) for n in whole]
+        sizes = [question.slots.elements(n) for n in whole]
         passes = (plan_one_pass if one_pass else plan_passes)(
             sizes, n_brackets, room, **partial_result
         )

@@ -5,11 +5,12 @@ Questions are frozen, picklable, and deterministically tokenizable.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -340,8 +341,31 @@ def no_answers(partial_result: Any, brackets: Any) -> None:
 
 
 @dataclass(frozen=True)
-class PassSteps:
-    """The functions that passes apply to the chunks of a part of a column, and to partial results.
+class LastSteps:
+    """The functions of the last load of every lane, which take the chunks of a part of a column.
+
+    Parameters
+    ----------
+    tally : callable
+        ``(chunks, dtype, axes, brackets or None)``: the partial result of a part.
+    merge_tallies : callable
+        ``(tallies)``: merge the partial results of several parts.
+    found : callable
+        ``(tally, brackets or None)``: the resolved order statistics.
+    answers : callable, optional
+        ``(tally, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device of
+        the tally; None if they have to be made from `found`.
+    """
+
+    tally: Callable[..., Any]
+    merge_tallies: Callable[..., Any]
+    found: Callable[..., Any]
+    answers: Callable[..., Any | None] = field(default=no_answers, kw_only=True)
+
+
+@dataclass(frozen=True)
+class PassSteps(LastSteps):
+    """The functions of all passes, which narrow brackets before the last load.
 
     Parameters
     ----------
@@ -351,86 +375,82 @@ class PassSteps:
         ``(cuts, m=)``: merge the cuts of several parts.
     narrowed : callable
         ``(cuts, brackets or None)``: the brackets that the cuts of a pass prove.
-    tally : callable
-        ``(chunks, dtype, axes, brackets)``: the tally of the last pass.
-    merge_tallies : callable
-        ``(tallies)``: merge the tallies of several parts.
-    found : callable
-        ``(tally, brackets)``: the resolved order statistics.
-    answers : callable, optional
-        ``(tally, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device of
-        the tally; None if they have to be made from `found`.
     """
 
     cuts: Callable[..., Any]
     merge_cuts: Callable[..., Any]
     narrowed: Callable[..., Any]
-    tally: Callable[..., Any]
-    merge_tallies: Callable[..., Any]
-    found: Callable[..., Any]
-    answers: Callable[..., Any | None] = no_answers
 
     @classmethod
     def by_counts(cls, order: LaneOrder) -> PassSteps:
         """Return the steps that find order statistics by counts."""
         return cls(
-            kernels.lane_cuts,
-            kernels.merge_lane_cuts,
-            partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
             kernels.lane_tally,
             kernels.merge_lane_tallies,
             kernels.order_statistics_of_lanes,
+            kernels.lane_cuts,
+            kernels.merge_lane_cuts,
+            partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
             answers=partial(kernels.answers_of_tally, order=order),
         )
 
 
 @dataclass(frozen=True)
-class Tails:
+class Tails(LastSteps):
     """The functions that answer from the tails of every lane.
-
-    They take the chunks of a part of a column, and the partial results of parts.
 
     Parameters
     ----------
     n_kept : int
         Most elements of each lane in a partial result.
-    measure : callable
-        ``(chunks, dtype, axes, None)``: the partial result of a part of a column.
-    merge : callable
-        ``(results)``: merge the partial results of several parts.
-    found : callable
-        ``(result)``: the resolved order statistics, from the partial result of all parts.
     """
 
     n_kept: int
-    measure: Callable[..., Any]
-    merge: Callable[..., Any]
-    found: Callable[..., Any]
 
     @classmethod
     def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
         """Return the functions for tails of these sizes, which contain every lane's ranks."""
         return cls(
-            sizes.width(sizes.n),
             partial(kernels.lane_tails, sizes=sizes),
             partial(kernels.merge_lane_tails, sizes=sizes),
-            partial(lanes_in_tails, ranks=order.lane_ranks, sizes=sizes),
+            partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes),
+            sizes.width(sizes.n),
         )
 
 
-class TwoLoads(Protocol):
-    """Protocol of a question that two loads of its own answer, as far as plans depend on it."""
+def _found_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
+    return lanes_in_tails(tails, ranks, sizes)
 
-    @property
-    def keeps(self) -> bool:
-        """True if the first load may cache what the second would need."""
 
-    @property
-    def most_roots(self) -> int:
-        """Most tasks among which the aggregation can be divided."""
+@dataclass(frozen=True)
+class LaneSlots:
+    """The slots of every lane that are answered separately, as far as plans depend on them.
 
-    def root_bytes_of(self, sizes: Sequence[int], itemsize: int) -> int:
-        """Return the bytes that one task would gather, from parts of these sizes."""
+    Without groups a lane is one slot; else each of its groups is one.
+
+    Parameters
+    ----------
+    n : int
+        Number of slots of each lane; 1 if it is unknown.
+    at_most : float
+        The largest possible number; inf if it is unknown.
+    of_element : float
+        Average number of slots that contain an element.
+    pass_factor : float
+        Factor on the time that passes spend on elements.
+    are_known : bool
+        False if the slots are unknown until labels are read. There are then no passes.
+    """
+
+    n: int = 1
+    at_most: float = 1
+    of_element: float = 1.0
+    pass_factor: float = 1.0
+    are_known: bool = True
+
+    def elements(self, n: int) -> int:
+        """Return the number of elements of each slot of a lane of `n` elements."""
+        return math.ceil(n * self.of_element / self.n)
 
 
 class LaneQuestion(BaseQuestion, ABC):
@@ -444,11 +464,6 @@ class LaneQuestion(BaseQuestion, ABC):
 
     Measured for quantiles of (3650, 150, 150) float32, with chunks that cost nothing to make.
     """
-
-    @property
-    def pass_times(self) -> float:
-        """`pass_time`, plus the cost of whatever else a load of passes does."""
-        return self.pass_time
 
     @property
     @abstractmethod
@@ -468,11 +483,6 @@ class LaneQuestion(BaseQuestion, ABC):
     counts_values: ClassVar[bool] = False
     """True if counts of every value answer the question, for small dtypes; see `counted`."""
 
-    @property
-    def lanes_counted(self) -> float:
-        """Number of tables of counts for each lane: one for each of its groups. inf if unknown."""
-        return 1
-
     def count_values(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: None
     ) -> Any:
@@ -489,11 +499,6 @@ class LaneQuestion(BaseQuestion, ABC):
         """Return a block of the answer from the counts of values of a block of that shape."""
         return self.restored(partial_result.found(self.order.lane_ranks), block, shape)
 
-    @property
-    def two_loads(self) -> TwoLoads | None:
-        """The two loads of its own that answer the question, where there is a single lane."""
-        return None
-
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
 
@@ -503,21 +508,8 @@ class LaneQuestion(BaseQuestion, ABC):
     takes_runs: ClassVar[bool] = False
     """True if `block` also takes a `maths.runs.Runs`, in which groups are lanes."""
 
-    composes_groups: ClassVar[bool] = False
-    """True if `composed_of_groups` answers by other questions about groups of all elements."""
-
-    has_steps: ClassVar[bool] = True
-    """True if the question has passes of its own."""
-
-    @property
-    def takes_passes(self) -> bool:
-        """True if columns can be read in passes."""
-        return True
-
-    @property
-    def advice(self) -> str:
-        """Text for messages: what a user can do so that passes are possible."""
-        return ""
+    composes: ClassVar[bool] = False
+    """True if `composed` and `composed_of_groups` answer by other questions, without `steps`."""
 
     @property
     def steps(self) -> PassSteps:
@@ -547,13 +539,9 @@ class LaneQuestion(BaseQuestion, ABC):
         return None
 
     @property
-    def lanes_of_each(self) -> int:
-        """Number of lanes that passes make of one lane: one for each of its groups."""
-        return 1
-
-    def elements_of_each(self, n: int) -> int:
-        """Return the elements in each of `lanes_of_each` lanes, if the original lane has `n`."""
-        return n
+    def slots(self) -> LaneSlots:
+        """The slots of every lane."""
+        return LaneSlots()
 
     def partial_bytes(self, dtype: np.dtype[Any]) -> dict[str, int]:
         """Return the bytes of partial results of passes, as arguments of `sizes.plan_passes`."""
@@ -565,7 +553,7 @@ class LaneQuestion(BaseQuestion, ABC):
 
     def loads_in_passes(self, loads: int) -> int:
         """Return the number of loads of all passes, given the number for the order statistics."""
-        return loads + (self.further is not None)
+        return loads * (1 + self.composes) + (self.further is not None)
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
         """Compute the answers ``(n_answers, n_lanes)`` of all chunks together, in kind."""

@@ -44,7 +44,7 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> PassSteps:
-        return PassSteps(_counted, _sum, _sum, _counted, _sum, _found)
+        return PassSteps(_counted, _sum, _found, _counted, _sum, _sum)
 
     def finished(self, found: Lanes) -> Any:
         return found.n_valid[None]

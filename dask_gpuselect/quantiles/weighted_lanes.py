@@ -44,12 +44,12 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
     @property
     def steps(self) -> PassSteps:
         return PassSteps(
-            kernels.lane_cuts,
-            lane_weight_cuts.merge,
-            partial(lane_weight_cuts.narrowed, wanted=self.wanted),
             kernels.lane_tally,
             merge_tallies,
             lane_weight_cuts.answers,
+            kernels.lane_cuts,
+            lane_weight_cuts.merge,
+            partial(lane_weight_cuts.narrowed, wanted=self.wanted),
         )
 
     def lane_answer(self, order: Lanes) -> NDArray[Any]:

@@ -195,8 +195,7 @@ class LaneDeviationQuestion(LaneQuestion):
     of_all: DeviationQuestion
 
     by_order: ClassVar[bool] = False
-    has_steps: ClassVar[bool] = False
-    composes_groups: ClassVar[bool] = True
+    composes: ClassVar[bool] = True
     counts_values = True
 
     @property
@@ -205,9 +204,6 @@ class LaneDeviationQuestion(LaneQuestion):
 
     def task_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return self.of_all.dtype  # the distances': bytes become float64
-
-    def loads_in_passes(self, loads: int) -> int:
-        return 2 * loads
 
     @quiet()
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:

@@ -18,7 +18,6 @@ from pandas.testing import assert_frame_equal, assert_series_equal
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot
 from dask_gpuselect.engine import frames as engine_frames
-from dask_gpuselect.engine import group_tables
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from tests.data import hashed
 from tests.doors.test_dataframe import (
@@ -80,15 +79,14 @@ def each_alone(expected: Any, groups: Any, ask: Callable[[Any], Any]) -> Any:
     return found.set_axis(expected.index).astype(expected.dtype).rename(expected.name)
 
 
-ROOTS = {"one root": ("1 GiB", 0), "at once": ("100 MB", 0), "class by class": ("100 MB", 1 << 40)}
-"""The limit of a root, and how many rows of each group let a chunk be looked at once for all."""
+ROOTS = {"one root": "1 GiB", "several roots": "100 MB"}
+"""The limit of a root."""
 
 
 @pytest.fixture
-def roots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+def roots(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Whether there are several."""
-    limit, rows = ROOTS[request.param]
-    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", rows)
+    limit = ROOTS[request.param]
     with dask.config.set({"dask_gpuselect.root-limit": limit}):
         yield limit == "100 MB"
 

@@ -145,15 +145,6 @@ def test_classes_do_not_depend_on_the_process() -> None:
 # --- Roots ----------------------------------------------------------------------------------------
 
 
-# How many rows of each group let a chunk be looked at once for all classes: always, or never.
-LOOKS = {"all classes at once": 0, "class by class": 1 << 40}
-
-
-@pytest.fixture(params=LOOKS)
-def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_tables, "ROWS_OF_EACH", LOOKS[request.param])
-
-
 MIXED = {
     "integers, then floats": (np.array([1, 2, 3]), np.array([2.0, 1.0, 0.5])),
     "bytes, then words of them": (np.array([1, 2, 3], "i1"), np.array([3, 300, 1], "i8")),
@@ -168,7 +159,7 @@ MIXED = {
 
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("name", MIXED)
-def test_partitions_of_other_dtypes(name: str, sort: bool, looks: None) -> None:
+def test_partitions_of_other_dtypes(name: str, sort: bool) -> None:
     parts = [
         pd.DataFrame({"k": k, "v": hashed(np.arange(3) + i)}) for i, k in enumerate(MIXED[name])
     ]

@@ -1,0 +1,279 @@
+"""Stages of a lazy answer about columns of chunks, and the loop that turns them into tasks.
+
+::
+
+    source ──copy──> partial results ──> merged ──> known ─┐   once or more
+       └─────copy, waits for all that is known──> partial results ──> merged ──> answer
+
+A stage is one load of every chunk. Passes, tails, counts of values, groups of all elements, the
+rows of tables, and further loads are all lists of stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dask_gpuselect.arrays import in_kind
+from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
+from dask_gpuselect.engine.columns import Columns, Place, Tasks
+from dask_gpuselect.engine.plans import LanePlan, lane_sizes
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, LastSteps, PassSteps
+from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.maths.sizes import TALLIES_EVERY
+
+Reduce = Callable[[Columns, Tasks, Tasks | None], tuple[Tasks, Tasks | None]]
+"""Type of a function that makes partial results fewer, and may narrow what is known."""
+
+
+def unmerged(columns: Columns, partials: Tasks, known: Tasks | None) -> tuple[Tasks, Tasks | None]:
+    """Leave partial results as they are."""
+    del columns
+    return partials, known
+
+
+def merging(merge: Callable[..., Any], every: int) -> Reduce:
+    """Return a function that merges the partial results of each column to at most `every`."""
+    return lambda columns, partials, known: (columns.merge(merge, partials, every), known)
+
+
+def dividing(n: int) -> Reduce:
+    """Return a function that divides partial results, lists of `n` items, among `n` tasks."""
+    return lambda columns, partials, known: (columns.divide(partials, n), known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One load of every chunk, and how its partial results become what is known.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of the name of the layer that measures.
+    measure : callable
+        ``(chunks, dtype, axes, known, **arguments)``: the partial result of a part of a column.
+    arguments : mapping
+        Further arguments of `measure`.
+    reduce : callable
+        Makes partial results fewer.
+    settle : callable
+        ``(partials, known, shape of a chunk)``: what the next stage needs to know, or the answer.
+    finds : str
+        Part of the name of the layer that settles; empty for the last stage.
+    join : callable, optional
+        ``(results)``: join the results of `settle`, if several tasks may settle each column.
+    finds_each : str
+        Part of the name of their layer.
+    numbers_parts, numbers_roots : bool
+        True if `measure` gets the `number` of the part, or `settle` that of the task.
+    cuts_of : callable, optional
+        Function from a partial result to the part of it that is merged. The whole stays, as a
+        cache for the next stage.
+    by_cache : callable, optional
+        ``(cached, known)``: the partial result of a part from the cache of the stage before, or
+        None if the part has to be loaded.
+    """
+
+    name: str
+    measure: Callable[..., Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    reduce: Reduce = unmerged
+    settle: Callable[..., Any]
+    finds: str = ""
+    join: Callable[..., Any] | None = None
+    finds_each: str = ""
+    numbers_parts: bool = False
+    numbers_roots: bool = False
+    cuts_of: Callable[[Any], Any] | None = None
+    by_cache: Callable[[Any, Any], Any] | None = None
+
+
+def run(
+    columns: Columns,
+    stages: Sequence[Stage],
+    label: str,
+    token: str,
+    to_index: Callable[[Place], tuple[int, ...]] = tuple,
+    *,
+    seen: bool = False,
+) -> Tasks:
+    """Make the tasks of all stages; the last one's make the answer.
+
+    Parameters
+    ----------
+    label, token : str
+        Prefix and end of the names of layers.
+    to_index : callable
+        Function from the place of a column to that of its block of the answer.
+    seen : bool
+        True if each block of the answer is a `KnownChunks`.
+    """
+    known: Tasks | None = None  # by all tasks about a column
+    own: Tasks | None = None  # by each of these tasks
+    cached: Tasks | None = None
+    for load, stage in enumerate(stages, 1):
+        if stage.by_cache is not None and cached is not None and known is not None:
+            measure = partial(stage.measure, **stage.arguments)
+            partials = columns.measured_unless(stage.by_cache, measure, stage.name, cached, known)
+        else:
+            partials = columns.measured(
+                stage.measure,
+                stage.name,
+                load,
+                known,
+                is_numbered=stage.numbers_parts,
+                **stage.arguments,
+            )
+        if stage.cuts_of is not None:
+            name = f"{stage.name}-cuts-{token}"
+            cached, partials = partials, columns.each(stage.cuts_of, name, partials, [])
+        partials, about = stage.reduce(columns, partials, own if stage.join else known)
+        is_last = load == len(stages)
+        name = f"{label}-{token}" if is_last else f"{label}-{stage.finds}-{token}"
+        place, stays = (to_index, seen) if is_last else (tuple, True)
+        if stage.join is None:
+            own = known = columns.settle(stage.settle, name, partials, about, place, seen=stays)
+        else:
+            each, is_numbered = f"{label}-{stage.finds_each}-{token}", stage.numbers_roots
+            own = columns.settle(stage.settle, each, partials, about, is_numbered=is_numbered)
+            known = columns.gather(stage.join, name, own, place, seen=stays)
+    assert known is not None
+    return known
+
+
+# --- Stages of questions about lanes --------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question about every lane, with the form of the answer.
+
+    Parameters
+    ----------
+    question : LaneQuestion
+    dtype : dtype
+        Dtype of the elements.
+    shape : AnswerAxes
+        Axes of the answer.
+    kind : array
+        Meta of the answer.
+    """
+
+    question: LaneQuestion
+    dtype: np.dtype[Any]
+    shape: AnswerAxes
+    kind: Any
+
+    def counted(self, partials: Sequence[Any], known: None, block: Block) -> Any:
+        """Compute a block of the answer from the counts of all values."""
+        counts = self.question.merge_value_counts(partials)
+        found = self.question.counted(counts, block, self.dtype, self.shape)
+        return block_in_kind(found, self.kind)
+
+    def answered(
+        self, partials: Sequence[Any], known: Any, block: Block, *, steps: LastSteps
+    ) -> Any:
+        """Compute a block of the answer from the order statistics of the last pass."""
+        merged = steps.merge_tallies(partials)
+        answers = steps.answers(merged, known)
+        if answers is not None:
+            return in_kind(self.shape.restore(answers, block), self.kind)
+        found = steps.found(merged, known)
+        return in_kind(self.question.restored(found, block, self.shape), self.kind)
+
+    def finished(
+        self, partials: Sequence[Any], known: Any, block: Block, *, further: FurtherLoad
+    ) -> Any:
+        """Compute a block of the answer from the partial results of a further load."""
+        found = further.finish(partials, known, block, self.dtype, self.shape)
+        return block_in_kind(found, self.kind)
+
+
+def stages_by_counts(
+    x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
+) -> list[Stage]:
+    """Count all values; questions about the same lanes or groups share the counts."""
+    question = asked.question
+    return [
+        Stage(
+            name=f"value-counts-{question.slots.at_most:.0f}",
+            measure=question.count_values,
+            reduce=merging(question.merge_value_counts, TALLIES_EVERY),
+            settle=asked.counted,
+        )
+    ]
+
+
+def stages_by_tails(
+    x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
+) -> list[Stage]:
+    """Keep the tails of every lane, and answer from the merged tails."""
+    tails = asked.question.tails(sum(lane_sizes(x, asked.shape.axes)))
+    assert tails is not None  # the plan has checked that
+    return [
+        Stage(
+            name=f"{label}-kept",
+            measure=tails.tally,
+            reduce=merging(tails.merge_tallies, plan.passes.merge_every),
+            settle=partial(asked.answered, steps=tails),
+        )
+    ]
+
+
+def stages_in_passes(
+    x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
+) -> list[Stage]:
+    """Narrow the brackets of each column load by load; then make the question's further load."""
+    steps, further = asked.question.steps, asked.question.further
+    passes = [
+        Stage(
+            name="quantile-lane-cuts",
+            measure=steps.cuts,
+            arguments={"m": m},
+            reduce=merging(partial(steps.merge_cuts, m=m), plan.passes.merge_every),
+            settle=partial(_narrowed, steps=steps),
+            finds=f"bracket-{load}",
+        )
+        for load, m in enumerate(plan.passes.widths, 1)
+    ]
+    answered: Callable[..., Any] = partial(asked.answered, steps=steps)
+    last = Stage(
+        name=f"{label}-candidates",
+        measure=steps.tally,
+        reduce=merging(steps.merge_tallies, TALLIES_EVERY),
+        settle=answered if further is None else partial(_known, steps=steps, further=further),
+        finds="order",
+    )
+    return [*passes, last, *further_stages(asked, label)]
+
+
+def further_stages(asked: Asked, label: str) -> list[Stage]:
+    """Return the stage of the question's further load, if there is one."""
+    further = asked.question.further
+    if further is None:
+        return []
+    return [
+        Stage(
+            name=f"{label}-{further.name}",
+            measure=further.measure,
+            reduce=merging(further.merge, further.merge_every),
+            settle=partial(asked.finished, further=further),
+        )
+    ]
+
+
+def _narrowed(partials: list[Any], known: Any, block: Block, *, steps: PassSteps) -> Any:
+    del block
+    return steps.narrowed(partials, known)
+
+
+def _known(
+    partials: list[Any], known: Any, block: Block, *, steps: PassSteps, further: FurtherLoad
+) -> Any:
+    """Return what a further load needs to know of the order statistics."""
+    del block
+    return further.known(steps.found(steps.merge_tallies(partials), known))
