@@ -221,17 +221,8 @@ def test_box_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask(x: Any) -> Any:
         box = describe_boxplot(x, max_fliers=50)[0]
-        return [
-            box.n,
-            box.q1,
-            box.med,
-            box.q3,
-            box.whislo,
-            box.whishi,
-            box.mean,
-            box.std,
-            box.fliers,
-        ]
+        names = ("n", "q1", "med", "q3", "whislo", "whishi", "mean", "std", "fliers")
+        return [getattr(box, name) for name in names]
 
     kind, n = ("normal", N) if kind == "small" else (kind, PILOT_WORTH)
     assert_as_numpy(ask, make(kind, "f4", n))

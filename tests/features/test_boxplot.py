@@ -303,30 +303,17 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Arguments ------------------------------------------------------------------------------------
 
 
+WHIS = "whis must be a number, or two percentiles such as .*, not of dtype "
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"whis": -1}, ValueError, "whis must be a number >= 0"),
-        (
-            {"whis": "far"},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype <U3",
-        ),
-        (
-            {"whis": "1.5"},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype <U3",
-        ),
-        (
-            {"whis": 1j},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype complex128",
-        ),
-        (
-            {"whis": {}},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype object",
-        ),
+        ({"whis": "far"}, TypeError, WHIS + "<U3"),
+        ({"whis": "1.5"}, TypeError, WHIS + "<U3"),
+        ({"whis": 1j}, TypeError, WHIS + "complex128"),
+        ({"whis": {}}, TypeError, WHIS + "object"),
         ({"max_fliers": "3"}, TypeError, "max_fliers must be an integer, not '3'"),
         ({"max_fliers": None}, TypeError, "max_fliers must be an integer, not None"),
         ({"max_fliers": 1.5}, TypeError, "max_fliers must be an integer, not 1.5"),

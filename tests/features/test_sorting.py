@@ -332,88 +332,63 @@ def test_when_pieces_wait_on_disk(written: list[int]) -> None:
     assert sum(written) == 16_000
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    class Full:
-        def seek(self, place: int) -> None: ...
+class Disk:
+    """The disk below a file: its room in bytes, how many it moves at once, and whether it reads."""
 
-        def write(self, data: Any) -> int:
+    def __init__(
+        self, file: SpillFile, *, room: int = 1 << 30, at_once: int = 1 << 30, reads: bool = True
+    ) -> None:
+        self.real: Any = file._file
+        self.seek, self.truncate, self.close = self.real.seek, self.real.truncate, self.real.close
+        self.room, self.at_once, self.reads = room, at_once, reads
+        file._file = self  # type: ignore[assignment]
+
+    def write(self, data: memoryview) -> int:
+        left = self.room - self.real.tell()
+        if left == 0:
             raise OSError(28, "No space left on device")
+        return int(self.real.write(data[: min(left, self.at_once)]))
 
-        def truncate(self, place: int) -> None: ...
-
-        def close(self) -> None: ...
-
-    file = SpillFile(str(tmp_path))
-    file._file.close()
-    file._file = Full()  # type: ignore[assignment]
-    with pytest.raises(OSError, match="No space") as caught:
-        file.write(np.ones(3))
-    assert str(tmp_path) in caught.value.__notes__[0]
-    with pytest.raises(FileNotFoundError) as caught:
-        sort(da.ones(10, chunks=5), spill=tmp_path / "missing").compute()
-    assert "wait on disk" in caught.value.__notes__[0]
+    def readinto(self, data: memoryview) -> int:
+        if not self.reads:
+            raise OSError(5, "Input/output error")
+        return int(self.real.readinto(data[: self.at_once]))
 
 
 def test_a_write_that_fails_leaves_no_part_behind(tmp_path: Path) -> None:
     """What did not fit as a whole gives its room back, and what fits is written in its place."""
     file = SpillFile(str(tmp_path))
-    real = file._file
-    room = 100
-
-    class Full:
-        seek, truncate, readinto = real.seek, real.truncate, real.readinto
-
-        def write(self, data: memoryview) -> int:
-            if real.tell() == room:
-                raise OSError(28, "No space left on device")
-            return real.write(data[: room - real.tell()])
-
-    file._file = Full()  # type: ignore[assignment]
+    disk = Disk(file, room=100)
     first = file.write(np.arange(5.0))
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as caught:
         file.write(np.arange(90.0))
-    assert real.seek(0, 2) == 40
+    assert str(tmp_path) in caught.value.__notes__[0]
+    assert disk.seek(0, 2) == 40
     second = file.write(np.arange(6.0))
     np.testing.assert_array_equal(first.read(), np.arange(5.0))
     np.testing.assert_array_equal(second.read(), np.arange(6.0))
 
 
 def test_a_disk_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    class Broken:
-        def seek(self, place: int) -> None: ...
-
-        def readinto(self, data: Any) -> int:
-            raise OSError(5, "Input/output error")
-
     file = SpillFile(str(tmp_path))
     piece = file.write(np.ones(3))
-    file._file = Broken()  # type: ignore[assignment]
+    Disk(file, reads=False)
     with pytest.raises(OSError, match="Input/output error") as caught:
         piece.read()
     assert caught.value.__notes__ == [f"parts of the array wait on disk in {tmp_path}"]
+    with pytest.raises(FileNotFoundError) as caught:
+        sort(da.ones(10, chunks=5), spill=tmp_path / "missing").compute()
+    assert "wait on disk" in caught.value.__notes__[0]
 
 
 def test_short_writes_and_reads(tmp_path: Path) -> None:
     """Of more than 2 GB a system writes a part."""
     file = SpillFile(str(tmp_path))
-    real = file._file
-
-    class Short:
-        seek = real.seek
-
-        def write(self, data: memoryview) -> int:
-            return real.write(data[:5])
-
-        def readinto(self, data: memoryview) -> int:
-            return real.readinto(data[:3])  # type: ignore[attr-defined, no-any-return]
-
-    file._file = Short()  # type: ignore[assignment]
+    disk = Disk(file, at_once=5)
     pieces = [file.write(np.arange(10.0) * i) for i in range(3)]
     for i, piece in enumerate(pieces):
-        whole = np.empty(10)
-        piece.read_into(whole)
-        np.testing.assert_array_equal(whole, np.arange(10.0) * i)
-    real.truncate(100)
+        np.testing.assert_array_equal(piece.read(), np.arange(10.0) * i)
+    disk.truncate(100)
     with pytest.raises(OSError, match="is shorter than"):
         pieces[2].read_into(np.empty(10))
 
