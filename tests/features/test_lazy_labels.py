@@ -85,14 +85,6 @@ def test_several_kinds_of_labels() -> None:
     np.testing.assert_array_equal(grouped.median().compute(), wanted.median())
 
 
-def test_the_number_of_boxes_is_not_known_before() -> None:
-    grouped = groupby(da.from_array(data(), chunks=5), da.from_array(labels((12, 5)), 4), (0, 1))
-    lazy = grouped.describe_boxplot()
-    with pytest.raises(ValueError, match="number of boxes is unknown"):
-        len(lazy)
-    assert lazy.compute().shape == (3, 6)
-
-
 # --- No group at all ------------------------------------------------------------------------------
 
 

@@ -137,11 +137,6 @@ def test_nodata_beyond_int64(kind: Any) -> None:
     assert found.compute() == 2**63 + 1
 
 
-def test_lazy_nodata_is_refused() -> None:
-    with pytest.raises(TypeError, match="nodata must be known"):
-        median(da.ones(5), nodata=da.ones(1))
-
-
 @pytest.mark.parametrize(
     ("where", "error", "message"),
     [
