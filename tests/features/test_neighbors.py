@@ -325,14 +325,6 @@ def test_no_tile_is_larger_than_the_limit(
     assert 8 * max(by_product + by_differences) <= dask.utils.parse_bytes(limit)
 
 
-@pytest.mark.parametrize("data", ["normal", "a grid", "far from the origin", "descending"])
-def test_most_rows_are_left_out_by_the_product(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_product, by_differences = (noted(monkeypatch, name) for name in ("_lower_bounds", "_keys"))
-    X, Q = DATA[data]()
-    distances.nearest(np.concatenate([X] * 20), Q, 5, 1 << 16)
-    assert sum(by_differences) < sum(by_product) / 4
-
-
 def test_scratch_has_a_bound() -> None:
     X, Q, limit = random(20_000, 6), random(500, 6), 1 << 20
     cpu_distances.nearest(X[:10], Q, 3)  # compiles
