@@ -446,7 +446,8 @@ def test_data_in_memory(reads: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     assert_counts(computed(ecdf(x, [0.0, 1])), a, [0.0, 1], "values")
     assert reads == ["tally"] * 4
     monkeypatch.setitem(threads.WORTH, "elements", 10_000)
-    assert_counts(ecdf(a, 5), a, 5, "shared out among threads")
+    for points in (5, [0.5]):
+        assert_counts(ecdf(a, points), a, points, "shared out among threads")
     other = np.concatenate([np.full(100, -99.0), 3 + uniform(1000), np.full(100, 99.0)])
     monkeypatch.setattr(kernels, "sample", lambda *args, **how: other)
     assert_counts(computed(ecdf(x, 5)), a, 5, "a sample of other data")
