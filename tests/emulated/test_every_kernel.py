@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -31,6 +30,7 @@ from tests.data import make, normal, uniform
 from tests.engine import test_pilot
 from tests.features import test_isotonic
 from tests.kernels import test_lane_boxes, test_weighing
+from tests.limits import limited
 from tests.maths import test_fits
 
 pytestmark = pytest.mark.gpu
@@ -230,9 +230,7 @@ def test_box_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lanes_in_parts() -> None:
     rows = make("normal", "f4", 40 * 900).reshape(40, 900)
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": "20 kB", "dask_gpuselect.scratch-directory": False}
-    ):
+    with limited("20 kB"):
         assert_as_numpy(
             lambda x: quantile(in_chunks(x, (40, 100)).map_blocks(abs), 0.3, axis=1), rows
         )

@@ -22,6 +22,7 @@ from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.robust import iqr
 from tests.backends import CUPY, Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
+from tests.limits import limited
 from tests.oracle import expected, takes_q
 
 SHAPE = (11, 4, 6)
@@ -202,9 +203,7 @@ EMPTY: dict[str, Callable[[Any], Any]] = {
 def test_arrays_that_prove_empty(name: str, limit: str, dtype: str) -> None:
     """The dtype of the answer may not be able to say that there is none."""
     x = da.from_array(np.ones((40, 2), dtype), chunks=(10, 1))
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
-    ):
+    with limited(limit):
         lazy = EMPTY[name](x[da.zeros(40, dtype=bool, chunks=10)])
     with pytest.raises(IndexError, match=f"empty array has no quantiles, and {np.dtype(dtype)}"):
         lazy.compute()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from dask_gpuselect.maths.moments import means
 from dask_gpuselect.robust import nantrimmed_mean, trimmed, trimmed_mean
 from tests.data import uniform
 from tests.features.test_boxplot import Shaped
+from tests.limits import limited
 from tests.matrix import definitions
 from tests.oracle import check
 from tests.sources import Source
@@ -116,8 +116,7 @@ def test_reads_along_an_axis() -> None:
     wanted = defined_along(source.values((slice(None),) * 2), 0.1, 0)
     check(trimmed_mean(x, 0.1, 0).compute(scheduler="sync"), wanted)
     assert set(source.loads.values()) == {1}
-    limits = {"dask_gpuselect.column-limit": 22_000, "dask_gpuselect.scratch-directory": False}
-    with dask.config.set(limits):
+    with limited(22_000):
         source.counts.clear()
         found = trimmed_mean(x, 0.1, 0)
         assert any("clipped" in layer for layer in found.dask.layers)
