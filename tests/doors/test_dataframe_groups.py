@@ -441,9 +441,6 @@ def test_bad_arguments_are_told_at_the_call() -> None:
         dd.from_map(lambda _: twice, [0], meta=twice[:0]).exact.groupby("a")
 
 
-# --- Schedulers -----------------------------------------------------------------------------------
-
-
 # --- As people type it ----------------------------------------------------------------------------
 
 

@@ -96,9 +96,6 @@ def test_all_missing() -> None:
     np.testing.assert_array_equal(mad(lanes, 0, scale=1.0), [np.nan, 1.5])
 
 
-# --- Along some axes ------------------------------------------------------------------------------
-
-
 # --- Loads, and what is gathered ------------------------------------------------------------------
 
 

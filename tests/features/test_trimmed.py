@@ -82,9 +82,6 @@ def test_nothing(is_lazy: bool) -> None:
             assert np.isnan(ask(trimmed_mean, np.ones(4), where=np.zeros(4, bool), **how))
 
 
-# --- Masks and groups -----------------------------------------------------------------------------
-
-
 # --- Reads, and what is gathered ------------------------------------------------------------------
 
 

@@ -163,6 +163,26 @@ def test_elements_that_differ_in_their_last_bits(way: str) -> None:
 # --- pandas and xarray ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("closed", ["right", "left", "both", "neither", None])
+@pytest.mark.parametrize(
+    ("center", "step", "least"), [(False, 1, None), (True, 1, 2), (False, 3, 1)]
+)
+def test_windows_are_those_of_pandas(
+    closed: str, center: bool, step: int, least: int | None
+) -> None:
+    x = some((60,))
+    series = pd.Series(x)
+    how: dict[str, Any] = {"center": center, "closed": closed, "step": step}
+    for window in (2, 5, 6):
+        theirs = series.rolling(window, min_periods=least, **how)
+        least_own = window if least is None else least
+        ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
+        np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
+        expected = theirs.quantile(0.3, interpolation="higher")
+        np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
+        np.testing.assert_array_equal(ours.nanmin(), theirs.min())
+
+
 @pytest.mark.parametrize("closed", ["left", "both", "neither"])
 def test_min_periods_is_the_window_by_default(closed: str) -> None:
     """In pandas, too, where a window that is open at both ends then has too few elements."""
