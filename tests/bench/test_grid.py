@@ -15,14 +15,8 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(ROOT / "asv_bench"))
     grid = importlib.import_module("grid")
 
-FAST = [
-    "--elements",
-    "4000",
-    "--repeat",
-    "1",
-    "--only",
-    "median, axis of 24, count, none, held, f4",
-]
+ONLY = "median, axis of 24, count, none, held, f4"
+FAST = ["--elements", "4000", "--repeat", "1", "--only", ONLY]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

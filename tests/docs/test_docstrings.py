@@ -7,41 +7,23 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dask_gpuselect
 
+PACKAGE = Path(dask_gpuselect.__file__).parent
+WITH_EXAMPLES = [
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 
-@pytest.mark.few(7)
-@pytest.mark.parametrize(
-    "module",
-    [
-        "accessor",
-        "boxplot.describe",
-        "dataframe.accessors",
-        "distribution.cdf",
-        "distribution.empirical",
-        "distribution.estimated",
-        "distribution.isotonic",
-        "distribution.quadratic",
-        "distribution.rational",
-        "enable",
-        "groups.functions",
-        "maths.interpolation",
-        "maths.ranks",
-        "neighbors.estimators",
-        "neighbors.functions",
-        "quantiles.functions",
-        "robust.regression",
-        "robust.spread",
-        "sorting.binning",
-        "sorting.functions",
-        "xarray.accessors",
-        "xarray.groups",
-    ],
-)
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
 def test_examples(module: str) -> None:
     public = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}
     results = doctest.testmod(

@@ -16,7 +16,6 @@ from dask_gpuselect.arguments import MOST
 from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.neighbors import NearestNeighbors, kneighbors
-from dask_gpuselect.radix_sort import radix_sort
 from dask_gpuselect.robust import LeastTrimmedSquares
 from dask_gpuselect.robust.regressor import MOST_STARTS
 from dask_gpuselect.sorting.binning import MOST_BINS
@@ -58,13 +57,6 @@ def test_absurd_numbers_are_refused_at_the_call(name: str, n: int) -> None:
     call, message = REFUSED[name]
     with pytest.raises((ValueError, IndexError), match=message):
         call(n)
-
-
-@pytest.mark.legacy  # the radix sort is of arrays that are no expressions
-@pytest.mark.parametrize("n", SIZES)
-def test_absurd_numbers_of_bits_are_refused_at_the_call(n: int) -> None:
-    with pytest.raises(ValueError, match="bits"):
-        radix_sort(lazy(), bits=n)
 
 
 @pytest.mark.parametrize("n", [10**9, 10**18])

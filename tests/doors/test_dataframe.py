@@ -233,12 +233,6 @@ def test_descriptions_are_those_of_pandas(kind: str, percentiles: list[float] | 
     assert_series_equal(found.compute(), expected, rtol=1e-15 if kind != "Float32" else 1e-6)
 
 
-def test_descriptions_of_the_numbers_of_a_frame() -> None:
-    df = whole()
-    found = dd.from_pandas(df, npartitions=4, sort=False).exact.describe().compute()
-    assert_frame_equal(found, df.describe(), rtol=1e-13)
-
-
 def test_the_deviation_does_not_cancel() -> None:
     s = pd.Series([1e15 + 1, 1e15 + 2, 1e15 + 3])
     assert dd.from_pandas(s, npartitions=3).exact.describe().compute()["std"] == 1.0
@@ -276,15 +270,6 @@ def test_every_partition_is_loaded_twice(name: str) -> None:
     assert source.loads == [0] * PARTITIONS
     answer.compute()
     assert source.loads == [2] * PARTITIONS
-
-
-def test_a_mean_in_the_data_is_computed_once() -> None:
-    source = Counting()
-    a = source.lazy()["a"]
-    expected = whole()["a"]
-    found = (a - a.mean()).exact.quantile(Q).compute()
-    assert source.loads == [3] * PARTITIONS
-    np.testing.assert_allclose(found, (expected - expected.mean()).quantile(Q), rtol=1e-12)
 
 
 MADE: dict[str, Any] = {

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from distributed import Client
 from pandas.testing import assert_frame_equal, assert_series_equal
 
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
@@ -438,22 +437,6 @@ def test_bad_arguments_are_told_at_the_call() -> None:
     twice = pd.DataFrame(np.ones((2, 2)), columns=["a", "a"])
     with pytest.raises(ValueError, match="must be distinct"):
         dd.from_map(lambda _: twice, [0], meta=twice[:0]).exact.groupby("a")
-
-
-# --- Schedulers -----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_masked_columns_of_small_integers_on_a_cluster(cluster: Client) -> None:
-    """Workers send each other elements that are masked, and answers."""
-    small = {
-        kind: pd.Series(PLACES % 2, dtype=kind).where(PLACES % 5 > 0)
-        for kind in ("Int8", "UInt16", "int16[pyarrow]", "boolean")
-    }
-    table = pd.DataFrame({"key": PLACES % 4} | small)
-    answer = dd.from_pandas(table, npartitions=5).exact.groupby("key").median()
-    wanted = answer.compute(scheduler="sync")
-    assert_frame_equal(cluster.compute(answer).result(timeout=60), wanted)
 
 
 # --- As people type it ----------------------------------------------------------------------------

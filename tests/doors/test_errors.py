@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ import dask_gpuselect.dataframe
 import dask_gpuselect.xarray
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import iqr, mad, spread
-from tests.backends import CUPY, NUMPY, Backend
+from tests.backends import CUPY, Backend
 from tests.features.test_quantiles import untouchable
 from tests.oracle import FUNCTIONS, METHODS, MIXED, takes_q
 
@@ -278,23 +277,6 @@ def test_sparse_chunks_are_to_be_made_dense() -> None:
         dask_gpuselect.median(Sparse())
     dense = lazy.map_blocks(lambda b: b.toarray(), dtype=lazy.dtype, meta=np.empty((0, 0)))
     assert dask_gpuselect.median(dense).compute() == 1
-
-
-MASKED: dict[str, Callable[[], Any]] = {
-    "in memory": lambda: np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
-    "nothing masked": lambda: np.ma.masked_array([1.0, 2.0, 3.0]),
-    "lazy": lambda: da.ma.masked_greater(untouchable(NUMPY, (5,), "f8", 2), 3),
-    "a constant": lambda: np.ma.masked,
-}
-
-
-@pytest.mark.parametrize("make", MASKED.values(), ids=MASKED.keys())
-@every_function
-def test_masked_arrays(function: str, make: Callable[[], Any]) -> None:
-    """They are answered, and elsewhere refused."""
-    call(function, make())
-    with pytest.raises(TypeError, match="masked arrays are not supported: fill .* with NaN"):
-        dask_gpuselect.sort(make())
 
 
 class Frame(DaskMethodsMixin):

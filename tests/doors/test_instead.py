@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import dask.array as da
@@ -37,14 +37,6 @@ DF = dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]}), npartiti
 PANDAS = pd.DataFrame({"a": [1.0, 2, 3], "key": [0, 0, 1]})
 
 
-class Case(NamedTuple):
-    """An object, the code that the error names, and the first number of what that gives."""
-
-    make: Callable[[], Any]
-    code: str
-    first: float
-
-
 def store(tmp_path: Path) -> Any:
     group = zarr.create_group(tmp_path / "a.zarr")
     array = group.create_array("temperature", shape=(3,), chunks=(2,), dtype="f8")
@@ -52,55 +44,44 @@ def store(tmp_path: Path) -> Any:
     return group
 
 
-CASES = {
-    "groupby": Case(lambda: X.groupby("time.month"), 'x.exact.groupby("time.month").median()', 3),
-    "groupby of a Dataset": Case(
-        lambda: X.to_dataset().groupby("time.month"), 'x.exact.groupby("time.month").median()', 3
-    ),
-    "groupby in memory": Case(
-        lambda: X.compute().groupby("time.month"), 'x.exact.groupby("time.month").median()', 3
-    ),
-    "resample": Case(lambda: X.resample(time="MS"), 'x.exact.resample(time="MS").median()', 3),
-    "rolling": Case(lambda: X.rolling(time=2), 'a.construct("window").data', np.nan),
-    "coarsen": Case(lambda: X.coarsen(time=2), 'a.construct(time=("step", "part")).data', 0),
-    "weighted": Case(lambda: X.weighted(X), "x.exact.quantile(q, weights=w)", 11.5),
-    "Dataset": Case(lambda: X.rename("temperature").to_dataset(), 'a["temperature"].data', 0),
-    "Dataset in memory": Case(
-        lambda: X.rename("temperature").to_dataset().compute(), 'a["temperature"].data', 0
-    ),
-    "DataTree": Case(
+CASES: list[tuple[Callable[[], Any], str, float]] = [
+    (lambda: X.groupby("time.month"), 'x.exact.groupby("time.month").median()', 3),
+    (lambda: X.to_dataset().groupby("time.month"), 'x.exact.groupby("time.month").median()', 3),
+    (lambda: X.compute().groupby("time.month"), 'x.exact.groupby("time.month").median()', 3),
+    (lambda: X.resample(time="MS"), 'x.exact.resample(time="MS").median()', 3),
+    (lambda: X.rolling(time=2), 'a.construct("window").data', np.nan),
+    (lambda: X.coarsen(time=2), 'a.construct(time=("step", "part")).data', 0),
+    (lambda: X.weighted(X), "x.exact.quantile(q, weights=w)", 11.5),
+    (lambda: X.rename("temperature").to_dataset(), 'a["temperature"].data', 0),
+    (lambda: X.rename("temperature").to_dataset().compute(), 'a["temperature"].data', 0),
+    (
         lambda: xr.DataTree(X.rename("temperature").to_dataset().compute()),
         'a["temperature"].data',
         0,
     ),
-    "pandas groupby": Case(lambda: PANDAS.groupby("key").a, "a.median()", 1.5),
-    "pandas rolling": Case(lambda: PANDAS.a.rolling(1), "a.median()", 1),
-    "pandas expanding": Case(lambda: PANDAS.a.expanding(), "a.median()", 1),
-    "pandas resample": Case(
-        lambda: PANDAS.a.set_axis(pd.date_range("2024", periods=3)).resample("D"), "a.median()", 1
-    ),
-    "dask groupby": Case(lambda: DF.groupby("key"), 'df.exact.groupby("key")["a"].median()', 1.5),
-    "dask groupby of a column": Case(
-        lambda: DF.groupby("key").a, 'df.exact.groupby("key")["a"].median()', 1.5
-    ),
-    "dask rolling": Case(lambda: DF.a.rolling(1), "a.median()", 1),
-    "Bag": Case(
+    (lambda: PANDAS.groupby("key").a, "a.median()", 1.5),
+    (lambda: PANDAS.a.rolling(1), "a.median()", 1),
+    (lambda: PANDAS.a.expanding(), "a.median()", 1),
+    (lambda: PANDAS.a.set_axis(pd.date_range("2024", periods=3)).resample("D"), "a.median()", 1),
+    (lambda: DF.groupby("key"), 'df.exact.groupby("key")["a"].median()', 1.5),
+    (lambda: DF.groupby("key").a, 'df.exact.groupby("key")["a"].median()', 1.5),
+    (lambda: DF.a.rolling(1), "a.median()", 1),
+    (
         lambda: dask.bag.from_sequence([1.0, 2.0]),
         'a.to_dataframe(meta={"a": float})["a"].values',
         1,
     ),
-    "Delayed": Case(lambda: dask.delayed(np.ones)(3), "da.from_delayed(a, shape, dtype)", 1),
-    "generator": Case(lambda: (i for i in range(1, 4)), "list(a)", 1),
-    "map": Case(lambda: map(float, [1, 2]), "list(a)", 1),
-    "iterator": Case(lambda: iter([1, 2]), "list(a)", 1),
-    "set": Case(lambda: {1, 2}, "list(a)", 1),
-    "values of a dict": Case(lambda: {"a": 1.0}.values(), "list(a)", 1),
-    "our groups": Case(
-        lambda: groupby(da.ones(4, chunks=2), np.array([0, 0, 1, 1])), "a.median()", 1
-    ),
-    "an accessor": Case(lambda: da.ones(4, chunks=2).exact, "a.median()", 1),
-    "an accessor of xarray": Case(lambda: X.exact, "a.median()", 11.5),
-}
+    (lambda: dask.delayed(np.ones)(3), "da.from_delayed(a, shape, dtype)", 1),
+    (lambda: (i for i in range(1, 4)), "list(a)", 1),
+    (lambda: map(float, [1, 2]), "list(a)", 1),
+    (lambda: iter([1, 2]), "list(a)", 1),
+    (lambda: {1, 2}, "list(a)", 1),
+    (lambda: {"a": 1.0}.values(), "list(a)", 1),
+    (lambda: groupby(da.ones(4, chunks=2), np.array([0, 0, 1, 1])), "a.median()", 1),
+    (lambda: da.ones(4, chunks=2).exact, "a.median()", 1),
+    (lambda: X.exact, "a.median()", 11.5),
+]
+"""An object, the code that the error names, and the first number of what that gives."""
 
 
 def first_of(found: Any) -> float:
@@ -108,9 +89,8 @@ def first_of(found: Any) -> float:
     return float(np.ravel(found.data if isinstance(found, xr.DataArray) else found)[0])
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_to_type_instead(name: str) -> None:
-    make, code, first = CASES[name]
+@pytest.mark.parametrize(("make", "code", "first"), CASES)
+def test_what_to_type_instead(make: Callable[[], Any], code: str, first: float) -> None:
     a = make()
     with pytest.raises(TypeError, match="^expected an array, not ") as error:
         median(a)

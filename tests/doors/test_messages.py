@@ -35,6 +35,7 @@ from dask_gpuselect.robust import iqr
 from dask_gpuselect.robust.questions import DeviationQuestion
 from dask_gpuselect.strategies import Kelley
 from dask_gpuselect.windows import rolling
+from tests.limits import limited
 from tests.messages_table import Message, table
 from tests.refusals import Refusal, each_of
 
@@ -290,8 +291,7 @@ def replaced_percentile(**how: Any) -> Any:
 
 def too_small_columns() -> Any:
     """Ask for boxes of columns of chunks that no plan can divide far enough."""
-    limits = {"dask_gpuselect.column-limit": 8, "dask_gpuselect.scratch-directory": False}
-    with dask.config.set(limits):
+    with limited(8):
         return groupby(da.zeros((12, 2), chunks=(4, 1)), da.zeros(12, int, chunks=4), 0).median()
 
 

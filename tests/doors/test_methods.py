@@ -21,7 +21,6 @@ import dask_gpuselect
 from dask_gpuselect import accessor, disable, enable
 from dask_gpuselect.accessor import Exact
 from dask_gpuselect.routing import METHODS, OURS
-from tests.backends import Backend
 from tests.data import normal
 from tests.sources import Source
 
@@ -43,16 +42,6 @@ def dasks() -> dict[str, Any]:
 
 
 # --- The accessor ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_accessor(name: str, backend: Backend) -> None:
-    x = backend.lazy(data(), (7, 11))
-    for axis in (None, 0, (0, 1)):
-        found = getattr(x.exact, name)(*asked(name), axis=axis, keepdims=True)
-        wanted = getattr(dask_gpuselect, name)(x, *asked(name), axis=axis, keepdims=True)
-        assert found.name == wanted.name
-        assert isinstance(found, da.Array)
 
 
 OTHERS = ("order_statistic", "explain", "sort", "argsort", "sort_by", "quantile_bins", "digitize")
@@ -405,30 +394,6 @@ def test_masked_arrays_are_never_dasks(name: str, axis: Any, calls: list[str]) -
             getattr(da, name)(x, *asked(name), axis=axis, out=da.zeros(3))
         with pytest.raises(TypeError, match="real numbers"):
             getattr(da, name)(x.astype(complex), *asked(name), axis=axis)
-    assert not calls
-
-
-@pytest.mark.parametrize("name", ["quantile", "nanquantile", "percentile", "nanpercentile"])
-@pytest.mark.parametrize("axis", [None, 0])
-def test_weights_are_never_dasks(name: str, axis: Any, calls: list[str]) -> None:
-    """Dask's own ignore those of the array's shape."""
-    a, weights = data(), np.arange(600).reshape(20, 30) % 7 + 1
-    x = da.from_array(a, chunks=(7, 11))
-    how: dict[str, Any] = {"axis": axis, "method": "inverted_cdf"}
-    wanted = getattr(np, name)(a, *asked(name), weights=weights, **how)
-    with enable():
-        for way in (getattr(da, name), getattr(np, name)):
-            found = way(x, *asked(name), weights=weights, **how)
-            np.testing.assert_array_equal(found.compute(), wanted)
-        if axis == 0:
-            for each in (weights[:, 0], da.from_array(weights[:, 0], chunks=3)):
-                found = getattr(np, name)(x, *asked(name), weights=each, **how)
-                # NumPy's nan functions fail with these weights and several q.
-                plain = getattr(np, name.removeprefix("nan"))
-                wanted = plain(a, *asked(name), weights=weights[:, 0], **how)
-                np.testing.assert_array_equal(found.compute(), wanted)
-        with pytest.raises(ValueError, match="support weights"):
-            getattr(np, name)(x, *asked(name), weights=weights, axis=axis, method="hazen")
     assert not calls
 
 

@@ -22,6 +22,7 @@ from dask_gpuselect.strategies import STRATEGIES
 from dask_gpuselect.warm import SUBJECTS, _kernels
 from dask_gpuselect.windows import median_filter, rolling
 from tests.engine.test_processes import run
+from tests.limits import limited
 
 pytestmark = pytest.mark.any_dask
 SLOW, OTHERS = pytest.mark.slow, ("f4", "i2", "u4", "m8[s]", "?")
@@ -152,12 +153,7 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
     of_lanes = [*LANES.values(), *(LANES_OF_NUMBERS.values() if is_number else [])]
     for ask in (*asked, *of_lanes):
         dask.compute(ask(given), scheduler="sync")
-    with dask.config.set(
-        {
-            "dask_gpuselect.column-limit": given.table.nbytes // 8,
-            "dask_gpuselect.scratch-directory": False,
-        }
-    ):  # in passes
+    with limited(given.table.nbytes // 8):  # in passes
         for ask in of_lanes:
             dask.compute(ask(given), scheduler="sync")
     assert not {each for each in decided if each.startswith("dask_gpuselect.kernels.cpu")}

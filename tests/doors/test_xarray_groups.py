@@ -16,7 +16,7 @@ import dask_gpuselect.xarray
 from dask_gpuselect import describe_boxplot, enable, robust
 from dask_gpuselect.xarray.groups import grouped_object
 from tests.data import normal
-from tests.graphs import names_of
+from tests.doors.test_xarray import is_lazy_and_in_place
 from tests.sources import Source
 
 pytestmark = [
@@ -82,10 +82,6 @@ def zones() -> xr.DataArray:
 def chunked(obj: Any, time: int = 25) -> Any:
     """Lazy data; coordinates stay in memory."""
     return obj.chunk({"time": time, "y": 2, "x": 3}).assign_coords(dict(obj.coords))
-
-
-def is_lazy_and_in_place(found: xr.DataArray) -> bool:
-    return isinstance(found.data, da.Array) and "rechunk" not in str(names_of(found.data))
 
 
 Grouper = Callable[[Any], Any]

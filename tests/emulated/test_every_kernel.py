@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -31,6 +30,7 @@ from tests.data import make, normal, uniform
 from tests.engine import test_pilot
 from tests.features import test_isotonic
 from tests.kernels import test_lane_boxes, test_weighing
+from tests.limits import limited
 from tests.maths import test_fits
 
 pytestmark = pytest.mark.gpu
@@ -221,17 +221,8 @@ def test_box_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask(x: Any) -> Any:
         box = describe_boxplot(x, max_fliers=50)[0]
-        return [
-            box.n,
-            box.q1,
-            box.med,
-            box.q3,
-            box.whislo,
-            box.whishi,
-            box.mean,
-            box.std,
-            box.fliers,
-        ]
+        names = ("n", "q1", "med", "q3", "whislo", "whishi", "mean", "std", "fliers")
+        return [getattr(box, name) for name in names]
 
     kind, n = ("normal", N) if kind == "small" else (kind, PILOT_WORTH)
     assert_as_numpy(ask, make(kind, "f4", n))
@@ -239,9 +230,7 @@ def test_box_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lanes_in_parts() -> None:
     rows = make("normal", "f4", 40 * 900).reshape(40, 900)
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": "20 kB", "dask_gpuselect.scratch-directory": False}
-    ):
+    with limited("20 kB"):
         assert_as_numpy(
             lambda x: quantile(in_chunks(x, (40, 100)).map_blocks(abs), 0.3, axis=1), rows
         )

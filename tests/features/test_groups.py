@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import median
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
+from tests.limits import limited
 from tests.refusals import Refusal, each_of
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axe
 SHAPE = (60, 5, 6)
 LABELS = np.floor(uniform(60) * 4).astype(int)
 A = np.arange(24.0).reshape(6, 4)
-LIMIT = "dask_gpuselect.column-limit"
 
 
 def data(dtype: str = "f8") -> NDArray[Any]:
@@ -169,7 +169,7 @@ def test_passes_count_every_group_as_a_lane() -> None:
     x = da.zeros((10957, 180, 360), chunks=(365, 180, 360), dtype="f4")
     for n_groups in (1, 4, 12, 40):
         grouped = groupby(x, np.arange(10957) % n_groups, 0)
-        with dask.config.set({LIMIT: "1 GiB", "dask_gpuselect.scratch-directory": False}):
+        with limited("1 GiB"):
             plan = grouped.explain([0.1, 0.9])
             assert max(plan.task_bytes, plan.gathered_bytes) <= 2**30
     windows = {day: np.arange(day, day + 300) for day in range(0, 10_000, 100)}

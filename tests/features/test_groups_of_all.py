@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError
 from dask_gpuselect.engine import plans, slots
+from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
@@ -201,3 +202,21 @@ def test_the_changed_chunk_of_a_weighted_group_is_named(
     asked = groupby(x, by, groups=[-5, 0]).quantile(0.5, method="inverted_cdf", weights=weights)
     with pytest.raises(ChunksChangedError, match=r"chunk \(3,\) had"):
         asked.compute(scheduler="sync")
+
+
+# --- Many groups, as rows of tables ---------------------------------------------------------------
+
+
+def test_tables_are_filled_well() -> None:
+    """Every group is in one stretch, in order, and padding is bounded."""
+    sizes = np.floor(1 / (uniform(3000) + 1e-6)).astype(np.int64)
+    sizes[1234] = 3 * MOST
+    found = list(stretches(sizes))
+    assert [first for first, _ in found] == [0, *(last for _, last in found[:-1])]
+    assert found[-1][1] == len(sizes)
+    for first, last in found:
+        n = sizes[first:last]
+        room, filled = int(n.max()) * len(n), int(n.sum())
+        assert len(n) == 1 or room <= MOST
+        assert len(n) == 1 or room - filled <= max(SPARE, filled // 4)
+    assert list(stretches(sizes[:0])) == [(0, 0)]

@@ -17,7 +17,8 @@ from dask_gpuselect.boxplot.questions import LaneBoxQuestion
 from dask_gpuselect.engine.plans import LanePlan, plan_lanes
 from dask_gpuselect.maths.boxes import QUARTILES, Rule
 from tests.data import normal
-from tests.engine.test_lane_passes import limited, share
+from tests.engine.test_lane_passes import share
+from tests.limits import limited
 from tests.matrix.laws import same
 from tests.sources import Source
 

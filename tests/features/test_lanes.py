@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import tracemalloc
-import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -17,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 import dask_gpuselect
-from dask_gpuselect import kernels, median, nanmedian, nanquantile, quantile
-from dask_gpuselect.engine import threads
+from dask_gpuselect import median, nanmedian, nanquantile, quantile
 from dask_gpuselect.kernels.cpu import few
 from dask_gpuselect.kernels.cpu import lanes as cpu
 from dask_gpuselect.kernels.reference import lanes as reference
 from dask_gpuselect.robust import iqr
 from tests.backends import CUPY, Backend
 from tests.data import FLOATS, INTEGERS, MISSING, normal
+from tests.limits import limited
 from tests.oracle import expected, takes_q
 
 SHAPE = (11, 4, 6)
@@ -51,20 +49,6 @@ def assert_same(backend: Backend, found: Any, wanted: NDArray[Any]) -> None:
 
 
 # --- What is missing ----------------------------------------------------------------------------
-
-
-def test_lanes_that_are_all_nan_are_told() -> None:
-    a = stack("normal", "f8")
-    a[:, 1, 2] = np.nan
-    a[3, 0, 0] = np.nan
-    x = da.from_array(a, chunks=(4, 2, 3))
-    with pytest.warns(RuntimeWarning, match="All-NaN slice encountered"):
-        found = nanmedian(x, axis=0).compute(scheduler="sync")
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        np.testing.assert_array_equal(found, np.nanmedian(a, axis=0))
-    found = median(x, axis=0).compute(scheduler="sync")  # without a warning
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(a).any(axis=0))
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 0), 1), ((0, 3), 0), ((2, 0, 3), 1)])
@@ -189,30 +173,6 @@ def test_chunks_of_any_layout(backend: Backend) -> None:
         assert_same(backend, found, np.median(a, axis=axis))
 
 
-def test_large_plain_arrays_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among threads, if the caller is not one of several."""
-    found_in = set()
-    original = kernels.answer_lanes
-
-    def noted(*args: Any) -> Any:
-        found_in.add(threading.current_thread())
-        return original(*args)
-
-    monkeypatch.setattr(kernels, "answer_lanes", noted)
-    monkeypatch.setitem(threads.WORTH, "bytes of lanes", 1000)
-    a = np.random.default_rng(0).normal(size=(50, 4, 60))
-    for axis in (0, -1, (0, 1)):
-        found = quantile(a, [0.1, 0.5], axis=axis)
-        assert isinstance(found, np.ndarray)
-        np.testing.assert_array_equal(found, np.quantile(a, [0.1, 0.5], axis=axis))
-    assert threading.main_thread() not in found_in
-    found_in.clear()
-    worker = threading.Thread(target=median, args=(a, 0))
-    worker.start()
-    worker.join()
-    assert found_in == {worker}
-
-
 def test_large_plain_arrays_are_not_copied() -> None:
     """Beside the answer there are the threads' tiles."""
     a = np.random.default_rng(0).normal(size=(100, 200, 400))
@@ -243,9 +203,7 @@ EMPTY: dict[str, Callable[[Any], Any]] = {
 def test_arrays_that_prove_empty(name: str, limit: str, dtype: str) -> None:
     """The dtype of the answer may not be able to say that there is none."""
     x = da.from_array(np.ones((40, 2), dtype), chunks=(10, 1))
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
-    ):
+    with limited(limit):
         lazy = EMPTY[name](x[da.zeros(40, dtype=bool, chunks=10)])
     with pytest.raises(IndexError, match=f"empty array has no quantiles, and {np.dtype(dtype)}"):
         lazy.compute()

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.groups import GroupBy, groupby
 from dask_gpuselect.robust import mad
 from tests.data import normal, uniform
+from tests.limits import limited
 from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graphs are those of quantiles along axes
 
-LIMIT = "dask_gpuselect.column-limit"
 PLANS = ["column", "slabs"]
 SHAPE = (12, 5, 6)
 MASK = uniform(360).reshape(SHAPE) < 0.7
@@ -60,12 +60,7 @@ def labels(shape: tuple[int, ...], kind: str = "integers") -> NDArray[Any]:
 def limits(plan: str, axis: Any) -> Any:
     """Of a column; or of one lane along the axis, with its mask and weights."""
     lane = np.ones(SHAPE).any(axis).size
-    return dask.config.set(
-        {
-            LIMIT: "1 GiB" if plan == "column" else 17 * 360 // lane,
-            "dask_gpuselect.scratch-directory": False,
-        }
-    )
+    return limited("1 GiB" if plan == "column" else 17 * 360 // lane)
 
 
 def known(ask: Callable[[GroupBy], Any], a: NDArray[Any], by: Any, axis: Any) -> Any:
@@ -83,14 +78,6 @@ def test_several_kinds_of_labels() -> None:
     wanted = groupby(a, (np.broadcast_to(first[..., 0], (12, 5)), second), (0, 1))
     assert grouped.groups.compute().tolist() == wanted.groups
     np.testing.assert_array_equal(grouped.median().compute(), wanted.median())
-
-
-def test_the_number_of_boxes_is_not_known_before() -> None:
-    grouped = groupby(da.from_array(data(), chunks=5), da.from_array(labels((12, 5)), 4), (0, 1))
-    lazy = grouped.describe_boxplot()
-    with pytest.raises(ValueError, match="number of boxes is unknown"):
-        len(lazy)
-    assert lazy.compute().shape == (3, 6)
 
 
 # --- No group at all ------------------------------------------------------------------------------
@@ -132,7 +119,7 @@ def test_deviations_where_labels_are_missing(dtype: str, limit: str) -> None:
     by = np.where(uniform(4000) < 0.2, np.nan, np.floor(uniform(4000)[::-1] * 5))
     a = (20 * normal(4000) + np.nan_to_num(by, nan=60)).astype(dtype)
     x, lazy = da.from_array(a, chunks=611), da.from_array(by, chunks=500)
-    with dask.config.set({LIMIT: limit, "dask_gpuselect.scratch-directory": False}):
+    with limited(limit):
         found = groupby(x, lazy).mad().compute()
     np.testing.assert_array_equal(found, [mad(a[by == each]) for each in range(5)])
 
@@ -144,7 +131,7 @@ def test_slabs_where_a_column_is_too_large() -> None:
     """They fit the limit, and the plan tells of passes; what does not fit is an error."""
     x, by = da.zeros((4000, 60), chunks=(500, 30)), da.zeros(4000, chunks=700, dtype=int)
     grouped = groupby(x, by, 0)
-    with dask.config.set({LIMIT: "200 kB", "dask_gpuselect.scratch-directory": False}):
+    with limited("200 kB"):
         plan = grouped.explain()
         assert (plan.name, plan.loads) == ("column", 5)
         assert plan.task_bytes <= 200_000
@@ -152,7 +139,7 @@ def test_slabs_where_a_column_is_too_large() -> None:
         assert "groups=" not in str(groupby(x, by, 0, groups=[0]).explain())
     weights = da.ones(4000, chunks=500)
     x = da.zeros(4000, chunks=500)
-    with dask.config.set({LIMIT: "20 kB", "dask_gpuselect.scratch-directory": False}):
+    with limited("20 kB"):
         with pytest.raises(ValueError, match=r"too small for columns .*; groups= \(the labels"):
             groupby(da.zeros((4000, 2), chunks=(500, 1)), by, 0).median()
         assert groupby(x, by).quantile(0.5, weights=weights).compute().tolist() == [0]
@@ -177,7 +164,7 @@ def test_loads(name: str) -> None:
     source, labels = Source((400, 60)), Source((400,))
     x, by = source.lazy((50, 30)), (labels.lazy(70) * 4).astype(int)
     for limit, loads in (("1 GiB", 1), ("50 kB", 2)):
-        with dask.config.set({LIMIT: limit, "dask_gpuselect.scratch-directory": False}):
+        with limited(limit):
             grouped = groupby(x, by, 0)
             asked = ASKED[name](grouped), grouped.count()
         assert not source.loads

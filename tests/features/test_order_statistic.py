@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import median, nanquantile, order_statistic, quantile
+from dask_gpuselect import order_statistic, quantile
 from dask_gpuselect.engine.search import Trace, select_now
 from dask_gpuselect.strategies import STRATEGIES, BitonicMerge, Radix
 from tests.data import normal
@@ -138,14 +138,6 @@ def test_strategies_that_are_none(ask: Callable[[Any, Any], Any]) -> None:
                     ask(a, wrong)
 
 
-def test_a_strategy_along_an_axis() -> None:
-    for a in both((4, 5)):
-        with pytest.raises(
-            ValueError, match="strategy= is not supported along an axis: leave out axis"
-        ):
-            quantile(a, 0.5, axis=0, strategy="kelley")
-
-
 def test_masked_and_complex_arrays() -> None:
     masked = np.ma.masked_greater([3.0, 9.0, 1.0, 2.0], 5)
     for strategy in (None, "kelley"):
@@ -154,12 +146,6 @@ def test_masked_and_complex_arrays() -> None:
             assert np.asarray(found).tolist() == [1.0, 3.0]
         with pytest.raises(TypeError, match="complex"):
             order_statistic(np.zeros(3, complex), 1, strategy=strategy)
-
-
-def test_medians_have_no_strategy() -> None:
-    for function in (median, nanquantile):
-        with pytest.raises(TypeError, match="strategy"):
-            function(normal(10), strategy="kelley")
 
 
 @pytest.mark.parametrize("sub_array", [0, 32, 100, 8192])

@@ -378,10 +378,3 @@ def test_array_api_chunks(dtype: str) -> None:
     for function, method in [("nanquantile", "lower"), ("quantile", "higher")]:
         check(call(function, source, Q, method).compute(), right(function, x, Q, method))
     check(dask_gpuselect.nanmedian(source).compute(), expected("nanmedian", x))
-
-
-# --------------------------------------------------------------------------------------------------
-# Composition
-# --------------------------------------------------------------------------------------------------
-
-median, quantile = dask_gpuselect.median, dask_gpuselect.quantile

@@ -222,6 +222,23 @@ def test_quadratic_is_continuous(kind: str) -> None:
     np.testing.assert_allclose(spline(z, nu=2)[inside], curvature[inside], rtol=1e-12)
 
 
+def test_the_printed_formula_is_not() -> None:
+    """The value at the added knot as printed lacks a factor (t - x)**2 in its last term."""
+    x, y = points("random")
+    spline = quadratic(x, y)
+    start, knot = spline.t[:-1:2], spline.t[1::2]
+    d, middle = spline.beta[::2], spline.beta[1::2]
+    has_knot = knot > start
+    way = (knot - start)[has_knot]
+    bend = (middle - d)[has_knot]
+    before = (spline.alpha[::2] + (knot - start) * d)[has_knot]
+    reached = before + spline.gamma[::2][has_knot] * way**2  # by the piece in front of the knot
+    printed, derived = before + bend / (2 * way), before + bend * way / 2
+    np.testing.assert_allclose(derived, reached, atol=1e-14)
+    np.testing.assert_allclose(spline.alpha[1::2][has_knot], reached, atol=1e-14)
+    assert np.abs(printed - reached).max() > 1
+
+
 def as_printed(x: Floats, y: Floats, z: float) -> float:
     """The paper's section 2.1, one interval after the other, with the formula put right."""
     delta = np.diff(y) / np.diff(x)

@@ -96,9 +96,6 @@ def test_all_missing() -> None:
     np.testing.assert_array_equal(mad(lanes, 0, scale=1.0), [np.nan, 1.5])
 
 
-# --- Along some axes ------------------------------------------------------------------------------
-
-
 # --- Loads, and what is gathered ------------------------------------------------------------------
 
 
@@ -228,16 +225,6 @@ def test_a_guess_that_leaves_the_median_uncertain(monkeypatch: pytest.MonkeyPatc
     a = np.exp(60 * (clusters + 1e-3 * normal(40_000)))
     check(mad(a, scale=1.0), formula(a))
     check(mad(a[::2], scale=1.0), formula(a[::2]))
-
-
-@pytest.mark.usefixtures("_small_pilots")
-def test_a_guess_that_misses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for sigma in (0.0, -3.0):  # brackets that hold little, or nothing
-        monkeypatch.setattr(deviations, "PILOT_SIGMA", sigma)
-        a = normal(40_000)
-        for x in (a, da.from_array(a, chunks=10_000)):
-            found = mad(x, scale=1.0)
-            check(computed(found) if isinstance(found, da.Array) else found, formula(a))
 
 
 # --- Kinds of arrays ------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 from scipy.stats import trim_mean
 
 from dask_gpuselect import explain
-from dask_gpuselect.engine import pilot
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.moments import means
 from dask_gpuselect.robust import nantrimmed_mean, trimmed, trimmed_mean
 from tests.data import uniform
 from tests.features.test_boxplot import Shaped
+from tests.limits import limited
 from tests.matrix import definitions
 from tests.oracle import check
 from tests.sources import Source
@@ -32,11 +31,6 @@ def defined(a: NDArray[Any], cut: float, *, name: str = "trimmed_mean") -> Any:
 
 def defined_along(a: NDArray[Any], cut: float, axis: int) -> NDArray[Any]:
     return np.array([defined(lane, cut) for lane in np.moveaxis(a, axis, -1)])
-
-
-def tied(dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Few distinct values, so that elements equal the cuts."""
-    return np.round(uniform(int(np.prod(shape))) * 8 + 100).reshape(shape).astype(dtype)
 
 
 # --- Values ---------------------------------------------------------------------------------------
@@ -88,9 +82,6 @@ def test_nothing(is_lazy: bool) -> None:
             assert np.isnan(ask(trimmed_mean, np.ones(4), where=np.zeros(4, bool), **how))
 
 
-# --- Masks and groups -----------------------------------------------------------------------------
-
-
 # --- Reads, and what is gathered ------------------------------------------------------------------
 
 
@@ -122,32 +113,12 @@ def test_reads_along_an_axis() -> None:
     wanted = defined_along(source.values((slice(None),) * 2), 0.1, 0)
     check(trimmed_mean(x, 0.1, 0).compute(scheduler="sync"), wanted)
     assert set(source.loads.values()) == {1}
-    limits = {"dask_gpuselect.column-limit": 22_000, "dask_gpuselect.scratch-directory": False}
-    with dask.config.set(limits):
+    with limited(22_000):
         source.counts.clear()
         found = trimmed_mean(x, 0.1, 0)
         assert any("clipped" in layer for layer in found.dask.layers)
         check(found.compute(scheduler="sync"), wanted)
         assert set(source.loads.values()) == {explain(x, [0.1, 0.9], axis=0).loads + 1}
-
-
-def test_candidates_are_not_narrowed() -> None:
-    """All of them between the cuts are summed, however little room one task has."""
-    a = uniform(40_000)
-    x = da.from_array(a, chunks=500).map_blocks(np.copy)
-    with dask.config.set({"dask_gpuselect.root-limit": 40_000}):
-        found = trimmed_mean(x, 0.2)
-    check(found.compute(), defined(a, 0.2))
-
-
-def test_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data in memory are read once, and summed in the same read."""
-    monkeypatch.setattr(pilot, "PILOT_WORTH", 2000)
-    monkeypatch.setattr(pilot, "PILOT_SIZE", 3000)
-    a = uniform(60_000)
-    lazy = trimmed_mean(da.from_array(a, chunks=20_000), 0.25)
-    assert any("guess" in layer for layer in lazy.__dask_graph__().layers)
-    check(lazy.compute(), defined(a, 0.25))
 
 
 # --- Arguments, and other kinds of arrays ---------------------------------------------------------

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from dask_gpuselect.quantiles.weighted import WEIGHTED, WeightedQuantiles
 from tests.backends import CUPY
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import WEIGHTS
+from tests.limits import limited
 
 DISCRETE = "inverted_cdf"
 
@@ -26,9 +26,6 @@ def asked(
 ) -> Any:
     function = nanquantile if skips_missing else quantile
     return function(a, q, method=method, weights=weights, **how)
-
-
-# --- Answers --------------------------------------------------------------------------------------
 
 
 # --- What takes no part ---------------------------------------------------------------------------
@@ -66,9 +63,7 @@ def test_wrong_weights_of_a_lane(weight: float, message: str, limit: int) -> Non
     weights = np.ones(SHAPE, np.uint64 if weight == 2.0**63 else np.float64)
     weights[:, 1, 2] = weight
     x = da.from_array(normal(2400).reshape(SHAPE), chunks=(30, 2, 2)).map_blocks(np.copy)
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": limit, "dask_gpuselect.scratch-directory": False}
-    ):
+    with limited(limit):
         lazy = quantile(x, [0.1, 0.5, 0.9], 0, method="inverted_cdf", weights=weights)
         assert explain(x, 0.5, axis=0, weights=weights).name == (
             "passes" if limit < COLUMN else "column"

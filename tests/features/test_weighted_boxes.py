@@ -125,8 +125,6 @@ def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
         describe_boxplot(w * 2, weights=w).compute(scheduler="sync")
 
 
-# --- Lanes ----------------------------------------------------------------------------------------
-
 # --- Several arrays, and what is refused ----------------------------------------------------------
 
 

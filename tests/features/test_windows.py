@@ -18,7 +18,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dask_gpuselect import robust
-from dask_gpuselect.engine.halos import Halo, of_array
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
@@ -178,6 +177,26 @@ def test_integers_stay_integers_unless_an_element_is_masked(mask: Any) -> None:
 # --- pandas and xarray ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("closed", ["right", "left", "both", "neither", None])
+@pytest.mark.parametrize(
+    ("center", "step", "least"), [(False, 1, None), (True, 1, 2), (False, 3, 1)]
+)
+def test_windows_are_those_of_pandas(
+    closed: str, center: bool, step: int, least: int | None
+) -> None:
+    x = some((60,))
+    series = pd.Series(x)
+    how: dict[str, Any] = {"center": center, "closed": closed, "step": step}
+    for window in (2, 5, 6):
+        theirs = series.rolling(window, min_periods=least, **how)
+        least_own = window if least is None else least
+        ours = rolling(da.from_array(x, chunks=(7, 30, 23)), window, min_periods=least_own, **how)
+        np.testing.assert_array_equal(ours.nanmedian(), theirs.median())
+        expected = theirs.quantile(0.3, interpolation="higher")
+        np.testing.assert_array_equal(ours.nanquantile(0.3, method="higher"), expected)
+        np.testing.assert_array_equal(ours.nanmin(), theirs.min())
+
+
 @pytest.mark.parametrize("closed", ["left", "both", "neither"])
 def test_min_periods_is_the_window_by_default(closed: str) -> None:
     """In pandas, too, where a window that is open at both ends then has too few elements."""
@@ -240,12 +259,6 @@ def test_a_footprint_in_one_dimension() -> None:
     np.testing.assert_array_equal(median_filter(x, footprint=marks), expected)
 
 
-def test_filters_along_some_axes() -> None:
-    x = some((8, 9, 10), nan=0)
-    found = median_filter(da.from_array(x, chunks=4), 3, axes=(0, 2)).compute()
-    np.testing.assert_array_equal(found, ndimage.median_filter(x, (3, 1, 3)))
-
-
 # --- Loads and graphs -----------------------------------------------------------------------------
 
 
@@ -259,30 +272,6 @@ def test_each_chunk_is_loaded_once(chunks: Any) -> None:
     found = dask.compute(x - wide, filtered, spread)
     assert set(source.loads.values()) == {1}
     np.testing.assert_array_equal(found[1], ndimage.median_filter(source.whole(), 3, mode="wrap"))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(1, 6), st.integers(-3, 14), st.integers(0, 14), st.integers(1, 4),
-            st.sampled_from(["reflect", "mirror", "nearest", "wrap"]),
-        ),
-        min_size=1,
-        max_size=3,
-    )
-)  # fmt: skip
-def test_arrays_in_memory_are_padded_by_what_stands_beyond(about: list[Any]) -> None:
-    """Windows may reach further than the array is long, or lie beyond their own element."""
-    x = np.arange(np.prod([n for n, *_ in about])).reshape([n for n, *_ in about])
-    reaches = [Halo(first, size - first, step, mode) for _, first, size, step, mode in about]
-    places = [
-        reach.standing(
-            np.arange(-reach.before, (n - 1) // reach.step * reach.step + reach.after + 1), n
-        )
-        for reach, n in zip(reaches, x.shape, strict=True)
-    ]
-    np.testing.assert_array_equal(of_array(x, reaches), x[np.ix_(*places)])
 
 
 @pytest.mark.parametrize("boundary", [None, "wrap"])
