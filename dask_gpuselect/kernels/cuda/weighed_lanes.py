@@ -1,8 +1,8 @@
 """Weighted lanes of CuPy chunks: the host side of ``weighed_lanes.cu``.
 
 Sums of weights are floats, or several floats together, which are exact. The host finds the answers
-that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has no
-room for them, or if many quantiles are wanted.
+that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has
+no room for them, or if many quantiles are wanted.
 """
 
 from __future__ import annotations
