@@ -129,6 +129,52 @@ __device__ __forceinline__ double root_over(const Leading& number, double by, u3
     return rounded_sum(first, __ddiv_rn(__dadd_rn(rest, second), by), is_exact, sure);
 }
 
+// --- Sums of weights ------------------------------------------------------------------------------
+
+template <int LEVELS, int OTHERS>
+__device__ __forceinline__ void add_parts(Exact<LEVELS>& sum, const Exact<OTHERS>& other) {
+#pragma unroll
+    for (int l = 0; l < OTHERS; ++l) {
+        if (other.parts[l] != 0.0) sum.add(other.parts[l]);
+    }
+    sum.lost |= other.lost;
+}
+
+// Subtract a number times the leading bits of another.
+template <int LEVELS>
+__device__ __forceinline__ void subtract_times(Exact<LEVELS>& sum, double factor, const Leading& by) {
+    sum.add_product(-factor, by.high);
+    if (by.middle != 0.0) sum.add_product(-factor, by.middle);
+    if (by.low != 0.0) sum.add_product(-factor, by.low);
+}
+
+typedef Exact<8> Wide;
+
+__device__ __forceinline__ bool is_zero(const Wide& sum) {
+    return !sum.lost && leading(sum).high == 0.0;
+}
+
+__device__ __forceinline__ double rounded_once(const Exact<3>& sum, bool& sure) {
+    Leading found = leading(sum);
+    sure = sure && found.is_known;
+    return rounded_sum(found.high, found.middle, found.low == 0.0, sure);
+}
+
+// Divide, and round once. If the numerator is not exact (`is_exact`), its relative error is below
+// 2**-100. Then tells whether the quotient is.
+__device__ double quotient_once(const Wide& numerator, const Leading& by, bool& is_exact, bool& sure) {
+    double first = __ddiv_rn(leading(numerator).high, by.high);
+    Wide rest = numerator;
+    subtract_times(rest, first, by);
+    double second = __ddiv_rn(leading(rest).high, by.high);
+    subtract_times(rest, second, by);
+    sure = sure && !rest.lost && by.is_known;
+    is_exact = is_exact && is_zero(rest);
+    double found = rounded_sum(first, second, is_exact, sure);
+    is_exact = is_exact && second == 0.0;
+    return found;
+}
+
 // --- Sums of elements of few magnitudes -----------------------------------------------------------
 
 // Let elements be multiples of 2**unit, smaller than 2**top, and fewer than 2**log_n. If their

@@ -5,6 +5,8 @@
 // follow. Sums are floats, which are exact where weights are integers. Elsewhere an answer is unsure if
 // a sum is so near to the share that rounding may have moved it past; the host finds that by integers.
 //
+// Other kernels sort the lanes, and find what is at their ends for box plots. Needs lane_sums.cuh.
+//
 // Defined before this text: REACH_THREADS; A_BLOCK, how many lanes a block has at the same time, a
 // power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and
 // WEIGHTS_ARE, where weights are found.
@@ -207,50 +209,6 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_lanes(
 
 // Weights and elements whose products are exact, except for zeros: in this range, and its inverse.
 constexpr double FARTHEST_ENDS = 0x1p120;
-
-template <int LEVELS, int OTHERS>
-__device__ __forceinline__ void add_parts(Exact<LEVELS>& sum, const Exact<OTHERS>& other) {
-#pragma unroll
-    for (int l = 0; l < OTHERS; ++l) {
-        if (other.parts[l] != 0.0) sum.add(other.parts[l]);
-    }
-    sum.lost |= other.lost;
-}
-
-// Subtract a number times the leading bits of another.
-template <int LEVELS>
-__device__ __forceinline__ void subtract_times(Exact<LEVELS>& sum, double factor, const Leading& by) {
-    sum.add_product(-factor, by.high);
-    if (by.middle != 0.0) sum.add_product(-factor, by.middle);
-    if (by.low != 0.0) sum.add_product(-factor, by.low);
-}
-
-typedef Exact<8> Wide;
-
-__device__ __forceinline__ bool is_zero(const Wide& sum) {
-    return !sum.lost && leading(sum).high == 0.0;
-}
-
-__device__ __forceinline__ double rounded_once(const Exact<3>& sum, bool& sure) {
-    Leading found = leading(sum);
-    sure = sure && found.is_known;
-    return rounded_sum(found.high, found.middle, found.low == 0.0, sure);
-}
-
-// Divide, and round once. If the numerator is not exact (`is_exact`), its relative error is below
-// 2**-100. Then tells whether the quotient is.
-__device__ double quotient_once(const Wide& numerator, const Leading& by, bool& is_exact, bool& sure) {
-    double first = __ddiv_rn(leading(numerator).high, by.high);
-    Wide rest = numerator;
-    subtract_times(rest, first, by);
-    double second = __ddiv_rn(leading(rest).high, by.high);
-    subtract_times(rest, second, by);
-    sure = sure && !rest.lost && by.is_known;
-    is_exact = is_exact && is_zero(rest);
-    double found = rounded_sum(first, second, is_exact, sure);
-    is_exact = is_exact && second == 0.0;
-    return found;
-}
 
 // What a lane, or a part of it, has at its ends, by weight.
 struct Ends {

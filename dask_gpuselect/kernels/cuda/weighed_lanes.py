@@ -1,8 +1,8 @@
 """Weighted lanes of CuPy chunks: the host side of ``weighed_lanes.cu``.
 
-Sums of weights are floats, or several floats together, which are exact. The host finds the
-answers that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the
-kernel has no room for them, or if many quantiles are wanted.
+Sums of weights are floats, or several floats together, which are exact. The host finds the answers
+that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has
+no room for them, or if many quantiles are wanted.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 TILE = 1 << 27
 WHOLE = 2.0**53  # integers up to here are numbers of float64
 # Quantiles of a lane up to which the kernel finds each by itself, in 16 looks at keys of 4 bytes.
-# Sorting in shared memory takes as long as 4 quantiles, and other sorting as long as 16.
-FEW, FEW_LONG = 4, 16
+# Sorting in shared memory takes as long as 4 quantiles, and other sorting as long as 12.
+FEW, FEW_LONG = 4, 12
 
 
 def answer_lanes(
