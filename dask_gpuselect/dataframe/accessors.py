@@ -82,6 +82,9 @@ class ExactSeries(Advising):
     def __init__(self, series: Any) -> None:
         self._series = series
 
+    def __repr__(self) -> str:
+        return f"<exact order statistics of the dask Series {self._series.name!r}>"
+
     def _advice(self, name: str) -> str:
         return its_own(type(self._series), name, "s") or super()._advice(name)
 
@@ -304,6 +307,10 @@ class ExactDataFrame(Advising):
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, self._frame.columns))
+        return f"<exact order statistics of a dask DataFrame of {names}>"
 
     def _advice(self, name: str) -> str:
         return its_own(type(self._frame), name, "df") or super()._advice(name)
