@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,24 +79,23 @@ from dask_gpuselect.maths.windows import Frame
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.known import Sorting
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 
 def _kernel(
-    name: str, kernel: Callable[[Backend], Function], bound: Callable[..., tuple[Backend, Any]]
-) -> Function:
-    """Make the function of a name that passes its arguments on to a kernel.
+    name: str, path: str, bound: Callable[..., tuple[Backend, Any]], n_bound: int = 0
+) -> Callable[..., Any]:
+    """Make the function of a name that passes its arguments on to a kernel, such as "lanes.lanes".
 
     `bound` maps the first three arguments to the backend, and to what its kernel takes as the first
-    argument.
+    argument. The kernel does not take the next `n_bound` arguments.
     """
+    purpose, function = path.split(".")
 
     def call(first: Any, *others: Any, **how: Any) -> Any:
         backend, first = bound(first, *others[:2])
-        return kernel(backend)(first, *others, **how)
+        return getattr(getattr(backend, purpose), function)(first, *others[n_bound:], **how)
 
     call.__name__ = call.__qualname__ = name  # graphs send functions to processes by their names
-    return cast(Function, one_way(call))
+    return one_way(call)
 
 
 def _as_it_is(first: Any, *_: Any) -> tuple[Backend, Any]:
@@ -127,13 +126,9 @@ def _in_parts(
     return backend, backend.lanes.parts_of(chunks, dtype, axes)
 
 
-def _of_parts(name: str, kernel: Callable[[Backend], Callable[..., Any]]) -> Callable[..., Any]:
+def _of_parts(name: str, path: str) -> Callable[..., Any]:
     """Make a function of chunks, their dtype and reduced axes, for a kernel of parts of lanes."""
-
-    def of_chunks(backend: Backend) -> Callable[..., Any]:
-        return lambda parts, dtype, axes, *others, **how: kernel(backend)(parts, *others, **how)
-
-    return _kernel(name, of_chunks, _in_parts)
+    return _kernel(name, path, _in_parts, 2)
 
 
 # --- All elements ---------------------------------------------------------------------------------
@@ -419,17 +414,13 @@ def guess_and_sums(
     return brackets, _with_others(tally, array, n_nat), sums
 
 
-is_best_whole = _kernel(
-    "is_best_whole", lambda own: own.sampling.is_best_whole, _without_companions
-)
+is_best_whole = _kernel("is_best_whole", "sampling.is_best_whole", _without_companions)
 """Return whether an array is so small that all its elements are best taken as candidates.
 
 A second argument tells how many times as much a question costs among candidates as ranks do.
 """
 
-is_best_counted = _kernel(
-    "is_best_counted", lambda own: own.sampling.is_best_counted, _without_companions
-)
+is_best_counted = _kernel("is_best_counted", "sampling.is_best_counted", _without_companions)
 """Return whether an array of a countable dtype is counted faster than it is sampled.
 
 This holds if only ranks are asked.
@@ -574,7 +565,7 @@ def answers_and_ends(
     return answer
 
 
-lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", lambda own: own.lanes.lane_ends)
+lane_ends: Callable[..., LaneEnds] = _of_parts("lane_ends", "lanes.lane_ends")
 """Collect the elements beyond the bounds of every lane, at most `most` of each side, of chunks of
 some dtype along some axes."""
 
@@ -593,13 +584,13 @@ def clipped(chunk: Any, low: Any, high: Any) -> Any:
 # --- Moving windows -------------------------------------------------------------------------------
 
 
-answer_windows = _kernel("answer_windows", lambda own: own.windows.answer, _checked)
+answer_windows = _kernel("answer_windows", "windows.answer", _checked)
 """Answer a question for each window of a padded chunk; ``(n, *shape)``, in kind.
 
 See `reference.windows`.
 """
 
-answer_row_windows = _kernel("answer_row_windows", lambda own: own.windows.answer_rows, _checked)
+answer_row_windows = _kernel("answer_row_windows", "windows.answer_rows", _checked)
 """Answer windows of rows whose sizes differ; see `reference.windows.answer_rows`.
 
 The answers, ``(n, n_windows)``, are in kind.
@@ -616,12 +607,10 @@ def window_counts(chunk: Any, frame: Frame) -> Any:
 # --- Groups of all elements -----------------------------------------------------------------------
 
 
-distinct_labels: Callable[..., Labels] = _kernel(
-    "distinct_labels", lambda own: own.labels.distinct, _as_it_is
-)
+distinct_labels: Callable[..., Labels] = _kernel("distinct_labels", "labels.distinct", _as_it_is)
 """Return the distinct labels, ascending, on the host; see `maths.labels.distinct`."""
 
-codes_among = _kernel("codes_among", lambda own: own.labels.codes_among, _as_it_is)
+codes_among = _kernel("codes_among", "labels.codes_among", _as_it_is)
 """Return the position of each label among some names, on the device of the labels or the host.
 
 See `maths.labels.codes_among`.
@@ -675,16 +664,14 @@ def group_elements(
 
 
 places_in_groups: Callable[..., tuple[Any, IntArray]] = _kernel(
-    "places_in_groups", lambda own: own.groups.places_in_groups, _as_it_is
+    "places_in_groups", "groups.places_in_groups", _as_it_is
 )
 """Return the places of the elements of each group, from the codes of all elements on the host.
 
 See `reference.groups.places_in_groups`.
 """
 
-window_lanes: Callable[..., Lanes | None] = _of_parts(
-    "window_lanes", lambda own: own.groups.window_lanes
-)
+window_lanes: Callable[..., Lanes | None] = _of_parts("window_lanes", "groups.window_lanes")
 """Find the elements of some ranks in every window of every lane of some chunks.
 
 None where it is as fast to take one window after the other. See `reference.groups.window_lanes`.
@@ -736,13 +723,13 @@ def _in_groups(
 # --- Lanes in parts, with partial results on the host or a device ---------------------------------
 
 
-lane_cuts = _of_parts("lane_cuts", lambda own: own.lane_passes.cuts)
+lane_cuts = _of_parts("lane_cuts", "lane_passes.cuts")
 """Measure the cuts of every lane of some chunks at m ranks, inside its brackets if given.
 
 See `reference.lane_passes.cuts`.
 """
 
-lane_tally = _of_parts("lane_tally", lambda own: own.lane_passes.tally)
+lane_tally = _of_parts("lane_tally", "lane_passes.tally")
 """Tally every lane of some chunks at its brackets, with candidates.
 
 See `reference.lane_passes.tally`.
@@ -809,12 +796,10 @@ def _of_tallies(parts: Sequence[LaneTally], *_: Any) -> tuple[Backend, Sequence[
     return backend_for(parts[0].candidates), parts
 
 
-merge_lane_tallies = _kernel(
-    "merge_lane_tallies", lambda own: own.lane_passes.merge_tallies, _of_tallies
-)
+merge_lane_tallies = _kernel("merge_lane_tallies", "lane_passes.merge_tallies", _of_tallies)
 """Merge the tallies of several parts of lanes."""
 
-answers_of_tally = _kernel("answers_of_tally", lambda own: own.lane_passes.answers, _of_tally)
+answers_of_tally = _kernel("answers_of_tally", "lane_passes.answers", _of_tally)
 """Answer a question from the tally of every lane, on the tally's device.
 
 Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
@@ -822,7 +807,7 @@ Returns ``(n_answers, n_lanes)`` as `LaneOrder.lane_answer` does; None where
 """
 
 order_statistics_of_lanes = _kernel(
-    "order_statistics_of_lanes", lambda own: own.lane_passes.order_statistics, _of_tally
+    "order_statistics_of_lanes", "lane_passes.order_statistics", _of_tally
 )
 """Return the elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
 
@@ -830,14 +815,14 @@ order_statistics_of_lanes = _kernel(
 # --- Rows -----------------------------------------------------------------------------------------
 
 
-nearest: Callable[..., Nearest] = _kernel("nearest", lambda own: own.distances.nearest, _as_it_is)
+nearest: Callable[..., Nearest] = _kernel("nearest", "distances.nearest", _as_it_is)
 """Find the nearest rows of some queries in a chunk ``(n, p)``, on the host.
 
 See `reference.distances.nearest`.
 """
 
 nearest_in_place: Callable[..., NearestRows] = _kernel(
-    "nearest_in_place", lambda own: own.distances.nearest_in_place, _as_it_is
+    "nearest_in_place", "distances.nearest_in_place", _as_it_is
 )
 """Find the nearest rows of some queries in an array ``(n, p)``, on its device if it is CuPy's.
 

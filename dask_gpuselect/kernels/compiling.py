@@ -55,12 +55,10 @@ else:
 __all__ = [
     "Kernel",
     "Parameter",
-    "Types",
     "by_types",
     "called_by_kernels",
     "called_with",
     "compiled",
-    "compiles",
     "forget",
     "intrinsic",
     "jit",
@@ -78,10 +76,6 @@ __all__ = [
 ]
 
 Kernel = Callable[..., Any]
-Types = dict[Kernel, tuple[Any, ...]]
-"""The types of the arguments of each kernel."""
-Signatures = Callable[[Any, Any], Types]
-"""Maps the Numba types of an input array and of an output array to the types of each kernel."""
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 # Calls whose arrays have this many elements use kernels, even if these must be compiled first. With
@@ -174,36 +168,24 @@ def ready(key: Hashable, build: Callable[[], Kernel]) -> Kernel:
         return _kernels[key]
 
 
-def compiled(kernel: Kernel, dtype: np.dtype[Any], signatures: Signatures) -> Kernel:
+def compiled(kernel: Kernel, dtype: np.dtype[Any]) -> Kernel:
     """Compile a kernel for one dtype: once in a process, and cached on disk for the next.
 
-    Numba gives read-only arrays a type of their own. A signature with read-only arrays accepts
-    both.
+    Numba gives read-only arrays a type of their own. A kernel for read-only arrays accepts both.
     """
-    cached = _kernels.get((kernel, dtype, signatures))
-    if cached is not None:
-        return cached
-    return ready((kernel, dtype, signatures), partial(_compile, kernel, dtype, signatures))
+    key = kernel, dtype
+    return _kernels.get(key) or ready(key, partial(_compile, kernel, dtype))
 
 
-def _compile(kernel: Kernel, dtype: np.dtype[Any], signatures: Signatures) -> Kernel:
+def _compile(kernel: Kernel, dtype: np.dtype[Any]) -> Kernel:
     scalar = numba().from_dtype(dtype)
-    values = types.Array(scalar, 1, "C", readonly=True)
-    signature = signatures(values, types.Array(scalar, 1, "C"))[kernel]
-    return jit(kernel, signature)
+    hints = get_type_hints(kernel, include_extras=True)
+    hints.pop("return")
+    return jit(kernel, tuple(_type_of(hint, scalar) for hint in hints.values()))
 
 
-_tables: list[Signatures] = []
-"""The signatures of all modules that have been imported."""
-
-
-def compiles(signatures: Signatures) -> Callable[[Kernel, np.dtype[Any]], Kernel]:
-    """Decorate a function that returns signatures: the result compiles its kernels for a dtype.
-
-    The signatures name the kernels that exist for a dtype.
-    """
-    _tables.append(signatures)
-    return partial(compiled, signatures=signatures)
+_declared: list[tuple[Kernel, Collection[str]]] = []
+"""The kernels of all modules that have been imported, with their dtypes; none means all."""
 
 
 @dataclass(frozen=True)
@@ -244,22 +226,12 @@ def kernel_of(dtypes: str) -> Callable[[Kernel], Kernel]:
     """
 
     def typed(function: Kernel) -> Kernel:
-        def signatures(values: Any, out: Any) -> Types:
-            del out
-            scalar = values.dtype
-            if dtypes and np.dtype(str(scalar)).str[1:] not in dtypes.split():
-                return {}
-            hints = get_type_hints(function, include_extras=True)
-            hints.pop("return")
-            return {function: tuple(_type_of(hint, scalar) for hint in hints.values())}
-
-        signatures.__module__ = function.__module__
-        compile_for = compiles(signatures)
+        _declared.append((function, dtypes.split()))
 
         @wraps(function)
         def call(first: Any, *others: Any) -> Any:
             array = first[0] if isinstance(first, tuple) else first
-            return compile_for(function, array.dtype)(first, *others)
+            return compiled(function, array.dtype)(first, *others)
 
         return call
 
@@ -299,13 +271,11 @@ def kernels_for(
     dtype: np.dtype[Any], modules: Collection[str]
 ) -> list[tuple[Kernel, Callable[[], Kernel]]]:
     """List the kernels of some modules for a dtype, each with a function that compiles it."""
-    scalar = numba().from_dtype(dtype)
-    values, out = types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
     return [
-        (kernel, partial(compiled, kernel, dtype, signatures))
-        for signatures in _tables
-        if signatures.__module__.rpartition(".")[2] in modules
-        for kernel in signatures(values, out)
+        (kernel, partial(compiled, kernel, dtype))
+        for kernel, dtypes in _declared
+        if kernel.__module__.rpartition(".")[2] in modules
+        if not dtypes or dtype.str[1:] in dtypes
     ]
 
 

@@ -203,23 +203,22 @@ import resource, shutil
 from pathlib import Path
 import numpy as np
 from dask_gpuselect.kernels import compiling
+from dask_gpuselect.kernels.cpu import typed as t
 folder = Path({str(tmp_path)!r})
 
-def sums(values, out):
+@compiling.kernel
+def sums(values: t.Values, out: t.Out) -> None:
     for value in values:
         out[0] += value
 
 def add(a):
     return a + 1
 
-def signatures(values, out):
-    return {{sums: (values, out)}}
-
 def check():
     compiling.forget()
     for kind in ("f8", "f4", "i8"):
         values, out = np.arange(5, dtype=kind), np.zeros(1, kind)
-        compiling.compiled(sums, values.dtype, signatures)(values, out)
+        sums(values, out)
         assert out[0] == 10
     found = compiling.jit_when_called(add)
     assert found(1) == 2

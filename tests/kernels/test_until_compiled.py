@@ -20,6 +20,7 @@ import dask_gpuselect as gs
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import spans, window_lanes
+from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.maths.cuts import Brackets
 from tests.engine.test_processes import run
 
@@ -114,18 +115,15 @@ def test_what_a_call_has_waited_for_is_told_once(
 ) -> None:
     """Not what is loaded from the disk."""
 
-    def kernel(values: Any, out: Any) -> None:
+    @compiling.kernel
+    def kernel(values: t.Values, out: t.Out) -> None:
         out[0] = values[0]
-
-    @compiling.compiles
-    def kernels(values: Any, out: Any) -> Any:
-        return {kernel: (values, out)}
 
     @compiling.one_way
     def function(values: Any) -> None:
-        kernels(kernel, values.dtype)(values, np.empty_like(values))
+        kernel(values, np.empty_like(values))
 
-    compiling._tables.pop()
+    compiling._declared.pop()
     monkeypatch.setattr(compiling.numba().config, "CACHE_DIR", str(tmp_path))
     with new_process(monkeypatch, 0, 1e9), caplog.at_level("INFO", "dask_gpuselect"):
         function(np.zeros(3))
