@@ -19,8 +19,7 @@ from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_batches import batches_of
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, PerGroup
-from dask_gpuselect.engine.questions import Block, LaneQuestion, PassSteps
-from dask_gpuselect.engine.source import DaskArray
+from dask_gpuselect.engine.questions import Block, PassSteps
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf, values_of
 from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays, Cuts
@@ -225,24 +224,6 @@ class GroupedElements(GroupsOfAll):
     def restored(self, found: Named, block: Block, shape: AnswerAxes) -> Any:
         answer = self.of_group.finished(found.value)
         return answer[0, ...] if shape.is_scalar else answer
-
-    def composed_by(
-        self,
-        ask: Callable[[DaskArray, GroupedElements, bool], DaskArray],
-        x: DaskArray,
-        label: str,
-    ) -> DaskArray | None:
-        """Compose the answer from other questions, by ``ask(x, question, seen)``.
-
-        Return None if the question has loads of its own.
-        """
-        if not self.composes:
-            return None
-
-        def ask_groups(x: DaskArray, question: LaneQuestion, seen: bool) -> DaskArray:
-            return ask(x, replace(self, of_group=question), seen)
-
-        return self.of_group.composed_of_groups(ask_groups, x, label)
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
         """Return the group numbers that divide groups among several tasks; None for one task."""

@@ -79,7 +79,7 @@ def stages_of_groups(
         reduce=reduce_cuts,
         settle=partial(question.bracketed, edges=edges),
         finds="bracket",
-        join=_all_brackets,
+        join=_joined,
         finds_each="bracket-each",
         numbers_roots=True,
     )
@@ -107,16 +107,16 @@ def stages_of_groups(
     return [first, second, *further_stages(asked, label)]
 
 
-def _all_brackets(parts: Sequence[Named]) -> Named:
+def _joined(parts: Sequence[Named]) -> Named:
+    """Join the results about the groups of several tasks, which are in order."""
     if len(parts) == 1:
         return parts[0]
-    return Named(None, join([part.value for part in parts]))
+    return Named(parts[0].names, join([part.value for part in parts]))
 
 
 def _answered(parts: Sequence[Named], *, asked: Asked) -> Any:
     """Return the answer about all groups, or what a further load needs to know of them."""
-    found = Named(parts[0].names, join([part.value for part in parts]))
-    further = asked.question.further
+    found, further = _joined(parts), asked.question.further
     if further is not None:
         return further.known(found)
     return in_kind(asked.question.restored(found, (), asked.shape), asked.kind)

@@ -369,10 +369,6 @@ class GroupedLanes(LaneQuestion):
     def n_brackets(self) -> int:
         return self.of_group.n_brackets
 
-    @property
-    def windows(self) -> tuple[IntArray, ...] | None:
-        return self.grouping.windows
-
     def of_so_many(self, n_groups: int) -> GroupedLanes:
         """Return the question with the number of groups, which was not known before."""
         return replace(self, grouping=replace(self.grouping, n_groups=n_groups))
@@ -390,7 +386,8 @@ class GroupedLanes(LaneQuestion):
             of_element,
             GROUP_PASS_TIME if is_plain else WINDOW_PASS_TIME * of_element,
             # The number of passes depends on the number of groups, which share the memory limit.
-            are_known=not grouping.is_lazy,
+            not grouping.is_lazy,
+            grouping.windows,
         )
 
     @property

@@ -6,7 +6,7 @@ Nothing is rechunked, and the answer has the chunks of the data along the axes t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -103,13 +103,16 @@ def _composed(
     shape: AnswerAxes,
     dtype: np.dtype[Any] | None,
 ) -> DaskArray | None:
+    if not question.composes:
+        return None
     if not isinstance(question, GroupedElements):
         return question.composed(x, label, shape)
 
-    def ask(x: DaskArray, question: LaneQuestion, seen: bool) -> DaskArray:
-        return ask_lanes(x, question, label, shape, dtype, seen=seen)
+    def ask(x: DaskArray, of_group: LaneQuestion, seen: bool) -> DaskArray:
+        about = replace(question, of_group=of_group)
+        return ask_lanes(x, about, label, shape, dtype, seen=seen)
 
-    return question.composed_by(ask, x, label)
+    return question.of_group.composed_of_groups(ask, x, label)
 
 
 def _ask(
@@ -286,7 +289,7 @@ def _in_parts(
         shape.axes,
         plan.parts,
         is_copy=by_tails,
-        about=question if by_tails else question.windows,
+        about=question if by_tails else question.slots.windows,
         ordered=question.by_place,
     )
     made = run(columns, stages, label, token, shape.answer_place, seen=seen)

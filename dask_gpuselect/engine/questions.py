@@ -440,6 +440,8 @@ class LaneSlots:
         Factor on the time that passes spend on elements.
     are_known : bool
         False if the slots are unknown until labels are read. There are then no passes.
+    windows : tuple of ndarray of int64, optional
+        Positions of the elements of each slot, if labels in the chunks do not define them.
     """
 
     n: int = 1
@@ -447,6 +449,7 @@ class LaneSlots:
     of_element: float = 1.0
     pass_factor: float = 1.0
     are_known: bool = True
+    windows: tuple[IntArray, ...] | None = None
 
     def elements(self, n: int) -> int:
         """Return the number of elements of each slot of a lane of `n` elements."""
@@ -532,11 +535,6 @@ class LaneQuestion(BaseQuestion, ABC):
     def n_brackets(self) -> int:
         """Number of brackets that passes narrow, for each lane or for each group in it."""
         return self.n_answers
-
-    @property
-    def windows(self) -> tuple[IntArray, ...] | None:
-        """Positions of the elements of each group, if labels in the chunks do not define groups."""
-        return None
 
     @property
     def slots(self) -> LaneSlots:

@@ -215,13 +215,10 @@ def _run_several(
     function: Callable[..., Any], reads: Sequence[Read], values: list[list[Any]], *told: Any
 ) -> Any:
     def chunks() -> list[Any]:
-        each = zip(reads, values, strict=True)
-        return [
-            Reading(read, dict(zip(read.needs, own, strict=True))).chunk() for read, own in each
-        ]
+        return [Reader(read, own)() for read, own in zip(reads, values, strict=True)]
 
     with quiet():
-        return function(outside()(chunks), *told)
+        return function(chunks, *told)
 
 
 def _run(
@@ -258,6 +255,9 @@ class Read:
 class Reader:
     """Function that makes the chunks of one place: ``read(i)`` that of array i, default 0.
 
+    Each chunk is made once. A result that several of them need is made once as well, and dropped
+    when all of them are made.
+
     Parameters
     ----------
     read : Read
@@ -266,21 +266,39 @@ class Reader:
     """
 
     def __init__(self, read: Read, values: list[Any]) -> None:
-        self._read = read
-        self._reading = Reading(read, dict(zip(read.needs, values, strict=True)))
+        self._read, self._known = read, dict(zip(read.needs, values, strict=True))
+        self._left = Counter(need for task in read.tasks.values() for need in task.dependencies)
+        self._left.update(read.keys)
 
     def __call__(self, i: int = 0) -> Any:
+        key = self._read.keys[i]
         with outside():
-            return self._reading.chunk(i)
+            chunk = self._made(key)
+        self._forget([key])
+        return chunk
 
     def unread(self, i: int, shared: Sequence[Key]) -> Unread:
         """Return a description of the chunk of array i, with which another task can read it.
 
         It excludes the values that all chunks share.
         """
-        known = self._reading.known
-        own = {key: known[key] for key in self._read.needs if key not in shared}
+        own = {key: self._known[key] for key in self._read.needs if key not in shared}
         return Unread(self._read, i, own)
+
+    def _made(self, wanted: Key) -> Any:
+        known, tasks = self._known, self._read.tasks
+        if wanted not in known:
+            for key in _in_order(wanted, tasks, known):
+                known[key] = tasks[key](known)
+                self._forget(tasks[key].dependencies)
+        return known[wanted]
+
+    def _forget(self, keys: Iterable[Key]) -> None:
+        """Drop results that no remaining task needs."""
+        for key in keys:
+            self._left[key] -= 1
+            if not self._left[key] and key in self._read.tasks:
+                self._known.pop(key, None)
 
 
 @dataclass(frozen=True)
@@ -304,47 +322,6 @@ class Unread:
         """Read the chunk, given the values that all chunks share."""
         known = {**shared, **self.own}
         return Reader(self.how, [known[key] for key in self.how.needs])(self.i)
-
-
-class Reading:
-    """The state of making the chunks of one place one after the other.
-
-    A result that several of them need is made once, and dropped when all of them are made.
-
-    Parameters
-    ----------
-    read : Read
-    known : dict
-        Values for the keys in `read.needs`.
-    """
-
-    def __init__(self, read: Read, known: dict[Key, Any]) -> None:
-        self._read = read
-        self.known = known
-        self._left = Counter(need for task in read.tasks.values() for need in task.dependencies)
-        self._left.update(read.keys)
-
-    def chunk(self, i: int = 0) -> Any:
-        """Return the chunk of array i, made once."""
-        key = self._read.keys[i]
-        chunk = self._made(key)
-        self._forget([key])
-        return chunk
-
-    def _made(self, wanted: Key) -> Any:
-        known, tasks = self.known, self._read.tasks
-        if wanted not in known:
-            for key in _in_order(wanted, tasks, known):
-                known[key] = tasks[key](known)
-                self._forget(tasks[key].dependencies)
-        return known[wanted]
-
-    def _forget(self, keys: Iterable[Key]) -> None:
-        """Drop results that no remaining task needs."""
-        for key in keys:
-            self._left[key] -= 1
-            if not self._left[key] and key in self._read.tasks:
-                self.known.pop(key, None)
 
 
 def _in_order(wanted: Key, tasks: Mapping[Key, GraphNode], known: Mapping[Key, Any]) -> list[Key]:
