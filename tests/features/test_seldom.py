@@ -113,16 +113,6 @@ WAYS = {
         (611,),
         limits={"root-limit": 0, "column-limit": "4 kB"},
     ),
-    "boxes of many groups": Way(
-        lambda x, labels: groupby(x, labels).describe_boxplot(), many_labels, (30_000,), (4211,)
-    ),
-    "boxes of groups in parts": Way(
-        lambda x, labels: groupby(x, labels).describe_boxplot(weights=labels % 7 + 1),
-        lambda v: many_labels(v) // 10,
-        (30_000,),
-        (4211,),
-        limits={"column-limit": "200 kB"},
-    ),
     "cuts of groups that weigh in a tree": Way(
         lambda x, w: halves(x).quantile(Q3, weights=w, method="linear"), some_weights, **IN_A_TREE
     ),
