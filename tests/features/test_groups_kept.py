@@ -17,7 +17,7 @@ from tests.sources import Source
 
 pytestmark = [pytest.mark.filterwarnings("ignore:All-NaN"), pytest.mark.any_dask]
 
-N, N_CHUNKS, N_GROUPS = 15_000, 60, 5
+N, N_CHUNKS, N_GROUPS = 30_000, 60, 5
 Q = [0.25, 0.5, 0.75]
 
 
@@ -158,7 +158,7 @@ def test_explain_says_what_is_kept_or_why_not(monkeypatch: pytest.MonkeyPatch) -
         assert "twice, because keep-limit is 0; " in told()
     with dask.config.set({"dask_gpuselect.root-limit": "100 kB"}):
         assert "twice, because groups are many; " in told(groups=range(60))
-    with dask.config.set({"dask_gpuselect.column-limit": "4.5 MB"}):
+    with dask.config.set({"dask_gpuselect.column-limit": "9 MB"}):
         assert "twice, because parts of several chunks are few; " in told()
     monkeypatch.setattr(keeping, "MOST_PARTS", N_CHUNKS - 1)
     assert "twice, because parts are many; " in told()
