@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import ChunksChangedError
+from dask_gpuselect import ChunksChangedError, describe_boxplot
 from dask_gpuselect.engine import plans, slots
 from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
 from tests.data import normal, uniform
+from tests.matrix.laws import same
 from tests.sources import Source, changing
 
 pytestmark = pytest.mark.any_dask
@@ -205,6 +206,31 @@ def test_the_changed_chunk_of_a_weighted_group_is_named(
 
 
 # --- Many groups, as rows of tables ---------------------------------------------------------------
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("n_groups", "limit"), [(100, "1 GiB"), (10, "80 kB")])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2"])
+@pytest.mark.parametrize("weighs", [False, True])
+def test_boxes_of_many_groups_are_as_alone(
+    dtype: str, n_groups: int, limit: str, weighs: bool
+) -> None:
+    """Half of all elements in one group, few in most, and none in some."""
+    n = 10_000
+    a, where = (1000 * normal(n)).astype(dtype), uniform(n) < 0.9
+    by = np.floor(uniform(n)[::-1] ** 4 * n_groups).astype(np.int64)
+    if a.dtype.kind == "f":
+        a[::70] = np.nan
+    how: dict[str, Any] = {"method": "inverted_cdf"}
+    how |= {"weights": np.floor(4 * uniform(n)) + 1} if weighs else {}
+    present = np.unique(by[where])
+    with dask.config.set({"dask_gpuselect.column-limit": limit}):
+        grouped = groupby(da.from_array(a, chunks=1411), by, groups=present)
+        boxes = grouped.describe_boxplot(where=where, **how).compute(scheduler="sync")
+    for box, group in zip(boxes, present, strict=True):
+        some = by == group
+        own = {name: each[some] if name == "weights" else each for name, each in how.items()}
+        same([box], list(describe_boxplot(a[some], where=where[some], **own)))
 
 
 def test_tables_are_filled_well() -> None:

@@ -19,7 +19,7 @@ from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import fingerprints
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
-from tests.data import normal, uniform
+from tests.data import normal
 from tests.matrix.laws import same
 
 Q3 = [0.25, 0.5, 0.75]
@@ -64,11 +64,6 @@ def few_labels(values: NDArray[Any]) -> NDArray[Any]:
     return (np.arange(values.size) // 700).astype("u1").reshape(values.shape)
 
 
-def many_labels(values: NDArray[Any]) -> NDArray[Any]:
-    """Half of all elements in one group, few in most, and none in some."""
-    return np.floor(uniform(values.size)[::-1] ** 4 * 300).astype("i4")
-
-
 def weighed(**how: Any) -> Callable[[Any, Any], Any]:
     return lambda x, w: quantile(x, Q3, weights=w, **how)
 
@@ -106,23 +101,6 @@ WAYS = {
     "cuts of boxes in a tree": Way(
         lambda x, w: describe_boxplot(x), some_weights, **LONG, limits={"root-limit": "20 kiB"}
     ),  # fmt: skip
-    "groups in a tree": Way(
-        lambda x, labels: groupby(x, labels).nanquantile(Q3),
-        lambda v: many_labels(v) % 5,
-        (15_000,),
-        (611,),
-        limits={"root-limit": 0, "column-limit": "4 kB"},
-    ),
-    "boxes of many groups": Way(
-        lambda x, labels: groupby(x, labels).describe_boxplot(), many_labels, (30_000,), (4211,)
-    ),
-    "boxes of groups in parts": Way(
-        lambda x, labels: groupby(x, labels).describe_boxplot(weights=labels % 7 + 1),
-        lambda v: many_labels(v) // 10,
-        (30_000,),
-        (4211,),
-        limits={"column-limit": "200 kB"},
-    ),
     "cuts of groups that weigh in a tree": Way(
         lambda x, w: halves(x).quantile(Q3, weights=w, method="linear"), some_weights, **IN_A_TREE
     ),
