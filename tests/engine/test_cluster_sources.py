@@ -7,10 +7,8 @@ made in the same way as the data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import dask
 import dask.array as da
@@ -22,13 +20,12 @@ from numpy.typing import NDArray
 
 import dask_gpuselect as dg
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
-from dask_gpuselect.arrays import is_cupy, to_host
+from dask_gpuselect import distribution, neighbors, robust
+from dask_gpuselect.arrays import to_host
+from dask_gpuselect.groups import groupby
 from tests.backends import CUPY
 from tests.data import hashed
 from tests.engine.test_cluster import Place, started
-from tests.matrix import axes, cases, definitions
-from tests.matrix.laws import same
-from tests.matrix.questions import ONE_AXIS, QUESTIONS, pick
 
 SHAPE = (48, 24)
 ROWS, COLUMNS = (6, 24), (48, 1)  # from one to the other dask rechunks by a peer-to-peer shuffle
@@ -141,54 +138,122 @@ def is_peer_to_peer(x: da.Array) -> bool:
 
 # --- Questions ------------------------------------------------------------------------------------
 
-N_CASES = 60
-"""Of each kind of source: questions of the matrix, with drawn slots, masks, weights and labels."""
-FIXED = {"dtype": "f8", "home": "tasks", "kernels": "NumPy", "layout": "C", "focus": ""}
-FIXED |= {"bits": "as named", "limits": "defaults", "parts": "64 MiB", "weights of": "elements"}
-SLOTS = ("all", "first axis", "last axis", "groups, lazy labels", "groups along the first axis")
+DATA = (hashed(np.arange(48 * 24)).reshape(SHAPE) * 1000).round(1)
+MASK = hashed(np.arange(48 * 24) + 5000).reshape(SHAPE) > 0.3
+WEIGHTS = (hashed(np.arange(48 * 24) + 9000).reshape(SHAPE) * 5).round() + 1
+LABELS = (hashed(np.arange(48 * 24) + 300).reshape(SHAPE) * 4).astype("i8")
+
+Given = dict[str, da.Array]
+Q = [0.1, 0.5, 0.77]
 
 
-def drawn() -> Iterator[cases.Case]:
-    """Draw questions about arrays of one shape."""
-    with patch.dict(axes.SHAPES, {name: lambda random: SHAPE for name in axes.SHAPES}):
-        for number in range(N_CASES):
-            random = np.random.default_rng([17, number])
-            name = [*QUESTIONS][number % len(QUESTIONS)]
-            row = {table: pick(random, rows) for table, rows in cases.tables_of(name).items()}
-            row["slots"] = pick(random, [each for each in SLOTS if each in QUESTIONS[name].slots])
-            row["missing"] = pick(random, [*{"nothing", "where"} & {*QUESTIONS[name].missing}])
-            yield cases.made(row | {"question": name} | FIXED, 17, number)
+def in_rows(x: da.Array) -> da.Array:
+    """Rechunk an array, of any kind, so that no row is divided."""
+    return x.rechunk({1: -1}, method="tasks")
 
 
-def check_all(kind: Kind, client: Any, folder: Path, mapped: Callable[[Any], Any]) -> None:
-    """Ask on the cluster, and compare with the definitions."""
-    for case in drawn():
-        is_flat = case.question.shapes == ONE_AXIS
+def _groups(x: Given, axis: int | None = None) -> Any:
+    labels = x["labels"] if axis is None else x["labels"][:, 0].rechunk(-1, method="tasks")
+    return groupby(x["data"], labels, axis, groups=range(4))
 
-        def source(name: str, a: Values, case: Any = case, is_flat: bool = is_flat) -> Any:
-            if name == "labels" and "lazy" not in case.slots.groups:
-                return a
-            x = kind(a, client, folder)
-            return x.ravel() if is_flat else x
 
-        given = {"values": source("values", case.values)}
-        given |= {name: source(name, a) for name, a in case.beside.items()}
-        # Some kinds reorder or change what they are made of.
-        (now,) = dask.compute(given)
-        case = replace(case, values=now.pop("values"), beside=now)
-        try:
-            expected = case.expected()
-        except definitions.Refused:
-            continue
-        given = {k: mapped(a) if isinstance(a, da.Array) else a for k, a in given.items()}
-        (found,) = dask.compute(cases.ask(case, given.pop("values"), given))
-        same(to_host(found) if is_cupy(found) else found, expected, f"{case.seed}")
+QUESTIONS: dict[str, Callable[[Given], Any]] = {
+    "median": lambda x: dg.median(x["data"]),
+    "quantile": lambda x: dg.quantile(x["data"], Q),
+    "quantile, another method": lambda x: dg.quantile(x["data"], Q, method="inverted_cdf"),
+    "percentile": lambda x: dg.percentile(x["data"], [1, 99]),
+    "nanmedian": lambda x: dg.nanmedian(x["data"]),
+    "nanquantile of a part": lambda x: dg.nanquantile(da.where(x["mask"], x["data"], np.nan), Q),
+    "nanpercentile": lambda x: dg.nanpercentile(x["data"], 50),
+    "99 quantiles": lambda x: dg.quantile(x["data"], np.linspace(0, 1, 99)),
+    "small integers": lambda x: dg.median(x["labels"].astype("u1")),
+    "masked": lambda x: dg.median(x["data"], where=x["mask"]),
+    "no data": lambda x: dg.quantile(x["data"], Q, nodata=0.1),
+    "weighted": lambda x: dg.quantile(x["data"], Q, weights=x["weights"], method="inverted_cdf"),
+    "weighted, linear": lambda x: dg.quantile(x["data"], Q, weights=x["weights"]),
+    "weighted and masked": lambda x: dg.quantile(
+        x["data"], Q, weights=x["weights"], where=x["mask"], method="inverted_cdf"
+    ),
+    "axis 0": lambda x: dg.quantile(x["data"], Q, 0),
+    "axis 1": lambda x: dg.median(x["data"], 1),
+    "axis 0, masked": lambda x: dg.median(x["data"], 0, where=x["mask"]),
+    "axis 1, masked by a map": lambda x: dg.median(x["data"], 1, where=x["mask"][:1]),
+    "axis 0, weighted": lambda x: dg.quantile(
+        x["data"], 0.5, 0, weights=x["weights"], method="inverted_cdf"
+    ),
+    "less its median": lambda x: x["data"] - dg.median(x["data"]),
+    "deviation": lambda x: dg.median(abs(x["data"] - dg.median(x["data"]))),
+    "order statistic": lambda x: dg.order_statistic(x["data"], 700),
+    "a strategy": lambda x: dg.order_statistic(x["data"], 700, strategy="radix"),
+    "box": lambda x: dg.describe_boxplot(x["data"], whis=0.3),
+    "box, masked": lambda x: dg.describe_boxplot(x["data"], where=x["mask"], whis=0.3),
+    "box, weighted": lambda x: dg.describe_boxplot(x["data"], weights=x["weights"], whis=0.3),
+    "boxes": lambda x: dg.describe_boxplot(x["data"], 0, whis=0.3),
+    "boxes, masked": lambda x: dg.describe_boxplot(x["data"], 1, where=x["mask"]),
+    "groups": lambda x: _groups(x).quantile(Q),
+    "count of groups": lambda x: _groups(x).count(),
+    "boxes of groups": lambda x: _groups(x).describe_boxplot(),
+    "groups along an axis": lambda x: _groups(x, 0).median(),
+    "mad": lambda x: robust.mad(x["data"]),
+    "mad along an axis": lambda x: robust.mad(x["data"], 0),
+    "iqr": lambda x: robust.iqr(x["data"]),
+    "bins": lambda x: dg.quantile_bins(x["data"], 7),
+    "digitize": lambda x: dg.digitize(x["data"], [100, 500]),
+    "ecdf": lambda x: distribution.ecdf(x["data"], 9),
+    "sort": lambda x: dg.sort(x["data"].ravel()),
+    "argsort": lambda x: dg.argsort(x["data"].ravel()),
+    "sort_by": lambda x: dg.sort_by(x["data"].ravel(), x["weights"].ravel()),
+    "neighbors": lambda x: neighbors.kneighbors(in_rows(x["data"]), DATA[:3], 2),
+}
+
+
+def as_arrays(found: Any) -> list[Any]:
+    """Return what was computed as arrays that compare."""
+    if isinstance(found, dg.Boxplot):
+        return [as_arrays(each) for each in found]
+    if isinstance(found, dg.Box):
+        numbers = (found.q1, found.med, found.q3, found.whislo, found.whishi, found.mean)
+        return [np.array(numbers, float), np.sort(to_host(found.fliers)), found.n_high]
+    if isinstance(found, tuple):
+        return [as_arrays(each) for each in found]
+    if isinstance(found, distribution.EmpiricalDistribution):
+        return [found.points, found.upto]
+    return [to_host(found)]
+
+
+def check(name: str, found: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert len(found) == len(expected), name
+        for one, other in zip(found, expected, strict=True):
+            check(name, one, other)
+    else:
+        np.testing.assert_array_equal(found, expected, err_msg=name, strict=True)
+
+
+def given(kind: Kind, client: Any, folder: Path) -> Given:
+    arrays = {"data": DATA, "mask": MASK, "weights": WEIGHTS, "labels": LABELS}
+    return {name: kind(array, client, folder) for name, array in arrays.items()}
+
+
+def asked(x: Given) -> dict[str, Any]:
+    return {name: ask(x) for name, ask in QUESTIONS.items()}
+
+
+def check_all(x: Given) -> None:
+    """Ask everything on the cluster; answers about the same values in one chunk are the same."""
+    values = {name: to_host(each) for name, each in zip(x, dask.compute(*x.values()), strict=True)}
+    answers = asked(x)
+    found = dict(zip(answers, dask.compute(*answers.values()), strict=True))
+    in_one_chunk = asked({name: da.from_array(each, chunks=-1) for name, each in values.items()})
+    right = dask.compute(*in_one_chunk.values(), scheduler="sync")
+    for name, expected in zip(answers, right, strict=True):
+        check(name, as_arrays(found[name]), as_arrays(expected))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_question(kind: str, cluster: Any, tmp_path: Path) -> None:
-    check_all(KINDS[kind], cluster, tmp_path, lambda x: x)
+    check_all(given(KINDS[kind], cluster, tmp_path))
 
 
 @pytest.fixture(scope="module")
@@ -203,9 +268,11 @@ def gpu_cluster() -> Iterator[Any]:
 def test_every_question_about_chunks_on_a_device(
     kind: str, gpu_cluster: Any, tmp_path: Path
 ) -> None:
+    x = given(KINDS[kind], gpu_cluster, tmp_path)
+    on_device = {name: CUPY.mapped(array) for name, array in x.items()}
     # A peer-to-peer shuffle takes NumPy chunks alone, and `ravel` rechunks columns.
     with dask.config.set({"array.rechunk.method": "tasks"}):
-        check_all(KINDS[kind], gpu_cluster, tmp_path, CUPY.mapped)
+        check_all(on_device)
 
 
 # --- Tables ---------------------------------------------------------------------------------------
@@ -267,7 +334,6 @@ TABLES: dict[str, TableKind] = {
     "of files": of_files,
 }
 
-Q = [0.1, 0.5, 0.77]
 TABLE_QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "median": lambda x: x.v.exact.median(),
     "quantile": lambda x: x.v.exact.quantile(Q),
@@ -288,9 +354,7 @@ def as_values(found: Any) -> list[Any]:
     if isinstance(found, pd.Series | pd.DataFrame):
         ordered = found.sort_index()
         return [np.asarray(ordered.index.to_list()), ordered.to_numpy(dtype=float)]
-    if isinstance(found, dg.Boxplot):
-        return [np.array([box.q1, box.med, box.q3, box.mean, *box.fliers]) for box in found]
-    return [to_host(found)]
+    return as_arrays(found)
 
 
 @pytest.mark.slow
@@ -299,9 +363,7 @@ def test_every_question_about_a_table(kind: str, cluster: Any, tmp_path: Path) -
     answers = table_answers(TABLES[kind](cluster, tmp_path))
     found = {name: answer.compute() for name, answer in answers.items()}
     for name, right in table_answers(dd.from_pandas(TABLE, npartitions=1)).items():
-        pairs = as_values(found[name]), as_values(right.compute(scheduler="sync"))
-        for one, other in zip(*pairs, strict=True):
-            np.testing.assert_array_equal(one, other, err_msg=name)
+        check(name, as_values(found[name]), as_values(right.compute(scheduler="sync")))
     assert found["median"] == TABLE.v.median()
     pd.testing.assert_series_equal(
         found["median of groups"].sort_index(), TABLE.groupby("k").v.median()

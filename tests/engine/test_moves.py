@@ -72,13 +72,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "groups": lambda x: groupby(x, MONTHS, 0).quantile([0.2, 0.5]),
     "mad": lambda x: mad(x, 0),
-    "median": lambda x: median(x, axis=0, keepdims=True),
-    "missing": lambda x: nanquantile(x, 0.5, axis=0),
     "two axes": lambda x: quantile(x, [0.1, 0.6], axis=(0, 2)),
-    "a mask of a map": lambda x: median(x, axis=0, where=lazily(ROUGH[0] + ROUGH[3] > 0, (6, 4))),
-    "weights of time": lambda x: quantile(
-        x, 0.4, axis=0, weights=ROUGH[:, 0, 0], method="inverted_cdf"
-    ),
     "labels of each element": lambda x: groupby(
         x, lazily((ROUGH * 7 % 5).astype("i8"), 4), 0, groups=range(5)
     ).median(),

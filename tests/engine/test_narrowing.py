@@ -150,12 +150,17 @@ NARROWED: dict[str, Callable[..., Any]] = {
     ("how", "asked"), [("looks", "mad"), *(("tree", each) for each in NARROWED)], indirect=["how"]
 )
 def test_what_is_narrowed_is_answered_as_ever(asked: str) -> None:
-    x = da.from_array(np.floor(normal(N_CHUNKS * SIZE) * 50), chunks=SIZE).map_blocks(np.negative)
-    with dask.config.set(LIMIT):
-        answer = NARROWED[asked](x)
-    assert is_narrowed(answer)
-    found, right = dask.compute(answer, NARROWED[asked](x), scheduler="sync")
+    """In as many loads."""
+    answers, sources = [], []
+    for config in (LIMIT, {}):
+        sources.append(source := Source((N_CHUNKS * SIZE,)))
+        with dask.config.set(config):
+            answers.append(NARROWED[asked](-np.log(source.lazy(SIZE))))
+    assert [is_narrowed(each) for each in answers] == [True, False]
+    found, right = (each.compute(scheduler="sync") for each in answers)
     assert repr(found) == repr(right)
+    narrowed, plain = (max(source.loads.values()) for source in sources)
+    assert narrowed <= plain + (asked == "mad")
 
 
 # --- Loads ----------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dask_gpuselect import explain, nanquantile, quantile
 from dask_gpuselect.engine import plans
 from dask_gpuselect.groups import groupby
-from tests.backends import NUMPY
 from tests.data import normal, uniform
 from tests.engine.test_lane_passes import N, limited, share
 from tests.oracle import METHODS
@@ -105,14 +104,3 @@ def test_where_it_is_not_taken() -> None:
         labels = da.from_array(DAYS, chunks=20)
         assert groupby(x, labels, axis=0, groups=range(10)).explain(0.9).name != "tails"
     assert explain(x, 0.9, axis=0).name == "column"
-
-
-@pytest.mark.parametrize("step", [1, -1], ids=["ascending", "descending"])
-def test_bad_orders(step: int) -> None:
-    """Where every part has larger elements than the ones before, or none."""
-    a = np.sort(uniform(4000 * 6).reshape(4000, 6), axis=0)[::step]
-    x = NUMPY.lazy(a, (250, 6))
-    with limited(share(x, 0, "30%")):
-        plan_of(x, [0.95, 0.99])
-        found = quantile(x, [0.95, 0.99], axis=0)
-    np.testing.assert_array_equal(found.compute(), np.quantile(a, [0.95, 0.99], axis=0))

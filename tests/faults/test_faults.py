@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,6 @@ def test_more_cases(first: int, place: Lab) -> None:
 
 
 # --- Cases ----------------------------------------------------------------------------------------
-
-
-def test_a_case_can_be_drawn_again_from_its_line() -> None:
-    case = drawn(5, 17)
-    line = json.loads(json.dumps(asdict(case)))
-    assert Case(**line) == case == drawn(line["seed"], line["number"]) != drawn(5, 18)
 
 
 def test_every_fault_and_question_is_drawn() -> None:

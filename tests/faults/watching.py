@@ -12,7 +12,7 @@ from typing import Any
 
 def watch(
     program: Callable[[int], list[str]], summary: Any, first: int, last: int, seconds: float,
-    limit: float, grace: float = 0,
+    limit: float = 150, grace: float = 0,
 ) -> None:  # fmt: skip
     """Have cases judged until the time is over, in a process that is replaced when it hangs.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -34,7 +33,7 @@ from dask_gpuselect.strategies.probes import (
     Report,
 )
 from dask_gpuselect.strategies.spaces import VALUE, Space
-from tests.data import FLOATS, INTEGERS, MISSING, make, uniform
+from tests.data import FLOATS, INTEGERS, MISSING, make
 from tests.selecting import VARIANTS, Found, extreme_ranks, find
 
 FEW = settings(max_examples=40)
@@ -275,18 +274,6 @@ def test_a_coordinate_that_is_none_is_the_middle_key(coordinate: float) -> None:
 # --------------------------------------------------------------------------------------------------
 # The papers' weak spots
 # --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_buckets", [16, 1024])
-def test_the_bucket_killer_is_cut_by_keys(n_buckets: int) -> None:
-    """Section 4.2.5 of Alabi et al. 2012."""
-    values = 2.0**-32 * (1 + uniform(20_000) * 1e-6)
-    values[:65] = 2.0 ** np.arange(-32, 33)
-    for k in (1, 10_000, 19_990):
-        found = find(values, k, k, Bucket(n_buckets))
-        assert_exact(values, k, k, found)
-        assert found.rounds <= 3 + 64 / math.log2(n_buckets)
-    assert KeyBins in map(type, find(values, 10_000, 10_000, Bucket()).probes)
 
 
 def test_digits_and_buckets() -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from dask_gpuselect.maths.weights import (
     WEIGHT_UNIT,
 )
 from tests.data import normal, uniform
-from tests.kernels.test_weighing import UNIT, exactly
+from tests.kernels.test_weighing import UNIT
 from tests.oracle import nearest, rounded
 
 Chunk = tuple[NDArray[Any], NDArray[Any]]
@@ -89,30 +88,6 @@ def test_integers_beyond_2_to_the_53_stay_exact_beside_smaller_ones() -> None:
     merged = tally_of(chunks, brackets)
     assert merged.weights.tolist() == [2**62 + 1, 3]
     assert merged.weight.integers(WEIGHT_UNIT) == [(2**62 + 4) * UNIT]
-
-
-RUNS = {
-    "alike": uniform(1500).astype(np.float32).astype(np.float64),
-    "float64": uniform(1500),
-    "scaled down": np.tile([1e20, 3, 5e-324, 1e-300], 375),
-    "whole": np.arange(2**62, 2**62 + 1500),
-    "nothing": np.zeros(1500),
-    "largest": np.full(1500, 1.7e308),
-}
-
-
-@pytest.mark.parametrize("n", [0, 1, 512, 1025, 1500])
-@pytest.mark.parametrize("name", RUNS)
-def test_sums_of_runs_and_within_them_are_exact(name: str, n: int) -> None:
-    weights = RUNS[name][:n]
-    whole = exactly(weights)
-    sums = [sum(whole[i : i + 512]) for i in range(0, n, 512)]
-    runs = ExactSums.of(np.arange(n) // 512, len(sums), weights)
-    assert runs.integers(WEIGHT_UNIT).tolist() == sums
-    each = ExactSums.of(np.arange(n), n, weights)
-    assert each.running().integers(WEIGHT_UNIT).tolist() == [*accumulate(whole, initial=0)]
-    again = each.of_runs(np.arange(0, n, 512)).integers(WEIGHT_UNIT)
-    assert again.tolist() == sums
 
 
 @given(st.floats(0, 1), st.integers(1, 2**70), st.integers(0, 60))
