@@ -520,6 +520,7 @@ def covered(ends: IntArray, lo: IntArray, hi: IntArray) -> NDArray[np.bool_]:
 
 
 NO_SUMS, ZERO = ExactSums.zeros((0,)), ExactSums.zeros((1,))
+UNKNOWN: Any = None  # takes the fewest bytes in a tally without weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -541,8 +542,8 @@ class Tally(Arrays):
         Number of elements of weight 0 that are not left out.
     weights : array of float64 or int64, shape (C,), optional
         Weights of the candidates, in their order, on the host or the device as they are. None
-        without weights; then the sums below are empty. Merged and finished tallies have both on the
-        host.
+        without weights; then the sums below are None, too. Merged and finished tallies have both on
+        the host.
     weight_below, weight_upto : ExactSums, shape (E,)
         Weight of the valid elements < and <= each end.
     weight : ExactSums, shape (1,)
@@ -562,11 +563,11 @@ class Tally(Arrays):
     n_left_out: int = field(default=0, kw_only=True)
     n_idle: int = field(default=0, kw_only=True)
     weights: Any = field(default=None, kw_only=True)
-    weight_below: ExactSums = field(default=NO_SUMS, kw_only=True)
-    weight_upto: ExactSums = field(default=NO_SUMS, kw_only=True)
-    weight: ExactSums = field(default=ZERO, kw_only=True)
-    square: ExactSums = field(default=ZERO, kw_only=True)
-    products: ExactSums = field(default=NO_SUMS, kw_only=True)
+    weight_below: ExactSums = field(default=UNKNOWN, kw_only=True)
+    weight_upto: ExactSums = field(default=UNKNOWN, kw_only=True)
+    weight: ExactSums = field(default=UNKNOWN, kw_only=True)
+    square: ExactSums = field(default=UNKNOWN, kw_only=True)
+    products: ExactSums = field(default=UNKNOWN, kw_only=True)
 
     @classmethod
     def of_segments(
@@ -587,6 +588,7 @@ class Tally(Arrays):
             running = sums.running()[1:]
             others |= {"weight_below": running[:-1:2], "weight_upto": running[1::2]}
             others |= {"weight": running[-1:], "weights": weights}
+            others = {"square": ZERO, "products": NO_SUMS} | others
         return cls(upto[:-1:2], upto[1::2], candidates, int(upto[-1]), n_missing, **others)
 
     @classmethod
