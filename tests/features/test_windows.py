@@ -181,9 +181,13 @@ def test_the_code_of_networks_compares_whole_range(
         "fitting",
         lambda *about: kinds.append("network") or fitting(*about),
     )
+    # SciPy rounds integers beyond 2**53.
+    widths = [(side // 2, side - 1 - side // 2) for side in size]
+    every = sliding_window_view(np.pad(x, widths, "edge"), size).reshape(*x.shape, -1)
+    expected = np.sort(every, axis=-1)
     for rank in (0, int(np.prod(size)) // 2, int(np.prod(size)) - 1):
         found = rank_filter(x, rank, size, mode="nearest")
-        np.testing.assert_array_equal(found, ndimage.rank_filter(x, rank, size, mode="nearest"))
+        np.testing.assert_array_equal(found, expected[..., rank])
     assert kinds
 
 
