@@ -201,12 +201,12 @@ FILL_ELEMENTS = "fill the masked elements first, with NaN if a nan function is t
 FILL_ROWS = "fill the masked elements first, or leave out their rows"
 
 
-def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def as_dtype(values: NDArray[Any], dtype: np.dtype[Any], *, copy: bool = True) -> NDArray[Any]:
     """Convert selected elements, of `selection_dtype`, back to the dtype of the data."""
     return (
         values.view(dtype.newbyteorder("="))
         if dtype.kind in "bMm"
-        else values.astype(dtype.newbyteorder("="))
+        else values.astype(dtype.newbyteorder("="), copy=copy)
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.array.utils import meta_from_array
@@ -285,38 +286,40 @@ def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
 
 def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
     """Pad an array in memory by what its windows reach beyond its ends."""
-    own = [next(stretches(reach, (n,))) for reach, n in zip(reaches, array.shape, strict=True)]
+    own = [_one_chunk(reach, n) for reach, n in zip(reaches, array.shape, strict=True)]
     found = _extended(values_of(array), own)
     if isinstance(array, Accompanied) and array.keeps is not None:
         found = Accompanied(found, _extended(array.keeps, own))
     return padded(found, [each.outside for each in own], fill)
 
 
-def _extended(array: Any, own: Sequence[Stretch]) -> Any:
-    """Put before and behind an array the elements that stand for those beyond its ends.
+class _Sides(NamedTuple):
+    """What windows of an array that is one chunk need along an axis.
 
-    The array is copied once. Then its ends are, along one axis after the other.
+    Parameters
+    ----------
+    outside : tuple of int
+        As of `Stretch`.
+    before, behind : slice, ndarray or None
+        The elements that stand for those before the first and after the last.
+    n_before, n_behind : int
+        Their numbers.
+    needed : slice
+        The part that is needed of all.
     """
-    left, needed, right = zip(*map(_sides, own), strict=True)
-    inner = [slice(len(own), len(own) + n) for own, n in zip(left, array.shape, strict=True)]
-    if any(left) or any(right):
-        sizes = zip(left, array.shape, right, strict=True)
-        shape = tuple(len(before) + n + len(behind) for before, n, behind in sizes)
-        whole = namespace(array).empty(shape, dtype=array.dtype)
-        whole[tuple(inner)] = array
-        for axis, (start, stop) in enumerate([(each.start, each.stop) for each in inner]):
-            for places, to in ((left[axis], slice(start)), (right[axis], slice(stop, None))):
-                if places:
-                    source, target = list(inner), list(inner)
-                    source[axis], target[axis] = _range_of([start + i for i in places]), to
-                    whole[tuple(target)] = whole[tuple(source)]
-            inner[axis] = slice(None)
-        array = whole
-    return array[needed]
+
+    outside: tuple[int, int]
+    before: Any
+    behind: Any
+    n_before: int
+    n_behind: int
+    needed: slice
 
 
-def _sides(own: Stretch) -> tuple[tuple[int, ...], slice, tuple[int, ...]]:
-    """Return which elements stand before an array and behind it, and what is needed of all."""
+@lru_cache(maxsize=64)
+def _one_chunk(reach: Halo, n: int) -> _Sides:
+    """Return what windows need along an axis of n elements."""
+    own = next(stretches(reach, (n,)))
     before: list[int] = []
     behind: list[int] = []
     start = stop = 0
@@ -326,11 +329,42 @@ def _sides(own: Stretch) -> tuple[tuple[int, ...], slice, tuple[int, ...]]:
             side += cut[:-1]
         else:
             (start, stop), side = cut, behind
-    return tuple(before), slice(start, len(before) + stop + len(behind)), tuple(behind)
+    needed = slice(start, len(before) + stop + len(behind))
+    first, last = (_range_of([len(before) + i for i in each]) for each in (before, behind))
+    return _Sides(own.outside, first, last, len(before), len(behind), needed)
+
+
+def _extended(array: Any, own: Sequence[_Sides]) -> Any:
+    """Put before and behind an array the elements that stand for those beyond its ends.
+
+    The array is copied once. Then its ends are, along one axis after the other.
+    """
+    if any(each.n_before or each.n_behind for each in own):
+        each_axis = list(zip(array.shape, own, strict=True))
+        inner = [slice(each.n_before, each.n_before + n) for n, each in each_axis]
+        shape = tuple(each.n_before + n + each.n_behind for n, each in each_axis)
+        whole = namespace(array).empty(shape, dtype=array.dtype)
+        whole[tuple(inner)] = array
+        for axis, each in enumerate(own):
+            start, stop = inner[axis].start, inner[axis].stop
+            sides = ((each.before, slice(start)), (each.behind, slice(stop, None)))
+            for places, to in sides:
+                if places is not None:
+                    source, target = list(inner), list(inner)
+                    source[axis], target[axis] = places, to
+                    whole[tuple(target)] = whole[tuple(source)]
+            inner[axis] = slice(None)
+        array = whole
+    return array[tuple(each.needed for each in own)]
 
 
 def _range_of(places: Sequence[int]) -> Any:
-    """Return a slice for places of one distance, so that a device need not be told each."""
+    """Return a slice for places of one distance, so that a device need not be told each.
+
+    Return None if there are none.
+    """
+    if not places:
+        return None
     steps = set(np.diff(places).tolist()) or {1}
     if steps == {0}:
         return slice(places[0], places[0] + 1)

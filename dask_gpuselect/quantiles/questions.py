@@ -174,10 +174,10 @@ class Quantiles(QuantileFields, ElementQuestion, LaneQuestion):
             weight = self.wanted_of_lanes(np.maximum(counts, 1)).weight
             if len(counts) > 1:
                 weight = weight[:, place]
-        lower = as_dtype(unsigned_zero(order.lower.T), self.source_dtype)
+        lower = as_dtype(unsigned_zero(order.lower.T), self.source_dtype, copy=False)
         upper = lower
         if order.upper is not order.lower:
-            upper = as_dtype(unsigned_zero(order.upper.T), self.source_dtype)
+            upper = as_dtype(unsigned_zero(order.upper.T), self.source_dtype, copy=False)
         answer = interpolate(lower, upper, weight, self._method, self.dtype, nearest=self.nearest)
         if order.is_complete:
             return answer

@@ -137,18 +137,57 @@ def test_networks_find_every_rank(data: Any, size: tuple[int, ...]) -> None:
     height = int(np.prod(size[:-1]))
     x = random.random((height, 4000)) < random.random((1, 4000)).round(1)
     rows = [*x, *(np.empty(0, bool) for _ in range(made.n_rows - height))]
-    for first, moved, second, also_moved, low, high in made.table:
-        pair = rows[first][moved:], rows[second][also_moved:]
-        a, b = (each[: min(map(len, pair))] for each in pair)
-        for place, result in ((low, a & b), (high, a | b)):
-            if place >= 0:
-                rows[place] = result
+    for stage in made.stages:
+        known: dict[tuple[int, int], NDArray[Any]] = {}
+        written = {}
+        for first, moved, second, also_moved, low, high in stage:
+            pair = [
+                known[node] if node in known else rows[made.rows[node[0]]][node[1] :]
+                for node in ((first, moved), (second, also_moved))
+            ]
+            a, b = (each[: min(map(len, pair))] for each in pair)
+            for number, result in ((low, a & b), (high, a | b)):
+                known[number, 0] = result
+                if number in made.rows:
+                    written[made.rows[number]] = result
+        for row, result in written.items():  # a stage reads no row that it writes
+            rows[row] = result
     n_windows = 4000 - size[-1] + 1
     flat = marks.reshape(height, -1)
     every = np.sort([x[row, i : i + n_windows] for row, i in np.argwhere(flat)], axis=0)
     for rank in wanted:
         row, moved = made.places[rank]
         np.testing.assert_array_equal(rows[row][moved:][:n_windows], every[rank])
+
+
+NETWORKS = [((1, 9), 700), ((3, 3), 5000), ((5, 4), 129), ((7, 1), 64)]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "u4", "f4", "i8", "u8", "f8"])
+@pytest.mark.parametrize(("size", "n"), NETWORKS)
+def test_the_code_of_networks_compares_whole_range(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, size: tuple[int, ...], n: int
+) -> None:
+    """Signs, the largest and least of all, infinities; runs that end within vectors and rows."""
+    monkeypatch.setattr(compiling, "LARGE", 0)
+    random = np.random.default_rng(n)
+    x = random.integers(0, 256, (11, n, np.dtype(dtype).itemsize), "u1").view(dtype)[..., 0]
+    x = np.where(x == x, x, x.dtype.type(0)) + x.dtype.type(0)  # -0.0 is answered by 0.0
+    kinds: list[str] = []
+    fitting = window_networks.Network.fitting
+    monkeypatch.setattr(
+        window_networks.Network,
+        "fitting",
+        lambda *about: kinds.append("network") or fitting(*about),
+    )
+    # SciPy rounds integers beyond 2**53.
+    widths = [(side // 2, side - 1 - side // 2) for side in size]
+    every = sliding_window_view(np.pad(x, widths, "edge"), size).reshape(*x.shape, -1)
+    expected = np.sort(every, axis=-1)
+    for rank in (0, int(np.prod(size)) // 2, int(np.prod(size)) - 1):
+        found = rank_filter(x, rank, size, mode="nearest")
+        np.testing.assert_array_equal(found, expected[..., rank])
+    assert kinds
 
 
 def test_elements_that_differ_in_their_last_bits(way: str) -> None:

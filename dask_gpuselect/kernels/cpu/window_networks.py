@@ -1,10 +1,10 @@
 """Windows of few elements: networks of comparisons over many windows at a time.
 
-The elements at one place of many windows in a row are contiguous, so that each comparison is a loop
-that the compiler vectorises. A comparison of two places is also that of their neighbours for the
-window beside it. So it is made once, for all windows that need it: columns of a window are sorted
-once, then pairs of columns are merged once, and pairs of pairs. Comparisons that cannot change the
-wanted ranks are left out. Merges are Batcher's (Knuth, The Art of Computer Programming, 5.3.4).
+The elements at one place of many windows in a row are contiguous, so that each comparison is one of
+vectors. A comparison of two places is also that of their neighbours for the window beside it. So it
+is made once, for all windows that need it: columns of a window are sorted once, then pairs of
+columns are merged once, and pairs of pairs. Comparisons that cannot change the wanted ranks are
+left out. Merges are Batcher's (Knuth, The Art of Computer Programming, 5.3.4).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.compiling import by_types, kernel_of, types
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.window_blocks import Outs, Ranks
+from dask_gpuselect.kernels.cpu.window_code import VECTOR, address_of, run_code
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.windows import Frame, WindowOrder, WindowRanks, ranks_by_count, strides_of
 
@@ -28,30 +29,41 @@ MOST_WORK = 1800  # bytes that are written for a window, twice as many for sever
 FEW = 4  # numbers of valid elements that share a network
 LEAST_RUN = 16  # windows in a row; with fewer, blocks are faster
 ROW = 4096  # bytes of elements that are compared together
-ROUND = 128  # bytes that the compiler's loops take in one turn
+ROUND = 2 * VECTOR  # bytes to whose multiples a run is rounded
 
 Node = tuple[int, int]
-"""A row of elements, by its number, and how many places to the right it is read."""
+"""A value, by its number, and how many places to the right it is read."""
+Step = tuple[int, int, int, int, int, int]
+"""A comparison: see `Network.stages`."""
 
 
 # --- Networks -------------------------------------------------------------------------------------
 
 
 class Network(NamedTuple):
-    """A list of comparisons that find elements of some ranks in windows.
+    """Comparisons that find elements of some ranks in windows.
+
+    Values are numbered: the rows of the window come first.
 
     Parameters
     ----------
-    table : ndarray
-        For each comparison, the two rows with their shifts to the right, and the rows to which the
-        lesser and the larger elements go, -1 for none.
+    key : tuple
+        The window and the ranks.
+    stages : list of list of tuple
+        For each comparison, the two values with their shifts to the right, and the numbers of the
+        lesser and of the larger one, -1 if nothing needs it. Values that are read with a shift, or
+        by a later stage, are in rows.
+    rows : dict
+        The rows of such values. The first rows are those of the window.
     n_rows : int
-        Number of rows, of which the first are those of the window.
+        Number of rows.
     places : ndarray
         For each rank, its row and shift.
     """
 
-    table: IntArray
+    key: tuple[Any, ...]
+    stages: list[list[Step]]
+    rows: dict[int, int]
     n_rows: int
     places: IntArray
 
@@ -69,7 +81,8 @@ class Network(NamedTuple):
             least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
         wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
         found = network(frame.size, frame.footprint, tuple(wanted))
-        work = int((found.table[:, 4:] >= 0).sum()) * keys.itemsize
+        work = sum((low >= 0) + (high >= 0) for stage in found.stages for *_, low, high in stage)
+        work *= keys.itemsize
         n_sides = sum(n > 1 for n in frame.size)
         return found if work <= MOST_WORK * (1 + (n_sides > 1)) else None
 
@@ -83,7 +96,7 @@ def network(
     marks = marks.reshape(-1, size[-1])
     ways = [_Comparisons.of(marks, wanted, selects=selects) for selects in (False, True)]
     made, answers = min(ways, key=lambda way: way[0].cost(way[1].values()))
-    return made.laid(answers, int(marks.sum()))
+    return made.laid(answers, (size, footprint, wanted), int(marks.sum()))
 
 
 class _Comparisons:
@@ -167,39 +180,48 @@ class _Comparisons:
         """Count the rows that are computed for some answers."""
         return sum((low >= 0) + (high >= 0) for *_, low, high in self._needed(answers))
 
-    def _needed(self, answers: Iterable[Node]) -> list[tuple[int, ...]]:
+    def _needed(self, answers: Iterable[Node]) -> list[Step]:
         """List comparisons that answers depend on, with their results, -1 for what none needs."""
-        needed, found = {number for number, _ in answers}, []
+        needed, found = {number for number, _ in answers}, list[Step]()
         for key, number in reversed(self._numbers.items()):
-            results = tuple(each if each in needed else -1 for each in (number, number + 1))
-            if results != (-1, -1):
+            low, high = (each if each in needed else -1 for each in (number, number + 1))
+            if (low, high) != (-1, -1):
                 needed |= {key[0], key[2]}
-                found.append((*key, *results))
+                found.append((*key, low, high))
         return found[::-1]
 
-    def laid(self, answers: dict[int, Node], n: int) -> Network:
-        """Give a row to each result, and again when no later comparison needs it."""
-        steps = self._needed(answers.values())
-        last = {number: i for i, step in enumerate(steps) for number in (step[0], step[2])}
-        last |= {number: len(steps) for number, _ in answers.values()}
+    def laid(self, answers: dict[int, Node], key: tuple[Any, ...], n: int) -> Network:
+        """Divide comparisons into stages, and give a row to each value that one leaves for later.
+
+        A row is given again when no later stage reads it.
+        """
+        stages: list[list[Step]] = []
+        of_value = dict.fromkeys(range(self._n_rows), 0)
+        last = dict.fromkeys(range(self._n_rows), 0)  # the last stage that reads a row
+        for step in self._needed(answers.values()):
+            first, moved, second, also_moved, *results = step
+            reads = ((first, moved), (second, also_moved))
+            made = [(number, shift) for number, shift in reads if number >= self._n_rows]
+            stage = max((of_value[number] + (shift > 0) for number, shift in made), default=0)
+            stages += [[] for _ in range(stage + 1 - len(stages))]
+            stages[stage].append(step)
+            of_value |= dict.fromkeys(results, stage)
+            last |= {number: stage for number, _ in made if of_value[number] < stage}
+        last |= {number: len(stages) for number, _ in answers.values()}
         rows = {number: number for number in range(self._n_rows)}
         free: list[int] = []
-        n_rows, table = self._n_rows, []
-        for i, (first, moved, second, also_moved, *results) in enumerate(steps):
-            step = [rows[first], moved, rows[second], also_moved]
-            for number in results:
-                if number >= 0 and not free:
+        n_rows = self._n_rows
+        for i, steps in enumerate(stages):
+            for number in (number for step in steps for number in step[4:] if number in last):
+                if not free:
                     free.append(n_rows)
                     n_rows += 1
-                if number >= 0:
-                    rows[number] = free.pop()
-                step.append(rows[number] if number >= 0 else -1)
-            free += [rows[number] for number in {first, second} if last[number] == i]
-            table.append(step)
+                rows[number] = free.pop()
+            free += [rows[number] for number in rows if last[number] == i and of_value[number] < i]
         places = np.full((n, 2), -1, np.int64)
         for rank, (number, moved) in answers.items():
             places[rank] = rows[number], moved
-        return Network(np.array(table, np.int64).reshape(-1, 6), n_rows, places)
+        return Network(key, stages, rows, n_rows, places)
 
 
 def _half(parts: Sequence[Any]) -> int:
@@ -241,8 +263,10 @@ def elements(
     held = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
     rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
     about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1)
+    width = (ROW + ROUND) // keys.itemsize + 2 * (frame.size[-1] - 1)
+    network = address_of(made, keys.itemsize, width), width, made.n_rows, made.places
     flat = [each.reshape(-1) for each in found]
-    _compare_windows(keys.reshape(-1), about, held, tuple(made), tuple(ranks), (flat[0], flat[-1]))
+    _compare_windows(keys.reshape(-1), about, held, network, tuple(ranks), (flat[0], flat[-1]))
     return found
 
 
@@ -273,30 +297,22 @@ def _compare_windows(
     given: t.Values,
     layout: tuple[t.Places, t.Places, t.Places, int],
     held: t.Places,
-    network: tuple[t.IntRows, int, t.IntRows],
+    network: tuple[int, int, int, t.IntRows],
     ranks: Ranks,
     outs: Outs,
 ) -> None:
     """Run a network over windows in runs along the last axis, and take the elements of two ranks.
 
-    Windows of a run reach `reach` elements beyond it. Each comparison writes to rows that it does
-    not read, so that the compiler's check of this, once in a loop, is always true.
+    Windows of a run reach `reach` elements beyond it.
     """
     shape, strides, row_places, reach = layout
-    table, n_rows, places = network
+    address, width, n_rows, places = network
     lower, upper, has_upper = ranks
     d = shape.size
     keys, out_lower, out_upper = _ordered(given), _ordered(outs[0]), _ordered(outs[1])
     flip = _flip(keys)
     room, turn = _per_byte(keys, ROW), _per_byte(keys, ROUND)
-    width = room + 2 * reach + turn
     rows = np.zeros(n_rows * width, keys.dtype)
-    steps = np.empty((table.shape[0], 4), np.int64)  # places in rows; -1 for none
-    for i in range(table.shape[0]):
-        steps[i, 0] = table[i, 0] * width + table[i, 1]
-        steps[i, 1] = table[i, 2] * width + table[i, 3]
-        steps[i, 2] = max(table[i, 4] * width, -1)
-        steps[i, 3] = max(table[i, 5] * width, -1)
     from_lower, from_upper = np.empty_like(lower), np.empty_like(lower)  # places, by the count
     for question in range(lower.shape[0]):
         for n in range(lower.shape[1]):
@@ -320,20 +336,7 @@ def _compare_windows(
                 source, own = keys[begin : begin + stop + reach], rows[i * width :]
                 for j in range(source.size):
                     own[j] = source[j] ^ flip
-            for i in range(steps.shape[0]):
-                one, two = rows[steps[i, 0] :], rows[steps[i, 1] :]
-                low, high = rows[steps[i, 2] :], rows[steps[i, 3] :]
-                if steps[i, 3] < 0:
-                    for j in range(n):
-                        low[j] = min(one[j], two[j])
-                elif steps[i, 2] < 0:
-                    for j in range(n):
-                        high[j] = max(one[j], two[j])
-                else:
-                    for j in range(n):
-                        a_key, b_key = one[j], two[j]
-                        low[j] = min(a_key, b_key)
-                        high[j] = max(a_key, b_key)
+            run_code(address, rows.ctypes.data, n * keys.itemsize)
             to = row * length + start
             for question in range(lower.shape[0]):
                 place = question * total + to
