@@ -589,7 +589,7 @@ class Tally(Arrays):
             others |= {"weight_below": running[:-1:2], "weight_upto": running[1::2]}
             others |= {"weight": running[-1:], "weights": weights}
             others = {"square": ZERO, "products": NO_SUMS} | others
-        return cls(upto[:-1:2], upto[1::2], candidates, int(upto[-1]), n_missing, **others)
+        return cls(upto[:-1:2], upto[1::2], candidates, int(counts.sum()), n_missing, **others)
 
     @classmethod
     def merge(cls, parts: Sequence[Self]) -> Self:
