@@ -119,7 +119,8 @@ class ExactSums(Arrays):
     def joined(cls, pieces: Sequence[Self]) -> Self:
         """Concatenate tables along their first axis."""
         first, n = _span(pieces)
-        return cls(first, np.concatenate([piece.aligned(first, n) for piece in pieces], 1)).packed()
+        digits = np.concatenate([piece.aligned(first, n) for piece in pieces], 1)
+        return cls.carried(first, digits).packed()  # the sign of a shorter number moves to the top
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -148,3 +148,12 @@ def test_many_boxes_are_not_all_printed() -> None:
     html = found._repr_html_()
     assert html.count("<tr>") == 12
     assert "1,000 boxes" in html
+
+
+def test_each_lane_has_the_moments_that_it_has_alone() -> None:
+    """A negative sum of few digits stands beside one of many."""
+    values = np.array([[-1.3], [np.finfo("f4").max]], np.float32)
+    rows = np.where(np.arange(66_000) % 2 > 0, values, np.float32(np.nan))
+    found = describe_boxplot(rows, axis=1).to_dict()
+    np.testing.assert_array_equal(found["mean"], values[:, 0].astype(float))
+    np.testing.assert_array_equal(found["std"], [0.0, 0.0])

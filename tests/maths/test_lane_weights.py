@@ -73,6 +73,12 @@ def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
         )
 
 
+@pytest.mark.parametrize("numbers", [[[-5], [1 << 200]], [[1 << 99], [-(1 << 70), 3], [-1]]])
+def test_tables_of_numbers_of_other_sizes_are_joined(numbers: list[list[int]]) -> None:
+    joined = ExactSums.joined([ExactSums.of_integers(each, -2) for each in numbers])
+    assert list(joined.integers(-2)) == sum(numbers, [])
+
+
 def fraction(sums: ExactSums, i: int) -> Fraction:
     total = sum(int(digit) << DIGIT * j for j, digit in enumerate(sums.digits[:, i]))
     return Fraction(total) * Fraction(2) ** (DIGIT * sums.first)
