@@ -403,11 +403,14 @@ struct Walk {
     }
     __device__ __forceinline__ void step() { upto.add(weight(++j)); }
     __device__ __forceinline__ bool is_last() const { return j + 1 >= n; }
+    // A bound of the error of the first part of the weight, relative to it.
+    __device__ __forceinline__ double slack() const { return 0x1p-52 * (double)(n + 8); }
     // Walk to the first element up to which the weight, rounded to 53 bits, is a share or more.
     __device__ __forceinline__ void reach(double share, bool is_passed, bool& sure) {
+        double margin = slack() * share;
         for (; !is_last(); step()) {
             double near = upto.parts[0];
-            if (fabs(near - share) <= 0x1p-48 * share) near = rounded_once(upto, sure);
+            if (fabs(near - share) <= margin) near = rounded_once(upto, sure);
             if (is_passed ? near > share : near >= share) return;
         }
     }
@@ -421,7 +424,7 @@ __device__ double mean_of_window(
     bool& sure
 ) {
     double size = weight.parts[0], first = q * leading(other).high / size, width = square.parts[0] / size;
-    double margin = size * 0x1p-40;
+    double margin = size * (0x1p-40 + walk.slack());
     while (!walk.is_last() && walk.upto.parts[0] <= first - margin) walk.step();
     double base = walk.number(walk.j), last = base;
     Walk ahead = walk;

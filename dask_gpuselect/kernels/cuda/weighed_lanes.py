@@ -17,6 +17,7 @@ import numpy as np
 from dask_gpuselect.arrays import all_true, any_true
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda import source
+from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
 from dask_gpuselect.kernels.cuda.lane_stack import Part, parts_in_three
 from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
@@ -74,7 +75,7 @@ def box_lanes(
     is_none = lanes.n_valid == 0
     if not omits_nan:
         is_none |= lanes.n_missing > 0
-    q = _answers(lanes, question).astype(np.float64)
+    q = as_float64(_answers(lanes, question))
     q[:, is_none] = np.nan
     low, high = rule.fences(q)
     numbers, extremes, fliers = _ends(table, low, high)
@@ -117,16 +118,31 @@ def _found(
 
 def _answers(lanes: Lanes, question: Any) -> Array:
     """Compute the answers ``(n_answers, n_lanes)`` from the elements between which they lie."""
-    lower = lanes.lower + 0.0 if lanes.lower.dtype.kind == "f" else lanes.lower
-    answers = lower.T.astype(question.dtype)
+    lower, upper = (_bits(each) for each in (lanes.lower, lanes.upper))
+    answers = _in_dtype(lower.view(lanes.lower.dtype).T, question.dtype)
     # The question knows what the others answer: means of two elements, and lanes with NaN.
-    is_other = (lanes.lower != lanes.upper).any(axis=1) | (lanes.n_valid == 0)
+    is_other = (lower != upper).any(axis=1) | (lanes.n_valid == 0)
     others = cupy.flatnonzero(is_other | (lanes.n_missing > 0))
     if others.size:
         names = "lower", "upper", "n_valid", "n_missing"
         some = Lanes(*(getattr(lanes, each)[others].get() for each in names))
         answers[:, others] = cupy.asarray(question.finished(some))
     return answers
+
+
+def _bits(values: Array) -> Array:
+    """Return the bits of floats, with +0.0 for -0.0: CuPy takes denormal float32 for zeros."""
+    if values.dtype.kind != "f":
+        return values
+    bits = values.view(f"u{values.dtype.itemsize}")
+    return cupy.where(bits << bits.dtype.type(1), bits, bits.dtype.type(0))
+
+
+def _in_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Convert elements to a dtype, with denormal float32."""
+    if dtype == np.float64:
+        return as_float64(values)
+    return values.astype(dtype, copy=False)
 
 
 def _sorted_as(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
