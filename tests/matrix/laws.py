@@ -338,7 +338,8 @@ def changes_named(case: Case) -> None:
 
 def _refused_if_undeclared(case: Case, at: Any, random: axes.Random) -> None:
     """Let one chunk be what its array does not say that it is."""
-    way = UNDECLARED[int(random.integers(len(UNDECLARED)))]
+    ways = UNDECLARED[:ON_DEVICE] if case.is_on_device else UNDECLARED
+    way = ways[int(random.integers(len(ways)))]
 
     def changed(values: Array, place: Any, n: int) -> Any:
         return way(values) if place == at else values
@@ -421,12 +422,13 @@ RARE_CHANGES: Mapping[str, Callable[[Array], Array]] = {
 """Changes of which each case has two."""
 UNDECLARED: tuple[Callable[[Array], Any], ...] = (
     lambda values: values + 1j,
+    lambda values: values[..., None],
     lambda values: values.astype("U3"),
     lambda values: np.ma.masked_greater(values, values.flat[0]),
-    lambda values: values[..., None],
     lambda values: values.tolist(),
 )
 """Changes to what an array does not say that its chunks are."""
+ON_DEVICE = 2  # of these, the first ones that arrays of a device can have
 
 
 def _place_of(case: Case) -> tuple[tuple[int, int], ...]:
