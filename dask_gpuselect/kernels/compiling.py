@@ -178,10 +178,15 @@ def compiled(kernel: Kernel, dtype: np.dtype[Any]) -> Kernel:
 
 
 def _compile(kernel: Kernel, dtype: np.dtype[Any]) -> Kernel:
+    return jit(kernel, signature_of(kernel, dtype))
+
+
+def signature_of(kernel: Kernel, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """Return Numba's types of the parameters of a kernel for elements of a dtype."""
     scalar = numba().from_dtype(dtype)
     hints = get_type_hints(kernel, include_extras=True)
     hints.pop("return")
-    return jit(kernel, tuple(_type_of(hint, scalar) for hint in hints.values()))
+    return tuple(_type_of(hint, scalar) for hint in hints.values())
 
 
 _declared: list[tuple[Kernel, Collection[str]]] = []

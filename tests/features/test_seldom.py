@@ -114,7 +114,7 @@ WAYS = {
     "three passes of what weighs": Way(
         weighed(axis=0, method="inverted_cdf"),
         some_weights,
-        limits=THREE_PASSES | {"column-limit": 12_500},
+        limits=THREE_PASSES | {"column-limit": 10_500},
     ),
     "labels of a byte that nobody knows": Way(
         lambda x, labels: groupby(x, labels).median(), few_labels, (3000,), (200,), "u1"

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import types
 
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import typed as t
@@ -41,13 +40,11 @@ def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
     # that a process has kept may mean one function by the symbol of another. Three ways to cut a
     # block were once such functions: a deviation of 259 for one of 998.
     importlib.import_module(f"dask_gpuselect.kernels.cpu.{module}")
-    scalar = compiling.numba().from_dtype(np.dtype("f4"))
-    arrays = types.Array(scalar, 1, "C", readonly=True), types.Array(scalar, 1, "C")
     kernels = compiling.kernels_for(np.dtype("f4"), {module})
     assert kernels
-    for kernel, build in kernels:
-        signatures = build.args[-1]
-        compiled = compiling.numba().njit(signatures(*arrays)[kernel], nogil=True)(kernel)
+    for kernel, _ in kernels:
+        signature = compiling.signature_of(kernel, np.dtype("f4"))
+        compiled = compiling.numba().njit(signature, nogil=True)(kernel)
         (code,) = compiled.inspect_llvm().values()
         numbers = defaultdict(set)
         for before, number, after in DEFINED.findall(code):
@@ -60,7 +57,7 @@ def test_functions_of_a_kernel_have_names_of_their_own(module: str) -> None:
 
 def test_a_kernel_is_compiled_by_its_annotations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of numbers, arrays and tuples; for the dtypes that are named, and no others."""
-    monkeypatch.setattr(compiling, "_tables", [])
+    monkeypatch.setattr(compiling, "_declared", [])
 
     @compiling.kernel_of("f4 f8")
     def add(given: tuple[t.Values, t.Ints], times: int, is_negative: bool) -> Any:

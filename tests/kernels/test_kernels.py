@@ -13,11 +13,10 @@ import array_api_strict
 import numba
 import numpy as np
 import pytest
-from numba import types
 from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
-from dask_gpuselect.kernels.compiling import forget, kernels_for
+from dask_gpuselect.kernels.compiling import forget, kernels_for, signature_of
 from dask_gpuselect.kernels.cpu import cells, draws, spans
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
@@ -441,13 +440,10 @@ def test_more_elements_than_32_bits_count(kernel: Kernel) -> None:
 def test_a_cached_kernel_of_another_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Numba's cache has it where two processes compiled for two dtypes at once."""
     compile_ = numba.njit
-    ((_, build),) = kernels_for(np.dtype("i1"), {"draws"})
-    signatures = build.args[-1]
+    ((kernel, _),) = kernels_for(np.dtype("i1"), {"draws"})
+    other = signature_of(kernel, np.dtype("i1"))
 
     def cached_wrongly(signature: Any, **options: Any) -> Any:
-        (other,) = signatures(
-            *(types.Array(types.int8, 1, "C", readonly=r) for r in (1, 0))
-        ).values()
         return compile_(other if "cache" in options else signature)
 
     monkeypatch.setattr(numba, "njit", cached_wrongly)

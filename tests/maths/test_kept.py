@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import groups
 from dask_gpuselect.maths.cached import cell_tally_by, covers, tally_by
 from dask_gpuselect.maths.cuts import Brackets, Tally
-from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT, WeightedBrackets, WeightedTally
+from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
 
 VALUES = st.integers(-6, 6)
 
@@ -33,19 +34,19 @@ def known(tally: Tally) -> list[Any]:
     columns = [column.tolist() for column in tally.columns()]
     counts = [tally.below.tolist(), tally.upto.tolist(), tally.n_valid]
     sums = []
-    if isinstance(tally, WeightedTally):
+    if tally.weighs:
         exact = tally.weight_below, tally.weight_upto, tally.weight
         sums = [each.integers(WEIGHT_UNIT).tolist() for each in exact]
     return [sorted(zip(*columns, strict=True)), counts, sums]
 
 
 @st.composite
-def weighted_brackets(draw: st.DrawFn, dtype: str) -> WeightedBrackets:
+def weighted_brackets(draw: st.DrawFn, dtype: str) -> Brackets:
     """Any brackets, and any of the other cells between ends are summed."""
     found = draw(brackets(dtype))
     summed = np.array([draw(st.booleans()) for _ in found.wanted], np.bool_) & ~found.wanted
     summed[[0, -1]] = False
-    return WeightedBrackets(found.ends, found.wanted, summed)
+    return replace(found, summed=summed)
 
 
 @pytest.mark.few(1)
@@ -55,16 +56,15 @@ def test_what_covers_tells_sums_of_products(data: st.DataObject, dtype: str) -> 
     values = np.array(data.draw(st.lists(VALUES, min_size=1, max_size=30)), dtype)
     weights = np.array([2.0**-i + 1e30 * (i % 2) for i in range(len(values))])
 
-    def tally(at: Brackets) -> WeightedTally:
-        found = kernels.tally(Accompanied(values, None, weights), values.dtype, at, len(values))
-        assert isinstance(found, WeightedTally)
-        return found
+    def tally(at: Brackets) -> Tally:
+        tallied = kernels.tally(Accompanied(values, None, weights), values.dtype, at, len(values))
+        assert tallied is not None
+        return tallied
 
     kept, wanted = data.draw(weighted_brackets(dtype)), data.draw(weighted_brackets(dtype))
     told = tally(kept)
     if covers(kept, wanted, weighs=True):
         found, expected = tally_by(kept, told, wanted), tally(wanted)
-        assert isinstance(found, WeightedTally)
         assert known(found) == known(expected)
         for mine, other in ((found.products, expected.products), (found.square, expected.square)):
             assert mine.integers(PRODUCT_UNIT).tolist() == other.integers(PRODUCT_UNIT).tolist()
