@@ -294,7 +294,7 @@ def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
 
 
 class _Sides(NamedTuple):
-    """What windows of an array that is one chunk need along an axis.
+    """Slices and padding that windows of an array of one chunk need along an axis.
 
     Parameters
     ----------

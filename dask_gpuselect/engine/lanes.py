@@ -17,12 +17,13 @@ from dask.base import tokenize
 from dask_gpuselect.arrays import fitted
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.columns import Columns, first_load, side_by_side
+from dask_gpuselect.engine.grid import share_axis, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_stages import stages_of_groups
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
-from dask_gpuselect.engine.plans import LanePlan, plan_lanes, share_axis, slab_axis
+from dask_gpuselect.engine.plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (

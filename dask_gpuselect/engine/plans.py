@@ -37,7 +37,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -49,6 +49,13 @@ from dask.utils import format_bytes
 
 from dask_gpuselect.engine import pilot, settings
 from dask_gpuselect.engine.counting import gathered_bytes, takes_counts
+from dask_gpuselect.engine.grid import (
+    lane_sizes,
+    numbers_of_slabs,
+    other_axes,
+    runs,
+    slab_axis,
+)
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
 from dask_gpuselect.engine.keeping import (
@@ -532,7 +539,7 @@ class _Lanes:
     @property
     def other_axes(self) -> list[int]:
         """The axes that are not reduced."""
-        return _other_axes(self.x, self.axes)
+        return other_axes(self.x, self.axes)
 
 
 def plan_lanes(
@@ -604,7 +611,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     widest = max(x.chunks[slab_axis(x, axes)])
     least = math.inf  # loads that are known to be enough
     plans: list[tuple[int, float, LanePlan]] = []
-    for slabs in _numbers_of_slabs(sum(chunks) * lanes.itemsize, lanes.n_lanes, widest, limit):
+    for slabs in numbers_of_slabs(sum(chunks) * lanes.itemsize, lanes.n_lanes, widest, limit):
         plan = _plan_slab(lanes, lanes.n_lanes // widest * -(-widest // slabs), limit)
         if plan is not None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
@@ -769,7 +776,7 @@ def _parts_of_one_lane(
     if math.isnan(sum(chunks)):
         n = settings.chunk_bytes() // itemsize
         return [(i, i + 1) for i in range(len(chunks))], [n] * len(chunks)
-    parts = list(_parts(chunks, int(most // itemsize)))
+    parts = list(runs(chunks, int(most // itemsize)))
     return parts, [sum(chunks[start:stop]) for start, stop in parts]
 
 
@@ -841,7 +848,7 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
     if tails is None:
         return None
     row_bytes = n_lanes * lanes.itemsize
-    parts = tuple(_parts(chunks, limit // row_bytes))
+    parts = tuple(runs(chunks, limit // row_bytes))
     largest = max(sum(chunks[start:stop]) for start, stop in parts)
     dtype = selection_dtype(question.task_dtype(lanes.x.dtype))
     of_lane = tails.n_kept * dtype.itemsize + question.slots.n * TWO_COUNTS
@@ -876,16 +883,6 @@ def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, fl
         return max(plan[0] / least, ELEMENTS_TIME * plan[1] / looks), plan[0], plan[1]
 
     return min(some, key=how_far)
-
-
-def _numbers_of_slabs(lane_bytes: int, n_lanes: int, widest: int, limit: int) -> list[int]:
-    """Return the numbers of slabs to try for each chunk.
-
-    They are powers of two, the number of single lanes, and the number that makes a column fit.
-    """
-    some = {1 << i for i in range((widest - 1).bit_length())} | {widest}
-    width = int(limit // (lane_bytes * (n_lanes // widest)))
-    return sorted(some | ({-(-widest // width)} if width else set()))
 
 
 def _advice_on_labels(lanes: _Lanes) -> str:
@@ -924,19 +921,6 @@ def _shares(lanes: _Lanes) -> int:
     return int(max(min(most, max(x.chunks[slab_axis(x, lanes.axes)])), 1))
 
 
-def share_axis(x: DaskArray, axes: tuple[int, ...], n: int) -> int:
-    """Return the axis along which lanes are divided among `n` tasks.
-
-    It is the first axis that is long enough, so that each task's part of a chunk is contiguous.
-    """
-    return next(axis for axis in _other_axes(x, axes) if max(x.chunks[axis]) >= n)
-
-
-def slab_axis(x: DaskArray, axes: tuple[int, ...]) -> int:
-    """Return the axis along which chunks are divided."""
-    return max(_other_axes(x, axes), key=lambda axis: max(x.chunks[axis]))
-
-
 def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
     """Plan `n_lanes` of the lanes of each chunk; return None if no plan fits."""
     question, chunks, row_bytes = lanes.question, lanes.chunks, n_lanes * lanes.itemsize
@@ -960,7 +944,7 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
         found = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
         return pass_cost(sizes, n_each, partial_result["itemsize"], passes), found
 
-    every = [tuple(_parts(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
+    every = [tuple(runs(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
     found = [each for parts in every if (each := plan(parts, one_pass=True))]
     if found:
         return min(found, key=itemgetter(0))[1]
@@ -982,26 +966,3 @@ def one_lane_limit(x: Source) -> int:
     # A device is as fast with all of it: weighted quartiles of 2,000 groups of 2^24 float32 took
     # 1.1 s in one task, and 3.1 s in passes.
     return limit if x.is_on_device else min(limit, ONE_TASK)
-
-
-def _other_axes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
-    return [axis for axis in range(x.ndim) if axis not in axes]
-
-
-def lane_sizes(x: DaskArray, axes: tuple[int, ...]) -> list[int]:
-    """Return the number of a lane's elements in each chunk of a column, in C order; or NaN."""
-    return [math.prod(sizes) for sizes in itertools.product(*(x.chunks[axis] for axis in axes))]
-
-
-def _parts(chunks: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of chunks with at most `most` elements of a lane; single chunks may have more.
-
-    No run is empty.
-    """
-    start, size = 0, 0
-    for i, chunk in enumerate(chunks):
-        if size and size + chunk > most:
-            yield start, i
-            start, size = i, 0
-        size += chunk
-    yield start, len(chunks)

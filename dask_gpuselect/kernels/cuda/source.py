@@ -393,7 +393,7 @@ def order_kernel(dtype: np.dtype[Any], n: int, shared: int) -> ReachKernel | Non
 
 
 SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0, "apart")
-"""That of `reach_sorted`."""
+"""The kernel `reach_sorted`."""
 ENOUGH_THREADS = 1 << 18  # of all lanes together, so that a device is busy
 
 

@@ -221,7 +221,7 @@ def _once(array: Array) -> Array:
 
 
 class _Layout(NamedTuple):
-    """Where the elements of lanes and their weights are."""
+    """Places of the elements of lanes, and of their weights, in memory."""
 
     values: Part
     weights: Part
