@@ -260,6 +260,17 @@ def test_spreads_are_rounded_once(backend: Backend) -> None:
 # --- scipy.ndimage --------------------------------------------------------------------------------
 
 
+def test_distances_of_large_integers_are_from_the_exact_median(backend: Backend) -> None:
+    """As `robust.mad` has them: the mean of two integers is rounded, and not the integers."""
+    top = 2**63 - 1
+    x = np.array([top - 2895, top - 1271, top - 47, top - 411, top - 2712])
+    windows = rolling(backend.asarray(x), 4).mad(scale=1.0)
+    wanted = [robust.mad(x[i : i + 4], scale=1.0) for i in (0, 1)]
+    np.testing.assert_array_equal(backend.to_numpy(windows)[3:], wanted)
+    assert wanted == [1024, 1024]
+
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.data(), st.sampled_from(["f8", "u2", "i4"]))
 def test_filters_are_those_of_scipy(data: Any, dtype: str) -> None:

@@ -29,7 +29,7 @@ SLAB = 1 << 21  # bytes of windows' elements that are answered together: they st
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
-    if order.deviates and order.dtype.itemsize < 4:
+    if order.deviates and (order.dtype.itemsize < 4 or not reference.are_floats(chunk)):
         return reference.answer(chunk, dtype, frame, order)
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB

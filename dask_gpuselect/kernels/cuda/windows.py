@@ -26,7 +26,7 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     distances of float16. Scratch: a number for each window, and a copy of a chunk that is not
     contiguous.
     """
-    if order.deviates and order.dtype.itemsize < 4:
+    if order.deviates and (order.dtype.itemsize < 4 or not reference.are_floats(chunk)):
         return reference.answer(chunk, dtype, frame, order)
     shape = frame.shape(tuple(chunk.shape))
     n_windows, n = math.prod(shape), frame.n

@@ -206,15 +206,27 @@ def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder
     )
 
 
+def are_floats(chunk: Any) -> bool:
+    """Return whether all elements of a chunk are exact as float64, so that their means are, too."""
+    values = values_of(chunk)
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
+        return True
+    return int(values.min()) >= -WHOLE and int(values.max()) <= WHOLE
+
+
+WHOLE = 1 << 53
+"""Integers up to here are exact as float64."""
+
+
 def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
     """Compute the distances of elements from the median of their window, in the answer's dtype.
 
     They are infinite for elements that are left out.
     """
-    rows = np.sort(rows.astype(order.dtype), axis=-1)
+    rows = np.sort(rows, axis=-1)
     n = np.maximum(n_valid, 1)[:, None]
     lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))
     centre = interpolate(lower, upper, 0.5, MEDIAN, order.dtype)
-    found = np.abs(rows - centre)
+    found = np.abs(rows.astype(order.dtype) - centre)
     found[np.arange(rows.shape[1]) >= n] = np.inf
     return np.where(np.isfinite(centre), found, np.nan)
