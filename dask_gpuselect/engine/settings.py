@@ -34,7 +34,13 @@ RENAMED = {
 
 def _accept_former_names() -> None:
     """Let dask replace former names, with its FutureWarning for those that a program sets."""
-    config.rename(RENAMED)  # in YAML files and the environment, which dask has read by now
+    # YAML files and the environment, which dask has read by now. `config.rename` of 2025.1 knows no
+    # nested names.
+    ours: Any = config.config.get(OURS.rstrip("."))
+    for old, new in RENAMED.items() if isinstance(ours, dict) else ():
+        name = old.removeprefix(OURS)
+        for spelled in {name, name.replace("-", "_")} & ours.keys():
+            ours[new.removeprefix(OURS)] = ours.pop(spelled)
     # `config.set` looks names up with hyphens.
     config.deprecations.update({old.replace("_", "-"): new for old, new in RENAMED.items()})
 
