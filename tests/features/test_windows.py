@@ -270,7 +270,6 @@ def test_distances_of_large_integers_are_from_the_exact_median(backend: Backend)
     assert wanted == [1024, 1024]
 
 
-
 @settings(max_examples=20, deadline=None)
 @given(st.data(), st.sampled_from(["f8", "u2", "i4"]))
 def test_filters_are_those_of_scipy(data: Any, dtype: str) -> None:
