@@ -294,7 +294,7 @@ def test_sorting_holds_no_more_than_a_chunk_of_the_result() -> None:
     its pieces, which become the result, and scratch. For 29 splitters a chunk has 1,870 pivots."""
     n_chunks = N_CHUNKS // 2  # there are tasks for each pair of a chunk and one of the result
     grown, counted = measure(SORTED)
-    assert counted == [3]
+    assert max(counted) == 3  # chunks of which the second read has cached enough are read twice
     assert grown <= THREADS * 2 * CHUNK * 3 + n_chunks * 1870 * 210 + SLACK
     assert grown <= n_chunks * CHUNK / 2
 
