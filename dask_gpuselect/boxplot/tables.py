@@ -17,6 +17,7 @@ from dask_gpuselect.maths.boxes import NOTCH, Rule
 from dask_gpuselect.maths.cuts import Arrays, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.finish import unsigned_zero
+from dask_gpuselect.maths.keys import are_float64
 from dask_gpuselect.maths.lane_boxes import LaneBoxes, in_order
 from dask_gpuselect.maths.lane_ends import LaneEnds, Measure, Outermost
 from dask_gpuselect.quiet import quiet
@@ -94,9 +95,6 @@ def _numbers(measure: Measure) -> Numbers:
     return measure.rounded() if isinstance(measure, ExactSums) else measure
 
 
-EXACT_UP_TO = 2**53  # integers of at most this size are numbers of float64
-
-
 def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[Any]:
     """Copy statistics, with NaN at some places.
 
@@ -105,10 +103,7 @@ def _with_nan(column: NDArray[Any], is_missing: NDArray[np.bool_]) -> NDArray[An
     if column.dtype.kind == "f":
         copy = column.copy()
     else:
-        some = column[~is_missing]
-        is_exact = column.dtype.itemsize < 8 or not some.size
-        is_exact = is_exact or bool((some <= EXACT_UP_TO).all() and (some >= -EXACT_UP_TO).all())
-        copy = column.astype(np.float64 if is_exact else object)
+        copy = column.astype(np.float64 if are_float64(column[~is_missing]) else object)
     copy[is_missing] = np.nan
     return copy
 

@@ -7,10 +7,23 @@ exception). The keys of NaN have no meaning.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+EXACT_UP_TO: Final = 2**53
+"""Integers of at most this size are numbers of float64."""
+
+
+def are_float64(values: Any) -> bool:
+    """Return whether all elements of an array of any kind are numbers of float64.
+
+    Floats always are. Reads integers of 8 bytes twice.
+    """
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
+        return True
+    return int(values.min()) >= -EXACT_UP_TO and int(values.max()) <= EXACT_UP_TO
 
 
 def selection_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -62,6 +62,7 @@ from dask_gpuselect.maths.exact_sums import (
     TOTAL_POINT,
     ExactSums,
 )
+from dask_gpuselect.maths.keys import EXACT_UP_TO
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
 
@@ -78,7 +79,7 @@ def weighed(
     Then they are only read once.
     """
     weights = chunk.companions["weights"]
-    if weights.dtype.kind in "iu" and weights.max(initial=0) > reference.WHOLE:
+    if weights.dtype.kind in "iu" and weights.max(initial=0) > EXACT_UP_TO:
         return reference.weighed(chunk, dtype)
     # In the order of memory, so that a transposed chunk is not copied.
     axes = np.argsort([-abs(stride) for stride in chunk.values.strides], kind="stable").tolist()

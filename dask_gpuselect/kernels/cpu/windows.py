@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu import window_blocks, window_columns, window_networks, window_rows
 from dask_gpuselect.kernels.cpu.bits import as_floats
 from dask_gpuselect.kernels.reference import windows as reference
-from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.keys import are_float64, selection_dtype
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.windows import Frame, RowWindows, WindowOrder, ranks_by_count
 
@@ -29,7 +29,7 @@ SLAB = 1 << 21  # bytes of windows' elements that are answered together: they st
 @until_compiled(reference.answer)
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Any:
     """Answer a question for each window, in kind; see `reference.windows.answer`."""
-    if order.deviates and (order.dtype.itemsize < 4 or not reference.are_floats(chunk)):
+    if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
     # A mask is often of the ends alone: then few slabs have one.
     n_bytes = SLAB // 4 if isinstance(chunk, Accompanied) else SLAB

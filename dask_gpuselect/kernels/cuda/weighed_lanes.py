@@ -26,7 +26,7 @@ from dask_gpuselect.kernels.reference.at_once import lanes_last
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths import lane_weights
 from dask_gpuselect.maths.boxes import Rule
-from dask_gpuselect.maths.keys import selection_dtype
+from dask_gpuselect.maths.keys import EXACT_UP_TO, selection_dtype
 from dask_gpuselect.maths.lane_boxes import DRAWS_UP_TO, LaneBoxes
 from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.lane_ends import Bounds, ends_of_sorted
@@ -35,7 +35,6 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-WHOLE = 2.0**53  # integers up to here are numbers of float64
 # Quantiles of a lane up to which the kernel finds each by itself, in 16 looks at keys of 4 bytes.
 # Sorting in shared memory takes as long as 4 quantiles, and other sorting as long as 12.
 FEW, FEW_LONG = 4, 12
@@ -189,7 +188,7 @@ class Weighed(NamedTuple):
         largest = float(each.max())
         if not 1e-290 < largest < 1e290 / n:
             return None
-        is_whole = n * largest < WHOLE and all_true(cupy.rint(each) == each)
+        is_whole = n * largest < EXACT_UP_TO and all_true(cupy.rint(each) == each)
         return cls(values, weights, axes, 0.0 if is_whole else (n + 8) * 2.0**-52)
 
     @property

@@ -13,6 +13,7 @@ from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
 from dask_gpuselect.kernels.cuda.source import KEEPS, WINDOWS_THREADS, Defined
 from dask_gpuselect.kernels.reference import windows as reference
+from dask_gpuselect.maths.keys import are_float64
 from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of
 
 MOST_PLACES = 32  # elements that a thread sorts in registers
@@ -23,10 +24,10 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     """Answer a question for each window, on the chunk's device; see `reference.windows.answer`.
 
     The reference answers for integers beyond 2**53 between which the answers interpolate, and for
-    distances of float16. Scratch: a number for each window, and a copy of a chunk that is not
-    contiguous.
+    distances of these and of float16. Scratch: a number for each window, and a copy of a chunk that
+    is not contiguous.
     """
-    if order.deviates and (order.dtype.itemsize < 4 or not reference.are_floats(chunk)):
+    if order.deviates and (order.dtype.itemsize < 4 or not are_float64(values_of(chunk))):
         return reference.answer(chunk, dtype, frame, order)
     shape = frame.shape(tuple(chunk.shape))
     n_windows, n = math.prod(shape), frame.n

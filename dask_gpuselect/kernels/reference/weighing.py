@@ -30,6 +30,7 @@ from dask_gpuselect.kernels.reference.selection import elements_of, even_positio
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import AT_ONCE, ExactSums
+from dask_gpuselect.maths.keys import EXACT_UP_TO
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
 from dask_gpuselect.maths.weights import (
@@ -37,7 +38,6 @@ from dask_gpuselect.maths.weights import (
     NOT_FINITE,
 )
 
-WHOLE = 2**53  # integers up to here are float64 numbers
 UNITS = 61  # bits of the sum of a chunk's weights in their unit; it may have one more
 
 
@@ -100,7 +100,7 @@ def as_weights(weights: Array) -> Array:
         most = int(xp.max(weights))
         if most >= 2**63:
             raise ValueError(f"Weights must be below 2**63, not {most}: pass weights.astype(float)")
-        if most > WHOLE:
+        if most > EXACT_UP_TO:
             return as_type(weights, "int64")
     return weights if numpy_dtype(weights) == np.float64 else as_type(weights, "float64")
 

@@ -206,18 +206,6 @@ def _lanes(rows: Any, n_valid: IntArray, n_missing: IntArray, order: WindowOrder
     )
 
 
-def are_floats(chunk: Any) -> bool:
-    """Return whether all elements of a chunk are exact as float64, so that their means are, too."""
-    values = values_of(chunk)
-    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
-        return True
-    return int(values.min()) >= -WHOLE and int(values.max()) <= WHOLE
-
-
-WHOLE = 1 << 53
-"""Integers up to here are exact as float64."""
-
-
 def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
     """Compute the distances of elements from the median of their window, in the answer's dtype.
 
