@@ -72,7 +72,7 @@ from dask_gpuselect.maths.sizes import Narrowing
 CUTS_MERGE = "quantile-cuts-merge"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArrayQuestion:
     """A question about all elements of a dask array.
 
@@ -149,12 +149,14 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
-    resident = [each for each in distinct if is_resident(each.x, each.question)]
-    for each in resident:
-        answers[each.identity] = _ask_resident(each, label)
-    distinct = [each for each in distinct if each not in resident]
-    for places in aligned([each.x for each in distinct]):
-        group = [distinct[place] for place in places]
+    loaded = []
+    for each in distinct:
+        if is_resident(each.x, each.question):
+            answers[each.identity] = _ask_resident(each, label)
+        else:
+            loaded.append(each)
+    for places in aligned([each.x for each in loaded]):
+        group = [loaded[place] for place in places]
         for each, answer in zip(group, _ask_group(group, label), strict=True):
             answers[each.identity] = answer
     return [answers[each.identity] for each in asked]

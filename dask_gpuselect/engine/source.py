@@ -8,7 +8,7 @@ the copy for load 2 starts when the bracket is known.
 Four things are not copied, because a copy could only cost:
 
 - data that are in memory already: data nodes and futures (persisted arrays, NumPy arrays);
-- results of reductions that are not larger, as a whole, than one chunk: ``x.mean()`` in
+- results of reductions that are not larger, as a whole, than one chunk or 1 KiB: ``x.mean()`` in
   ``median(x - x.mean())``, or a median of ours in ``median(abs(x - median(x)))``. They are
   computed once and shared, with all that they depend on;
 - dask's shuffles, which write to disk what the tasks behind them read: see `shuffles`;
@@ -67,7 +67,7 @@ HOMES |= {"_operator", "dask.array.chunk", "dask_array._chunk"}
 # Words in the names of what dask's reductions make in the end, of arrays and of frames.
 DASKS_REDUCTIONS = ("-aggregate-", "-tree-")
 
-# Where no chunk's size is known, this many bytes count as small.
+# This many bytes are small, beside chunks of any size.
 SMALL_RESULT = 1024
 
 
@@ -561,7 +561,7 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
     of it before they start with the second.
     """
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    small = largest_chunk_bytes(x)
+    small = max(largest_chunk_bytes(x), SMALL_RESULT)
     copied: list[str] = []
     shared: list[str] = []
     seen = set[str]()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import (
+    describe_boxplot,
     explain,
     median,
     quantile,
@@ -91,6 +92,14 @@ def test_views_of_an_array_are_held() -> None:
     x = da.from_array(CUPY.asarray(values), chunks=(33, 100), asarray=False)
     assert Source.of(x).is_on_one_device
     assert computed(median(x)) == np.median(values)
+
+
+def test_several_arrays() -> None:
+    """One task answers about each, and arrays are not compared element by element."""
+    arrays = [CUPY.held(normal(N) + i, 7_000) for i in range(3)]
+    boxes = describe_boxplot([*arrays, arrays[0] + 1], max_fliers=0)
+    medians = [float(each.med) for each in dask.compute(boxes, scheduler="sync")[0]]
+    assert medians == [float(np.median(normal(N) + i)) for i in (0, 1, 2, 1)]
 
 
 def test_what_is_not_held() -> None:
