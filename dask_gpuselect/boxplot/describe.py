@@ -173,7 +173,7 @@ def describe_boxplot(
     (21.0, 2.0, array([9]), array([1.]))
     """
     rule = _rule(whis, autorange, max_fliers, method)
-    if labels is not None and not isinstance(labels, Iterable):
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable | None):
         raise TypeError(f"labels must be a sequence of str, not {labels!r}")
     if nan_policy not in ("omit", "propagate"):
         raise ValueError(f'nan_policy must be "omit" or "propagate", not {nan_policy!r}')

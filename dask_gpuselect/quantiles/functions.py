@@ -648,7 +648,7 @@ def explain(
     -----
     Reads: none. The plan depends on sizes, and for all elements also on whether chunks depend on
     the same tasks. To find that out, the tasks of the source are searched, which takes four seconds
-    for 60,000 chunks. The graph is not built: its tasks are counted by a formula.
+    for 60,000 chunks. The graph is not built.
 
     Examples
     --------

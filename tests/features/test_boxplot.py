@@ -313,6 +313,7 @@ WHIS = "whis must be a number, or two percentiles such as .*, not of dtype "
         ({"max_fliers": 1.5}, TypeError, "max_fliers must be an integer, not 1.5"),
         ({"max_fliers": np.nan}, TypeError, "max_fliers must be an integer, not nan"),
         ({"labels": 5}, TypeError, "labels must be a sequence of str, not 5"),
+        ({"labels": "ab"}, TypeError, "labels must be a sequence of str, not 'ab'"),
         ({"method": ["linear"]}, ValueError, "is not a valid method"),
         ({"whis": (5, 95, 99)}, ValueError, "two"),
         ({"whis": (95, 5)}, ValueError, "ascending"),
