@@ -164,13 +164,21 @@ def loads(case: Case, lazy: Lazy) -> None:
         names_labels = name == "labels" or case.row["home"] == "shared"
         if n > most + 2 * (names_labels and "lazy" in case.slots.groups):
             raise Broken(f"{n} loads of {name}, and {most} are stated")
+    n = found.get("values", 0)  # none are counted in other processes
+    if n and case.question.definition is definitions.quantiles and case.row["home"] != "shared":
+        plan = plan_of(case, lazily(case))
+        if not plan.reads - bool(plan.cached_bytes) <= n <= plan.reads:
+            raise Broken(f"{n} loads, and explain says: {plan}")
 
 
 def plan_of(case: Case, lazy: Lazy) -> dask_gpuselect.Plan:
-    """The plan that `explain` tells, for as many quantiles, or for the edges of bins."""
+    """The plan that `explain` tells, for these quantiles or the median, or for the edges of bins."""
     how = {name: lazy.beside[name] for name in ("weights", "where") if name in lazy.beside}
     how |= {} if case.nodata is None else {"nodata": case.nodata}
-    q = np.full(np.shape(case.asked.get("q", 0.5)), 0.5)
+    is_quantile = case.question.definition is definitions.quantiles
+    q = np.asarray(case.asked.get("q", 0.5) if is_quantile else 0.5)
+    if "percentile" in case.question.name:
+        q = q / 100
     if case.question.definition is definitions.bins:
         n_bins = case.asked["n_bins"]
         q = np.arange(n_bins + 1) / n_bins
