@@ -31,6 +31,8 @@ from dask_gpuselect.engine.source import (
     TaskRef,
     extended,
     merged,
+    nested,
+    rebuilt,
     steps_of,
     without_turn,
 )
@@ -146,19 +148,13 @@ def _joined(reader: Blockwise, taker: Blockwise) -> Blockwise:
     places = [0, *range(n, n + len(reader.indices) - 1)]
     renamed = {blockwise_token(i): blockwise_token(place) for i, place in enumerate(places)}
     inner = reader.task.substitute(renamed, key=reader.output)
-    task = taker.task.substitute({blockwise_token(0): inner}, key=taker.output)
-    task._data_producer = reader.task.data_producer  # as dask does for tasks that it fuses
-    return Blockwise(
-        output=taker.output,
-        output_indices=taker.output_indices,
-        task=task,
+    numblocks = {**reader.numblocks, **taker.numblocks}
+    del numblocks[reader.output]
+    return rebuilt(
+        taker,
+        task=nested(taker.task, {blockwise_token(0): inner}, taker.output),
         indices=[reader.indices[0], *taker.indices[1:], *reader.indices[1:]],
-        numblocks={
-            name: blocks
-            for name, blocks in (*reader.numblocks.items(), *taker.numblocks.items())
-            if name != reader.output
-        },
-        annotations=taker.annotations,
+        numblocks=numblocks,
         io_deps={**reader.io_deps, **taker.io_deps},
     )
 

@@ -20,6 +20,7 @@ module uses `Task.substitute`.
 
 from __future__ import annotations
 
+import inspect
 import math
 import mmap
 from collections import Counter
@@ -321,9 +322,13 @@ def _is_slice(task: GraphNode, tasks: Mapping[Key, GraphNode]) -> bool:
 def _in_one(key: Key, tasks: Mapping[Key, GraphNode]) -> GraphNode:
     """Return the task of a key, with the tasks that it needs nested in it."""
     task = tasks[key]
-    inner: dict[Key, Any] = {
-        each: _in_one(each, tasks) for each in task.dependencies if each in tasks
-    }
+    inner = {each: _in_one(each, tasks) for each in task.dependencies if each in tasks}
+    joined: GraphNode = nested(task, inner, key)
+    return joined
+
+
+def nested(task: GraphNode, inner: dict[Key, Any], key: Key) -> Any:
+    """Put tasks in place of those keys of a task; it reads data if one of them does, as in dask."""
     joined = task.substitute(inner, key=key)
     if isinstance(joined, Task):
         joined._data_producer = any(each.data_producer for each in (task, *inner.values()))
@@ -751,21 +756,10 @@ class _Renaming:
         if is_first and self.after is not None:
             waits = True
             turn = TaskRef(blockwise_token(len(indices)))
-            task = Task(output, _in_turn, task, turn, _data_producer=task.data_producer)
+            task = _waiting(task, output, turn)
             indices.append((TaskRef(self.after), None))
         numblocks = {self._new_key(name): blocks for name, blocks in layer.numblocks.items()}
-        copy = Blockwise(
-            output=output,
-            output_indices=layer.output_indices,
-            task=task,
-            indices=indices,
-            numblocks=numblocks,
-            concatenate=layer.concatenate,
-            new_axes=layer.new_axes,
-            output_blocks=layer.output_blocks,
-            annotations=layer.annotations,
-            io_deps=layer.io_deps,
-        )
+        copy = rebuilt(layer, output=output, task=task, indices=indices, numblocks=numblocks)
         return copy, waits
 
     def _copy_tasks(self, layer: Layer, dependencies: set[str]) -> tuple[Layer, bool]:
@@ -775,9 +769,7 @@ class _Renaming:
             new_key = self._new_key(key)
             task, is_first = self._copy_task(new_key, key, value)
             if is_first and self.after is not None:
-                turn = TaskRef(self.after)
-                task = Task(new_key, _in_turn, task, turn, _data_producer=task.data_producer)
-                waits = True
+                task, waits = _waiting(task, new_key, TaskRef(self.after)), True
             tasks[new_key] = task
         return MaterializedLayer(tasks, annotations=layer.annotations), waits
 
@@ -808,6 +800,17 @@ def as_tasks(
         task = convert_legacy_task(key, value, known)
         tasks[key] = task if isinstance(task, GraphNode) else DataNode(key, task)
     return tasks
+
+
+def rebuilt(layer: Blockwise, **changes: Any) -> Blockwise:
+    """Copy a blockwise layer, with some of the arguments of its class changed."""
+    own = {name: getattr(layer, name) for name in inspect.signature(Blockwise).parameters}
+    return Blockwise(**(own | changes))
+
+
+def _waiting(task: GraphNode, key: Key, turn: TaskRef) -> Task:
+    """Return a task that waits for its turn, under a new key."""
+    return Task(key, _in_turn, task, turn, _data_producer=task.data_producer)
 
 
 def without_turn(layer: Blockwise, turns: Collection[Key]) -> Task | None:

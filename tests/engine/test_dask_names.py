@@ -14,7 +14,6 @@ import distributed
 import numpy as np
 import pytest
 from dask._task_spec import Alias, DataNode, Task, TaskRef
-from dask.blockwise import Blockwise
 from dask.highlevelgraph import MaterializedLayer
 from dask.layers import ArrayBlockwiseDep
 
@@ -24,9 +23,12 @@ from dask_gpuselect.engine.source import (
     SLICES,
     Source,
     Step,
+    _waiting,
     calls,
     is_file,
     is_reduction,
+    nested,
+    rebuilt,
     steps_of,
 )
 
@@ -35,6 +37,7 @@ X = da.core.from_array(np.arange(6.0), chunks=2)
 OF_A_FILE = da.core.from_array(SimpleNamespace(shape=(6,), dtype=X.dtype, ndim=1), chunks=2)
 
 
+BLOCKWISE = (X + 1).dask.layers[(X + 1).name]
 MADE_ONE = Task.fuse(Task("a", Step("reduce", np.sum), [1, 2]), Task("b", abs, TaskRef("a")))
 
 
@@ -52,19 +55,15 @@ NAMES: dict[str, Callable[[], bool]] = {
     "DataNode.value": lambda: DataNode("a", 1).value == 1,
     "TaskRef.key": lambda: TaskRef("a").key == "a",
     "Blockwise": lambda: (
-        {
-            *(
-                "output",
-                "output_indices",
-                "task",
-                "indices",
-                "numblocks",
-                "concatenate",
-                "new_axes",
-            ),
-            *("output_blocks", "io_deps"),
-        }
-        <= set(vars(next(v for v in layers_of(X + 1).values() if isinstance(v, Blockwise))))
+        vars(rebuilt(BLOCKWISE, output="c"))
+        == vars(BLOCKWISE) | {"output": "c", "collection_annotations": None}
+    ),
+    "a task that waits": lambda: (
+        _waiting(TASK, "c", TaskRef("turn")).data_producer
+        and _waiting(TASK, "c", TaskRef("turn"))({"a": 1, "turn": 0}) == 3
+    ),
+    "a task in a task reads": lambda: (
+        nested(Task("c", abs, TaskRef("b")), {"b": TASK}, "c").data_producer
     ),
     "ArrayBlockwiseDep.chunks": lambda: ArrayBlockwiseDep(X.chunks).chunks == X.chunks,
     "collection_annotations": lambda: layers_of(X)[X.name].collection_annotations["shape"] == (6,),

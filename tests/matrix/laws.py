@@ -172,7 +172,7 @@ def loads(case: Case, lazy: Lazy) -> None:
 
 
 def plan_of(case: Case, lazy: Lazy) -> dask_gpuselect.Plan:
-    """The plan that `explain` tells, for these quantiles or the median, or for the edges of bins."""
+    """The plan that `explain` tells: for these quantiles, the edges of bins, or else the median."""
     how = {name: lazy.beside[name] for name in ("weights", "where") if name in lazy.beside}
     how |= {} if case.nodata is None else {"nodata": case.nodata}
     is_quantile = case.question.definition is definitions.quantiles
