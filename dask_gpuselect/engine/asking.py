@@ -225,14 +225,16 @@ def plan(asking: Asking) -> Plan:
 
 
 def _plan(given: Asking, asking: Asking) -> Plan:
+    found: Plan
     if asking.is_whole:
-        return plan_all(asking.array, asking.slots or asking.question)
-    how = {"is_one_lane": asking.is_one_lane}
-    found = plan_lanes(asking.array, asking.axes, asking.lanes, **how)
-    if not isinstance(given.array, Grouped):
+        found = plan_all(asking.array, asking.slots or asking.question)
+    else:
+        how = {"is_one_lane": asking.is_one_lane}
+        found = plan_lanes(asking.array, asking.axes, asking.lanes, **how)
+    if not isinstance(given.array, Grouped) or asking.grouping is None:
         return found
-    codes = given.array.grouping.codes
-    is_of_each = codes.shape == given.array.shape or given.array.ndim == len(given.axes)
+    shape, codes = given.array.grouping.codes.shape, asking.grouping.codes
+    is_of_each = shape == given.array.shape or given.array.ndim == len(given.axes)
     return with_labels(found, asking.array, asking.lanes, codes.dtype) if is_of_each else found
 
 

@@ -104,6 +104,7 @@ from dask_gpuselect.maths.sizes import (
 from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
 
 T = TypeVar("T")
+AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
 ONE_TASK = 1 << 26
 """Most bytes of elements in one task if there is a single lane.
@@ -689,13 +690,14 @@ def _room_advice(lanes: _Lanes) -> str:
 
 
 def with_labels(
-    plan: LanePlan, x: DaskArray, question: LaneQuestion, labels: np.dtype[Any]
-) -> LanePlan:
+    plan: AnyPlan, x: DaskArray, question: LaneQuestion, labels: np.dtype[Any]
+) -> AnyPlan:
     """Add the bytes of labels, one for each element, to what a plan reports.
 
     They do not influence the choice of the plan.
     """
-    dtype = x.dtype if plan.name == "counts" else question.task_dtype(x.dtype)
+    is_as_read = plan.name == "counts" or isinstance(plan, ElementPlan)
+    dtype = x.dtype if is_as_read else question.task_dtype(x.dtype)
     each = Source.of(x).element_bytes(dtype)
     n = plan.task_bytes // each
     return plan if plan.task_bytes < 0 else replace(plan, task_bytes=n * (each + labels.itemsize))
@@ -734,6 +736,7 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
     if total * itemsize <= limit:
         return LanePlan("column", 1, total * itemsize, 0)
     parts, sizes = _parts_of_one_lane(chunks, limit, itemsize)
+    task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     itemsize, limit = selection_dtype(x.dtype).itemsize, settings.n_bytes("root-limit")
     gathered = work = question.root_bytes_of(sizes, itemsize)
     n_roots, waiting = max(-(-gathered // max(limit, 1)), 1), 0
@@ -747,7 +750,6 @@ def _plan_groups(lanes: _Lanes, question: GroupedElements) -> LanePlan:
         gathered, work = narrowing.gathered * n_roots, narrowing.work * n_roots
     else:
         narrowing, n_roots = None, min(n_roots, question.slots.n)
-    task_bytes = -1 if math.isnan(total) else max(sizes) * itemsize
     loads = question.loads_in_passes(2)
     why = why_groups_twice(Reads(x), len(parts), n_roots, keeps=question.keeps)
     return LanePlan(

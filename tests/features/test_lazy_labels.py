@@ -155,6 +155,11 @@ def test_plans_count_masks_and_weights_of_groups() -> None:
     assert groupby(x, by, 0).explain(where=weights > 0).task_bytes == column * 9 // 8
     every = np.broadcast_to(by[:, None], x.shape)
     assert groupby(x, every).explain(weights=weights).task_bytes == 5 * column  # int32 labels
+    with limited(20_000):
+        in_parts = groupby(x, every).explain(where=weights > 0)
+        as_slots = groupby(x, every).explain(weights=weights)
+    assert (in_parts.name, in_parts.task_bytes) == ("groups", 4 * 500 * (8 + 1 + 4))
+    assert (as_slots.name, as_slots.task_bytes) == ("bracket", 500 * (8 + 8 + 4))
 
 
 @pytest.mark.parametrize("name", ["quantiles", "mad", "median"])
