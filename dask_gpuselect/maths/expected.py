@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from dask_gpuselect.maths.cuts import (
     IntArray,
     Tally,
 )
+from dask_gpuselect.maths.weights import POINT, WEIGHT_UNIT
 
 # Largest number of counts in the table, 17 bytes each. If there are more, some ends are left out.
 MOST_CHECKED = 1 << 20
@@ -48,6 +49,13 @@ class Expected(Arrays):
         below it and up to it.
     is_pivot : ndarray of bool, shape (B, C)
         True if the end is a pivot of the chunk.
+    weight, weight_most : ndarray of int64, shape (B,), optional
+        Bounds of the weight of all elements of each chunk, in units of ``2**unit``. None if
+        elements have no weights; then the other weights are None, too.
+    weight_upto, weight_below : ndarray of int64, shape (B, C), optional
+        Lower bound of the weight of the elements up to the end, and upper bound of that below it.
+    unit : ndarray of int64, shape (B,), optional
+        Exponent of each chunk's unit.
     """
 
     n_valid: IntArray
@@ -57,6 +65,11 @@ class Expected(Arrays):
     least: IntArray
     most: IntArray
     is_pivot: NDArray[np.bool_]
+    weight: IntArray | None = None
+    weight_most: IntArray | None = None
+    weight_upto: IntArray | None = None
+    weight_below: IntArray | None = None
+    unit: IntArray | None = None
 
     @classmethod
     def of(cls, cuts: Cuts, brackets: Brackets, among: int = 0) -> Self:
@@ -67,18 +80,28 @@ class Expected(Arrays):
         shape = (n_chunks, n_checked)
         least, most = np.empty(shape, np.int64), np.empty(shape, np.int64)
         is_pivot = np.empty(shape, np.bool_)
+        weight_upto = weight_below = None
+        if cuts.weight is not None:
+            weight_upto, weight_below = np.empty((2, *shape), np.int64)
         most_candidates = np.empty(n_chunks, np.int64)
         size = max(AT_ONCE // (n_ends + 1), 1)
         for begin in range(0, n_chunks, size):
             part = slice(begin, begin + size)
-            bounds = bounds_of(cuts, part, brackets.ends)
+            cells = cells_of(cuts, part, brackets.ends)
+            bounds = bounds_of(cuts, cells)
             least[part], most[part], is_pivot[part] = (each[:, checked] for each in bounds)
+            if weight_upto is not None and weight_below is not None:
+                weights = weights_of(cuts, cells)
+                weight_upto[part], weight_below[part] = (each[:, checked] for each in weights)
             most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
-        return cls(cuts.n_valid, cuts.n_missing, most_candidates, checked, least, most, is_pivot)
+        of_counts = most_candidates, checked, least, most, is_pivot
+        of_weights = cuts.weight, cuts.weight_most, weight_upto, weight_below, cuts.unit
+        return cls(cuts.n_valid, cuts.n_missing, *of_counts, *of_weights)
 
     OF_CHUNKS: ClassVar[tuple[str, ...]] = (
         *("n_valid", "n_missing", "most_candidates"),
         *("least", "most", "is_pivot"),
+        *("weight", "weight_most", "weight_upto", "weight_below", "unit"),
     )
     """Names of the columns with a row for each chunk."""
 
@@ -86,11 +109,13 @@ class Expected(Arrays):
     def merge(cls, parts: Sequence[Self]) -> Self:
         """Join the bounds of all chunks of `parts`, in their order."""
         columns = ((name, [getattr(part, name) for part in parts]) for name in cls.OF_CHUNKS)
-        return replace(parts[0], **{name: np.concatenate(column) for name, column in columns})
+        joined = {name: np.concatenate(each) for name, each in columns if each[0] is not None}
+        return replace(parts[0], **joined)
 
     def of_chunks(self, chunks: IntArray) -> Self:
         """Take some of the chunks, by their numbers, in that order."""
-        return replace(self, **{name: getattr(self, name)[chunks] for name in self.OF_CHUNKS})
+        columns = ((name, getattr(self, name)) for name in self.OF_CHUNKS)
+        return replace(self, **{name: each[chunks] for name, each in columns if each is not None})
 
     def check(self, i: int, tally: Tally | None, brackets: Brackets, chunk: str) -> Tally:
         """Check that the second load of chunk `i` agrees with the bounds, and return its tally.
@@ -138,24 +163,60 @@ class Expected(Arrays):
                     f"{brackets.ends[self.checked[end]]!s} in the first read and {found[end]} in "
                     f"the second. {ADVICE}"
                 )
+        if self.unit is not None and tally.n_valid and not self._has_weights(i, tally):
+            raise ChunksChangedError(
+                f"chunk {chunk} had other weights beside its elements in the first read than in "
+                f"the second. {ADVICE}"
+            )
         return tally
+
+    def _has_weights(self, i: int, tally: Tally) -> bool:
+        """Return whether the weights in a tally of chunk `i` agree with the bounds."""
+        assert self.unit is not None
+        shift = int(self.unit[i]) + POINT
+        names = "weight", "weight_most", "weight_upto", "weight_below"
+        least, most, *of_ends = (getattr(self, name)[i : i + 1].astype(object) for name in names)
+        (total,) = tally.weight.integers(WEIGHT_UNIT)
+        of_tally = tally.weight_upto[self.checked], tally.weight_below[self.checked]
+        upto, below = (each.integers(WEIGHT_UNIT) for each in of_tally)
+        at_least, at_most = (each[0] << shift for each in of_ends)
+        is_whole = least[0] << shift <= total <= most[0] << shift
+        return bool(is_whole and ((at_least <= upto) & (below <= at_most)).all())
+
+
+class Cells(NamedTuple):
+    """Where ascending distinct values `ends` lie among the pivots of some chunks.
+
+    Parameters
+    ----------
+    part : slice
+        The chunks.
+    behind : ndarray of int64, shape (chunks, ends)
+        Place of the first pivot behind the end, among the pivots of all chunks.
+    is_first, is_last, is_pivot : ndarray of bool, shape (chunks, ends)
+        True if no pivot of the chunk is at or before the end, if none is behind it, and if one is
+        equal to it.
+    """
+
+    part: slice
+    behind: IntArray
+    is_first: NDArray[np.bool_]
+    is_last: NDArray[np.bool_]
+    is_pivot: NDArray[np.bool_]
 
 
 Bounds = tuple[IntArray, IntArray, NDArray[np.bool_]]
 
 
-def bounds_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Bounds:
-    """Bound the counts of some chunks at ascending distinct values `ends`, by their cuts.
-
-    Returns `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``.
-    """
+def cells_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Cells:
+    """Find ascending distinct values `ends` among the pivots of some chunks."""
     last = np.cumsum(cuts.sizes)[part]
     sizes = cuts.sizes[part]
     first = last - sizes
     n_chunks, n_ends = len(sizes), len(ends)
     if not n_chunks or not n_ends:
         none = np.zeros((n_chunks, n_ends), np.int64)
-        return none, none, none.astype(np.bool_)
+        return Cells(part, none, *(none.astype(np.bool_) for _ in range(3)))
     pivots = cuts.pivots[first[0] : last[-1]]
     chunk = np.repeat(np.arange(n_chunks), sizes)
     cell = ends.searchsorted(pivots, side="left")  # the first end that is not below the pivot
@@ -165,11 +226,34 @@ def bounds_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Bounds:
     is_end = cell < n_ends
     is_end[is_end] = ends[cell[is_end]] == pivots[is_end]
     is_pivot[chunk[is_end], cell[is_end]] = True
-    behind = first[:, None] + upto_end  # index of the chunk's next pivot among all pivots
-    before = np.where(upto_end > 0, _at(cuts.upto, behind - 1), 0)
-    after = np.where(upto_end < sizes[:, None], _at(cuts.below, behind), cuts.n_valid[part, None])
+    behind = first[:, None] + upto_end
+    return Cells(part, behind, upto_end == 0, upto_end == sizes[:, None], is_pivot)
+
+
+def bounds_of(cuts: Cuts, cells: Cells) -> Bounds:
+    """Bound the counts of some chunks at the ends of some cells, by their cuts.
+
+    Returns `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``.
+    """
+    part, behind, is_first, is_last, is_pivot = cells
+    before = np.where(is_first, 0, _at(cuts.upto, behind - 1))
+    after = np.where(is_last, cuts.n_valid[part, None], _at(cuts.below, behind))
     least = np.where(is_pivot, _at(cuts.below, behind - 1), before)
     return least, np.where(is_pivot, before, after), is_pivot
+
+
+def weights_of(cuts: Cuts, cells: Cells) -> tuple[IntArray, IntArray]:
+    """Bound the weights of some chunks at the ends of some cells, by their cuts.
+
+    Returns `Expected.weight_upto` and `weight_below`, of shape ``(chunks, ends)``.
+    """
+    part, behind, is_first, is_last, is_pivot = cells
+    assert cuts.weight_least is not None
+    assert cuts.weight_below is not None
+    assert cuts.weight_most is not None
+    upto = np.where(is_first, 0, _at(cuts.weight_least, behind - 1))
+    below = np.where(is_last, cuts.weight_most[part, None], _at(cuts.weight_below, behind))
+    return upto, np.where(is_pivot, _at(cuts.weight_below, behind - 1), below)
 
 
 def _at(counts: IntArray, places: IntArray) -> IntArray:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray
 from dask_gpuselect.maths.envelope import Envelope, thinned
-from dask_gpuselect.maths.expected import bounds_of
+from dask_gpuselect.maths.expected import bounds_of, cells_of
 from dask_gpuselect.maths.rulers import COARSE, Ruler, ruler_of
 from dask_gpuselect.maths.sizes import pivot_count
 
@@ -218,7 +218,7 @@ class Seen:
             return 0.0
         by_mass = self.cuts.by_mass()
         mass = by_mass.n_valid.astype(np.float64)
-        least, most, _ = bounds_of(by_mass, slice(0, len(mass)), ends)
+        least, most, _ = bounds_of(by_mass, cells_of(by_mass, slice(0, len(mass)), ends))
         upto = (least + most) / 2  # ties at the value count half
         # The excess of a chunk over its share, so that chunks may differ in size.
         share = upto.sum(0) / mass.sum()
@@ -275,7 +275,8 @@ class Seen:
     def _reach(self, brackets: Brackets) -> tuple[FloatArray, FloatArray]:
         """Estimate which range of shares of the seen elements each wanted cell covers."""
         n_chunks = len(self.cuts.sizes)
-        least, most, is_pivot = bounds_of(self.cuts, slice(0, n_chunks), brackets.ends)
+        cells = cells_of(self.cuts, slice(0, n_chunks), brackets.ends)
+        least, most, is_pivot = bounds_of(self.cuts, cells)
         middle = (least + most) / 2
         below, upto = np.where(is_pivot, least, middle), np.where(is_pivot, most, middle)
         n_valid = float(self.cuts.n_valid.sum())

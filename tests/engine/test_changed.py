@@ -232,3 +232,14 @@ def test_along_an_axis_the_order_of_rows_counts(backend: Backend) -> None:
     x = backend.mapped(source.lazy(width=10))
     with pytest.raises(ChunksChangedError, match=r"chunk \(0, 0\)"):
         median(x, axis=0).compute()
+
+
+def test_elements_that_change_places_beside_their_weights() -> None:
+    """No count tells of it, and it moves the median out of its bracket."""
+    values = np.array([0.0, 1, 0, 0])
+    weights = np.array([2.0**48, 2.0**-56, 2.0**53, 2.0**-47])
+    reads = iter([values, np.flip(values)])
+    how: dict[str, Any] = {"name": "flipped", "dtype": values.dtype, "meta": values[:0]}
+    x = da.core.map_blocks(lambda _: next(reads), da.core.from_array(values), **how)
+    with pytest.raises(ChunksChangedError, match=r"^chunk \(0,\) had other weights"):
+        quantile(x, 0.5, weights=weights).compute(scheduler="sync")
