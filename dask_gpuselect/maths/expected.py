@@ -80,9 +80,7 @@ class Expected(Arrays):
         shape = (n_chunks, n_checked)
         least, most = np.empty(shape, np.int64), np.empty(shape, np.int64)
         is_pivot = np.empty(shape, np.bool_)
-        weight_upto = weight_below = None
-        if cuts.weight is not None:
-            weight_upto, weight_below = np.empty((2, *shape), np.int64)
+        weights = None if cuts.weight is None else np.empty((2, *shape), np.int64)
         most_candidates = np.empty(n_chunks, np.int64)
         size = max(AT_ONCE // (n_ends + 1), 1)
         for begin in range(0, n_chunks, size):
@@ -90,12 +88,12 @@ class Expected(Arrays):
             cells = cells_of(cuts, part, brackets.ends)
             bounds = bounds_of(cuts, cells)
             least[part], most[part], is_pivot[part] = (each[:, checked] for each in bounds)
-            if weight_upto is not None and weight_below is not None:
-                weights = weights_of(cuts, cells)
-                weight_upto[part], weight_below[part] = (each[:, checked] for each in weights)
+            if weights is not None:
+                weights[:, part] = [each[:, checked] for each in weights_of(cuts, cells)]
             most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
         of_counts = most_candidates, checked, least, most, is_pivot
-        of_weights = cuts.weight, cuts.weight_most, weight_upto, weight_below, cuts.unit
+        upto, below = (None, None) if weights is None else weights
+        of_weights = cuts.weight, cuts.weight_most, upto, below, cuts.unit
         return cls(cuts.n_valid, cuts.n_missing, *of_counts, *of_weights)
 
     OF_CHUNKS: ClassVar[tuple[str, ...]] = (
@@ -235,11 +233,9 @@ def bounds_of(cuts: Cuts, cells: Cells) -> Bounds:
 
     Returns `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``.
     """
-    part, behind, is_first, is_last, is_pivot = cells
-    before = np.where(is_first, 0, _at(cuts.upto, behind - 1))
-    after = np.where(is_last, cuts.n_valid[part, None], _at(cuts.below, behind))
-    least = np.where(is_pivot, _at(cuts.below, behind - 1), before)
-    return least, np.where(is_pivot, before, after), is_pivot
+    before, at, after = _around(cells, cuts.upto, cuts.below, cuts.n_valid)
+    is_pivot = cells.is_pivot
+    return np.where(is_pivot, at, before), np.where(is_pivot, before, after), is_pivot
 
 
 def weights_of(cuts: Cuts, cells: Cells) -> tuple[IntArray, IntArray]:
@@ -247,13 +243,20 @@ def weights_of(cuts: Cuts, cells: Cells) -> tuple[IntArray, IntArray]:
 
     Returns `Expected.weight_upto` and `weight_below`, of shape ``(chunks, ends)``.
     """
-    part, behind, is_first, is_last, is_pivot = cells
-    assert cuts.weight_least is not None
-    assert cuts.weight_below is not None
-    assert cuts.weight_most is not None
-    upto = np.where(is_first, 0, _at(cuts.weight_least, behind - 1))
-    below = np.where(is_last, cuts.weight_most[part, None], _at(cuts.weight_below, behind))
-    return upto, np.where(is_pivot, _at(cuts.weight_below, behind - 1), below)
+    columns: Any = cuts.weight_least, cuts.weight_below, cuts.weight_most
+    before, at, after = _around(cells, *columns)
+    return before, np.where(cells.is_pivot, at, after)
+
+
+def _around(cells: Cells, upto: IntArray, below: IntArray, whole: IntArray) -> list[IntArray]:
+    """Return a measure up to the last pivot that is not behind each end, and below it.
+
+    The third array is the measure below the next pivot of the chunk, or of the whole chunk.
+    """
+    part, behind, is_first, is_last, _ = cells
+    before = np.where(is_first, 0, _at(upto, behind - 1))
+    after = np.where(is_last, whole[part, None], _at(below, behind))
+    return [before, _at(below, behind - 1), after]
 
 
 def _at(counts: IntArray, places: IntArray) -> IntArray:
