@@ -14,7 +14,7 @@ from dask_gpuselect.maths.cached import covers
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Brackets, Cuts
 from dask_gpuselect.maths.envelope import find_brackets
-from dask_gpuselect.maths.expected import bounds_of
+from dask_gpuselect.maths.expected import bounds_of, cells_of
 from dask_gpuselect.maths.seen import Seen
 
 CHUNKS = ((40, 12), (55, 8), (60, 18))  # mean and standard deviation of each
@@ -44,7 +44,8 @@ def draw(picture: Path) -> dict[str, Any]:
     inside = elements[(elements > bracket[0]) & (elements < bracket[-1])]
 
     y = np.linspace(elements[0] - 2, elements[-1] + 2, 4000)
-    known, open_too, is_pivot = bounds_of(cuts, slice(None), y)  # of the elements up to y
+    cells = cells_of(cuts, slice(None), y)
+    known, open_too, is_pivot = bounds_of(cuts, cells)  # of the elements up to y
     least, most = np.where(is_pivot, open_too, known).sum(axis=0), open_too.sum(axis=0)
 
     figure, (above, below) = pyplot.subplots(
