@@ -182,7 +182,7 @@ class Expected(Arrays):
         return bool(is_whole and ((at_least <= upto) & (below <= at_most)).all())
 
 
-class Cells(NamedTuple):
+class EndPlaces(NamedTuple):
     """Where ascending distinct values `ends` lie among the pivots of some chunks.
 
     Parameters
@@ -206,7 +206,7 @@ class Cells(NamedTuple):
 Bounds = tuple[IntArray, IntArray, NDArray[np.bool_]]
 
 
-def cells_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Cells:
+def cells_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> EndPlaces:
     """Find ascending distinct values `ends` among the pivots of some chunks."""
     last = np.cumsum(cuts.sizes)[part]
     sizes = cuts.sizes[part]
@@ -214,7 +214,7 @@ def cells_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Cells:
     n_chunks, n_ends = len(sizes), len(ends)
     if not n_chunks or not n_ends:
         none = np.zeros((n_chunks, n_ends), np.int64)
-        return Cells(part, none, *(none.astype(np.bool_) for _ in range(3)))
+        return EndPlaces(part, none, *(none.astype(np.bool_) for _ in range(3)))
     pivots = cuts.pivots[first[0] : last[-1]]
     chunk = np.repeat(np.arange(n_chunks), sizes)
     cell = ends.searchsorted(pivots, side="left")  # the first end that is not below the pivot
@@ -225,10 +225,10 @@ def cells_of(cuts: Cuts, part: slice, ends: NDArray[Any]) -> Cells:
     is_end[is_end] = ends[cell[is_end]] == pivots[is_end]
     is_pivot[chunk[is_end], cell[is_end]] = True
     behind = first[:, None] + upto_end
-    return Cells(part, behind, upto_end == 0, upto_end == sizes[:, None], is_pivot)
+    return EndPlaces(part, behind, upto_end == 0, upto_end == sizes[:, None], is_pivot)
 
 
-def bounds_of(cuts: Cuts, cells: Cells) -> Bounds:
+def bounds_of(cuts: Cuts, cells: EndPlaces) -> Bounds:
     """Bound the counts of some chunks at the ends of some cells, by their cuts.
 
     Returns `Expected.least`, `most` and `is_pivot`, of shape ``(chunks, ends)``.
@@ -238,7 +238,7 @@ def bounds_of(cuts: Cuts, cells: Cells) -> Bounds:
     return np.where(is_pivot, at, before), np.where(is_pivot, before, after), is_pivot
 
 
-def weights_of(cuts: Cuts, cells: Cells) -> tuple[IntArray, IntArray]:
+def weights_of(cuts: Cuts, cells: EndPlaces) -> tuple[IntArray, IntArray]:
     """Bound the weights of some chunks at the ends of some cells, by their cuts.
 
     Returns `Expected.weight_upto` and `weight_below`, of shape ``(chunks, ends)``.
@@ -248,7 +248,7 @@ def weights_of(cuts: Cuts, cells: Cells) -> tuple[IntArray, IntArray]:
     return before, np.where(cells.is_pivot, at, after)
 
 
-def _around(cells: Cells, upto: IntArray, below: IntArray, whole: IntArray) -> list[IntArray]:
+def _around(cells: EndPlaces, upto: IntArray, below: IntArray, whole: IntArray) -> list[IntArray]:
     """Return a measure up to the last pivot that is not behind each end, and below it.
 
     The third array is the measure below the next pivot of the chunk, or of the whole chunk.
