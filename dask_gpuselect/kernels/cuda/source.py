@@ -512,7 +512,16 @@ def row_sums(p: int) -> int:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-PART = np.dtype([("data", "u8"), ("stop", "i8"), ("outer", "i8"), ("row", "i8"), ("inner", "i8")])
+PART = np.dtype(
+    [
+        ("data", "u8"),
+        ("keeps", "u8"),
+        ("stop", "i8"),
+        ("outer", "i8"),
+        ("row", "i8"),
+        ("inner", "i8"),
+    ]
+)
 STACK = np.dtype(
     [
         ("parts", PART, MOST_STACKED),
@@ -521,6 +530,7 @@ STACK = np.dtype(
         ("n_inner", "i8"),
         ("n_lanes", "i8"),
         ("one", "i8"),
+        ("has_missing", "u8"),
     ]
 )
 WANTED = np.dtype(
