@@ -43,6 +43,7 @@ SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
 ENDS_THREADS = 128
+REACH_SUMS = 5  # numbers that the threads of a lane of ``reach_lanes`` find together
 ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
 ADD_THREADS = 128  # threads, each of which has digits of three sums in shared memory
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
@@ -376,7 +377,7 @@ def reach_kernel(
             while lanes >= least:
                 pitch = lanes + (lanes > 1)
                 held = {"of lanes": n * pitch, "of rows": n, "apart": 0}[kind]
-                sums = 3 * lanes * (1 + min(threads // lanes, threads // 32))
+                sums = REACH_SUMS * lanes * (1 + min(threads // lanes, threads // 32))
                 own = 8 * (held + sums * (lanes < threads)) + key_size(dtype) * n * pitch
                 if own <= most:
                     own = -(-own // 1024) * 1024  # not a preparation for every number
