@@ -386,11 +386,17 @@ def reach_kernel(
     return None
 
 
+ORDER_ROOM, ORDER_LANES = 24 << 10, 64
+"""Shared bytes and number of the lanes that a block of `reach_order` sorts together, at most."""
+
+
 def order_kernel(dtype: np.dtype[Any], n: int, shared: int) -> ReachKernel | None:
-    """Choose the kernel that sorts lanes of n elements; None if they exceed `shared` bytes."""
-    own = -(-max(n, 1) * 2 * key_size(dtype) // 1024) * 1024
-    threads = min(max(1 << (n // 4).bit_length(), 64), 1024)
-    return ReachKernel(threads, 1, own, "apart") if own + STATIC <= shared else None
+    """Choose the kernel that sorts lanes of n elements; None if one exceeds `shared` bytes."""
+    own, pairs = (n | 1) * 2 * key_size(dtype), 1 << (max(n, 2) - 1).bit_length() - 1
+    lanes = 1 << min(max(ORDER_ROOM // own, 1), ORDER_LANES).bit_length() - 1
+    own = -(-own * lanes // 1024) * 1024
+    threads = min(max(lanes * pairs // 4, 64), 1024)
+    return ReachKernel(threads, lanes, own, "apart") if own + STATIC <= shared else None
 
 
 SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0, "apart")

@@ -521,50 +521,59 @@ __device__ __forceinline__ bool is_before(Item a, Item b) { return a < b; }
 
 constexpr u32 ABSENT = 1u << 31;  // the mark of elements that take no part, which are behind all others
 
-// Find the places of the elements of each lane in their order, and count them. A block sorts a lane in
-// shared memory, by exchanges that all put the smaller element first.
+// Find the places of the elements of each lane in their order, and count them. A block sorts A_BLOCK lanes
+// in shared memory, by exchanges that all put the smaller element first. Neighbouring threads exchange
+// neighbouring pairs. So a warp sees to all that it exchanges itself up to a distance of 32.
 extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
     const Word* values, const double* weights, const ReachLanes* told, u32* places, i64* n_valid, i64* n_missing
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     Item* items = (Item*)scratch;
-    __shared__ u32 counts[2];
+    __shared__ u32 n_nan[A_BLOCK];
     const ReachLanes lanes = *told;
-    const u32 n = (u32)lanes.n;
-    for (i64 number = blockIdx.x; number < lanes.n_lanes; number += gridDim.x) {
-        const Word* its = values + place_of_lane(lanes, number, lanes.outer, lanes.inner);
-        const double* own = weights + place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+    const u32 n = (u32)lanes.n, pitch = n | 1;
+    const int log_pairs = n > 2 ? 31 - __clz((int)n - 1) : 0;  // of the pairs of a lane
+    for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
+        const u32 n_here = (u32)min(lanes.n_lanes - start, (i64)A_BLOCK);
         __syncthreads();
-        if (threadIdx.x < 2) counts[threadIdx.x] = 0;
+        if (threadIdx.x < A_BLOCK) n_nan[threadIdx.x] = 0;
         __syncthreads();
-        u32 n_own = 0, n_nan = 0;
-        for (u32 row = threadIdx.x; row < n; row += REACH_THREADS) {
-            Word word = its[row * lanes.row];
-            bool weighs = own[row * lanes.weights_row] > 0, is_nan = is_missing(value_of(word));
-            n_own += weighs && !is_nan, n_nan += weighs && is_nan;
+        for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
+            u32 lane = SIDE_BY_SIDE ? i % n_here : i / n, row = SIDE_BY_SIDE ? i / n_here : i - lane * n;
+            i64 number = start + lane;
+            Word word = values[place_of_lane(lanes, number, lanes.outer, lanes.inner) + row * lanes.row];
+            i64 own = place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+            bool weighs = weights[own + row * lanes.weights_row] > 0, is_nan = is_missing(value_of(word));
             bool takes = weighs && !is_nan;
-            items[row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
+            if (weighs && is_nan) atomicAdd(&n_nan[lane], 1u);
+            items[lane * pitch + row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
         }
-        if (n_own) atomicAdd(&counts[0], n_own);
-        if (n_nan) atomicAdd(&counts[1], n_nan);
-        __syncthreads();
+        u32 last = ~0u;  // the step before
 #pragma unroll 1
         for (u32 half = 1; half < n; half *= 2) {
 #pragma unroll 1
-            for (u32 step = half; step; step /= 2) {
+            for (u32 step = half; step; last = step, step /= 2) {
+                if (max(step, last) > 32) __syncthreads();
+                else __syncwarp();
                 u32 apart = step == half ? 2 * half - 1 : step;
-                for (u32 pair = threadIdx.x;; pair += REACH_THREADS) {
-                    u32 i = 2 * pair - (pair & (step - 1)), j = i ^ apart;
-                    if (i >= n) break;
+                for (u32 pair = threadIdx.x; pair < n_here << log_pairs; pair += REACH_THREADS) {
+                    u32 lane = pair >> log_pairs, p = pair & ((1u << log_pairs) - 1);
+                    u32 i = 2 * p - (p & (step - 1)), j = i ^ apart;
                     if (j >= n) continue;
-                    Item a = items[i], b = items[j];
-                    if (is_before(b, a)) items[i] = b, items[j] = a;
+                    Item a = items[lane * pitch + i], b = items[lane * pitch + j];
+                    if (is_before(b, a)) items[lane * pitch + i] = b, items[lane * pitch + j] = a;
                 }
-                __syncthreads();
             }
         }
-        for (u32 i = threadIdx.x; i < n; i += REACH_THREADS) places[number * n + i] = place_of(items[i]);
-        if (threadIdx.x == 0) n_valid[number] = counts[0], n_missing[number] = counts[1];
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
+            places[start * n + i] = place_of(items[i / n * pitch + i % n]);
+        }
+        if (threadIdx.x < n_here) {
+            const Item* its = items + threadIdx.x * pitch;
+            n_valid[start + threadIdx.x] = first_not(0u, n, [&](u32 i) { return !(place_of(its[i]) & ABSENT); });
+            n_missing[start + threadIdx.x] = n_nan[threadIdx.x];
+        }
     }
 }
 
