@@ -85,7 +85,7 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 
 MOST_ENDS = 1024  # ends of brackets that are counted in one read
 MOST_MARKS = 511  # marks between which elements are distributed
-SPANS = (1, 3, 5, 8, 12)  # spans of a kernel; one for 24 would need too many registers
+SPANS = (1, 3, 5, 9, 12)  # spans of a kernel; one for 24 would need too many registers
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
