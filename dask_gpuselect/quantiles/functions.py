@@ -130,11 +130,12 @@ def median(
     While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
     chunk of which enough was cached is read once; if chunks have similar distributions, that is
-    nearly every chunk. If all pivots together exceed ``dask_gpuselect.root-limit`` (dask config; 1
-    GiB), only those that may matter are gathered in one task. A CuPy chunk has at most 8,192
-    pivots, and n / 9,000 candidates if that is more. For elements of 8 bytes, these numbers are
-    4,096 and n / 5,000. Data in memory that are read once (up to 2**28 elements) have 0.9 % of
-    candidates instead.
+    nearly every chunk. CuPy chunks that fit that limit together (by default a sixteenth of the
+    memory of their device) stay there until one task answers. If all pivots together exceed
+    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
+    one task. A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates if that is more. For
+    elements of 8 bytes, these numbers are 4,096 and n / 5,000. Data in memory that are read once
+    (up to 2**28 elements) have 0.9 % of candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
     (Beliakov 2011, section IV; one bundle for each chunk: Birge & Louveaux 1988). Their sum proves
