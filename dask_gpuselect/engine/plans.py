@@ -59,13 +59,7 @@ from dask_gpuselect.engine.grid import (
 )
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.groups import GroupedLanes
-from dask_gpuselect.engine.keeping import (
-    GROUPS,
-    Keeping,
-    limits,
-    why_groups_twice,
-    why_twice,
-)
+from dask_gpuselect.engine.keeping import GROUPS, Keeping, limits, why_groups_twice, why_twice
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.resident import fit_one_device
@@ -77,10 +71,7 @@ from dask_gpuselect.engine.scratch import (
     least_loads,
     tile_of,
 )
-from dask_gpuselect.engine.source import (
-    DaskArray,
-    Source,
-)
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
