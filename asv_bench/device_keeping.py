@@ -3,7 +3,7 @@
     python asv_bench/device_keeping.py [--chunks 8] [--mib 512]
 
 Chunks that tasks make on the device, chunks that it holds, and chunks that come from the host by
-`to_gpu`, each with the default ``cache-limit`` and with 0, beside ``x.sum()`` of the same array.
+`to_gpu`, each with the default ``cache-limit``, 1 GiB and 0, beside ``x.sum()`` of the same array.
 Medians of ratios taken in turn; prints Markdown. Needs a CUDA device.
 """
 
@@ -62,7 +62,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for name, x in homes(asked.chunks, asked.mib).items():
         for what in ("quartiles", "box"):
-            for limit in ("1 GiB", 0):
+            for limit in (None, "1 GiB", 0):
 
                 def ask(x: da.Array = x, what: str = what, limit: Any = limit) -> Any:
                     with dask.config.set({"dask_gpuselect.cache-limit": limit}):

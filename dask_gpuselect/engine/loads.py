@@ -49,7 +49,12 @@ from dask_gpuselect.engine.keeping import (
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
-from dask_gpuselect.engine.plans import ElementPlan, is_resident, plan_together
+from dask_gpuselect.engine.plans import (
+    ElementPlan,
+    is_resident,
+    plan_together,
+    stays_on_device,
+)
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
@@ -157,7 +162,11 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
             loaded.append(each)
     for places in aligned([each.x for each in loaded]):
         group = [loaded[place] for place in places]
-        for each, answer in zip(group, _ask_group(group, label), strict=True):
+        if stays_on_device([each.x for each in group], [each.question for each in group]):
+            answered = [_ask_resident(each, label) for each in group]
+        else:
+            answered = _ask_group(group, label)
+        for each, answer in zip(group, answered, strict=True):
             answers[each.identity] = answer
     return [answers[each.identity] for each in asked]
 

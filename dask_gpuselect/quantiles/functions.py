@@ -130,11 +130,12 @@ def median(
     While chunks are first read, each process caches up to ``dask_gpuselect.cache-limit`` (dask
     config; 1 GiB; on a worker of `distributed` at most a tenth of its memory) of their elements. A
     chunk of which enough was cached is read once; if chunks have similar distributions, that is
-    nearly every chunk. If all pivots together exceed ``dask_gpuselect.root-limit`` (dask config; 1
-    GiB), only those that may matter are gathered in one task. A CuPy chunk has at most 8,192
-    pivots, and n / 9,000 candidates if that is more. For elements of 8 bytes, these numbers are
-    4,096 and n / 5,000. Data in memory that are read once (up to 2**28 elements) have 0.9 % of
-    candidates instead.
+    nearly every chunk. CuPy chunks that fit that limit together (by default a sixteenth of the
+    memory of their device) stay there until one task answers. If all pivots together exceed
+    ``dask_gpuselect.root-limit`` (dask config; 1 GiB), only those that may matter are gathered in
+    one task. A CuPy chunk has at most 8,192 pivots, and n / 9,000 candidates if that is more. For
+    elements of 8 bytes, these numbers are 4,096 and n / 5,000. Data in memory that are read once
+    (up to 2**28 elements) have 0.9 % of candidates instead.
 
     Algorithm: each chunk contributes a bundle of cutting planes of the objective ``sum |x - y|``
     (Beliakov 2011, section IV; one bundle for each chunk: Birge & Louveaux 1988). Their sum proves
@@ -604,8 +605,8 @@ def explain(
         of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks in
-          the memory of one device once, in one task. "counts" reads elements of one or two bytes once, and
+          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
+          are in the memory of one device, or stay there, once, in one task. "counts" reads elements of one or two bytes once, and
           counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
@@ -625,8 +626,8 @@ def explain(
         - ``waiting_bytes``: bytes of partial results that wait on all workers together because one
           task cannot gather them all.
         - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
-          not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB; on a worker of
-          `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
+          not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB by default; on a
+          worker of `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
         - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.
         - ``advice``: for plans along an axis that read chunks several times, the limit or the

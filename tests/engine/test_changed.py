@@ -95,6 +95,7 @@ def test_persisting_fixes_the_data(backend: Backend, tmp_path: Path) -> None:
     assert ours == np.median(values)
 
 
+@pytest.mark.usefixtures("nothing_kept")  # or a device would take one load
 def test_an_unseeded_source_never_gives_a_wrong_number(backend: Backend) -> None:
     """Every load of twenty chunks is drawn anew, the same number of elements each time."""
     rng = np.random.default_rng()
@@ -105,6 +106,7 @@ def test_an_unseeded_source_never_gives_a_wrong_number(backend: Backend) -> None
         quantile(backend.mapped(drawn), np.linspace(0.05, 0.95, 19)).compute(scheduler="sync")
 
 
+@pytest.mark.usefixtures("nothing_kept")  # or a device would take one load
 def test_what_changes_is_named_in_all_dimensions(backend: Backend, tmp_path: Path) -> None:
     x = changing(second(lambda values: values / 2), directory=tmp_path, chunk=5)
     x._chunks = ((1000,) * 6,)

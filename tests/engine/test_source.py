@@ -206,7 +206,8 @@ def test_views_of_a_device_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         raise AssertionError("spilled")
 
     monkeypatch.setattr(sorting, "spill_file", refused)
-    with dask.config.set({"dask_gpuselect.spill-limit": 1000}):
+    limits = {"dask_gpuselect.spill-limit": 1000, "dask_gpuselect.cache-limit": 0}
+    with dask.config.set(limits):
         with pytest.raises(AssertionError, match="spilled"):
             sort(x.map_blocks(abs)).compute(scheduler="sync")
         ordered = sort(x).compute(scheduler="sync")

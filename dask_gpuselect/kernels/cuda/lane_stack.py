@@ -34,8 +34,9 @@ def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.L
 
 
 def in_parts(stack: Any) -> source.Defined:
-    """Return the definition that compiles a kernel for lanes of one chunk, or of several."""
-    return (("IN_PARTS", int(stack["n_parts"] > 1)),)
+    """Return the definitions that compile a kernel for lanes of these chunks, with masks if any."""
+    masked = source.KEEPS if stack["has_missing"] else ()
+    return (("IN_PARTS", int(stack["n_parts"] > 1)), *masked)
 
 
 def as_bytes(record: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_stack import (
@@ -93,19 +94,39 @@ def answers_of_few(
     return answers
 
 
+def answers_of_masked(
+    chunks: Sequence[Array], keeps: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
+) -> tuple[Array, bool] | None:
+    """Answer a question for floating lanes side by side, without the elements that masks leave out.
+
+    Also returns whether an element that is not left out is NaN, which counts as left out. None if
+    chunks or masks would have to be copied, and for lanes that are not side by side.
+    """
+    are_dense = all(each.size and each.flags.c_contiguous for each in (*chunks, *keeps))
+    is_adjacent = axes[-1:] and axes[-1] - axes[0] < len(axes)
+    is_side_by_side = is_adjacent and math.prod(chunks[0].shape[axes[-1] + 1 :]) > 1
+    if not (are_dense and is_side_by_side and len(chunks) <= MOST_STACKED):
+        return None
+    parts = parts_in_three(chunks, axes)
+    n = sum(part.shape[1] for part in parts)
+    if n >= 1 << 31:
+        return None
+    stack, flags = stack_of(parts, n), cupy.zeros(3, np.uint32)
+    stack["parts"]["keeps"][: len(keeps)] = [each.data.ptr for each in keeps]
+    stack["has_missing"] = flags.data.ptr + 2 * flags.itemsize
+    answers = _begun(np.dtype(chunks[0].dtype), stack, 0, flags, question)
+    return answers, _read(question, flags)[2]
+
+
 def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder) -> Array | None:
     """Answer a question for chunks that are not all empty; None if the kernels cannot."""
     parts = parts_in_three(chunks, axes)
     dtype = np.dtype(chunks[0].dtype)
     n = sum(part.shape[1] for part in parts)
-    stack = stack_of(parts, n)
     if n >= 1 << 31:
         return None
-    first_v = 0 if dtype.kind == "f" else n
-    tables = tables_of(question, first_v, n, cupy.cuda.Device().id)
-    answers = cupy.empty((question.n_answers, int(stack["n_lanes"])), question.dtype)
     flags = cupy.zeros(2, np.uint32)
-    _start(dtype, stack, wanted_of(question, first_v, tables), answers, flags, question)
+    answers = _begun(dtype, stack_of(parts, n), 0 if dtype.kind == "f" else n, flags, question)
     all_missing, too_wide = _read(question, flags)
     if too_wide:
         return None
@@ -115,15 +136,26 @@ def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
     return answers
 
 
-def _read(question: LaneOrder, flags: Array) -> tuple[bool, bool]:
+def _begun(
+    dtype: np.dtype[Any], stack: Any, first_v: int, flags: Array, question: LaneOrder
+) -> Array:
+    """Start the kernel for lanes of at least `first_v` valid elements, and return its answers."""
+    tables = tables_of(question, first_v, int(stack["n"]), cupy.cuda.Device().id)
+    answers = cupy.empty((question.n_answers, int(stack["n_lanes"])), question.dtype)
+    _start(dtype, stack, wanted_of(question, first_v, tables), answers, flags, question)
+    return answers
+
+
+def _read(question: LaneOrder, flags: Array) -> list[bool]:
     """Return whether lanes have no valid element, of which it warns, and whether the kernel failed.
 
-    It fails for integers beyond 2**53 between which the answers interpolate.
+    It fails for integers beyond 2**53 between which the answers interpolate. With masks, also
+    returns whether an element that is not left out is NaN.
     """
-    all_missing, too_wide = map(bool, flags.get().tolist())
+    all_missing, too_wide, *others = map(bool, flags.get().tolist())
     if not too_wide:
         question.tell_missing(is_empty=False, is_all_missing=all_missing)
-    return all_missing, too_wide
+    return [all_missing, too_wide, *others]
 
 
 def _values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> Array | None:

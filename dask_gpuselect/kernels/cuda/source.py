@@ -43,6 +43,7 @@ SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
 ENDS_THREADS = 128
+REACH_SUMS = 5  # numbers that the threads of a lane of ``reach_lanes`` find together
 ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
 ADD_THREADS = 128  # threads, each of which has digits of three sums in shared memory
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
@@ -84,7 +85,7 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 
 MOST_ENDS = 1024  # ends of brackets that are counted in one read
 MOST_MARKS = 511  # marks between which elements are distributed
-SPANS = (1, 3, 5, 8, 12)  # spans of a kernel; one for 24 would need too many registers
+SPANS = (1, 3, 5, 9, 12)  # spans of a kernel; one for 24 would need too many registers
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -376,7 +377,7 @@ def reach_kernel(
             while lanes >= least:
                 pitch = lanes + (lanes > 1)
                 held = {"of lanes": n * pitch, "of rows": n, "apart": 0}[kind]
-                sums = 3 * lanes * (1 + min(threads // lanes, threads // 32))
+                sums = REACH_SUMS * lanes * (1 + min(threads // lanes, threads // 32))
                 own = 8 * (held + sums * (lanes < threads)) + key_size(dtype) * n * pitch
                 if own <= most:
                     own = -(-own // 1024) * 1024  # not a preparation for every number
@@ -385,11 +386,17 @@ def reach_kernel(
     return None
 
 
+ORDER_ROOM, ORDER_LANES = 24 << 10, 64
+"""Shared bytes and number of the lanes that a block of `reach_order` sorts together, at most."""
+
+
 def order_kernel(dtype: np.dtype[Any], n: int, shared: int) -> ReachKernel | None:
-    """Choose the kernel that sorts lanes of n elements; None if they exceed `shared` bytes."""
-    own = -(-max(n, 1) * 2 * key_size(dtype) // 1024) * 1024
-    threads = min(max(1 << (n // 4).bit_length(), 64), 1024)
-    return ReachKernel(threads, 1, own, "apart") if own + STATIC <= shared else None
+    """Choose the kernel that sorts lanes of n elements; None if one exceeds `shared` bytes."""
+    own, pairs = (n | 1) * 2 * key_size(dtype), 1 << (max(n, 2) - 1).bit_length() - 1
+    lanes = 1 << min(max(ORDER_ROOM // own, 1), ORDER_LANES).bit_length() - 1
+    own = -(-own * lanes // 1024) * 1024
+    threads = min(max(lanes * pairs // 4, 64), 1024)
+    return ReachKernel(threads, lanes, own, "apart") if own + STATIC <= shared else None
 
 
 SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0, "apart")
@@ -512,7 +519,16 @@ def row_sums(p: int) -> int:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-PART = np.dtype([("data", "u8"), ("stop", "i8"), ("outer", "i8"), ("row", "i8"), ("inner", "i8")])
+PART = np.dtype(
+    [
+        ("data", "u8"),
+        ("keeps", "u8"),
+        ("stop", "i8"),
+        ("outer", "i8"),
+        ("row", "i8"),
+        ("inner", "i8"),
+    ]
+)
 STACK = np.dtype(
     [
         ("parts", PART, MOST_STACKED),
@@ -521,6 +537,7 @@ STACK = np.dtype(
         ("n_inner", "i8"),
         ("n_lanes", "i8"),
         ("one", "i8"),
+        ("has_missing", "u8"),
     ]
 )
 WANTED = np.dtype(

@@ -1,8 +1,8 @@
 // Weighted quantiles of lanes: the first element of each up to which the weights reach a share.
 //
 // A block has the keys of some lanes in shared memory, and one or several threads for each lane. They
-// find two bits of the answer's key at a time: the sums of the weights below three keys say which bits
-// follow. Sums are floats, which are exact where weights are integers. Elsewhere an answer is unsure if
+// find two bits of the answer's key at a time, from the least key of the lane on: the sums of the weights
+// below three keys say which bits follow, until one key is left. Sums are floats, which are exact where weights are integers. Elsewhere an answer is unsure if
 // a sum is so near to the share that rounding may have moved it past; the host finds that by integers.
 //
 // Other kernels sort the lanes, and find what is at their ends for box plots. Needs lane_sums.cuh.
@@ -34,7 +34,7 @@ constexpr int PITCH = A_BLOCK + (A_BLOCK > 1);
 constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take every STEP-th row
 constexpr int A_WARP = A_BLOCK < 32 ? A_BLOCK : 32;                 // lanes of a warp
 constexpr int PARTS = A_BLOCK < 32 ? REACH_THREADS / 32 : STEP;     // sums of a lane, each of a warp's threads
-constexpr int TOTALS = A_BLOCK * 3;
+constexpr int TOTALS = A_BLOCK * REACH_SUMS;
 
 struct Lane {
     const Key* keys;  // in shared memory
@@ -48,65 +48,92 @@ struct Lane {
         return weights[WEIGHTS_ARE == OF_ROWS ? row : row * PITCH];
     }
 
-    // Add up what the threads of the lane have. All of them get the same sum.
-    __device__ __forceinline__ void add_up(double (&mine)[3]) const {
+    // Add up what the threads of the lane have, and find the extremes of their keys. All of them get the
+    // same results.
+    __device__ __forceinline__ void add_up(double (&mine)[3], Key& least, Key& most) const {
         if (STEP == 1) return;
 #pragma unroll
-        for (int j = 0; j < 3; ++j) {
+        for (int by = A_WARP; by < 32; by *= 2) {
 #pragma unroll
-            for (int by = A_WARP; by < 32; by *= 2) mine[j] += __shfl_xor_sync(ALL_LANES, mine[j], by);
+            for (int j = 0; j < 3; ++j) mine[j] += __shfl_xor_sync(ALL_LANES, mine[j], by);
+            least = min(least, (Key)__shfl_xor_sync(ALL_LANES, (u64)least, by));
+            most = max(most, (Key)__shfl_xor_sync(ALL_LANES, (u64)most, by));
         }
         int of_block = threadIdx.x % A_BLOCK, part = A_BLOCK < 32 ? threadIdx.x / 32 : first;
         double* parts = sums + TOTALS;
         if (threadIdx.x % 32 < A_WARP) {
-            for (int j = 0; j < 3; ++j) parts[part * TOTALS + 3 * of_block + j] = mine[j];
+            double* own = parts + part * TOTALS + REACH_SUMS * of_block;
+            for (int j = 0; j < 3; ++j) own[j] = mine[j];
+            ((u64*)own)[3] = least, ((u64*)own)[4] = most;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < TOTALS; i += REACH_THREADS) {
+            int j = i % REACH_SUMS;
             double total = 0;
+            u64 key = j == 3 ? ~0ull : 0;
 #pragma unroll 4
-            for (int p = 0; p < PARTS; ++p) total += parts[p * TOTALS + i];
-            sums[i] = total;
+            for (int p = 0; p < PARTS; ++p) {
+                u64 its = ((const u64*)parts)[p * TOTALS + i];
+                if (j < 3) total += parts[p * TOTALS + i];
+                key = j == 3 ? min(key, its) : max(key, its);
+            }
+            if (j < 3) sums[i] = total;
+            else ((u64*)sums)[i] = key;
         }
         __syncthreads();
-        for (int j = 0; j < 3; ++j) mine[j] = sums[3 * of_block + j];
+        const double* own = sums + REACH_SUMS * of_block;
+        for (int j = 0; j < 3; ++j) mine[j] = own[j];
+        least = (Key)((const u64*)own)[3], most = (Key)((const u64*)own)[4];
     }
 
-    // What is below three keys: one, two and three steps of `1 << shift` from a key.
-    template <bool COUNTS>
-    __device__ __forceinline__ void below(Key from, int shift, double (&found)[3]) const {
+    // The weight below three keys: one, two and three steps of `1 << shift` from a key; and the extremes
+    // of the keys in the four steps.
+    __device__ __forceinline__ void below(
+        Key from, int shift, bool is_open, double (&found)[3], Key& least, Key& most
+    ) const {
         double a = 0, b = 0, c = 0;
+        least = ~Key(0), most = 0;
 #pragma unroll 8
-        for (int row = first; row < n; row += STEP) {
+        for (int row = is_open ? first : n; row < n; row += STEP) {
             Key key = keys[row * PITCH];
             double w = weight(row);
-            if (COUNTS) w = w > 0 ? 1 : 0;
-            Key steps = key < from ? 0 : (key - from) >> shift;
+            bool is_before = key < from;
+            Key steps = is_before ? Key(0) : (Key)((key - from) >> shift);
             if (steps < 1) a += w;
             if (steps < 2) b += w;
             if (steps < 3) c += w;
+            bool is_in = !is_before && steps < 4;
+            least = min(least, is_in ? key : ~Key(0));
+            most = max(most, is_in ? key : Key(0));
         }
         found[0] = a;
         found[1] = b;
         found[2] = c;
-        add_up(found);
+        add_up(found, least, most);
     }
 
-    // The first key up to which there is the share, or more than it, of what is added up.
-    template <bool COUNTS>
-    __device__ __forceinline__ Key reached(double share, bool is_passed, double slack, bool& is_unsure) const {
-        Key key = 0;
-        for (int shift = BITS - 2; shift >= 0; shift -= 2) {
+    // The first key, between two, up to which the weights reach the share, or pass it.
+    __device__ __forceinline__ Key reached(
+        Key key, Key last, double share, bool is_passed, double slack, bool& is_unsure
+    ) const {
+        bool is_open = n > 0 && key < last;
+        int shift = is_open ? (65 - __clzll((i64)(u64)(last - key))) / 2 * 2 - 2 : 0;
+        while (STEP > 1 ? __syncthreads_or(is_open) : is_open) {
             double found[3];
-            below<COUNTS>(key, shift, found);
+            Key least, most;
+            below(key, shift, is_open, found, least, most);
+            if (!is_open) continue;
             int digit = 0;
             for (int j = 0; j < 3; ++j) {
                 digit += is_passed ? found[j] <= share : found[j] < share;
                 is_unsure |= slack > 0 && fabs(found[j] - share) <= slack;
             }
             key += (Key)digit << shift;
+            if (least == most) key = least;
+            is_open = least != most && shift > 0;
+            shift -= 2;
         }
-        return key;
+        return min(key, last);
     }
 };
 
@@ -180,21 +207,25 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_lanes(
         bool is_one = number < lanes.n_lanes;
         lane.n = is_one ? (int)lanes.n : 0;  // all threads wait for each other all the same
         double totals[3] = {0, 0, 0};  // weight, number, and number of missing elements
+        Key least = ~Key(0), most = 0;
 #pragma unroll 4
         for (int row = lane.first; row < lane.n; row += STEP) {
             double w = lane.weight(row);
-            bool is_nan = KIND == FLOATING && lane.keys[row * PITCH] == ~Key(0);
+            Key key = lane.keys[row * PITCH];
+            bool is_nan = KIND == FLOATING && key == ~Key(0);
             totals[0] += is_nan ? 0 : w;
             totals[1] += w > 0 && !is_nan;
             totals[2] += w > 0 && is_nan;
+            if (w > 0 && !is_nan) least = min(least, key), most = max(most, key);
         }
-        lane.add_up(totals);
+        lane.add_up(totals, least, most);
         bool is_unsure = false;
         for (i64 t = 0; t < lanes.n_targets; ++t) {
-            double q = targets[t].share;
-            Key key = q == 0 || q == 1
-                ? lane.reached<true>(q == 0 ? 1 : totals[1], false, 0, is_unsure)
-                : lane.reached<false>(q * totals[0], targets[t].is_passed, totals[0] * lanes.slack, is_unsure);
+            double q = targets[t].share, slack = totals[0] * lanes.slack;
+            bool is_passed = targets[t].is_passed;
+            Key key = q == 0   ? least
+                      : q == 1 ? most
+                               : lane.reached(least, most, q * totals[0], is_passed, slack, is_unsure);
             if (is_one && lane.first == 0) found[number * lanes.n_targets + t] = value_of(word_of(key));
         }
         if (is_one && lane.first == 0) {
@@ -490,50 +521,59 @@ __device__ __forceinline__ bool is_before(Item a, Item b) { return a < b; }
 
 constexpr u32 ABSENT = 1u << 31;  // the mark of elements that take no part, which are behind all others
 
-// Find the places of the elements of each lane in their order, and count them. A block sorts a lane in
-// shared memory, by exchanges that all put the smaller element first.
+// Find the places of the elements of each lane in their order, and count them. A block sorts A_BLOCK lanes
+// in shared memory, by exchanges that all put the smaller element first. Neighbouring threads exchange
+// neighbouring pairs. So a warp sees to all that it exchanges itself up to a distance of 32.
 extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
     const Word* values, const double* weights, const ReachLanes* told, u32* places, i64* n_valid, i64* n_missing
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     Item* items = (Item*)scratch;
-    __shared__ u32 counts[2];
+    __shared__ u32 n_nan[A_BLOCK];
     const ReachLanes lanes = *told;
-    const u32 n = (u32)lanes.n;
-    for (i64 number = blockIdx.x; number < lanes.n_lanes; number += gridDim.x) {
-        const Word* its = values + place_of_lane(lanes, number, lanes.outer, lanes.inner);
-        const double* own = weights + place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+    const u32 n = (u32)lanes.n, pitch = n | 1;
+    const int log_pairs = n > 2 ? 31 - __clz((int)n - 1) : 0;  // of the pairs of a lane
+    for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
+        const u32 n_here = (u32)min(lanes.n_lanes - start, (i64)A_BLOCK);
         __syncthreads();
-        if (threadIdx.x < 2) counts[threadIdx.x] = 0;
+        if (threadIdx.x < A_BLOCK) n_nan[threadIdx.x] = 0;
         __syncthreads();
-        u32 n_own = 0, n_nan = 0;
-        for (u32 row = threadIdx.x; row < n; row += REACH_THREADS) {
-            Word word = its[row * lanes.row];
-            bool weighs = own[row * lanes.weights_row] > 0, is_nan = is_missing(value_of(word));
-            n_own += weighs && !is_nan, n_nan += weighs && is_nan;
+        for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
+            u32 lane = SIDE_BY_SIDE ? i % n_here : i / n, row = SIDE_BY_SIDE ? i / n_here : i - lane * n;
+            i64 number = start + lane;
+            Word word = values[place_of_lane(lanes, number, lanes.outer, lanes.inner) + row * lanes.row];
+            i64 own = place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
+            bool weighs = weights[own + row * lanes.weights_row] > 0, is_nan = is_missing(value_of(word));
             bool takes = weighs && !is_nan;
-            items[row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
+            if (weighs && is_nan) atomicAdd(&n_nan[lane], 1u);
+            items[lane * pitch + row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
         }
-        if (n_own) atomicAdd(&counts[0], n_own);
-        if (n_nan) atomicAdd(&counts[1], n_nan);
-        __syncthreads();
+        u32 last = ~0u;  // the step before
 #pragma unroll 1
         for (u32 half = 1; half < n; half *= 2) {
 #pragma unroll 1
-            for (u32 step = half; step; step /= 2) {
+            for (u32 step = half; step; last = step, step /= 2) {
+                if (max(step, last) > 32) __syncthreads();
+                else __syncwarp();
                 u32 apart = step == half ? 2 * half - 1 : step;
-                for (u32 pair = threadIdx.x;; pair += REACH_THREADS) {
-                    u32 i = 2 * pair - (pair & (step - 1)), j = i ^ apart;
-                    if (i >= n) break;
+                for (u32 pair = threadIdx.x; pair < n_here << log_pairs; pair += REACH_THREADS) {
+                    u32 lane = pair >> log_pairs, p = pair & ((1u << log_pairs) - 1);
+                    u32 i = 2 * p - (p & (step - 1)), j = i ^ apart;
                     if (j >= n) continue;
-                    Item a = items[i], b = items[j];
-                    if (is_before(b, a)) items[i] = b, items[j] = a;
+                    Item a = items[lane * pitch + i], b = items[lane * pitch + j];
+                    if (is_before(b, a)) items[lane * pitch + i] = b, items[lane * pitch + j] = a;
                 }
-                __syncthreads();
             }
         }
-        for (u32 i = threadIdx.x; i < n; i += REACH_THREADS) places[number * n + i] = place_of(items[i]);
-        if (threadIdx.x == 0) n_valid[number] = counts[0], n_missing[number] = counts[1];
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
+            places[start * n + i] = place_of(items[i / n * pitch + i % n]);
+        }
+        if (threadIdx.x < n_here) {
+            const Item* its = items + threadIdx.x * pitch;
+            n_valid[start + threadIdx.x] = first_not(0u, n, [&](u32 i) { return !(place_of(its[i]) & ABSENT); });
+            n_missing[start + threadIdx.x] = n_nan[threadIdx.x];
+        }
     }
 }
 

@@ -35,7 +35,7 @@ from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles of a lane up to which the kernel finds each by itself, in 16 looks at keys of 4 bytes.
+# Quantiles of a lane up to which the kernel finds each by itself, in up to 16 looks for 4 bytes.
 # Sorting in shared memory takes as long as 4 quantiles, and other sorting as long as 12.
 FEW, FEW_LONG = 4, 12
 
@@ -318,7 +318,7 @@ def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles)
     kernel = source.order_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id))
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
-        made = kernel.defined(is_side_by_side=True)
+        made = kernel.defined(is_side_by_side=layout.is_side_by_side)
         about = (*given, places, *counts), kernel.shared
         launch(dtype, "reach_order", kernel.threads, *about, defined=made)
     elif kind is not None:
