@@ -5,6 +5,8 @@
 // There is one launch for each digit. All blocks count the digit over the elements that have the
 // leading digits of a wanted one; the block that finishes last looks up the digit of each rank.
 
+#include "digits.cuh"
+
 struct Selection {
     i64 n;                     // elements
     i64 places[MOST_SELECTED];  // wanted ranks among all elements
@@ -55,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
 // Find the places of some ranks of all elements among the candidates of a tally's cells, so that the
 // selection can follow without the host, which checks it by the tally's counts. If an element is not
 // among the candidates, its place is arbitrary. One warp.
-extern "C" __global__ void locate(
+extern "C" __global__ void __launch_bounds__(32) locate(
     const u64* below, const u64* n_found, const u64* held, const int* segments_of, int n_spans,
     u64 most, const i64* wanted, int n_ranks, Selection* selection
 ) {

@@ -16,13 +16,8 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
-from dask_gpuselect.kernels.cuda.source import (
-    GROUPS_THREADS,
-    STATIC,
-    groups_memory,
-    words_memory,
-)
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, words_memory
 from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
@@ -71,10 +66,6 @@ class Keys(NamedTuple):
     def between(self, start: int, stop: int) -> Keys:
         some = slice(start, stop)
         return Keys(self.keys[some], None if self.numbers is None else self.numbers[some])
-
-    @property
-    def pointers(self) -> tuple[Array, Any]:
-        return self.keys, np.uint64(0) if self.numbers is None else self.numbers
 
     def ordered(self) -> Keys:
         """Sort by number, then by value; in place if possible."""
@@ -130,7 +121,6 @@ class Ordered:
         return self.keys.elements_at(places, self.dtype)
 
 
-@advised
 def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     """Measure the cuts of every group; see `reference.groups.cuts`.
 
@@ -145,9 +135,8 @@ def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     n_pivots = int(stops[1, -1]) if len(groups) else 0
     found, is_new = cupy.empty((3, n_pivots), np.int64), cupy.empty(n_pivots, np.bool_)
     if n_pivots:
-        sides = np.int32(len(groups)), np.int64(n_pivots)
-        arguments = (keys.keys, start, first, *sides, *found, is_new)
-        launch(dtype, "groups_pivots", GROUPS_THREADS, arguments)
+        runs = keys.keys, start, first, len(groups)
+        launch(dtype, "groups_pivots", *runs, n_pivots, *found, is_new)
     del keys
     key, below, upto = (each[is_new].get() for each in found)
     so_far = cupy.zeros(n_pivots + 1, np.int64)
@@ -157,7 +146,6 @@ def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     return Cuts.of_runs(groups, sizes, n, n_missing[groups], pivots, below, upto)
 
 
-@advised
 def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Tally every group at its brackets; see `reference.groups.tally`.
 
@@ -171,7 +159,6 @@ def tally(parts: Parts, brackets: Brackets) -> CellTally:
     return CellTally.of_counts(found.counts, *found.candidates.on_host(_dtype(parts)))
 
 
-@advised
 def places_in_groups(codes: Array, n_groups: int) -> tuple[Array, IntArray]:
     """Return the places of the elements of each group, on the device.
 
@@ -202,7 +189,6 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     return elements_of_places(places, read, n_valid, n_missing)
 
 
-@advised
 def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: int) -> IntArray:
     """Count every value in every group; see `reference.groups.value_counts`.
 
@@ -215,7 +201,6 @@ def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: i
     return np.asarray(found.get().view(np.int64).reshape(n_groups, n_words))
 
 
-@advised
 def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | None:
     """Count every value in every lane; see `reference.groups.lane_counts`.
 
@@ -224,7 +209,7 @@ def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | No
     n_lanes, n = rows.shape
     if n >= LONG_LANE or not rows.size:
         return None
-    codes: Any = np.uint64(0)
+    codes = None
     if keeps is not None:
         lane = cupy.arange(n_lanes, dtype=np.int32)[:, None]
         codes = cupy.ascontiguousarray(cupy.where(keeps, lane, np.int32(-1)))
@@ -242,16 +227,14 @@ def _count_words(
     """
     if not words.size:
         return
-    sides = np.int64(words.size), np.int64(width), np.int32(n_groups), np.int32(n_words)
-    memory = words_memory(n_groups, n_words)
-    _launch(words.dtype, "groups_words", (words, codes, *sides, found), memory)
+    given, how = (words, codes, words.size, width), _memory(words_memory(n_groups, n_words))
+    launch(words.dtype, "groups_words", *given, n_groups, n_words, found, **how)
 
 
-def _launch(dtype: np.dtype[Any], name: str, arguments: tuple[Any, ...], memory: int) -> None:
-    """Start a kernel whose counts take shared memory if they fit."""
-    fits = memory + STATIC <= most_shared(cupy.cuda.Device().id)
-    made, shared = (("IN_SHARED", int(fits)),), memory if fits else 0
-    launch(dtype, name, GROUPS_THREADS, arguments, shared, defined=made)
+def _memory(n_bytes: int) -> dict[str, Any]:
+    """Return how a kernel is started whose counts take shared memory if they fit."""
+    fits = n_bytes + STATIC <= most_shared(cupy.cuda.Device().id)
+    return {"shared": n_bytes if fits else 0, "defined": (("IN_SHARED", int(fits)),)}
 
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
@@ -300,9 +283,8 @@ def keys_of(parts: Parts, n_groups: int, rate: float = 1) -> Keys:
     for (values, codes), size in zip(parts, sizes, strict=True):
         start, stop = stop, stop + size
         if size:
-            sides = np.int64(values.size), np.int64(size), np.int32(n_groups)
-            arguments = (values, codes, *sides, *keys.between(start, stop).pointers)
-            launch(dtype, "groups_keys", GROUPS_THREADS, arguments)
+            given = values, codes, values.size, size, n_groups
+            launch(dtype, "groups_keys", *given, *keys.between(start, stop))
     return keys
 
 
@@ -334,13 +316,11 @@ def _tallied(parts: Parts, brackets: Brackets, room: int) -> BracketCounts:
     taken = Keys.room(room, dtype)
     ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
     tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
-    told = (*map(cupy.asarray, tables), np.int32(n_groups), np.int32(n_ends))
-    memory = groups_memory(dtype, n_groups, n_ends)
+    told = (*map(cupy.asarray, tables), n_groups, n_ends, totals, *taken, room)
+    how = _memory(groups_memory(dtype, n_groups, n_ends))
     for values, codes in parts:
         if values.size:
-            arguments = (values, codes, np.int64(values.size), *told, totals)
-            more = *taken.pointers, np.uint64(room)
-            _launch(dtype, "groups_tally", (*arguments, *more), memory)
+            launch(dtype, "groups_tally", values, codes, values.size, *told, **how)
     found = totals.get().view(np.int64)
     n_candidates = int(found[0])
     counts = found[1 : 1 + 2 * n_cells].reshape(n_cells, 2)

@@ -1,4 +1,7 @@
-// Answers of lanes from the merged tally of all their parts. Needs lanes.cuh and lane_reports.cuh.
+// Answers of lanes from the merged tally of all their parts.
+
+#include "lanes.cuh"
+#include "lane_reports.cuh"
 
 // Each row has an answer, found by one warp. Every lane has a valid element.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) answers_of_tally(

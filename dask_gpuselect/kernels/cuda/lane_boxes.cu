@@ -1,5 +1,4 @@
-// Box plots of many lanes, each lane read once from device memory. Needs lanes.cuh, lane_runs.cuh,
-// lane_sums.cuh and lane_columns.cuh.
+// Box plots of many lanes, each lane read once from device memory.
 //
 // The sorted runs of a lane determine its whole box: its quartiles are selected; the places of the
 // fences in each run give the numbers of elements beyond them; and the elements there are the ends of
@@ -8,6 +7,9 @@
 //
 // Defined before this text, besides the definitions for lanes.cuh and lane_runs.cuh: OWN, the bytes of
 // shared memory of lanes_select. ANSWER is 64.
+
+#include "lane_runs.cuh"
+#include "lane_columns.cuh"
 
 // How boxes are drawn; see `boxes.Rule`.
 struct Drawn {

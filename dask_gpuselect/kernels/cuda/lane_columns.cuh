@@ -1,5 +1,8 @@
 // Box plots of many lanes as columns.
 
+#include "lanes.cuh"
+#include "lane_sums.cuh"
+
 // A column for each statistic; the columns of quantiles follow one another.
 struct Columns {
     double *q, *mean, *deviation;

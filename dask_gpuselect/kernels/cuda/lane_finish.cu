@@ -1,7 +1,9 @@
-// Statistics that follow from the sums of lanes. Needs lanes.cuh, lane_sums.cuh and lane_columns.cuh.
+// Statistics that follow from the sums of lanes.
+
+#include "lane_columns.cuh"
 
 // Compute means and deviations of lanes that groups have summed, one thread for each.
-extern "C" __global__ void finish_of_lanes(
+extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_of_lanes(
     const LaneSums* sums_of_lanes, i64 n_lanes, u32 n, int omits_missing,
     const __grid_constant__ Columns columns, Told* told
 ) {

@@ -1,5 +1,6 @@
-// Merging of the partial results of parts of lanes. They have a row for each lane and question. Needs
-// lane_reports.cuh.
+// Merging of the partial results of parts of lanes. They have a row for each lane and question.
+
+#include "lane_reports.cuh"
 
 // The cuts of a part: for each row, order statistics at m even ranks among n_inside elements. Each is
 // known to lie between `low` and `high`.

@@ -20,8 +20,7 @@ from dask_gpuselect.kernels.companions import Accompanied, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.chunk import distances_from
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import BLANK_THREADS
+from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.reference.lanes import parts_of
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
@@ -32,7 +31,6 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
 
 
-@advised
 def _answer_masked(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
 ) -> Array:
@@ -55,7 +53,6 @@ def _answer_masked(
     return _answers(chunks, filled, dtype, axes, question)
 
 
-@advised
 def _masked_boxes(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -94,7 +91,6 @@ def _masked_boxes(
     return answer
 
 
-@advised
 def _masked_answers_and_ends(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -120,7 +116,6 @@ def _masked_answers_and_ends(
     return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
 
 
-@advised
 def _answer_masked_groups(
     chunks: Sequence[Accompanied],
     dtype: np.dtype[Any],
@@ -160,7 +155,6 @@ box_lanes = with_companions(_masked_boxes)(lane_boxes.box_lanes)
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
 
 
-@advised
 def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
     """Compute the distances of elements from centres; see `reference.lanes.deviations`."""
     return distances_from(chunk, centre, dtype)
@@ -207,8 +201,7 @@ class BlankedChunk(NamedTuple):
         filled, told = cupy.empty_like(values), cupy.zeros(1, np.uint32)
         is_aligned = values.data.ptr % 16 == keeps.data.ptr % 16 == 0
         n_vectors = values.nbytes // 16 if is_aligned else 0
-        arguments = (values, keeps, np.int64(values.size), np.int64(n_vectors), filled, told)
-        launch(wide, "blank_masked", BLANK_THREADS, arguments)
+        launch(wide, "blank_masked", values, keeps, values.size, n_vectors, filled, told)
         return cls(filled, told)
 
     def has_missing(self) -> bool:

@@ -1,5 +1,7 @@
 // Exact sums of all elements of a chunk, in one read, and of the rows of a table; see ``sums.cuh``.
 
+#include "sums.cuh"
+
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts
 ) {

@@ -1,8 +1,11 @@
 // Quantiles of an array that is one lane, by one launch. All blocks count a digit, wait for each other,
 // and look up the digit of each rank; then comes the next digit. It is started cooperatively, so that
-// all blocks run at the same time. Needs lanes.cuh and digits.cuh.
+// all blocks run at the same time.
 //
 // Defined before this text: ONLY_MOST, the largest number of ranks and answers of this kernel.
+
+#include "lanes.cuh"
+#include "digits.cuh"
 
 constexpr int ONLY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
 

@@ -8,6 +8,9 @@
 // window, up to 32; 0 for more) and DEVIATES (1 if the question is about distances from the median of
 // the window).
 
+#include "lanes.cuh"
+#include "networks.cuh"
+
 struct Held {
     const Word* chunk;
     const Keep* keeps;
