@@ -24,18 +24,10 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     u32* counts = (u32*)scratch;
     __shared__ Groups groups;
     __shared__ bool is_last;
-    if (threadIdx.x == 0) find_groups(selection->prefixes, n_ranks, groups);
-    for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
-    __syncthreads();
-
-    CountDigits count = {groups, counts, shift, bits, shift + bits == BITS, 0};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, selection->n, nullptr, nullptr, count);
-    add_over_warp(&selection->n_missing, count.n_missing);
-
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
-        if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);
-    }
+    count_digit<SELECT_EACH>(
+        elements, selection->n, selection->prefixes, n_ranks, shift, bits, groups, counts, totals,
+        &selection->n_missing
+    );
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
