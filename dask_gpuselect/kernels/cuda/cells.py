@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     masked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets, sizes_of
+from dask_gpuselect.kernels.cuda.launch import Array, launch, places_in, sizes_of
 from dask_gpuselect.kernels.cuda.spans import tally_on_device
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import heavy_cells
@@ -90,7 +90,7 @@ def _classify(values: Elements, n_pivots: int) -> Any:
     # All that goes back to the host is in one piece of memory: one copy, and one wait.
     layout = report_dtype(sizes.buckets)
     report = cupy.zeros(layout.itemsize, np.uint8)
-    at = {name: np.uint64(report.data.ptr + offset) for name, offset in offsets(layout).items()}
+    at = places_in(report, layout)
 
     # About a third of the buckets have no pivot of their own, or lie beyond the data in their slot.
     aim = min(sizes.buckets, n_pivots + n_pivots // 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -67,23 +67,12 @@ def nearest_in_place(rows: Array, queries: Any, k: int, tile_elements: int) -> D
 # --- Tile after tile ------------------------------------------------------------------------------
 
 
-class Tiling(NamedTuple):
-    """The division of rows into tiles, made before any distance is known.
+def plan_for(start: int, n: int, question: Queries) -> tuple[list[int], int] | None:
+    """Divide the rows from a place on into tiles; None if there is too little memory for them.
 
-    Parameters
-    ----------
-    bounds : list of int
-        First row of each tile, and the end of the last one.
-    room : int
-        Capacity for rows of a tile that may be near to a query.
+    Returns the first row of each tile and the end of the last one, and the capacity for rows of a
+    tile that may be near to a query.
     """
-
-    bounds: list[int]
-    room: int
-
-
-def plan_for(start: int, n: int, question: Queries) -> Tiling | None:
-    """Divide the rows from a place on into tiles; None if there is too little memory for them."""
     n_queries, k = len(question.queries), question.k
     first = max(FEW_ROWS, k)
     most = question.tile_elements // n_queries  # rows; 13 bytes each for each query
@@ -98,7 +87,7 @@ def plan_for(start: int, n: int, question: Queries) -> Tiling | None:
         size = max(growth * bounds[-1], first)
         bounds.append(min(n, bounds[-1] + min(size, MOST_TILE)))
     room = max(first, growth * spread, question.most_pairs // n_queries)
-    return Tiling(bounds, min(room, most, max(first, n - start)))
+    return bounds, min(room, most, max(first, n - start))
 
 
 def _ahead(
@@ -116,11 +105,12 @@ def _ahead(
     plan = plan_for(start, n, question)
     if plan is None or (best is not None and best.k < k):
         return best, start
-    tiles = _Tiles(question, plan.room, best)
-    for number, (first, stop) in enumerate(itertools.pairwise(plan.bounds), 1):
+    bounds, room = plan
+    tiles = _Tiles(question, room, best)
+    for number, (first, stop) in enumerate(itertools.pairwise(bounds), 1):
         tiles.start_tile(rows[first:stop, :], first, number)
     failed = int(tiles.failed.get()[0])
-    return tiles.best, plan.bounds[failed - 1] if failed else n
+    return tiles.best, bounds[failed - 1] if failed else n
 
 
 class _Tiles:
@@ -131,7 +121,7 @@ class _Tiles:
     question : Queries
         The queries.
     room : int
-        Capacity as in `Tiling`.
+        Capacity as in `plan_for`.
     best : Best, optional
         The nearest rows so far, as many as are wanted.
     """

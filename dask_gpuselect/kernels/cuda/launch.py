@@ -238,6 +238,11 @@ def filled(record: np.dtype[Any], **fields: Any) -> Any:
     return made
 
 
+def places_in(array: Array, record: np.dtype[Any]) -> dict[str, np.uint64]:
+    """Return the addresses of the fields of a record that is at the start of an array."""
+    return {name: np.uint64(array.data.ptr + at) for name, at in offsets(record).items()}
+
+
 @lru_cache
 def offsets(record: np.dtype[Any]) -> dict[str, int]:
     """Return the offsets of the fields of a record."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import Chunk
-from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.reference import ordering as reference
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.cuts import IntArray
@@ -152,7 +152,7 @@ def _classes(values: Array, marks: NDArray[Any], rooms: IntArray | None = None) 
     if rooms is not None:
         sheet["rooms"] = rooms
     told = on_device(sheet)
-    at = {name: np.uint64(told.data.ptr + place) for name, place in offsets(layout).items()}
+    at = places_in(told, layout)
     taken = cupy.zeros((2 * len(marks) + 2, source.DEAL_APART), np.uint64)
     given = (*Chunk.of(values)[:3], at["marks"], room, len(marks), taken)
     if rooms is None:

@@ -71,7 +71,7 @@ class SortedRuns(Runs):
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         last = max(self.keys.keys.size - 1, 0)
-        return self.keys.elements_at(np.minimum(places, last), self.dtype)
+        return self.keys.elements_at(np.minimum(places, last))
 
     def weights_before(self, places: IntArray) -> ExactSums:
         assert self.running is not None
@@ -165,7 +165,7 @@ def sorted_runs(
             return None
         running = wholes.running()
     numbers = n_valid, n_missing, n_left_out, n_idle
-    return SortedRuns(kind, *numbers, keys.between(0, n), weights, running)
+    return SortedRuns(kind, *numbers, keys.taken(slice(n)), weights, running)
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

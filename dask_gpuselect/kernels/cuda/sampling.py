@@ -31,6 +31,7 @@ from dask_gpuselect.kernels.cuda.launch import (
     launch,
     offsets,
     on_device,
+    places_in,
 )
 from dask_gpuselect.kernels.cuda.moments import N_SUMS
 from dask_gpuselect.kernels.cuda.source import digits
@@ -198,7 +199,7 @@ def _pilot_on_device(
         return None
     spans, layout = plan.spans, plan.layout
     told = on_device(plan.sheet)
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
 
     drawn = cupy.empty(size, dtype)
     start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
@@ -300,7 +301,7 @@ def guess_and_sums(
     sheet = sheet.copy()
     sheet["ranks"][: len(wanted)] = wanted
     told = on_device(sheet, 8 * N_SUMS)
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
     pieces = source.pieces_of(dtype)
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
     numbers = guess.most_beyond, guess.most_tied, guess.whis

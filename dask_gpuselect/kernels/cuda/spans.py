@@ -22,7 +22,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
     start_selection,
 )
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_unmasked, on_host
-from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -182,7 +182,7 @@ def start_tally(
     """
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "is_in_vain")]
     found = (layout.n_spans, layout.n_ends, at["below"], candidates, most)
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
@@ -202,7 +202,7 @@ def start_tally(
 
 def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) -> None:
     """Start the selection of the elements of the ranks on a sheet, after its tally."""
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
     given = (*places, layout.n_spans, candidates.size, at["ranks"], n_ranks, at["selection"])
     launch(candidates.dtype, "locate", *given, blocks=1)
@@ -258,10 +258,6 @@ class Layout(NamedTuple):
     n_spans: int
     room: int  # the number of spans that the kernel is made for
     n_ends: int
-
-    def places(self, told: Array) -> dict[str, np.uint64]:
-        start = told.data.ptr
-        return {name: np.uint64(start + offset) for name, offset in offsets(self.dtype).items()}
 
 
 @lru_cache

@@ -15,7 +15,7 @@ from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
-from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, offsets, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device, places_in
 from dask_gpuselect.kernels.cuda.source import (
     ADD_DIGITS,
     STATIC,
@@ -259,7 +259,7 @@ def tally_in_place(
     blank["ends"], blank["wanted"] = ends, brackets.wanted
     n_segments = 2 * n_ends + 1
     told = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
-    at = {name: np.uint64(told.data.ptr + place) for name, place in offsets(blank.dtype).items()}
+    at = places_in(told, blank.dtype)
     given, more = _arrays(values, weights), _defined_once(weights)
     if not is_whole:
         launch(kind, "weigh_unit", *given[1:], at["unit"], blocks=1, defined=more)
