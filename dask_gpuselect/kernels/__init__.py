@@ -678,15 +678,11 @@ None where it is as fast to take one window after the other. See `reference.grou
 """
 
 
-@one_way
-def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int) -> Runs | None:
-    """Sort the elements of each group of some chunks, whose labels are numbers of groups.
+sorted_runs: Callable[..., Runs | None] = _kernel("sorted_runs", "runs.sorted_runs", _all_checked)
+"""Sort the elements of each group of some chunks, whose labels are numbers of groups.
 
-    None where tables of groups are as fast. See `reference.runs`.
-    """
-    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
-    answer: Runs | None = backend_for(chunks[0]).runs.sorted_runs(chunks, dtype, n_groups)
-    return answer
+None where tables of groups are as fast. See `reference.runs`.
+"""
 
 
 @one_way

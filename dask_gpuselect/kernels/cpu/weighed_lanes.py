@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    called_by_kernels,
-    kernel,
-    kernel_of,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import key_of
 from dask_gpuselect.kernels.cpu.pairs import (
