@@ -43,6 +43,22 @@ def check_device() -> None:
         )
 
 
+def memory_bytes() -> int:
+    """Return the bytes of device memory that this process may use; 0 without a usable device."""
+    try:
+        check_device()
+    except (ImportError, RuntimeError):
+        return 0
+    cupy = import_cupy()
+    total = _total_bytes(cupy.cuda.runtime.getDevice())
+    return min(cupy.get_default_memory_pool().get_limit() or total, total)
+
+
+@functools.cache
+def _total_bytes(device: int) -> int:
+    return int(import_cupy().cuda.runtime.getDeviceProperties(device)["totalGlobalMem"])
+
+
 def _driver_problem(runtime: Any) -> str:
     """Return the error for a driver that is missing or too old."""
     needed, known = int(runtime.runtimeGetVersion()), int(runtime.driverGetVersion())

@@ -8,7 +8,6 @@ import dask
 
 
 def limited(to: int | str) -> Any:
-    """Limit the columns of chunks along an axis, none of which is written to disk."""
-    return dask.config.set(
-        {"dask_gpuselect.column-limit": to, "dask_gpuselect.scratch-directory": False}
-    )
+    """Limit columns of chunks, none of which is written to disk or stays on a device."""
+    limits = {"column-limit": to, "scratch-directory": False, "cache-limit": 0}
+    return dask.config.set({f"dask_gpuselect.{name}": limit for name, limit in limits.items()})

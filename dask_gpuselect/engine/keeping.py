@@ -67,6 +67,8 @@ from dask_gpuselect.quiet import quietly
 
 logger = logging.getLogger("dask_gpuselect")
 
+CACHED = 1 << 30  # bytes, by default
+
 # If there are fewer chunks, most are loaded before there is a guess.
 FEW_CHUNKS = 8
 GROUPS = 128
@@ -138,7 +140,7 @@ def group_size(n_chunks: int, n_groups: int = GROUPS) -> int:
 
 def limits() -> Limits:
     """Return the limits of what may be cached, from dask's config."""
-    return Limits(settings.n_bytes("cache-limit"), settings.directory("cache-spill"))
+    return Limits(settings.n_bytes("cache-limit", CACHED), settings.directory("cache-spill"))
 
 
 def why_twice(reads: Reads, questions: Sequence[Question]) -> str:

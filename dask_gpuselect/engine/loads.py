@@ -49,7 +49,12 @@ from dask_gpuselect.engine.keeping import (
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
-from dask_gpuselect.engine.plans import ElementPlan, is_resident, plan_together
+from dask_gpuselect.engine.plans import (
+    ElementPlan,
+    is_resident,
+    plan_together,
+    stays_on_device,
+)
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
@@ -155,7 +160,12 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     distinct = [each for each in distinct if each not in resident]
     for places in aligned([each.x for each in distinct]):
         group = [distinct[place] for place in places]
-        for each, answer in zip(group, _ask_group(group, label), strict=True):
+        of_group = [each.x for each in group], [each.question for each in group]
+        if stays_on_device(*of_group):
+            found = [_ask_resident(each, label) for each in group]
+        else:
+            found = _ask_group(group, label)
+        for each, answer in zip(group, found, strict=True):
             answers[each.identity] = answer
     return [answers[each.identity] for each in asked]
 

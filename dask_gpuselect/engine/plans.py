@@ -5,8 +5,9 @@ For all elements there are four plans:
 - *counts*: elements of one or two bytes. Each chunk counts all its values, or adds up their
   weights: one load;
 - *guess*: all chunks are in memory. A sample guesses the brackets, and one read proves them;
-- *held*: all chunks are CuPy arrays in the memory of one device. One task reads them in place, as
-  if they were one array. Few elements with weights are copied together;
+- *held*: all chunks are CuPy arrays in the memory of one device, or tasks make them there and they
+  fit `cache-limit`. One task reads them in place, as if they were one array. Few elements with
+  weights are copied together;
 - *bracket*: two loads, with a bracket between them. A chunk of which the first load has cached
   enough is not loaded again: see `keeping`. If there are so many chunks that their cuts exceed
   `root-limit` in one task, the cuts are narrowed on the way there.
@@ -67,6 +68,7 @@ from dask_gpuselect.engine.keeping import (
 )
 from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.reads import Reads
+from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.scratch import (
     Carried,
     Disk,
@@ -265,11 +267,12 @@ class ElementPlan(Plan):
 def plan_all(x: DaskArray, question: Question) -> ElementPlan:
     """Plan a question about all elements of an array that is loaded alone."""
     x = Source.of(x)
-    if is_resident(x, question):
+    if is_resident(x, question) or stays_on_device([x], [question]):
         n_bytes = _guessed_bytes(x, question)
         if question.weighs:
             n_bytes = known_bytes(_copied_bytes(x, question))
-        return ElementPlan("held", 1, _chunk_bytes(x), n_bytes)
+        in_task = _chunk_bytes(x) if x.is_in_memory else known_bytes(x.size * x.element_bytes())
+        return ElementPlan("held", 1, in_task, n_bytes)
     (plan,) = plan_together([x], [question])
     return plan
 
@@ -347,11 +350,25 @@ def is_resident(x: DaskArray, question: Question) -> bool:
     took 35 ms on an H100, of which kernels ran for 6 ms.
     """
     x = Source.of(x)
-    is_one = question.n_slots == 1 and x.is_on_one_device
-    if is_one and question.weighs:  # elements and weights are copied together
+    return x.is_on_one_device and _is_for_one_task(x, question)
+
+
+def _is_for_one_task(x: DaskArray, question: Question) -> bool:
+    """Return whether one task can answer about all chunks, if they are on one device."""
+    if question.n_slots > 1:
+        return False
+    if question.weighs:  # elements and weights are copied together
         fits = _copied_bytes(x, question) <= settings.n_bytes("root-limit")
         return fits and x.size <= MOST_SORTED
-    return is_one and narrowing_of(x, question) is None
+    return narrowing_of(x, question) is None
+
+
+def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> bool:
+    """Return whether chunks that tasks make on a device stay there until one task has answered."""
+    # Counting takes one load, too.
+    pairs = list(zip(arrays, questions, strict=True))
+    are_for_one_task = all(_is_for_one_task(*each) and not takes_counts(*each) for each in pairs)
+    return are_for_one_task and fit_one_device(arrays)
 
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:
@@ -706,7 +723,7 @@ BOXED_IN_PLACE = 48 << 10
 
 
 def _is_taken_in_place(lanes: _Lanes) -> bool:
-    """Return whether a column needs no more memory than its chunks, which are in memory anyway.
+    """Return whether a column needs no more memory than its chunks, which may all be in memory.
 
     That is so if kernels can read CuPy chunks in place: the reduced axes are adjacent, and there
     are not many chunks.
@@ -720,7 +737,7 @@ def _is_taken_in_place(lanes: _Lanes) -> bool:
     is_adjacent = axes[-1] - axes[0] < len(axes)
     is_few = len(lanes.chunks) <= MOST_STACKED
     is_in_place = is_plain and not may_copy and is_adjacent and is_few
-    return is_in_place and x.is_in_process
+    return is_in_place and (x.is_in_process or fit_one_device([x]))
 
 
 def _clause(advice: str) -> str:

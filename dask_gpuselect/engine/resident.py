@@ -1,4 +1,4 @@
-"""Answers to questions about all elements of data in memory, without a task for each chunk."""
+"""Answers about data in memory, or in that of a device, without a task for each chunk."""
 
 from __future__ import annotations
 
@@ -10,16 +10,37 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine import pilot
+from dask_gpuselect.devices import memory_bytes
+from dask_gpuselect.engine import graphs, pilot, settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import answer_by_values
 from dask_gpuselect.engine.partials import Proven, sums_of, who_sums
 from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.source import DaskArray, Source
 from dask_gpuselect.kernels.companions import parts_of
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally, merge
 from dask_gpuselect.maths.sizes import MOST_SORTED, pilot_room
 from dask_gpuselect.maths.value_counts import is_countable
+
+DEVICE_SHARE = 16
+"""By default, all chunks of an array may take 1 / DEVICE_SHARE of the memory of a device."""
+
+
+def fit_one_device(arrays: Sequence[DaskArray]) -> bool:
+    """Return whether one device may hold all chunks of some arrays, for one task.
+
+    They fit `cache-limit` together, and are there already, or made there by tasks in this process:
+    workers of a cluster would send them to one of them.
+    """
+    sources = list(map(Source.of, arrays))
+    made = [x for x in sources if not x.is_on_one_device]
+    if any(x.is_in_memory or not x.is_on_device for x in made):
+        return False
+    if made and not graphs.runs_in_threads():
+        return False
+    limit = settings.n_bytes("cache-limit", memory_bytes() // DEVICE_SHARE)
+    return bool(sum(x.size * x.element_bytes() for x in sources) <= limit)  # False if unknown
 
 
 def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:

@@ -604,8 +604,8 @@ def explain(
         of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
-          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks in
-          the memory of one device once, in one task. "counts" reads elements of one or two bytes once, and
+          each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
+          are in the memory of one device, or stay there, once, in one task. "counts" reads elements of one or two bytes once, and
           counts or weighs every value. Along an axis: "lanes" reads chunks of whole 1-D slices
           once. "counts" is for few long slices, and for few groups of all elements. "column" takes
           all chunks of an output chunk in one task, or slabs of them, and reads them once for each
@@ -625,8 +625,8 @@ def explain(
         - ``waiting_bytes``: bytes of partial results that wait on all workers together because one
           task cannot gather them all.
         - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
-          not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB; on a worker of
-          `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
+          not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB by default; on a
+          worker of `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
           has the reason.
         - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.
         - ``advice``: for plans along an axis that read chunks several times, the limit or the

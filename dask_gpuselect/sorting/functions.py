@@ -84,7 +84,9 @@ def sort(
 
     Notes
     -----
-    Reads: each chunk is read at most three times. Chunks in memory are read in place. The first one
+    Reads: each chunk is read at most three times. Chunks in memory are read in place. CuPy chunks
+    that fit ``dask_gpuselect.cache-limit`` (dask config; a sixteenth of the memory of the device)
+    together are read once, and sorted there by one task, unless `spill` is given. The first one
     or two reads find the splitters, the elements at the ranks where the chunks of the result begin,
     by the cuts of `quantile`. Elements of one or two bytes take one read for this, because all
     values are counted. Elements of the first read are cached, which may save the second: for M

@@ -35,10 +35,11 @@ from numpy.typing import NDArray
 from dask_gpuselect.arrays import as_dtype, in_kind, namespace, to_host
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.exchange import Stages, exchanged
-from dask_gpuselect.engine.graphs import each_chunk, held, reduced, reduced_items
+from dask_gpuselect.engine.graphs import each_chunk, held, in_one_place, reduced, reduced_items
 from dask_gpuselect.engine.graphs import split_every as parts_merged
 from dask_gpuselect.engine.loads import by_chunk
 from dask_gpuselect.engine.partials import Gathered
+from dask_gpuselect.engine.resident import fit_one_device
 from dask_gpuselect.engine.source import (
     Alias,
     DaskArray,
@@ -85,6 +86,8 @@ class SortPlan:
         The directory where pieces wait, "" for dask's. Without one they wait in memory.
     split_every : int
         Number of pieces that one task takes at most.
+    is_at_once : bool
+        True if one task sorts all chunks of a key alone, which one device can hold.
     """
 
     label: str
@@ -94,6 +97,7 @@ class SortPlan:
     wants_places: bool
     spill: str | None
     split_every: int
+    is_at_once: bool
 
     @classmethod
     def of(
@@ -110,6 +114,7 @@ class SortPlan:
         # dask's config value is meant for reductions, and pieces are joined by copying them.
         """Make the plan for a key and other arrays, and check the arguments."""
         every = PIECES_MERGED if split_every is None else parts_merged(split_every, PIECES_MERGED)
+        is_at_once = spill is None and fit_one_device([key, *payload])
         if spill is None:
             spill = _is_worth_spilling(key, payload)
         if isinstance(spill, bool):
@@ -118,7 +123,8 @@ class SortPlan:
         wanted = _sorted_chunks(key, chunks)
         stages = Stages.of(key.npartitions, wanted.sizes or (1,) * wanted.n_chunks)
         has_places = wants_places or bool(payload and stages.n_batches)
-        return cls(label, wanted, stages, has_places, wants_places, directory, every)
+        about = (has_places, wants_places, directory, every, is_at_once)
+        return cls(label, wanted, stages, *about)
 
 
 def _sorted_chunks(x: DaskArray, chunks: Chunks) -> SortedChunks:
@@ -558,9 +564,42 @@ def column(
     return _as_array(extended(merged.dask, name, layer, {merged.name}), name, plan, like, dtype)
 
 
+def sorted_at_once(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any]) -> DaskArray:
+    """Return the chunks of the only column of the result, of a key that one device can hold."""
+    name = f"{plan.label}-{tokenize(plan, key.name)}"
+    whole = in_one_place(
+        key, _sort_all, f"{plan.label}-all-{tokenize(name)}", dtype=dtype, plan=plan
+    )
+    tasks = {
+        (name, i): Task((name, i), _part, TaskRef((whole.name,)), i)
+        for i in range(plan.wanted.n_chunks)
+    }
+    graph = extended(whole.dask, name, tasks, {whole.name})
+    return DaskArray(graph, name, ((math.nan,) * len(tasks),), meta=key._meta)
+
+
+def _sort_all(chunks: list[Any], dtype: np.dtype[Any], plan: SortPlan) -> tuple[Any, list[int]]:
+    """Sort all chunks; return the column of the result, and where its chunks begin and end."""
+    keys = radix.joined([ordering.keys_of(chunk, dtype) for chunk in chunks])
+    n = len(keys)
+    ends = [0, *plan.wanted.starts(n).tolist(), n]
+    if plan.wants_places:
+        return ordering.stable_order(keys), ends
+    ordering.sort(keys)
+    return ordering.elements_of(keys, dtype), ends
+
+
+def _part(whole: tuple[Any, list[int]], i: int) -> Any:
+    """Return a chunk of the result: a copy, because a view would keep all chunks in memory."""
+    column, ends = whole
+    return column[ends[i] : ends[i + 1]].copy()
+
+
 def sorted_keys(plan: SortPlan, key: DaskArray, dtype: np.dtype[Any], kind: Any) -> DaskArray:
     """Return the only column of the result, of the dtype `kind`."""
-    merged = sorted_columns(plan, key, dtype)
+    merged = (
+        sorted_at_once(plan, key, dtype) if plan.is_at_once else sorted_columns(plan, key, dtype)
+    )
     return _as_array(merged.dask, merged.name, plan, key, np.dtype(kind))
 
 

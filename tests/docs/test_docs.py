@@ -25,7 +25,7 @@ import yaml
 
 import dask_gpuselect
 from dask_gpuselect import staging
-from dask_gpuselect.engine import settings
+from dask_gpuselect.engine import keeping, resident, settings
 from dask_gpuselect.maths.ranks import METHODS
 from dask_gpuselect.neighbors import steps
 from tests.backends import CUPY
@@ -445,12 +445,14 @@ def test_the_settings_in_yaml_are_the_defaults() -> None:
     assert yaml.safe_load(block) == yaml.safe_load(text) == {"dask_gpuselect": settings.DEFAULTS}
     table = {row[0].strip("`"): row[1] for row in rows(text_of("settings.md"))}
     chosen = {
+        "cache-limit": f"{keeping.CACHED >> 30} GiB, and a sixteenth of the memory of a device",
         "distance-limit": f"{steps.DISTANCE_LIMIT}, and {steps.DISTANCE_LIMIT_OF_GPUS} on a GPU",
         "scratch-limit": "half of what is free, and nothing where the directory is in memory; "
         "no limit on a cluster",
         "scratch-reads": "2, and 3 on a cluster",
         "staging-threads": f"the number of CPUs, at most {staging.MOST_THREADS}",
     }
+    assert resident.DEVICE_SHARE == 16
     for name, value in settings.DEFAULTS.items():
         shown = str(value) if value is not None else f"None: {chosen[name]}"
         assert table[f"dask_gpuselect.{name}"] == shown

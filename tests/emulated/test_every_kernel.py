@@ -160,6 +160,7 @@ def assert_as_numpy(ask: Callable[[Any], Any], values: Any) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.usefixtures("nothing_kept")  # and so no chunks stay on the device
 @pytest.mark.parametrize("name", ["some nan", "tied"])
 @pytest.mark.parametrize("asked", ALL_ELEMENTS)
 def test_all_elements(asked: str, name: str) -> None:

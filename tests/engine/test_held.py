@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -10,16 +11,22 @@ import numpy as np
 import pytest
 
 from dask_gpuselect import (
+    describe_boxplot,
     explain,
     median,
+    nanquantile,
     quantile,
+    to_gpu,
 )
-from dask_gpuselect.engine import pilot, source
+from dask_gpuselect.engine import graphs, pilot, source
 from dask_gpuselect.engine.source import Source
+from dask_gpuselect.robust import mad
+from dask_gpuselect.sorting import argsort, sort
 from tests.backends import CUPY, kernel_module, own_module
 from tests.data import normal
 from tests.engine.test_pilot import watched_guesses
 from tests.graphs import names_of
+from tests.sources import Source as Counted
 
 pytestmark = [pytest.mark.gpu, pytest.mark.legacy]
 
@@ -117,3 +124,64 @@ def test_the_plan_says_so() -> None:
     x = CUPY.held(normal(N), 7_000)
     plan = explain(x, Q)
     assert (plan.name, plan.loads, plan.n_chunks) == ("held", 1, 5)
+
+
+# --- Chunks that tasks make -----------------------------------------------------------------------
+
+QUESTIONS: dict[str, Callable[[da.Array], Any]] = {
+    "quartiles": lambda x: quantile(x, Q),
+    "a box": describe_boxplot,
+    "mad": mad,
+    "a mask": lambda x: nanquantile(x, Q, where=x < 1),
+    "weights": lambda x: quantile(x, Q, weights=abs(x), method="inverted_cdf"),
+    "along an axis": lambda x: median(x.reshape(-1, 30), axis=0),
+    "sorted": sort,
+    "in which order": argsort,
+}
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+def test_chunks_that_stay_give_the_same_answer(asked: str) -> None:
+    x, question = CUPY.lazy(normal(N), 6_000), QUESTIONS[asked]
+    (found,) = dask.compute(question(x), scheduler="sync")
+    with dask.config.set({"dask_gpuselect.cache-limit": 0, "dask_gpuselect.column-limit": 80_000}):
+        lazy = question(x)
+        assert len(names_of(lazy)) > len(names_of(question(x + 1))) // 2
+    (expected,) = dask.compute(lazy, scheduler="sync")
+    if asked == "a box":
+        assert str(found[0]) == str(expected[0])
+    else:
+        np.testing.assert_array_equal(CUPY.to_numpy(found), CUPY.to_numpy(expected))
+
+
+def test_chunks_that_stay_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Counted((N,))
+    x = to_gpu(file.lazy(7_000))
+    plan = explain(x, Q)
+    assert (plan.name, plan.loads, plan.task_bytes) == ("held", 1, 8 * N)
+    expected = np.quantile(file.values((slice(None),)), Q)
+    file.counts.clear()
+    np.testing.assert_array_equal(computed(quantile(x, Q)), expected)
+    assert set(file.counts.values()) == {1}
+    for limit in (0, 8 * N - 1):
+        with dask.config.set({"dask_gpuselect.cache-limit": limit}):
+            assert explain(x, Q).name == "bracket"
+    monkeypatch.setattr(graphs, "runs_in_threads", lambda: False)  # as on a cluster
+    assert explain(x, Q).name == "bracket"
+    assert explain(x.astype("u1"), Q).name == "counts"
+
+
+def test_one_task_sorts_what_one_device_holds() -> None:
+    a = normal(N)
+    a[::7] = a[3]
+    for x in (CUPY.held(a, 7_000), CUPY.lazy(a, UNEVEN)):
+        found = sort(x, chunks=(N // 3, 0, N - N // 3))
+        assert found.chunks == ((N // 3, 0, N - N // 3),)
+        assert len([name for name in names_of(found) if name.startswith("sort-")]) == 2
+        np.testing.assert_array_equal(computed(found), np.sort(a))
+        for part in found.partitions:
+            assert part.compute().base is None
+        assert len(names_of(sort(x, spill=False))) > len(names_of(found))
+    wrong = da.Array(x.dask, x.name, ((13_000, 1, 1, 16_999),), meta=x._meta)
+    with pytest.raises(ValueError, match="give the array the right chunks"):
+        sort(wrong).compute(scheduler="sync")

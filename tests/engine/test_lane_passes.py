@@ -32,9 +32,9 @@ N = 600
 
 @contextmanager
 def limited(to: int | str) -> Iterator[None]:
-    with dask.config.set(
-        {"dask_gpuselect.column-limit": to, "dask_gpuselect.scratch-directory": False}
-    ):
+    """Limit columns of chunks, none of which is written to disk or stays on a device."""
+    limits = {"column-limit": to, "scratch-directory": False, "cache-limit": 0}
+    with dask.config.set({f"dask_gpuselect.{name}": limit for name, limit in limits.items()}):
         yield
 
 

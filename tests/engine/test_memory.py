@@ -174,6 +174,8 @@ def allocate(size):
 
 cupy.cuda.set_allocator(allocate)
 dask.config.set(scheduler="threads", num_workers={threads})
+# By default chunks stay on the device if they take a sixteenth of its memory.
+dask.config.set({{"dask_gpuselect.cache-limit": {chunk}}})
 question = lambda x: {question}
 n = {chunk} // 8
 source = Source(({n_chunks} * n,))

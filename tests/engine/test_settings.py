@@ -18,7 +18,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dask_gpuselect import median, sort, staging
-from dask_gpuselect.engine import settings
+from dask_gpuselect.engine import keeping, settings
 from dask_gpuselect.neighbors import kneighbors
 from dask_gpuselect.neighbors.steps import DISTANCE_LIMIT, distance_limit
 from dask_gpuselect.robust import mad
@@ -162,8 +162,10 @@ def test_the_table_has_every_setting() -> None:
 def test_what_the_package_chooses() -> None:
     """Where the default is None: by the kind of the chunks, or by the number of CPUs."""
     names = [name for name, value in settings.DEFAULTS.items() if value is None]
-    assert set(names) == {"distance-limit", "scratch-limit", "scratch-reads", "staging-threads"}
+    others = {"distance-limit", "scratch-limit", "scratch-reads", "staging-threads"}
+    assert set(names) == {"cache-limit", *others}
     with dask.config.set({f"dask_gpuselect.{name}": None for name in names}):
+        assert keeping.limits().n_bytes == keeping.CACHED == 1 << 30
         assert distance_limit(np.empty(0)) == parse_bytes(DISTANCE_LIMIT)
         assert staging._settings().n_threads == min(staging.MOST_THREADS, CPU_COUNT)
 

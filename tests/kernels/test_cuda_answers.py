@@ -308,6 +308,28 @@ def test_a_long_masked_lane_is_selected_by_the_whole_device(
     assert launched(lambda: median(x[None], 1, where=mask[None]), monkeypatch) == ["only_lane"]
 
 
+@pytest.mark.parametrize(("n", "dtype"), [(24, "f2"), (365, "f4"), (365, "u1"), (12_500, "f4")])
+def test_a_kernel_reads_masks_of_lanes_side_by_side(
+    n: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one chunk or several, without a copy; by one, if NaN that are left in count."""
+    a = (100 * uniform(5 * n)).reshape(n, 5).astype(dtype)
+    keeps = uniform(5 * n).reshape(n, 5) > 0.3
+    expected = np.nanquantile(np.where(keeps, a, np.nan).astype("f8"), 0.3, axis=0, method="lower")
+    x, where = CUPY.asarray(a), CUPY.asarray(keeps)
+    ask = partial(quantile, q=0.3, axis=0, method="lower")
+    (name,) = launched(lambda: ask(x, where=where), monkeypatch)
+    assert name == ("lanes_select" if n < 12_000 else "long_lanes")
+    np.testing.assert_array_equal(CUPY.to_numpy(ask(x, where=where)), expected.astype(dtype))
+    sizes = ((n // 3, n - n // 3), -1)
+    held = ask(CUPY.held(a, sizes), where=CUPY.held(keeps, sizes))
+    np.testing.assert_array_equal(CUPY.to_numpy(held.compute()), expected.astype(dtype))
+    if dtype == "f4":
+        keeps[:, 1], a[3, 2:4], keeps[3, 2:4] = False, np.nan, [False, True]
+        found = CUPY.to_numpy(ask(CUPY.asarray(a), where=CUPY.asarray(keeps)))
+        assert np.isnan(found).tolist() == [False, True, False, True, False]
+
+
 def test_columns_stay_on_the_device_until_someone_looks() -> None:
     boxplot = describe_boxplot(CUPY.asarray(lanes_of("some nan", "f4", 500, 24)), axis=1)
     (table,) = boxplot.tables

@@ -196,6 +196,9 @@ union Loaded {
 // A byte for each element: 1 if the mask keeps it.
 typedef unsigned char Keep;
 
+constexpr Word NOT_A_NUMBER = BITS == 64 ? Word(0x7ff8000000000000ull)
+                              : BITS == 32 ? Word(0x7fc00000u) : Word(0x7e00u);
+
 // The mask of the elements of a 16-byte load.
 #if BITS == 8
 typedef uint4 Keeps;

@@ -138,7 +138,8 @@ class LaneStack(NamedTuple):
     ) -> None:
         """Start a kernel with a block for each tile: the device then balances their load."""
         blocks = min(n_tiles or self.n_tiles(kernel), MOST_BLOCKS)
-        made = (("IN_PARTS", int(len(self.parts) > 1)), *defined, *kernel.defined)
+        masked = source.KEEPS if self.record["has_missing"] else ()
+        made = (("IN_PARTS", int(len(self.parts) > 1)), *masked, *defined, *kernel.defined)
         how: dict[str, Any] = {"shared": kernel.shared, "blocks": blocks, "defined": made}
         launch(self.dtype, kernel.name, self.record, *arguments, **how)
 

@@ -10,6 +10,7 @@
 
 struct Part {
     const Word* data;
+    const Keep* keeps;  // a mask of the same layout, if there is one
     i64 stop;  // end of the rows of this part, counted over all parts
     i64 outer, row, inner;  // strides, in elements
 };
@@ -18,6 +19,7 @@ struct Stack {
     Part parts[MOST_STACKED];
     i64 n_parts, n, n_inner, n_lanes;
     i64 one;  // 1
+    u32* has_missing;  // with masks: becomes 1 if an element that is kept is NaN
 };
 
 // The rows of a lane, ascending.
@@ -137,6 +139,9 @@ struct Reader {
     i64 o, i, step;  // step is the distance of rows in bytes
     const char* row_0;
     int part, stop;
+#if KEEPS
+    const Keep* keeps_0;
+#endif
 
     __device__ __forceinline__ Reader(const Stack& stack, const Rows& rows, i64 lane)
         : stack(stack), rows(rows) {
@@ -157,7 +162,11 @@ struct Reader {
         const Part& p = stack.parts[next];
         i64 start = next ? stack.parts[next - 1].stop : 0;
         part = next, stop = (int)p.stop, step = p.row * (i64)sizeof(Word);
-        row_0 = (const char*)(p.data + o * p.outer + i * p.inner - start * p.row);
+        i64 offset = o * p.outer + i * p.inner - start * p.row;
+        row_0 = (const char*)(p.data + offset);
+#if KEEPS
+        keeps_0 = p.keeps + offset;
+#endif
     }
 
     // The address of a row of the lane.
@@ -175,13 +184,37 @@ struct Reader {
     __device__ __forceinline__ void read_words(int first, Word (&words)[N]) {
         const char* start = row_0 + first * step;
         i64 jump = EACH * step;
+        bool is_kept[KEEPS ? N : 1];
 #pragma unroll
         for (int j = 0; j < N; ++j) {
             int row = first + j * EACH;
-            words[j] = 0;
+            words[j] = 0, is_kept[KEEPS ? j : 0] = true;
             if (j < SURE || row < rows.n) {
                 words[j] = __ldg((const Word*)(!IN_PARTS && !LISTED ? start + j * jump : at(row)));
+                if (KEEPS) is_kept[j] = keeps(row);
             }
         }
+        if (KEEPS) blank(words, is_kept);
+    }
+
+    // Whether a mask keeps the element of a row of the part that was read last.
+    __device__ __forceinline__ bool keeps(int row) const {
+#if KEEPS
+        return __ldg(keeps_0 + (u64)(u32)row * (u64)(step / (i64)sizeof(Word)));
+#else
+        return true;
+#endif
+    }
+
+    // Put NaN in place of the words that a mask leaves out.
+    template <int N, int M>
+    __device__ __forceinline__ void blank(Word (&words)[N], const bool (&is_kept)[M]) const {
+        bool found = false;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            found |= is_kept[j] && is_missing(value_of(words[j]));
+            if (!is_kept[j]) words[j] = NOT_A_NUMBER;
+        }
+        if (found) *stack.has_missing = 1;
     }
 };

@@ -1,4 +1,4 @@
-"""Lanes of CuPy chunks. For lanes with masks, a copy of each chunk has NaN for masked elements.
+"""Lanes of CuPy chunks. Kernels read NaN for masked elements, or find them in a copy of each chunk.
 
 In the copy, integers of up to four bytes are floats, which represent all of them. On the host are
 handled: integers of eight bytes, and lanes with masks or weights that are read in parts. Lanes
@@ -36,7 +36,8 @@ def _answer_masked(
 ) -> Array:
     """Answer a question for every masked lane, on the device; see `reference.lanes.answer_lanes`.
 
-    Scratch: a copy of every chunk, of four bytes an element or more.
+    Scratch: a copy of every chunk, of four bytes an element or more. None for floats in lanes side
+    by side, if chunks and masks are dense and no lane is without a valid element.
     """
     wide = _floating(chunks, dtype)
     if wide is None:
@@ -49,6 +50,13 @@ def _answer_masked(
         answers = plain_lanes.answers_of_few([values], axes, question, chunks[0].keeps)
         if answers is not None:
             return answers
+    if all(chunk.keeps is not None for chunk in chunks):
+        among = _AmongFloats(question, wide)
+        values = [chunk.values.astype(wide, copy=False) for chunk in chunks]
+        keeps = [chunk.keeps for chunk in chunks]
+        found = plain_lanes.answers_of_masked(values, keeps, axes, among)
+        if found is not None and not any(among.noted) and (question.skips_missing or not found[1]):
+            return found[0].astype(question.dtype, copy=False)
     filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
     return _answers(chunks, filled, dtype, axes, question)
 

@@ -80,11 +80,14 @@ __device__ __forceinline__ void visit_lane(
     i64 n = stack.n;
     for (i64 start = 0; start < n; start += AHEAD * step) {
         Word words[AHEAD];
+        bool is_kept[AHEAD];
 #pragma unroll
         for (int j = 0; j < AHEAD; ++j) {
             i64 row = start + first + j * step;
             words[j] = row < n ? __ldg((const Word*)read.at((int)row)) : Word(0);
+            is_kept[j] = row >= n || read.keeps((int)row);
         }
+        if (KEEPS) read.blank(words, is_kept);
 #pragma unroll
         for (int j = 0; j < AHEAD; ++j) {
             visit(key_or_absent(words[j]), start + first + j * step < n);

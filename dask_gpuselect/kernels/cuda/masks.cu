@@ -1,8 +1,5 @@
 // A copy of a chunk in which NaN stands for the elements that a mask leaves out.
 
-constexpr Word NOT_A_NUMBER = BITS == 64 ? Word(0x7ff8000000000000ull)
-                              : BITS == 32 ? Word(0x7fc00000u) : Word(0x7e00u);
-
 // The first `n_vectors` vectors of 16 bytes by one load each. `has_missing` becomes 1 if an element
 // that the mask keeps is NaN.
 extern "C" __global__ void __launch_bounds__(BLANK_THREADS) blank_masked(

@@ -10,6 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import MOST_STACKED
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
@@ -85,17 +86,38 @@ def answers_of_few(
     return answers
 
 
+def answers_of_masked(
+    chunks: Sequence[Array], keeps: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
+) -> tuple[Array, bool] | None:
+    """Answer a question for floating lanes side by side, without the elements that masks leave out.
+
+    Also returns whether an element that is not left out is NaN, which counts as left out. None if
+    chunks or masks would have to be copied, and for lanes that are not side by side.
+    """
+    are_dense = all(each.size and each.flags.c_contiguous for each in (*chunks, *keeps))
+    is_adjacent = axes[-1:] and axes[-1] - axes[0] < len(axes)
+    is_side_by_side = is_adjacent and math.prod(chunks[0].shape[axes[-1] + 1 :]) > 1
+    if not (are_dense and is_side_by_side and len(chunks) <= MOST_STACKED):
+        return None
+    stack, flags = LaneStack.of(chunks, axes), cupy.zeros(3, np.uint32)
+    if stack.n >= 1 << 31:
+        return None
+    stack.record["parts"]["keeps"][: len(keeps)] = [each.data.ptr for each in keeps]
+    stack.record["has_missing"] = flags.data.ptr + 2 * flags.itemsize
+    answers, held = _begun(stack, 0, flags, question)
+    has_missing = _read(question, flags)[2]
+    del held
+    return answers, has_missing
+
+
 def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder) -> Array | None:
     """Answer a question for chunks that are not all empty; None if the kernels cannot."""
     stack = LaneStack.of(chunks, axes)
     dtype, n = stack.dtype, stack.n
     if n >= 1 << 31:
         return None
-    wanted, held = wanted_of(question, 0 if dtype.kind == "f" else n, n)
-    answers = cupy.empty((question.n_answers, stack.n_lanes), question.dtype)
-    flags, made = cupy.zeros(2, np.uint32), source.answered(question)
-    for kernel, how in _kernels(stack, question):
-        stack.start(kernel, wanted, *how, answers, flags, defined=made)
+    flags = cupy.zeros(2, np.uint32)
+    answers, held = _begun(stack, 0 if dtype.kind == "f" else n, flags, question)
     all_missing, too_wide = _read(question, flags)
     del held
     if too_wide:
@@ -104,6 +126,21 @@ def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
         n_valid = sum(cupy.count_nonzero(chunk == chunk, axis=axes) for chunk in chunks)
         answers = cupy.where(n_valid.ravel() == 0, values, answers)
     return answers
+
+
+def _begun(
+    stack: LaneStack, first_v: int, flags: Array, question: LaneOrder
+) -> tuple[Array, tuple[Array, ...]]:
+    """Start the kernels for lanes of at least `first_v` valid elements; return the answers.
+
+    Also returns arrays that must live until the answers are there.
+    """
+    wanted, held = wanted_of(question, first_v, stack.n)
+    answers = cupy.empty((question.n_answers, stack.n_lanes), question.dtype)
+    for kernel, how in _kernels(stack, question):
+        made = source.answered(question)
+        stack.start(kernel, wanted, *how, answers, flags, defined=made)
+    return answers, held
 
 
 def _kernels(
@@ -128,15 +165,16 @@ def _kernels(
     return starts
 
 
-def _read(question: LaneOrder, flags: Array) -> tuple[bool, bool]:
+def _read(question: LaneOrder, flags: Array) -> list[bool]:
     """Return whether lanes have no valid element, of which it warns, and whether the kernel failed.
 
-    It fails for integers beyond 2**53 between which the answers interpolate.
+    It fails for integers beyond 2**53 between which the answers interpolate. With masks, also
+    returns whether an element that is not left out is NaN.
     """
-    all_missing, too_wide = map(bool, flags.get().tolist())
+    all_missing, too_wide, *others = map(bool, flags.get().tolist())
     if not too_wide:
         question.tell_missing(is_empty=False, is_all_missing=all_missing)
-    return all_missing, too_wide
+    return [all_missing, too_wide, *others]
 
 
 def _values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> Array | None:
