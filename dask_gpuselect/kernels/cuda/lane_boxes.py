@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import Column
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, Part, wanted_of
 from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, most_shared
@@ -27,13 +27,7 @@ WHERE, TOLD = (source.record("lane_columns.cuh", name) for name in ("Columns", "
 
 
 def box_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    rule: Rule,
-    *,
-    omits_nan: bool,
+    column: Column, question: LaneOrder, rule: Rule, *, omits_nan: bool
 ) -> LaneBoxes | None:
     """Compute the box plot of every lane, on the chunks' device; see `reference.lanes.box_lanes`.
 
@@ -45,9 +39,9 @@ def box_lanes(
     are three float64 (four for 8-byte elements). Lanes whose sums do not fit in these, because
     their values have many magnitudes, are summed again by digits and rounded on the host.
     """
-    if not sum(chunk.size for chunk in chunks):
+    if not column.size:
         return None
-    stack = LaneStack.of([chunk.astype(dtype, copy=False) for chunk in chunks], axes)
+    stack = LaneStack.of(column.as_type())
     dtype, n, n_lanes = stack.dtype, stack.n, stack.n_lanes
     # A kernel with two runs takes twice as long to compile, and is no faster for boxes.
     selecting = stack.kernel(most_runs=1) if n <= DRAWS_UP_TO else None

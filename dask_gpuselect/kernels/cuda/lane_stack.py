@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import MOST_STACKED
+from dask_gpuselect.kernels.companions import MOST_STACKED, Column
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.launch import MOST_BLOCKS, Array, filled, launch, most_shared
 from dask_gpuselect.maths.lane_cuts import LaneOrder
@@ -75,9 +75,9 @@ class LaneStack(NamedTuple):
     record: Any
 
     @classmethod
-    def of(cls, chunks: Sequence[Array], axes: tuple[int, ...]) -> LaneStack:
-        """Stack the lanes along some axes of chunks that are not all empty."""
-        return cls.of_parts(parts_in_three(chunks, axes))
+    def of(cls, column: Column) -> LaneStack:
+        """Stack the lanes of a column whose chunks are not all empty."""
+        return cls.of_parts(parts_in_three(column.chunks, column.axes))
 
     @classmethod
     def of_parts(cls, parts: list[Part]) -> LaneStack:

@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import MOST_STACKED
+from dask_gpuselect.kernels.companions import MOST_STACKED, Column
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
@@ -25,9 +25,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 LISTS = source.record("lanes.cu", "Lists")
 
 
-def answer_lanes(
-    chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
-) -> Array:
+def answer_lanes(column: Column, question: LaneOrder) -> Array:
     """Answer a question for every lane, on the device; see `reference.lanes.answer_lanes`.
 
     Notes
@@ -43,13 +41,13 @@ def answer_lanes(
     The reference answers for empty chunks, for integers beyond 2**53 between which the answers
     interpolate, and for lanes of 2**31 elements and more.
     """
-    if sum(chunk.size for chunk in chunks):
-        own = [chunk.astype(dtype, copy=False) for chunk in chunks]
+    if column.size:
+        own = column.as_type()
         for answers_of in (answers_of_few, _answers):
-            answers = answers_of(own, axes, question)
+            answers = answers_of(own, question)
             if answers is not None:
                 return answers
-    return reference.answer_lanes(chunks, dtype, axes, question)
+    return reference.answer_lanes(column, question)
 
 
 # Bytes of a lane, for each lane, from which on all blocks had better take one after the other. On
@@ -58,18 +56,13 @@ def answer_lanes(
 ALONE = 1 << 18
 
 
-def answers_of_few(
-    chunks: Sequence[Array],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    keeps: Array | None = None,
-) -> Array | None:
+def answers_of_few(column: Column, question: LaneOrder, keeps: Array | None = None) -> Array | None:
     """Answer a question for few long lanes of one chunk, lane by lane, each with the whole device.
 
     `keeps` is the mask of the elements that take part, if there is one. None if the lanes are not
     few and long, or if one of them cannot be answered this way.
     """
-    chunk, *others = chunks
+    (chunk, *others), _, axes = column
     n = math.prod(chunk.shape[axis] for axis in axes)
     n_lanes = chunk.size // max(n, 1)
     is_last = tuple(axes) == tuple(range(chunk.ndim - len(axes), chunk.ndim))
@@ -87,19 +80,20 @@ def answers_of_few(
 
 
 def answers_of_masked(
-    chunks: Sequence[Array], keeps: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
+    column: Column, keeps: Sequence[Array], question: LaneOrder
 ) -> tuple[Array, bool] | None:
     """Answer a question for floating lanes side by side, without the elements that masks leave out.
 
     Also returns whether an element that is not left out is NaN, which counts as left out. None if
     chunks or masks would have to be copied, and for lanes that are not side by side.
     """
+    chunks, _, axes = column
     are_dense = all(each.size and each.flags.c_contiguous for each in (*chunks, *keeps))
     is_adjacent = axes[-1:] and axes[-1] - axes[0] < len(axes)
     is_side_by_side = is_adjacent and math.prod(chunks[0].shape[axes[-1] + 1 :]) > 1
     if not (are_dense and is_side_by_side and len(chunks) <= MOST_STACKED):
         return None
-    stack, flags = LaneStack.of(chunks, axes), cupy.zeros(3, np.uint32)
+    stack, flags = LaneStack.of(column), cupy.zeros(3, np.uint32)
     if stack.n >= 1 << 31:
         return None
     stack.record["parts"]["keeps"][: len(keeps)] = [each.data.ptr for each in keeps]
@@ -110,9 +104,9 @@ def answers_of_masked(
     return answers, has_missing
 
 
-def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder) -> Array | None:
+def _answers(column: Column, question: LaneOrder) -> Array | None:
     """Answer a question for chunks that are not all empty; None if the kernels cannot."""
-    stack = LaneStack.of(chunks, axes)
+    stack = LaneStack.of(column)
     dtype, n = stack.dtype, stack.n
     if n >= 1 << 31:
         return None
@@ -123,6 +117,7 @@ def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
     if too_wide:
         return None
     if all_missing and (values := _values_if_missing(question, dtype)) is not None:
+        chunks, _, axes = column
         n_valid = sum(cupy.count_nonzero(chunk == chunk, axis=axes) for chunk in chunks)
         answers = cupy.where(n_valid.ravel() == 0, values, answers)
     return answers
@@ -184,11 +179,7 @@ def _values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> Array | Non
 
 
 def answer_group_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    places: Callable[[], Sequence[IntArray]],
+    column: Column, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
 ) -> Array | None:
     """Answer a question for every group of every lane, on the device.
 
@@ -199,9 +190,9 @@ def answer_group_lanes(
     One launch for all groups of about the same size. None where `answer_lanes` would not read lanes
     once, and for integers beyond 2**53 between which the answers interpolate.
     """
-    if not sum(chunk.size for chunk in chunks):
+    if not column.size:
         return None
-    stack = LaneStack.of([chunk.astype(dtype, copy=False) for chunk in chunks], axes)
+    stack = LaneStack.of(column.as_type())
     dtype, rows = stack.dtype, places()
     sizes = np.array([len(each) for each in rows], np.int64)
     starts = _for_kernels(dtype, sizes, side_by_side=stack.is_side_by_side)
