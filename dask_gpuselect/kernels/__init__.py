@@ -28,6 +28,7 @@ from dask_gpuselect.arrays import (
 from dask_gpuselect.kernels.companions import (
     Accompanied,
     CodesOf,
+    Column,
     Several,
     as_codes,
     checked_chunk,
@@ -122,8 +123,16 @@ def _in_parts(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
 ) -> tuple[Backend, list[Any]]:
     """Return the kernels for some chunks, and the chunks as parts of lanes."""
+    backend, column = _column(chunks, dtype, axes)
+    return backend, backend.lanes.parts_of(column)
+
+
+def _column(
+    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
+) -> tuple[Backend, Column]:
+    """Return the kernels for some chunks, and the chunks as a column."""
     backend, chunks = _all_checked(chunks, dtype)
-    return backend, backend.lanes.parts_of(chunks, dtype, axes)
+    return backend, Column(chunks, dtype, axes)
 
 
 def _of_parts(name: str, path: str) -> Callable[..., Any]:
@@ -473,8 +482,8 @@ def answer_lanes(
     """
     if isinstance(chunks[0], Runs):
         return in_kind(runs.answered(chunks[0], question), chunks[0].home)
-    backend, chunks = _all_checked(chunks, dtype)
-    return backend.lanes.answer_lanes(chunks, dtype, axes, question)
+    backend, column = _column(chunks, dtype, axes)
+    return backend.lanes.answer_lanes(column, question)
 
 
 @one_way
@@ -492,10 +501,10 @@ def answer_group_lanes(
     """
     if any(chunk.weights is not None for chunk in chunks):
         return None
-    how: dict[str, Any] = {"axes": axes, "question": question, "places": places}
     has_masks = any(chunk.keeps is not None for chunk in chunks)
-    backend, some = _all_checked(chunks if has_masks else [chunk.values for chunk in chunks], dtype)
-    return backend.lanes.answer_group_lanes(some, dtype, **how)
+    some = chunks if has_masks else [chunk.values for chunk in chunks]
+    backend, column = _column(some, dtype, axes)
+    return backend.lanes.answer_group_lanes(column, question, places)
 
 
 def deviations(chunk: Any, centre: Any, dtype: np.dtype[Any]) -> Any:
@@ -535,10 +544,8 @@ def box_lanes(
     """
     if isinstance(chunks[0], Runs):
         return None
-    backend, chunks = _all_checked(chunks, dtype)
-    answer: LaneBoxes | None = backend.lanes.box_lanes(
-        chunks, dtype, axes, question, rule, omits_nan=omits_nan
-    )
+    backend, column = _column(chunks, dtype, axes)
+    answer: LaneBoxes | None = backend.lanes.box_lanes(column, question, rule, omits_nan=omits_nan)
     return answer
 
 
@@ -558,9 +565,9 @@ def answers_and_ends(
     """
     if isinstance(chunks[0], Runs):
         return runs.answers_and_ends(chunks[0], question, bounds_of, most)
-    backend, chunks = _all_checked(chunks, dtype)
+    backend, column = _column(chunks, dtype, axes)
     answer: tuple[NDArray[np.float64], LaneEnds] = backend.lanes.answers_and_ends(
-        chunks, dtype, axes, question, bounds_of, most
+        column, question, bounds_of, most
     )
     return answer
 
@@ -678,15 +685,11 @@ None where it is as fast to take one window after the other. See `reference.grou
 """
 
 
-@one_way
-def sorted_runs(chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int) -> Runs | None:
-    """Sort the elements of each group of some chunks, whose labels are numbers of groups.
+sorted_runs: Callable[..., Runs | None] = _kernel("sorted_runs", "runs.sorted_runs", _all_checked)
+"""Sort the elements of each group of some chunks, whose labels are numbers of groups.
 
-    None where tables of groups are as fast. See `reference.runs`.
-    """
-    chunks = [checked_chunk(chunk, dtype) for chunk in chunks]
-    answer: Runs | None = backend_for(chunks[0]).runs.sorted_runs(chunks, dtype, n_groups)
-    return answer
+None where tables of groups are as fast. See `reference.runs`.
+"""
 
 
 @one_way

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -121,6 +121,34 @@ class Several:
         return sum(int(part.nbytes) for part in self.parts)
 
 
+class Column(NamedTuple):
+    """Some chunks, and the lanes along the reduced axes of all of them together.
+
+    Parameters
+    ----------
+    chunks : sequence of chunks
+        Their shapes are equal except along `axes`.
+    dtype : dtype
+        The dtype of the dask array.
+    axes : tuple of int
+        Reduced axes, ascending. Lanes are numbered in C order of the other axes.
+    """
+
+    chunks: Sequence[Any]
+    dtype: np.dtype[Any]
+    axes: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(chunk.size for chunk in self.chunks)
+
+    def as_type(self, dtype: np.dtype[Any] | None = None) -> Column:
+        """Return the elements in a dtype, by default in that of the dask array."""
+        dtype = self.dtype if dtype is None else dtype
+        chunks = [values_of(chunk).astype(dtype, copy=False) for chunk in self.chunks]
+        return Column(chunks, dtype, self.axes)
+
+
 def parts_of(values: Any) -> tuple[Any, ...]:
     """Return the parts of `Several`, or else the array or chunk itself."""
     return values.parts if isinstance(values, Several) else (values,)
@@ -137,7 +165,8 @@ def with_companions(function: Callable[..., Any]) -> Callable[[AnyKernel], AnyKe
     def choose(alone: AnyKernel) -> AnyKernel:
         @wraps(alone)
         def call(chunks: Any, *arguments: Any, **others: Any) -> Any:
-            chosen = function if isinstance(chunks[0], Accompanied) else alone
+            first = chunks.chunks[0] if isinstance(chunks, Column) else chunks[0]
+            chosen = function if isinstance(first, Accompanied) else alone
             return chosen(chunks, *arguments, **others)
 
         return cast(AnyKernel, call)

@@ -381,16 +381,12 @@ _way: ContextVar[_Way | None] = ContextVar("_way", default=None)
 """The path of the current call; None outside of calls."""
 
 
-class _Call(NamedTuple):
-    """A call, reduced to what decides its path."""
-
-    function: Kernel
-    dtype: Any
-    size: int
+Kind = tuple[Kernel, Any]
+"""A function and the dtype of its elements, which decide the path of a call with its size."""
 
 
-def _call_of(function: Kernel, arguments: Any) -> _Call:
-    """Return the dtype of the first array among the arguments, and the number of elements of all.
+def _kind_and_size(function: Kernel, arguments: Any) -> tuple[Kind, int]:
+    """Return the kind of a call, by the first array among the arguments, and the size of all.
 
     Arrays may be inside sequences, such as chunks with their codes, and inside partial results.
     """
@@ -408,22 +404,21 @@ def _call_of(function: Kernel, arguments: Any) -> _Call:
         # Comparing dtypes of other libraries may warn, and no compiled kernel takes their arrays.
         if isinstance(n, int) and isinstance(own, np.dtype):
             dtype, size = own if dtype is None else dtype, size + n
-    return _Call(function, dtype, size)
+    return (function, dtype), size
 
 
 class _Ways:
-    """NumPy's time in this process, by kind of call: a function and a dtype."""
+    """NumPy's time in this process, by kind of call."""
 
     def __init__(self) -> None:
-        self._seconds: dict[tuple[Kernel, Any], float] = {}
+        self._seconds: dict[Kind, float] = {}
 
-    def is_by_kernels(self, call: _Call) -> bool:
-        seconds = self._seconds.get(call[:2], 0.0)
-        return call.size >= LARGE or seconds > PATIENCE
+    def is_by_kernels(self, kind: Kind, size: int) -> bool:
+        return size >= LARGE or self._seconds.get(kind, 0.0) > PATIENCE
 
-    def note(self, call: _Call, seconds: float) -> None:
+    def note(self, kind: Kind, seconds: float) -> None:
         """Add the seconds that NumPy took for a call; infinity if kernels took it."""
-        self._seconds[call[:2]] = self._seconds.get(call[:2], 0.0) + seconds
+        self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
 
 
 _ways = _Ways()
@@ -439,15 +434,15 @@ def one_way(function: AnyKernel) -> AnyKernel:
     def call(*arguments: Any, **others: Any) -> Any:
         if _way.get() is not None:
             return function(*arguments, **others)
-        about = _call_of(function, arguments)
-        way = _Way(_ways.is_by_kernels(about))
+        kind, size = _kind_and_size(function, arguments)
+        way = _Way(_ways.is_by_kernels(kind, size))
         token = _way.set(way)
         try:
             with logged_together():
                 answer = function(*arguments, **others)
         finally:
             _way.reset(token)
-        _ways.note(about, np.inf if way.by_kernels else way.seconds)
+        _ways.note(kind, np.inf if way.by_kernels else way.seconds)
         return answer
 
     return cast(AnyKernel, call)

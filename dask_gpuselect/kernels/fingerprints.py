@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, reduce
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,8 @@ from dask_gpuselect.kernels.companions import Accompanied, as_words, values_of, 
 from dask_gpuselect.kernels.compiling import one_way
 from dask_gpuselect.kernels.registry import backend_for
 
-
-class BegunFingerprint(Protocol):
-    """A fingerprint that a device may still be computing."""
-
-    words: Any  # an array of the device
+BegunFingerprint = Any
+"""A fingerprint that a device may still be computing. Its `words` are an array of the device."""
 
 
 @one_way

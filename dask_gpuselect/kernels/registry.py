@@ -8,6 +8,7 @@ device, as the chunk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -33,11 +34,15 @@ class Kernels:
         own = [f"{folder}.{name}" for name in names if find_spec(f"{__package__}.{folder}.{name}")]
         paths = [*own, f"reference.{purpose}"]
         self._modules = [import_module(f"{__package__}.{path}") for path in paths]
+        self._advised: Callable[[Any], Any] | None = None
+        if folder == "cuda":
+            self._advised = import_module(f"{__package__}.cuda.launch").advised
 
     def __getattr__(self, name: str) -> Any:
         for module in self._modules:
             if hasattr(module, name):
-                return getattr(module, name)
+                found = getattr(module, name)
+                return self._advised(found) if self._advised and callable(found) else found
         raise AttributeError(f"no module of {self._modules} has {name}")
 
 

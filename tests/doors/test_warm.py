@@ -142,8 +142,8 @@ def test_no_other_kernel_is_asked_for(dtype: str, monkeypatch: pytest.MonkeyPatc
     given = Data(dtype)
     decided = set[str]()
 
-    def decide(_: Any, call: Any) -> bool:
-        decided.add(f"{call.function.__module__}.{call.function.__name__}")
+    def decide(_: Any, kind: Any, size: int) -> bool:
+        decided.add(f"{kind[0].__module__}.{kind[0].__name__}")
         return True
 
     monkeypatch.setattr(compiling._Ways, "is_by_kernels", decide)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda.buckets import BUCKET, assemble, report_dtype
 from dask_gpuselect.kernels.cuda.source import (
-    FILES,
     KEEPS,
     LISTED,
     MOST_ANSWERS,
@@ -37,7 +36,6 @@ from dask_gpuselect.kernels.cuda.source import (
     choose_memory,
     classify_memory,
     digits,
-    file_of,
     lane_kernel,
     long_lane_kernel,
     most_selected,
@@ -49,6 +47,7 @@ from dask_gpuselect.kernels.cuda.source import (
     source,
     tally_memory,
 )
+from dask_gpuselect.kernels.cuda.source import kernels as heads
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.envelope import exact_gap
 from dask_gpuselect.maths.keys import from_keys
@@ -123,7 +122,7 @@ def kernels(file: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(HEAD.findall(text)))
 
 
-ALL = [name for file in sorted(set(FILES.values())) for name in kernels(file)]
+ALL = list(heads())
 
 
 def test_a_kernel_is_alone_in_its_source() -> None:
@@ -132,7 +131,7 @@ def test_a_kernel_is_alone_in_its_source() -> None:
         text = source(name, np.dtype("f4"), SIZES[0])
         assert set(HEAD.findall(text)) == {name}
         # All else of the file is there.
-        whole = (files("dask_gpuselect.kernels.cuda") / file_of(name)).read_text()
+        whole = (files("dask_gpuselect.kernels.cuda") / heads()[name].file).read_text()
         assert text.count("{") == text.count("}")
         assert text.count("__device__") >= whole.count("__device__")
 
@@ -180,7 +179,7 @@ def test_every_kernel_compiles(dtype: str, arch: str) -> None:
     assert sizes is not None
     counted = {"tabulate_words", "groups_words"}
     for name in ALL:
-        if file_of(name) in OTHERS or (name in counted and np.dtype(dtype).itemsize > 2):
+        if heads()[name].file in OTHERS or (name in counted and np.dtype(dtype).itemsize > 2):
             continue
         codes = {compiled(name, dtype, arch, made, sizes) for made in made_for(name, dtype)}
         assert len(codes) == len(made_for(name, dtype))
@@ -506,7 +505,7 @@ def test_a_thread_without_a_context() -> None:
     from dask_gpuselect.kernels.cuda import launch
 
     cupy.empty(1 << 20, np.uint8)  # the pool has some now
-    launch.blocks_at_once(np.dtype("u1"), "place", 64)
+    launch.blocks_at_once(np.dtype("u1"), "place")
     launch._prepared.cache_clear()
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(launch.blocks_at_once, np.dtype("u1"), "place", 64).result() > 0
+        assert pool.submit(launch.blocks_at_once, np.dtype("u1"), "place").result() > 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.kernels.compiling import by_types, intrinsic, types
+from dask_gpuselect.kernels.compiling import by_types, intrinsic, renamed, types
 
 
 @by_types
@@ -39,58 +40,38 @@ def key_of(value: Any, bits: Any) -> Any:
     return lambda value, bits: np.uint64(ordered(value, bits)) + zero
 
 
-def _count_bits(context: Any, word: Any) -> Any:
-    """Count the set bits of a word by one instruction."""
-    del context, word
+def _of_word(name: str, build: Callable[[Any, Any], Any]) -> Any:
+    """Make a function of a word of 64 bits from LLVM instructions, which `build` writes."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.ctpop(arguments[0])
+    def typed(context: Any, word: Any) -> Any:
+        del context, word
 
-    return types.int64(types.uint64), generate
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            del context, signature
+            return build(builder, arguments[0])
 
+        return types.int64(types.uint64), generate
 
-def _find_first_bit(context: Any, word: Any) -> Any:
-    """Find the lowest set bit of a word by one instruction."""
-    del context, word
+    def choose(word: Any) -> Any:
+        made = intrinsic(renamed(typed, f"_{name}"))
+        return renamed(lambda word: made(word), name)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        never_zero = arguments[0].type.__class__(1)(1)
-        return builder.cttz(arguments[0], never_zero)
-
-    return types.int64(types.uint64), generate
+    return by_types(renamed(choose, name))
 
 
-def _find_last_bit(context: Any, word: Any) -> Any:
-    """Find the highest set bit of a word by two instructions."""
-    del context, word
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        kind = arguments[0].type
-        never_zero = kind.__class__(1)(1)
-        return builder.sub(kind(63), builder.ctlz(arguments[0], never_zero))
-
-    return types.int64(types.uint64), generate
+def _never_zero(word: Any) -> Any:
+    """Return the flag that says that a word is not 0."""
+    return word.type.__class__(1)(1)
 
 
-@by_types
-def n_bits(word: Any) -> Any:
-    """Count the set bits of a word."""
-    count = intrinsic(_count_bits)
-    return lambda word: count(word)
+n_bits = _of_word("n_bits", lambda builder, word: builder.ctpop(word))
+"""Count the set bits of a word."""
 
+first_bit = _of_word("first_bit", lambda builder, word: builder.cttz(word, _never_zero(word)))
+"""Find the lowest set bit of a word that is not 0."""
 
-@by_types
-def first_bit(word: Any) -> Any:
-    """Find the lowest set bit of a word that is not 0."""
-    find = intrinsic(_find_first_bit)
-    return lambda word: find(word)
-
-
-@by_types
-def last_bit(word: Any) -> Any:
-    """Find the highest set bit of a word that is not 0."""
-    find = intrinsic(_find_last_bit)
-    return lambda word: find(word)
+last_bit = _of_word(
+    "last_bit",
+    lambda builder, word: builder.sub(word.type(63), builder.ctlz(word, _never_zero(word))),
+)
+"""Find the highest set bit of a word that is not 0."""

@@ -110,6 +110,15 @@ def _threshold(level: Any, squared: Any, is_full: Any, p: Any) -> Any:
 
 
 @called_with(fastmath={"contract"})
+def _with_squares(total: Any, x: Any, a: Any) -> Any:
+    """Add the squares of four differences, feature after feature."""
+    for f in range(4):
+        d = x[f] - a[f]
+        total += d * d
+    return total
+
+
+@called_with(fastmath={"contract"})
 def _measure(
     tile: Any, m: Any, one: Any, two: Any, near: Any, near_two: Any, sums: Any, sums_two: Any
 ) -> Any:
@@ -129,24 +138,9 @@ def _measure(
         b0, b1, b2, b3 = two[f], two[f + 1], two[f + 2], two[f + 3]
         x0, x1, x2, x3 = tile[f], tile[f + 1], tile[f + 2], tile[f + 3]
         for j in range(m):
-            s, t = sums[j], sums_two[j]
-            d = x0[j] - a0
-            s += d * d
-            d = x0[j] - b0
-            t += d * d
-            d = x1[j] - a1
-            s += d * d
-            d = x1[j] - b1
-            t += d * d
-            d = x2[j] - a2
-            s += d * d
-            d = x2[j] - b2
-            t += d * d
-            d = x3[j] - a3
-            s += d * d
-            d = x3[j] - b3
-            t += d * d
-            sums[j], sums_two[j] = s, t
+            x = x0[j], x1[j], x2[j], x3[j]
+            sums[j] = _with_squares(sums[j], x, (a0, a1, a2, a3))
+            sums_two[j] = _with_squares(sums_two[j], x, (b0, b1, b2, b3))
         f += 4
         if f % STOP_EVERY == 0 and not _any_near(m, near, near_two, sums, sums_two):
             return False

@@ -192,16 +192,9 @@ def _missing_of(dtype: np.dtype[Any]) -> Any:
 # --- The network ----------------------------------------------------------------------------------
 
 
-class Exchange(NamedTuple):
-    """An exchange of two rows: the lesser elements go to the first, the greater to the second.
-
-    The flags tell which of the two results is needed.
-    """
-
-    first: int
-    second: int
-    with_lesser: bool
-    with_greater: bool
+Exchange = tuple[int, int, bool, bool]
+"""Two rows that are exchanged: the lesser elements go to the first, the greater to the second. The
+flags tell which of the two results is needed."""
 
 
 @lru_cache(maxsize=256)
@@ -215,7 +208,7 @@ def exchanges(n: int, wanted: tuple[int, ...]) -> tuple[Exchange, ...]:
     needed_exchanges = []
     for first, second in reversed(list(_merge_exchange(n))):
         if first in needed or second in needed:
-            needed_exchanges.append(Exchange(first, second, first in needed, second in needed))
+            needed_exchanges.append((first, second, first in needed, second in needed))
             needed |= {first, second}
     return tuple(reversed(needed_exchanges))
 

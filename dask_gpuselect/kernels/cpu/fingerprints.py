@@ -37,7 +37,7 @@ def mixed_in(start: int, chunk: NDArray[Any]) -> int:
     # States are hashed before they are combined: otherwise changes of the highest bits of two
     # elements now and then cancelled.
     ended = np.zeros(-(-len(states) // LAST) * LAST, np.uint64)
-    ended[: len(states)] = _mixed_each(states)
+    ended[: len(states)] = mixed_word(states)
     states = np.bitwise_xor.reduce(ended.reshape(-1, LAST), axis=0)
     word = mixed(int.from_bytes(given[8 * n_words :].tobytes(), "little") ^ len(given))
     for state in states.tolist():
@@ -65,23 +65,13 @@ def mixed(word: int) -> int:
     return word ^ (word >> 31)
 
 
-def _mixed_each(words: Words) -> Words:
-    """Hash each word as `mixed` does."""
-    for shift, factor in ((30, FIRST), (27, SECOND)):
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(31))
-
-
 def _first_states(start: int, n: int) -> Words:
-    return _mixed_each(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(ODD) + _word(start))
-
-
-def _word(number: int) -> np.uint64:
-    return np.uint64(number & MASK)
+    words: Words = mixed_word(np.arange(1, n + 1, dtype=np.uint64) * ODD + np.uint64(start & MASK))
+    return words
 
 
 def _mix_by_numpy(words: Words, states: Words) -> None:
-    """Mix words into states by NumPy; see `_mix_words`."""
+    """Mix words into states by NumPy; see `_mix`."""
     up, down, odd = np.uint64(29), np.uint64(35), np.uint64(ODD)
     for start in range(0, len(words), len(states)):
         some = states[: len(words) - start]
@@ -90,12 +80,6 @@ def _mix_by_numpy(words: Words, states: Words) -> None:
         some >>= down
         some |= high
         some *= odd
-
-
-@until_compiled(_mix_by_numpy)
-def _mix(words: Words, states: Words) -> None:
-    """Mix words into states in place: each state takes every n-th word, n being their number."""
-    _mix_words(words, states)
 
 
 def _pieces(columns: Sequence[NDArray[Any]]) -> Iterator[list[NDArray[Any]]]:
@@ -119,7 +103,7 @@ def _sum_by_numpy(columns: Sequence[NDArray[Any]]) -> int:
     for piece in _pieces(columns):
         hashes = np.zeros(len(piece[0]), np.uint64)
         for words in piece:
-            hashes = _mixed_each(hashes ^ words)
+            hashes = mixed_word(hashes ^ words)
         total += int(hashes.sum(dtype=np.uint64))
     return total & MASK
 
@@ -158,8 +142,10 @@ def _sum_hashes(words: t.Values, has_others: bool, hashes: t.LongWords) -> Any:
     return total
 
 
+@until_compiled(_mix_by_numpy)
 @kernel_of("u8")
-def _mix_words(words: t.Values, states: t.Out) -> None:
+def _mix(words: t.Values, states: t.Out) -> None:
+    """Mix words into states in place: each state takes every n-th word, n being their number."""
     up, down = np.uint64(29), np.uint64(35)
     odd = np.uint64(0x9E3779B97F4A7C15)
     for start in range(0, words.size, states.size):

@@ -72,20 +72,14 @@ def value_counts(parts: Iterable[Part], n_groups: int, n_words: int) -> IntArray
     """Count every value in every group; see `reference.groups.value_counts`."""
     table = np.zeros((n_groups, n_words), np.int64)
     for part in parts:
-        words, codes = _ready(part)
-        _count_into(table, words, codes)
+        _count_words(*_ready(part), table)
     return table
 
 
-def _count_by_numpy(table: IntArray, words: NDArray[Any], codes: NDArray[Any]) -> None:
+def _count_by_numpy(words: NDArray[Any], codes: NDArray[Any], table: IntArray) -> None:
     for some in (slice(i, i + PIECE) for i in range(0, words.size, PIECE)):
         is_in = codes[some] >= 0
         np.add.at(table, (codes[some][is_in], words[some][is_in]), 1)
-
-
-@until_compiled(_count_by_numpy)
-def _count_into(table: IntArray, words: NDArray[Any], codes: NDArray[Any]) -> None:
-    _count_words(words, codes, table)
 
 
 @until_compiled(reference.places_in_groups)
@@ -164,6 +158,7 @@ def _deal(values: t.Values, codes: t.Codes, at: t.Ints, ordered: t.Out) -> None:
             at[code] += 1
 
 
+@until_compiled(_count_by_numpy)
 @kernel_of("u2 u1")
 def _count_words(words: t.Values, codes: t.Codes, table: t.IntTable) -> None:
     """Count every word in each group."""

@@ -14,6 +14,7 @@ from dask_gpuselect.kernels.cpu.pairs import (
     LARGE,
     LOST,
     SMALL,
+    added,
     normal,
     over,
     times,
@@ -225,9 +226,7 @@ def _added_up(weights: Any, start: int, stop: int) -> Any:
     """Sum some weights as a pair of floats; also return an error bound, which mostly is 0."""
     total, rest, off = 0.0, 0.0, 0.0
     for j in range(start, stop):
-        total, more = two_sum(total, weights[j])
-        rest, least = two_sum(rest, more)
-        off += abs(least)
+        total, rest, off = added(total, rest, off, weights[j])
     total, rest = normal(total, rest)
     return total, rest, off
 
@@ -243,9 +242,7 @@ def _weighed_total(row: Any, weights: Any, i: int, n: int, weighs: bool) -> Any:
             if row[j] != 0 and abs(value) < 2.0**-960:
                 # The product may lose bits below the smallest float.
                 off += 2.0**-1000
-        total, lower = two_sum(total, value)
-        rest, least = two_sum(rest, lower)
-        off += abs(least)
+        total, rest, off = added(total, rest, off, value)
         rest, least = two_sum(rest, more)
         off += abs(least)
     total, rest = normal(total, rest)

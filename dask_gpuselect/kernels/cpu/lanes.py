@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import in_kind, to_host
-from dask_gpuselect.kernels.companions import Accompanied, unstretched
+from dask_gpuselect.kernels.companions import Accompanied, Column, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import tiles
@@ -41,12 +41,13 @@ Part = Any
 WEIGHED = 1 << 18  # elements that are sorted together with their weights
 
 
-def parts_of(chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Part]:
+def parts_of(column: Column) -> list[Part]:
     """Return the chunks as parts of lanes; see `reference.lanes.parts_of`.
 
     Chunks with companions may be of any kind. Dates stay dates, because NumPy sorts NaT to the end
     as it does NaN.
     """
+    chunks, dtype, axes = column
     native = dtype.newbyteorder("=")
     wanted = native if dtype.kind in "Mm" else selection_dtype(dtype)
 
@@ -118,17 +119,15 @@ def _selected(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     return long_lanes.select(rows, ranks, long_lanes.SEED)[0]
 
 
-def answer_lanes(
-    chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
-) -> Any:
+def answer_lanes(column: Column, question: LaneOrder) -> Any:
     """Answer a question for every lane, in kind; see `reference.lanes.answer_lanes`.
 
     Scratch as for `lanes`.
     """
-    parts = parts_of(chunks, dtype, axes)
+    parts = parts_of(column)
     if isinstance(parts[0], Accompanied):
         elements = join([_picked(table, question) for table in sorted_lanes(parts)])
-        return in_kind(question.lane_answer(elements), chunks[0].values)
+        return in_kind(question.lane_answer(elements), column.chunks[0].values)
     if few.is_few(parts):
         return few.answer_lanes(parts, question)
     return question.lane_answer(lanes(parts, question.lane_ranks))
@@ -142,12 +141,7 @@ def _picked(table: SortedLanes, question: Any) -> Lanes:
 
 
 def answers_and_ends(
-    chunks: Sequence[Any],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    bounds_of: BoundsOf,
-    most: int,
+    column: Column, question: LaneOrder, bounds_of: BoundsOf, most: int
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """Answer a question for every lane, and collect the elements beyond bounds from the answers.
 
@@ -156,7 +150,7 @@ def answers_and_ends(
     answers = []
 
     def pieces() -> Iterator[LaneEnds]:
-        for table in sorted_lanes(parts_of(chunks, dtype, axes)):
+        for table in sorted_lanes(parts_of(column)):
             answers.append(question.lane_answer(_picked(table, question)).astype(np.float64))
             bounds = Bounds(*bounds_of(answers[-1]), table.values.dtype)
             yield ends_of_sorted(table, bounds, most, are_whole=True)

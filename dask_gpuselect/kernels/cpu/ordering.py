@@ -119,12 +119,6 @@ def _ascends_by_numpy(keys: NDArray[Any]) -> bool:
     return True
 
 
-@until_compiled(_ascends_by_numpy)
-def ascends(keys: NDArray[Any]) -> bool:
-    """Return whether the keys are in order, NaN last. Stops soon if they are not."""
-    return bool(_ascends(keys))
-
-
 def sort(keys: NDArray[Any]) -> None:
     """Sort keys in place; those of one or two bytes are counted.
 
@@ -201,8 +195,10 @@ def stable_order(keys: NDArray[Any]) -> IntArray:
     return _stable_by_numpy(keys)
 
 
+@until_compiled(_ascends_by_numpy)
 @kernel_of("f8 f4 i8 i4 i2 i1 u2 u1")
-def _ascends(keys: t.Values) -> bool:
+def ascends(keys: t.Values) -> bool:
+    """Return whether the keys are in order, NaN last. Stops soon if they are not."""
     for start in range(0, keys.size - 1, RUN):
         stop = min(start + RUN, keys.size - 1)
         n_down = 0

@@ -25,6 +25,14 @@ def two_sum(a: Any, b: Any) -> Any:
 
 
 @called_by_kernels
+def added(total: Any, rest: Any, lost: Any, number: Any) -> Any:
+    """Add a number to a pair that is not normal; also return a bound of all that has been lost."""
+    total, more = two_sum(total, number)
+    rest, least = two_sum(rest, more)
+    return total, rest, lost + abs(least)
+
+
+@called_by_kernels
 def normal(high: Any, low: Any) -> Any:
     """Normalise a pair whose first number is the larger: the first becomes the nearest float."""
     total = high + low

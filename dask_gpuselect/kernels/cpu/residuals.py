@@ -46,40 +46,25 @@ def row_tallies(
     groups = (n_fits, 1 + padded.shape[1])
     n = np.zeros(groups, np.int64)
     gram, moment, squares = (np.zeros((*groups, *each)) for each in ((p, p), (p,), ()))
-    between = [_Gathered(each) for each in most]
+    # Rows whose absolute residuals lie between the ends, as long as there is room.
+    between = [[np.empty((0, 1 + p))] for _ in most]
+    n_gathered = np.zeros(n_fits, np.int64)
     how = _numbers(design), np.ascontiguousarray(thetas), padded, n_ends, with_sums
     room = np.empty((n_fits, min(SLAB, len(x)), 1 + p))
     for start in range(0, len(x), SLAB):
         slab = slice(start, start + SLAB)
         n_between = np.zeros(n_fits, np.int64)
         _tally(x[slab], y[slab], *how, (n, gram, moment, squares), room, n_between)
-        for rows, size, gathered in zip(room, n_between.tolist(), between, strict=True):
-            gathered.add(rows[:size])
+        n_gathered += n_between
+        for i in np.flatnonzero((n_between > 0) & (n_gathered <= most)).tolist():
+            between[i].append(room[i, : n_between[i]].copy())
     gram += np.tril(gram, -1).swapaxes(-1, -2)
     tallies = []
-    for i, (size, gathered) in enumerate(zip(1 + n_ends, between, strict=True)):
+    for i, size in enumerate((1 + n_ends).tolist()):
         sums = (n[i, :size], gram[i, :size], moment[i, :size], squares[i, :size])
-        tallies.append(RowTally(*sums, gathered.rows(p), gathered.is_whole))
+        is_whole = bool(n_gathered[i] <= most[i])
+        tallies.append(RowTally(*sums, np.concatenate(between[i]), is_whole))
     return tallies
-
-
-class _Gathered:
-    """Rows of a fit whose absolute residuals lie between its ends, as long as there is room."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.n, self.parts = most, 0, list[FloatArray]()
-
-    def add(self, rows: FloatArray) -> None:
-        self.n += len(rows)
-        if len(rows) and self.is_whole:
-            self.parts.append(rows.copy())
-
-    @property
-    def is_whole(self) -> bool:
-        return self.n <= self.most
-
-    def rows(self, p: int) -> FloatArray:
-        return np.concatenate([np.empty((0, 1 + p)), *self.parts])
 
 
 def absolute_residuals(

@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    called_by_kernels,
-    kernel,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import ordered
 from dask_gpuselect.kernels.cpu.cells import SORT_AT_MOST

@@ -51,22 +51,16 @@ def unmasked(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[NDArray[Any], in
         return elements_of(chunk.values[chunk.keeps], dtype)
     values = flat(chunk.values, dtype)
     out = np.empty_like(values)
-    n = _compact_into(out, values, chunk.keeps.reshape(-1))
+    n = _compact(values, chunk.keeps.reshape(-1), out)
     return without_nat(out[:n], dtype)
 
 
-def _compact_by_numpy(out: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
+def _compact_by_numpy(values: NDArray[Any], keeps: NDArray[np.bool_], out: NDArray[Any]) -> int:
     n = 0
     for i in range(0, values.size, PIECE):
         some = values[i : i + PIECE][keeps[i : i + PIECE]]
         out[n : n + some.size] = some
         n += some.size
-    return n
-
-
-@until_compiled(_compact_by_numpy)
-def _compact_into(out: NDArray[Any], values: NDArray[Any], keeps: NDArray[np.bool_]) -> int:
-    n: int = _compact(values, keeps, out)
     return n
 
 
@@ -98,6 +92,7 @@ def _count_words(words: t.Values, counts: t.Ints) -> None:
     count_words(words, counts)
 
 
+@until_compiled(_compact_by_numpy)
 @kernel
 def _compact(values: t.Values, keeps: t.Flags, out: t.Out) -> int:
     """Move the unmasked elements to the front of `out`, and return their number.

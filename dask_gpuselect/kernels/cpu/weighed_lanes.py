@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.compiling import (
-    called_by_kernels,
-    kernel,
-    kernel_of,
-    until_compiled,
-)
+from dask_gpuselect.kernels.compiling import called_by_kernels, kernel, kernel_of, until_compiled
 from dask_gpuselect.kernels.cpu import typed as t
 from dask_gpuselect.kernels.cpu.bits import key_of
 from dask_gpuselect.kernels.cpu.pairs import (
     LARGE,
     LOST,
     SMALL,
+    added,
     normal,
     over,
     plus,
@@ -193,9 +189,7 @@ def _add_up(weights: Any, n: int, high: Any, low: Any) -> Any:
     """Sum the weights up to each element; return an error bound, which mostly is 0."""
     total, rest, lost = 0.0, 0.0, 0.0
     for j in range(n):
-        total, more = two_sum(total, weights[j])
-        rest, least = two_sum(rest, more)
-        lost += abs(least)
+        total, rest, lost = added(total, rest, lost, weights[j])
         high[j], low[j] = normal(total, rest)
     return lost
 

@@ -39,13 +39,7 @@ from dask_gpuselect.kernels.cpu.moments import (
     whole_of,
 )
 from dask_gpuselect.kernels.cpu.selection import flat
-from dask_gpuselect.kernels.cpu.spans import (
-    FEW_ENDS,
-    append_both,
-    bars_of,
-    count_bars,
-    count_equal,
-)
+from dask_gpuselect.kernels.cpu.spans import FEW_ENDS, append_both, bars_of, count_bars, count_equal
 from dask_gpuselect.kernels.cpu.tree import RUN, Tree, tree_of, walk
 from dask_gpuselect.kernels.reference import weighing as reference
 from dask_gpuselect.kernels.reference.selection import HEAVY

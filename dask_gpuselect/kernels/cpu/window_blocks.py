@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,11 @@ LEAST_BLOCK = 4096  # windows of a block; 16 KiB of ranks
 DIGITS = 3  # digits by which elements are sorted at first
 
 
-class Walk(NamedTuple):
-    """Description of the walk of windows through blocks, as arrays of int64 for kernels.
+def _walk_of(shape: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
+    """Describe the walk of a window along all axes but the first, as arrays of int64 for kernels.
 
-    Parameters
-    ----------
+    Returns
+    -------
     shape : ndarray
         Shape of the padded array: the batch, and each axis of the window.
     size, step, tile : ndarray
@@ -42,22 +42,8 @@ class Walk(NamedTuple):
         Places in a block, relative to the first of the window, of all elements of a window, and of
         those that it gains and loses by one move along the last axis.
     """
-
-    shape: Any
-    size: Any
-    step: Any
-    tile: Any
-    of_block: Any
-    whole: Any
-    entering: Any
-    leaving: Any
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], frame: Frame) -> Walk:
-        """Describe the walk of a window that reaches along all axes but the first."""
-        tile, *moves = _moves(shape[1:], frame)
-        found = (np.array(each, np.int64) for each in (shape, frame.size, frame.step, tile))
-        return cls(*found, *moves)
+    tile, *moves = _moves(shape[1:], frame)
+    return *(np.array(each, np.int64) for each in (shape, frame.size, frame.step, tile)), *moves
 
 
 @lru_cache(maxsize=16)
@@ -110,11 +96,10 @@ def elements(
     `is_whole` says that all elements take part.
     """
     axes, given, marks, own = laid_out(keys, keeps, frame)
-    walk = Walk.of(given.shape, own)
     ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
     shape = frame.shape(keys.shape)
     found = ranks.room(math.prod(shape), keys.dtype)
-    about = has_missing, tuple(walk), tuple(ranks), order.deviates
+    about = has_missing, _walk_of(given.shape, own), tuple(ranks), order.deviates
     flat = [each.reshape(-1) for each in found]
     _walk(given.reshape(-1), marks, *about, (flat[0], flat[-1]))
     return [restored(each, axes, shape) for each in found]
@@ -170,7 +155,7 @@ def _walk(
     deviates: bool,
     outs: Outs,
 ) -> None:
-    """Find the elements of all windows, block by block; `walk` has the fields of `Walk`."""
+    """Find the elements of all windows, block by block; see `_walk_of`."""
     shape, size, step, tile, of_block, whole, entering, leaving = walk
     lower, upper, has_upper = ranks_of
     d = size.size

@@ -103,16 +103,10 @@ def _counts(
     The last of all keys stands for NaN.
     """
     n = math.prod(frame.shape(keys.shape))
-    none = np.broadcast_to(np.zeros(1, np.int64), n)
     is_missing = keys == ~keys.dtype.type(0) if has_missing else None
-    if keeps is not None:
-        is_missing = None if is_missing is None else is_missing & keeps
-        n_missing = none if is_missing is None else _sums(is_missing, frame)
-        return _sums(keeps, frame) - n_missing, n_missing
-    if is_missing is None:
-        return np.broadcast_to(np.full(1, frame.n), n), none
-    n_missing = _sums(is_missing, frame)
-    return frame.n - n_missing, n_missing
+    return reference.counted(
+        is_missing, keeps, frame, _sums, lambda count: np.broadcast_to(np.full(1, count), n)
+    )
 
 
 def _sums(marks: NDArray[np.bool_], frame: Frame) -> NDArray[Any]:

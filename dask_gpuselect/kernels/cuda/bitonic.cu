@@ -38,13 +38,9 @@ extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) bitonic_runs(
 __device__ __forceinline__ i64 split_of(
     const Value* first, i64 n_first, const Value* second, i64 n_second, i64 diagonal
 ) {
-    i64 least = max((i64)0, diagonal - n_second), most = min(diagonal, n_first);
-    while (least < most) {
-        i64 middle = (least + most) / 2;
-        if (is_less_than(second[diagonal - 1 - middle], first[middle])) most = middle;
-        else least = middle + 1;
-    }
-    return least;
+    return first_not(max((i64)0, diagonal - n_second), min(diagonal, n_first), [&](i64 place) {
+        return !is_less_than(second[diagonal - 1 - place], first[place]);
+    });
 }
 
 // Merge runs of `size` sorted elements in pairs. Every block writes `tile` elements of one pair, at

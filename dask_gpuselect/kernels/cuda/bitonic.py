@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
+from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.source import BITONIC_THREADS, MERGE_EACH
 
 
-@advised
 def bitonic_sorted(values: Array, sub_array: int) -> Array:
     """Sort all elements of a contiguous array without NaN, ascending.
 
@@ -22,16 +19,13 @@ def bitonic_sorted(values: Array, sub_array: int) -> Array:
     runs, other = cupy.empty_like(values), cupy.empty_like(values)
     if n == 0:
         return runs
-    arguments: tuple[Any, ...] = (values, np.int64(n), np.int32(sub_array), runs)
-    blocks = -(-n // sub_array)
-    shared = sub_array * dtype.itemsize
-    launch(dtype, "bitonic_runs", BITONIC_THREADS, arguments, shared, blocks=blocks)
+    blocks, shared = -(-n // sub_array), sub_array * dtype.itemsize
+    launch(dtype, "bitonic_runs", values, n, sub_array, runs, shared=shared, blocks=blocks)
     merged = BITONIC_THREADS * MERGE_EACH
     size = sub_array
     while size < n:
         tile = min(merged, 2 * size)
-        arguments = (runs, np.int64(n), np.int64(size), np.int32(tile), other)
         blocks, shared = -(-n // tile), tile * dtype.itemsize
-        launch(dtype, "merge_runs", BITONIC_THREADS, arguments, shared, blocks=blocks)
+        launch(dtype, "merge_runs", runs, n, size, tile, other, shared=shared, blocks=blocks)
         runs, other, size = other, runs, 2 * size
     return runs

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.compiling import jit_when_called
-from dask_gpuselect.kernels.cuda.source import OFFSET_BITS, OUTSIDE
+from dask_gpuselect.kernels.cuda.source import OFFSET_BITS, OUTSIDE, record
 from dask_gpuselect.maths.cuts import FloatArray, IntArray
 from dask_gpuselect.maths.keys import from_keys
 
-BUCKET = np.dtype([("edge", "u8"), ("pivot", "u8"), ("shift", "u4"), ("has_pivot", "u4")])
+BUCKET = record("cells.cu", "Bucket")
 TINY = 1e-320  # more than rounding takes away from subnormal numbers
 
 

@@ -5,6 +5,8 @@
 // There is one launch for each digit. All blocks count the digit over the elements that have the
 // leading digits of a wanted one; the block that finishes last looks up the digit of each rank.
 
+#include "digits.cuh"
+
 struct Selection {
     i64 n;                     // elements
     i64 places[MOST_SELECTED];  // wanted ranks among all elements
@@ -22,18 +24,10 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
     u32* counts = (u32*)scratch;
     __shared__ Groups groups;
     __shared__ bool is_last;
-    if (threadIdx.x == 0) find_groups(selection->prefixes, n_ranks, groups);
-    for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
-    __syncthreads();
-
-    CountDigits count = {groups, counts, shift, bits, shift + bits == BITS, 0};
-    visit_all<SELECT_THREADS, SELECT_EACH>(elements, selection->n, nullptr, nullptr, count);
-    add_over_warp(&selection->n_missing, count.n_missing);
-
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
-        if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);
-    }
+    count_digit<SELECT_EACH>(
+        elements, selection->n, selection->prefixes, n_ranks, shift, bits, groups, counts, totals,
+        &selection->n_missing
+    );
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -55,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) select_digit(
 // Find the places of some ranks of all elements among the candidates of a tally's cells, so that the
 // selection can follow without the host, which checks it by the tally's counts. If an element is not
 // among the candidates, its place is arbitrary. One warp.
-extern "C" __global__ void locate(
+extern "C" __global__ void __launch_bounds__(32) locate(
     const u64* below, const u64* n_found, const u64* held, const int* segments_of, int n_spans,
     u64 most, const i64* wanted, int n_ranks, Selection* selection
 ) {

@@ -23,25 +23,8 @@ from dask_gpuselect.maths.keys import from_keys, to_keys
 # Up to this many wanted elements are selected, some of them together; for more, all are sorted.
 # Selecting 6 of 2^24 float32 took 0.25 ms, sorting 0.53. The crossover was not measured.
 FEW_PLACES = 48
-SELECTION = np.dtype(
-    [
-        ("n", "i8"),
-        ("places", "i8", source.MOST_SELECTED),
-        ("ranks", "i8", source.MOST_SELECTED),
-        ("prefixes", "u8", source.MOST_SELECTED),
-        ("n_finished", "u8"),
-        ("n_missing", "u8"),
-    ],
-    align=True,
-)
-
-SURVEY = np.dtype(
-    [
-        *((name, "u8", source.MOST_SURVEYS) for name in ("low", "high", "number", "least", "most")),
-        *((name, "u8", 2) for name in ("kept_low", "kept_high", "room", "start", "n_kept")),
-    ]
-)
-"""Record `Surveys` of ``candidates.cu``."""
+SELECTION = source.record("candidates.cu", "Selection")
+SURVEY = source.record("candidates.cu", "Surveys")
 
 
 @dataclass(frozen=True)
@@ -102,8 +85,7 @@ class DeviceCandidates:
         starts = [0, *itertools.accumulate(rooms)]
         sheet["room"][:n_kept], sheet["start"][:n_kept] = rooms, starts[:-1]
         told = on_device(sheet, room=starts[-1] * itemsize)
-        arguments = (self.elements, np.int64(len(self)), told, told[SURVEY.itemsize :])
-        launch(self.dtype, "survey", source.SELECT_THREADS, arguments)
+        launch(self.dtype, "survey", self.elements, len(self), told, told[SURVEY.itemsize :])
         host = told.get()
         sheet = host[: SURVEY.itemsize].view(SURVEY)[0]
         elements = host[SURVEY.itemsize :].view(self.dtype)
@@ -198,10 +180,8 @@ def start_selection(elements: Array, selection: np.uint64, n_ranks: int) -> None
     dtype = np.dtype(elements.dtype)
     totals = cupy.zeros(n_ranks << source.DIGIT, np.uint64)
     for shift, bits in source.digits(dtype):
-        arguments = (elements, selection, totals, *map(np.int32, (n_ranks, shift, bits)))
-        launch(
-            dtype, "select_digit", source.SELECT_THREADS, arguments, source.select_memory(n_ranks)
-        )
+        memory, numbers = source.select_memory(n_ranks), (n_ranks, shift, bits)
+        launch(dtype, "select_digit", elements, selection, totals, *numbers, shared=memory)
 
 
 def selected(selection: Any, n_ranks: int, dtype: np.dtype[Any]) -> dict[int, Any]:

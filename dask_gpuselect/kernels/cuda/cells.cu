@@ -213,11 +213,8 @@ extern "C" __global__ void __launch_bounds__(CHOOSE_THREADS) choose(
     __syncthreads();
 
     for (u32 b = threadIdx.x; b < total; b += CHOOSE_THREADS) {
-        u32 slot = 0, behind = SLOTS;  // find the last slot whose buckets begin at b or before
-        while (slot + 1 < behind) {
-            u32 half = (slot + behind) / 2;
-            if (bases[half] <= b) slot = half; else behind = half;
-        }
+        // The last slot whose buckets begin at b or before.
+        u32 slot = first_not(1u, SLOTS, [&](u32 slot) { return bases[slot] <= b; }) - 1;
         Window window = {windows[slot]};
         i64 i = (i64)b - window.base();
         bool is_outside = i < 0 || i >= window.n_buckets();
@@ -357,15 +354,10 @@ struct Classify {
 
     __device__ void flush() {
         __syncthreads();
-        u64* all_counts = &totals->counts[0][0];
-        for (int i = threadIdx.x; i < 3 * BUCKETS; i += CLASSIFY_THREADS) {
-            if (counts[i]) atomicAdd(&all_counts[i], (u64)counts[i]);
+        u64* all = &totals->counts[0][0];  // and the sums behind them, here as there
+        for (int i = threadIdx.x; i < 5 * BUCKETS; i += CLASSIFY_THREADS) {
+            if (counts[i]) atomicAdd(&all[i], (u64)counts[i]);
             counts[i] = 0;
-        }
-        u64* all_sums = &totals->sums[0][0];
-        for (int i = threadIdx.x; i < 2 * BUCKETS; i += CLASSIFY_THREADS) {
-            if (sums[i]) atomicAdd(&all_sums[i], (u64)sums[i]);
-            sums[i] = 0;
         }
         n_counted = 0;
         __syncthreads();

@@ -20,7 +20,7 @@ from dask_gpuselect.kernels.cuda.chunk import (
     masked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, sizes_of
+from dask_gpuselect.kernels.cuda.launch import Array, launch, places_in, sizes_of
 from dask_gpuselect.kernels.cuda.spans import tally_on_device
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.kernels.reference.selection import heavy_cells
@@ -29,7 +29,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts
 MOST_PIVOTS = 1024  # cells are not promised to hold less than 1 / MOST_PIVOTS of a chunk
 
 
-@advised
 def cuts(values: Elements, n_pivots: int) -> Cuts:
     """Measure the cuts of a chunk at sampled pivots; see `reference.selection.cuts`.
 
@@ -91,18 +90,17 @@ def _classify(values: Elements, n_pivots: int) -> Any:
     # All that goes back to the host is in one piece of memory: one copy, and one wait.
     layout = report_dtype(sizes.buckets)
     report = cupy.zeros(layout.itemsize, np.uint8)
-    at = {name: np.uint64(report.data.ptr + offset) for name, offset in offsets(layout).items()}
+    at = places_in(report, layout)
 
     # About a third of the buckets have no pivot of their own, or lie beyond the data in their slot.
     aim = min(sizes.buckets, n_pivots + n_pivots // 2)
     shared = source.choose_memory(dtype, sizes)
     places = (windows, pivots, at["buckets"], at["n_buckets"])
-    arguments: tuple[Any, ...] = (*chunk, np.uint32(aim), *places)
     more = masked(values)
-    launch(dtype, "choose", source.CHOOSE_THREADS, arguments, shared, blocks=1, defined=more)
+    launch(dtype, "choose", *chunk, aim, *places, shared=shared, blocks=1, defined=more)
     shared = source.classify_memory(dtype, sizes)
     places = (windows, pivots, at["n_buckets"], at["counts"])
-    launch(dtype, "classify", sizes.threads, (*chunk, *places), shared, defined=more)
+    launch(dtype, "classify", *chunk, *places, shared=shared, defined=more)
     found = report.get().view(layout)[0]
     return found if found["n_buckets"] else None
 

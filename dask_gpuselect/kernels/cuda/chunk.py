@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.companions import Accompanied, Several, parts_of, values_of
 from dask_gpuselect.kernels.cuda.launch import Array, launch
-from dask_gpuselect.kernels.cuda.source import KEEPS, SELECT_THREADS, Defined
+from dask_gpuselect.kernels.cuda.source import KEEPS, Defined
 from dask_gpuselect.maths.keys import selection_dtype
 
 Elements = Any
@@ -23,9 +23,9 @@ class Chunk(NamedTuple):
     """The layout of an array's elements for kernels, which read them in any order."""
 
     pointer: np.uint64
-    size: np.int64
-    layout: Any  # on the device, for `place_of` of ``elements.cuh``; null if contiguous
-    keeps: Any  # a mask in the order in which elements are read; null without a mask
+    size: int
+    layout: Any  # on the device, for `place_of` of ``elements.cuh``; None if contiguous
+    keeps: Any  # a mask in the order in which elements are read; None without a mask
 
     @classmethod
     def of(cls, chunk: Elements) -> Chunk:
@@ -43,12 +43,12 @@ class Chunk(NamedTuple):
                 merged[-1] = [merged[-1][0] * size, stride]
             else:
                 merged.append([size, stride])
-        keeps = np.uint64(0) if chunk is values else _aligned_keeps(chunk, pointer)
+        keeps = None if chunk is values else _aligned_keeps(chunk, pointer)
         if not merged or (len(merged) == 1 and merged[0][1] == 1):
-            return cls(np.uint64(pointer), np.int64(values.size), np.uint64(0), keeps)
+            return cls(np.uint64(pointer), values.size, None, keeps)
         sizes, strides = zip(*merged, strict=True)
         layout = cupy.asarray(np.array([len(merged), *sizes, *strides], np.int64))
-        return cls(np.uint64(pointer), np.int64(values.size), layout, keeps)
+        return cls(np.uint64(pointer), values.size, layout, keeps)
 
 
 def _by_width(values: Array) -> list[int]:
@@ -94,8 +94,7 @@ def n_unmasked(chunk: Elements) -> int:
         return int(chunk.size)
     keeps = chunk.keeps.ravel(order="K")
     found = cupy.zeros(1, np.uint64)
-    arguments = (keeps, np.int64(keeps.size), found)
-    launch(np.dtype(np.bool_), "kept_number", SELECT_THREADS, arguments)
+    launch(np.dtype(np.bool_), "kept_number", keeps, keeps.size, found)
     return int(found.get()[0])
 
 

@@ -61,6 +61,24 @@ struct CountDigits {
     __device__ __forceinline__ void pause() {}
 };
 
+// Count a digit of all elements for each group of the ranks, and add the counts to those of all blocks.
+template <int EACH>
+__device__ __forceinline__ void count_digit(
+    const Word* elements, i64 n, const u64* prefixes, int n_ranks, int shift, int bits, Groups& groups,
+    u32* counts, u64* totals, u64* n_missing
+) {
+    if (threadIdx.x == 0) find_groups(prefixes, n_ranks, groups);
+    for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
+    __syncthreads();
+    CountDigits count = {groups, counts, shift, bits, shift + bits == BITS, 0};
+    visit_all<SELECT_THREADS, EACH>(elements, n, nullptr, nullptr, count);
+    add_over_warp(n_missing, count.n_missing);
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
+        if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);
+    }
+}
+
 // By one warp: find which of 32 runs of WIDTH counts from `start` contains the wanted rank, if any, and
 // how many elements are below the run.
 template <int WIDTH>

@@ -30,11 +30,10 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_queries(
     const double* queries, int n_queries, int p, const double* centre, double* factors,
     double* squares
 ) {
-    for (int i = blockIdx.x * NEAR_THREADS + threadIdx.x; i < n_queries;
-         i += gridDim.x * NEAR_THREADS) {
+    for (i64 i = own_thread(); i < n_queries; i += all_threads()) {
         double square = 0;
         for (int f = 0; f < p; ++f) {
-            double moved = __dsub_rn(queries[(i64)i * p + f], centre[f]);
+            double moved = __dsub_rn(queries[i * p + f], centre[f]);
             factors[(i64)f * n_queries + i] = -2 * moved;
             square += moved * moved;
         }
@@ -242,8 +241,7 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_chosen(
 extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_distances(
     const signed char* levels, const double* squared, i64 n, double up, double down, double* out
 ) {
-    for (i64 i = (i64)blockIdx.x * NEAR_THREADS + threadIdx.x; i < n;
-         i += (i64)gridDim.x * NEAR_THREADS) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         double root = sqrt(squared[i]);
         out[i] = levels[i] < 0 ? __dmul_rn(root, 1 / up) : levels[i] > 0 ? __dmul_rn(root, 1 / down)
                                                                          : root;

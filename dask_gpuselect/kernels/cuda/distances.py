@@ -5,27 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import to_host
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import (
-    NEAR_QUERIES,
-    NEAR_ROOM,
-    NEAR_ROWS,
-    NEAR_THREADS,
-)
+from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.source import NEAR_QUERIES, NEAR_ROOM, NEAR_ROWS
 from dask_gpuselect.kernels.reference import distances as reference
 from dask_gpuselect.kernels.reference.distances import FEW_ROWS, MOST_GROWTH, WIDER, Best, Queries
 from dask_gpuselect.maths.nearest import DOWN, LARGE, SMALL, TINY, UP, Nearest
 
 FLOAT = np.dtype(np.float64)
 MOST_TILE = 1 << 31  # rows of a tile: their numbers have 32 bits
-SCALES = (*map(np.float64, (TINY, UP, DOWN)), *map(np.int8, (SMALL, LARGE)))
 
 
 @dataclass(frozen=True)
@@ -44,9 +38,7 @@ class DeviceNearest:
         squared = self.best.squared
         found = cupy.empty(squared.shape)
         if found.size:
-            numbers = np.int64(found.size), np.float64(UP), np.float64(DOWN)
-            arguments = (self.best.level, squared, *numbers, found)
-            launch(FLOAT, "near_distances", NEAR_THREADS, arguments)
+            launch(FLOAT, "near_distances", self.best.level, squared, found.size, UP, DOWN, found)
         return found
 
     def on_host(self) -> Nearest:
@@ -54,7 +46,6 @@ class DeviceNearest:
         return Nearest(best.level.get(), best.squared.get(), best.index.get(), self.n_rows)
 
 
-@advised
 def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: int) -> Nearest:
     """Find the nearest rows of every query; see `reference.distances.nearest`.
 
@@ -65,7 +56,6 @@ def nearest(rows: Array, queries: NDArray[np.float64], k: int, tile_elements: in
     return nearest_in_place(rows, queries, k, tile_elements).on_host()
 
 
-@advised
 def nearest_in_place(rows: Array, queries: Any, k: int, tile_elements: int) -> DeviceNearest:
     """Find the nearest rows of queries on any device; the answer stays on the device."""
     if not isinstance(queries, cupy.ndarray):
@@ -77,23 +67,12 @@ def nearest_in_place(rows: Array, queries: Any, k: int, tile_elements: int) -> D
 # --- Tile after tile ------------------------------------------------------------------------------
 
 
-class Tiling(NamedTuple):
-    """The division of rows into tiles, made before any distance is known.
+def plan_for(start: int, n: int, question: Queries) -> tuple[list[int], int] | None:
+    """Divide the rows from a place on into tiles; None if there is too little memory for them.
 
-    Parameters
-    ----------
-    bounds : list of int
-        First row of each tile, and the end of the last one.
-    room : int
-        Capacity for rows of a tile that may be near to a query.
+    Returns the first row of each tile and the end of the last one, and the capacity for rows of a
+    tile that may be near to a query.
     """
-
-    bounds: list[int]
-    room: int
-
-
-def plan_for(start: int, n: int, question: Queries) -> Tiling | None:
-    """Divide the rows from a place on into tiles; None if there is too little memory for them."""
     n_queries, k = len(question.queries), question.k
     first = max(FEW_ROWS, k)
     most = question.tile_elements // n_queries  # rows; 13 bytes each for each query
@@ -108,7 +87,7 @@ def plan_for(start: int, n: int, question: Queries) -> Tiling | None:
         size = max(growth * bounds[-1], first)
         bounds.append(min(n, bounds[-1] + min(size, MOST_TILE)))
     room = max(first, growth * spread, question.most_pairs // n_queries)
-    return Tiling(bounds, min(room, most, max(first, n - start)))
+    return bounds, min(room, most, max(first, n - start))
 
 
 def _ahead(
@@ -126,11 +105,12 @@ def _ahead(
     plan = plan_for(start, n, question)
     if plan is None or (best is not None and best.k < k):
         return best, start
-    tiles = _Tiles(question, plan.room, best)
-    for number, (first, stop) in enumerate(itertools.pairwise(plan.bounds), 1):
+    bounds, room = plan
+    tiles = _Tiles(question, room, best)
+    for number, (first, stop) in enumerate(itertools.pairwise(bounds), 1):
         tiles.start_tile(rows[first:stop, :], first, number)
     failed = int(tiles.failed.get()[0])
-    return tiles.best, plan.bounds[failed - 1] if failed else n
+    return tiles.best, bounds[failed - 1] if failed else n
 
 
 class _Tiles:
@@ -141,13 +121,13 @@ class _Tiles:
     question : Queries
         The queries.
     room : int
-        Capacity as in `Tiling`.
+        Capacity as in `plan_for`.
     best : Best, optional
         The nearest rows so far, as many as are wanted.
     """
 
     def __init__(self, question: Queries, room: int, best: Best | None) -> None:
-        self.question, self.room = question, np.uint32(room)
+        self.question, self.room = question, room
         (n_queries, p), k = question.queries.shape, question.k
         told = cupy.zeros(1 + n_queries, np.uint32)
         self.failed, self.n_near = told[:1], told[1:]
@@ -162,10 +142,8 @@ class _Tiles:
             arrays = best.level, best.squared, best.index
             self.best = Best(*map(cupy.ascontiguousarray, arrays))
             self.limits = reference.limits(best, question)
-        sizes = np.int32(n_queries), np.int32(p)
-        made = self.factors, self.squares
-        arguments = (question.queries, *sizes, question.centre, *made)
-        launch(FLOAT, "near_queries", NEAR_THREADS, arguments)
+        given = question.queries, n_queries, p, question.centre
+        launch(FLOAT, "near_queries", *given, self.factors, self.squares)
 
     def start_tile(self, tile: Array, start: int, number: int) -> None:
         """Start the kernels for one tile, whose rows begin at a place.
@@ -175,24 +153,23 @@ class _Tiles:
         question, n, best = self.question, len(tile), self.best
         n_queries = len(question.queries)
         pointer, *steps = _rows(tile)
-        share, near = np.float64(1 - question.slack), np.uint64(0)
+        share, near = 1 - question.slack, self.near if start else None
         if start:
-            near = np.uint64(self.near.data.ptr)
-            about = (self.factors, self.squares, self.limits, np.int32(n_queries), share)
-            found = (near, self.room, self.n_near, self.failed, np.uint32(number))
-            arguments = (pointer, np.int64(n), *steps, question.centre, *about, *found)
+            about = (self.factors, self.squares, self.limits, n_queries, share)
+            found = (near, self.room, self.n_near, self.failed, number)
             blocks = -(-n // NEAR_ROWS) * -(-n_queries // NEAR_QUERIES)
-            launch(tile.dtype, "near_pairs", NEAR_THREADS, arguments, blocks=blocks)
-        looked_at = (np.uint32(n), near, self.room, self.n_near, self.failed)
-        told = (pointer, *steps, question.queries, *looked_at, *SCALES, *self.keys)
-        launch(tile.dtype, "near_keys", NEAR_THREADS, told, blocks=n_queries)
-        known = np.int64(start), np.int32(question.k if start else 0), np.int32(question.k)
-        limit = (self.squares, share, np.float64(WIDER), np.float64(TINY), self.limits)
-        told = (*looked_at, *self.keys, *known, best.level, best.squared, best.index, *limit)
-        launch(FLOAT, "near_chosen", NEAR_THREADS, told, blocks=n_queries)
+            given = (pointer, n, *steps, question.centre, *about, *found)
+            launch(tile.dtype, "near_pairs", *given, blocks=blocks)
+        given = (n, near, self.room, self.n_near, self.failed)
+        rows, scales = (pointer, *steps, question.queries), (TINY, UP, DOWN, SMALL, LARGE)
+        launch(tile.dtype, "near_keys", *rows, *given, *scales, *self.keys, blocks=n_queries)
+        known = (start, question.k if start else 0, question.k)
+        limit = (self.squares, share, WIDER, TINY, self.limits)
+        given = (*given, *self.keys, *known, best.level, best.squared, best.index, *limit)
+        launch(FLOAT, "near_chosen", *given, blocks=n_queries)
 
 
-def _rows(tile: Array) -> tuple[np.uint64, np.int64, np.int64, np.int32]:
+def _rows(tile: Array) -> tuple[Any, ...]:
     """Describe the layout of rows: pointer, steps of rows and of features, number of features."""
-    row_step, feature_step = (np.int64(stride // tile.itemsize) for stride in tile.strides)
-    return np.uint64(tile.data.ptr), row_step, feature_step, np.int32(tile.shape[1])
+    steps = (stride // tile.itemsize for stride in tile.strides)
+    return np.uint64(tile.data.ptr), *steps, tile.shape[1]

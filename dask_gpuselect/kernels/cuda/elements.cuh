@@ -156,6 +156,12 @@ __device__ __forceinline__ I first_not(I first, I last, Before is_before) {
     return first;
 }
 
+// --- Threads ---------------------------------------------------------------------------------------
+
+// The number of this thread among those of all blocks, and the number of all.
+__device__ __forceinline__ i64 own_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ i64 all_threads() { return (i64)gridDim.x * blockDim.x; }
+
 // --- Where elements lie -------------------------------------------------------------------------
 
 // Return the place of an element of a chunk that is not contiguous. `layout` has the number of
@@ -270,12 +276,36 @@ __device__ __forceinline__ void visit_all(
 
 constexpr u32 ALL_LANES = 0xffffffffu;
 
+// Combine the values of all threads of a warp; all of them get the result.
+template <class T, class Combine>
+__device__ __forceinline__ T over_warp(T value, Combine combine) {
+#pragma unroll
+    for (int offset = 16; offset; offset >>= 1) {
+        value = combine(value, __shfl_xor_sync(ALL_LANES, value, offset));
+    }
+    return value;
+}
+
+template <class T>
+__device__ __forceinline__ T total_over_warp(T value) {
+    return over_warp(value, [](T a, T b) { return a + b; });
+}
+
+template <class T>
+__device__ __forceinline__ T least_over_warp(T value) {
+    return over_warp(value, [](T a, T b) { return min(a, b); });
+}
+
+template <class T>
+__device__ __forceinline__ T largest_over_warp(T value) {
+    return over_warp(value, [](T a, T b) { return max(a, b); });
+}
+
 __device__ __forceinline__ u32 warp_sum(u32 value) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_add_sync(ALL_LANES, value);
 #else
-    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
-    return value;
+    return total_over_warp(value);
 #endif
 }
 
@@ -283,37 +313,8 @@ __device__ __forceinline__ u32 warp_max(u32 value) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(ALL_LANES, value);
 #else
-    for (int offset = 16; offset; offset >>= 1) {
-        value = max(value, __shfl_xor_sync(ALL_LANES, value, offset));
-    }
-    return value;
+    return largest_over_warp(value);
 #endif
-}
-
-// Combine the values of all threads of a warp; all of them get the result.
-template <class T>
-__device__ __forceinline__ T total_over_warp(T value) {
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1) value += __shfl_xor_sync(ALL_LANES, value, offset);
-    return value;
-}
-
-template <class T>
-__device__ __forceinline__ T least_over_warp(T value) {
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1) {
-        value = min(value, __shfl_xor_sync(ALL_LANES, value, offset));
-    }
-    return value;
-}
-
-template <class T>
-__device__ __forceinline__ T largest_over_warp(T value) {
-#pragma unroll
-    for (int offset = 16; offset; offset >>= 1) {
-        value = max(value, __shfl_xor_sync(ALL_LANES, value, offset));
-    }
-    return value;
 }
 
 // The sum over the threads of a warp up to this one.

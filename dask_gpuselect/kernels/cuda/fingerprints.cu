@@ -18,8 +18,7 @@ extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
         for (i64 i = n_bytes - 8 * n; i-- > 0;) word = word << 8 | rest[i];
         found[1] = word;
     }
-    i64 step = (i64)gridDim.x * MARK_THREADS;
-    for (i64 i = (i64)blockIdx.x * MARK_THREADS + threadIdx.x; i < n; i += step)
+    for (i64 i = own_thread(); i < n; i += all_threads()) 
         sum += mixed_word(words[i] ^ mixed_word((u64)i + 1));
     add_up(sum, found);
 }
@@ -30,8 +29,7 @@ extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_elements(
     const Word* chunk, i64 n, const i64* layout, u64* hashes, u64* found
 ) {
     u64 sum = 0;
-    i64 step = (i64)gridDim.x * MARK_THREADS;
-    for (i64 i = (i64)blockIdx.x * MARK_THREADS + threadIdx.x; i < n; i += step) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         u64 hash = mixed_word((hashes ? hashes[i] : 0) ^ (u64)element(chunk, layout, i));
         if (found) sum += hash;
         else hashes[i] = hash;

@@ -10,8 +10,7 @@ import numpy as np
 
 from dask_gpuselect.kernels.cpu.fingerprints import MASK, mixed
 from dask_gpuselect.kernels.cuda.chunk import Chunk
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import MARK_THREADS
+from dask_gpuselect.kernels.cuda.launch import Array, launch
 
 WORD = np.dtype(np.uint64)
 
@@ -39,7 +38,6 @@ class PendingFingerprint:
         return mixed((self.start ^ of_words ^ rest ^ self.n_bytes << 32) & MASK)
 
 
-@advised
 def begun(start: int, chunk: Array) -> int | PendingFingerprint:
     """Start a fingerprint: 64 bits that depend on a number and every byte of a chunk, in C order.
 
@@ -53,7 +51,6 @@ def begun(start: int, chunk: Array) -> int | PendingFingerprint:
     return found if is_shared else ended([found])[0]
 
 
-@advised
 def mixed_in(start: int, chunk: Array) -> int:
     """Return the fingerprint of a chunk, and wait for it; see `begun`."""
     return ended([_begun(start, chunk)])[0]
@@ -65,12 +62,10 @@ def _begun(start: int, chunk: Array) -> PendingFingerprint:
         flat = flat.copy()
     found = cupy.zeros(2, np.uint64)
     if flat.nbytes:
-        sizes = np.int64(flat.nbytes // WORD.itemsize), np.int64(flat.nbytes)
-        launch(WORD, "mark_words", MARK_THREADS, (flat, *sizes, found))
+        launch(WORD, "mark_words", flat, flat.nbytes // WORD.itemsize, flat.nbytes, found)
     return PendingFingerprint(start, flat.nbytes, found)
 
 
-@advised
 def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
     """Start a fingerprint that depends on a number and the elements of some arrays, in any order.
 
@@ -88,17 +83,13 @@ def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
     *others, last = columns
     found = cupy.zeros(2, np.uint64)  # the second sum, of bytes behind the last word, stays 0
     if last.size and not others:
-        _mark(Chunk.of(last)[:3], last.dtype, np.uint64(0), found)
+        launch(last.dtype, "mark_elements", *Chunk.of(last)[:3], None, found)
     elif last.size:
         hashes = cupy.zeros(last.size, np.uint64)
         for column in others:
-            _mark(_in_c_order(column), column.dtype, hashes, np.uint64(0))
-        _mark(_in_c_order(last), last.dtype, hashes, found)
+            launch(column.dtype, "mark_elements", *_in_c_order(column), hashes, None)
+        launch(last.dtype, "mark_elements", *_in_c_order(last), hashes, found)
     return PendingFingerprint(start, 0, found)
-
-
-def _mark(where: tuple[Any, ...], dtype: np.dtype[Any], hashes: Any, found: Any) -> None:
-    launch(np.dtype(dtype), "mark_elements", MARK_THREADS, (*where, hashes, found))
 
 
 def _in_c_order(column: Array) -> tuple[Any, ...]:
@@ -106,11 +97,11 @@ def _in_c_order(column: Array) -> tuple[Any, ...]:
 
     `Chunk.of` would order the elements by their strides.
     """
-    layout: Any = np.uint64(0)
+    layout = None
     if not column.flags.c_contiguous:
         strides = [stride // column.dtype.itemsize for stride in column.strides]
         layout = cupy.asarray(np.array([column.ndim, *column.shape, *strides], np.int64))
-    return np.uint64(column.data.ptr), np.int64(column.size), layout
+    return column, column.size, layout
 
 
 def ended(all_begun: Sequence[PendingFingerprint]) -> list[int]:

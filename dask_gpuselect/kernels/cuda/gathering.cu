@@ -1,5 +1,8 @@
 // Load 2 and the exact sums in one read: see ``spans.cuh`` and ``sums.cuh``.
 
+#include "spans.cuh"
+#include "sums.cuh"
+
 // Least number of blocks on a multiprocessor: as many as have registers for all counts and sums.
 constexpr int BLOCKS = BITS < 64 && SPANS <= 5 && PIECES <= 2 ? 3 : 2;
 

@@ -12,9 +12,8 @@
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
     const Word* values, const int* codes, i64 n, i64 size, int n_groups, u64* keys, u32* groups
 ) {
-    i64 step = (i64)gridDim.x * GROUPS_THREADS;
 #pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < size; i += step) {
+    for (i64 i = own_thread(); i < size; i += all_threads()) {
         i64 place = size == n ? i : sampled_place(i, size, n);
         Word word = values[place];
         int code = codes[place];
@@ -37,13 +36,9 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
     const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, u64* found, i64* below,
     i64* upto, unsigned char* is_new
 ) {
-    i64 step = (i64)gridDim.x * GROUPS_THREADS;
-    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n; i += step) {
-        int run = 0, last_run = n_runs - 1;  // the last run that begins at this pivot or before
-        while (run < last_run) {
-            int middle = run + (last_run - run + 1) / 2;
-            if (first[middle] <= i) run = middle; else last_run = middle - 1;
-        }
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
+        // The last run that begins at this pivot or before.
+        int run = first_not(1, n_runs, [&](int run) { return first[run] <= i; }) - 1;
         i64 begin = start[run], end = start[run + 1], number = i - first[run];
         i64 steps = max(first[run + 1] - first[run] - 1, (i64)1);
         i64 whole = (end - begin - 1) / steps, rest = (end - begin - 1) % steps;
@@ -64,8 +59,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
     const u64* table, i64 n, int n_words, const i64* start, const i64* stop, const i64* passes,
     const u64* wanted, i64 n_wanted, i64* found
 ) {
-    i64 step = (i64)gridDim.x * GROUPS_THREADS;
-    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n_wanted; i += step) {
+    for (i64 i = own_thread(); i < n_wanted; i += all_threads()) {
         found[i] = first_not(start[i], stop[i], [&](i64 place) {
             for (int k = n_words - 1; k >= 0; --k) {
                 u64 word = table[k * n + place], its = wanted[k * n_wanted + i];
@@ -234,9 +228,8 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
     Counts counts = {found, held, own};
 #endif
     counts.start();
-    i64 step = (i64)gridDim.x * GROUPS_THREADS;
 #pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * GROUPS_THREADS + threadIdx.x; i < n; i += step) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         i64 group = codes ? (i64)codes[i] : i / width;
         if (group >= 0) counts.add(group * n_words + words[i]);
     }

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
-from dask_gpuselect.kernels.cuda.source import (
-    GROUPS_THREADS,
-    STATIC,
-    groups_memory,
-    words_memory,
-)
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared
+from dask_gpuselect.kernels.cuda.source import STATIC, groups_memory, words_memory
 from dask_gpuselect.kernels.reference.groups import elements_of_places
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, IntArray
 from dask_gpuselect.maths.group_guess import guess_group_brackets, sample_size
@@ -49,8 +43,11 @@ SLACK = 1.25  # room for candidates, as a multiple of the expected number
 FIRST_ROOM = 1 / 4  # room for candidates of given brackets, as a part of all elements
 
 
-class Keys(NamedTuple):
+@dataclass(frozen=True)
+class Keys:
     """Elements as unsigned integers in the same order, each with the number of a group or cell.
+
+    If they are ordered, they are the part of `OrderedCandidates` that is asked here.
 
     Parameters
     ----------
@@ -58,23 +55,26 @@ class Keys(NamedTuple):
         Keys. Elements of up to 4 bytes have the number in the upper half.
     numbers : array of uint32 or None
         The number of each element, for elements of 8 bytes.
+    dtype : dtype
+        The dtype of the elements.
     """
 
     keys: Array
     numbers: Array | None
+    dtype: np.dtype[Any]
 
     @classmethod
     def room(cls, size: int, dtype: np.dtype[Any]) -> Keys:
         numbers = cupy.empty(size, np.uint32) if dtype.itemsize == 8 else None
-        return cls(cupy.empty(size, np.uint64), numbers)
+        return cls(cupy.empty(size, np.uint64), numbers, dtype)
 
-    def between(self, start: int, stop: int) -> Keys:
-        some = slice(start, stop)
-        return Keys(self.keys[some], None if self.numbers is None else self.numbers[some])
+    def __len__(self) -> int:
+        return int(self.keys.size)
 
-    @property
-    def pointers(self) -> tuple[Array, Any]:
-        return self.keys, np.uint64(0) if self.numbers is None else self.numbers
+    def taken(self, places: Any) -> Keys:
+        """Return the keys at some places, or those of a slice."""
+        numbers = None if self.numbers is None else self.numbers[places]
+        return Keys(self.keys[places], numbers, self.dtype)
 
     def ordered(self) -> Keys:
         """Sort by number, then by value; in place if possible."""
@@ -90,9 +90,6 @@ class Keys(NamedTuple):
             return order
         return order[self.numbers[order].argsort()]  # CuPy's argsort is stable
 
-    def taken(self, order: Array) -> Keys:
-        return Keys(self.keys[order], None if self.numbers is None else self.numbers[order])
-
     def stops(self, n: int) -> IntArray:
         """Count the sorted elements whose number is below 1, 2, ..., n."""
         if self.numbers is None:
@@ -102,35 +99,20 @@ class Keys(NamedTuple):
             found = cupy.searchsorted(self.numbers, cupy.arange(1, n + 1, dtype=np.uint32))
         return np.asarray(found.get(), np.int64)
 
-    def elements_at(self, places: IntArray, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places, on the host."""
         if not self.keys.size:
-            return np.zeros(places.shape, dtype)
+            return np.zeros(places.shape, self.dtype)
         found = self.keys.take(cupy.asarray(places.ravel())).get()
-        return from_keys(found, dtype).reshape(places.shape)
+        return from_keys(found, self.dtype).reshape(places.shape)
 
-    def on_host(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    def on_host(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """Return the elements and the number of each, on the host."""
         keys = self.keys.get()
         numbers = keys >> np.uint64(32) if self.numbers is None else self.numbers.get()
-        return from_keys(keys, dtype), numbers.astype(np.int32)
+        return from_keys(keys, self.dtype), numbers.astype(np.int32)
 
 
-@dataclass(frozen=True)
-class Ordered:
-    """Candidates on the device, in order: the part of `OrderedCandidates` that is asked here."""
-
-    keys: Keys
-    dtype: np.dtype[Any]
-
-    def __len__(self) -> int:
-        return int(self.keys.keys.size)
-
-    def elements_at(self, places: IntArray) -> NDArray[Any]:
-        return self.keys.elements_at(places, self.dtype)
-
-
-@advised
 def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     """Measure the cuts of every group; see `reference.groups.cuts`.
 
@@ -145,9 +127,8 @@ def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     n_pivots = int(stops[1, -1]) if len(groups) else 0
     found, is_new = cupy.empty((3, n_pivots), np.int64), cupy.empty(n_pivots, np.bool_)
     if n_pivots:
-        sides = np.int32(len(groups)), np.int64(n_pivots)
-        arguments = (keys.keys, start, first, *sides, *found, is_new)
-        launch(dtype, "groups_pivots", GROUPS_THREADS, arguments)
+        runs = keys.keys, start, first, len(groups)
+        launch(dtype, "groups_pivots", *runs, n_pivots, *found, is_new)
     del keys
     key, below, upto = (each[is_new].get() for each in found)
     so_far = cupy.zeros(n_pivots + 1, np.int64)
@@ -157,21 +138,19 @@ def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     return Cuts.of_runs(groups, sizes, n, n_missing[groups], pivots, below, upto)
 
 
-@advised
 def tally(parts: Parts, brackets: Brackets) -> CellTally:
     """Tally every group at its brackets; see `reference.groups.tally`.
 
     Reads elements and codes once, or twice if more than a quarter of all are candidates.
     """
     parts, n = _ready(parts), sum(values.size for values, _ in parts)
-    found = _tallied(parts, brackets, int(FIRST_ROOM * n) + 1)
-    if found.candidates is None:
-        found = _tallied(parts, brackets, found.n_candidates)
-    assert found.candidates is not None
-    return CellTally.of_counts(found.counts, *found.candidates.on_host(_dtype(parts)))
+    counts, _, candidates, n_candidates = _tallied(parts, brackets, int(FIRST_ROOM * n) + 1)
+    if candidates is None:
+        counts, _, candidates, _ = _tallied(parts, brackets, n_candidates)
+    assert candidates is not None
+    return CellTally.of_counts(counts, *candidates.on_host())
 
 
-@advised
 def places_in_groups(codes: Array, n_groups: int) -> tuple[Array, IntArray]:
     """Return the places of the elements of each group, on the device.
 
@@ -198,11 +177,9 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
         return found
     keys, n_valid, n_missing = _in_groups(parts, n_groups)
     places = ranks_in_one_order(n_valid, ranks)
-    read = partial(keys.elements_at, dtype=_dtype(parts))
-    return elements_of_places(places, read, n_valid, n_missing)
+    return elements_of_places(places, keys.elements_at, n_valid, n_missing)
 
 
-@advised
 def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: int) -> IntArray:
     """Count every value in every group; see `reference.groups.value_counts`.
 
@@ -215,7 +192,6 @@ def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: i
     return np.asarray(found.get().view(np.int64).reshape(n_groups, n_words))
 
 
-@advised
 def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | None:
     """Count every value in every lane; see `reference.groups.lane_counts`.
 
@@ -224,7 +200,7 @@ def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | No
     n_lanes, n = rows.shape
     if n >= LONG_LANE or not rows.size:
         return None
-    codes: Any = np.uint64(0)
+    codes = None
     if keeps is not None:
         lane = cupy.arange(n_lanes, dtype=np.int32)[:, None]
         codes = cupy.ascontiguousarray(cupy.where(keeps, lane, np.int32(-1)))
@@ -242,16 +218,14 @@ def _count_words(
     """
     if not words.size:
         return
-    sides = np.int64(words.size), np.int64(width), np.int32(n_groups), np.int32(n_words)
-    memory = words_memory(n_groups, n_words)
-    _launch(words.dtype, "groups_words", (words, codes, *sides, found), memory)
+    given, how = (words, codes, words.size, width), _memory(words_memory(n_groups, n_words))
+    launch(words.dtype, "groups_words", *given, n_groups, n_words, found, **how)
 
 
-def _launch(dtype: np.dtype[Any], name: str, arguments: tuple[Any, ...], memory: int) -> None:
-    """Start a kernel whose counts take shared memory if they fit."""
-    fits = memory + STATIC <= most_shared(cupy.cuda.Device().id)
-    made, shared = (("IN_SHARED", int(fits)),), memory if fits else 0
-    launch(dtype, name, GROUPS_THREADS, arguments, shared, defined=made)
+def _memory(n_bytes: int) -> dict[str, Any]:
+    """Return how a kernel is started whose counts take shared memory if they fit."""
+    fits = n_bytes + STATIC <= most_shared(cupy.cuda.Device().id)
+    return {"shared": n_bytes if fits else 0, "defined": (("IN_SHARED", int(fits)),)}
 
 
 def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
@@ -266,17 +240,16 @@ def _by_guess(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes | None:
     if not (n_answers and is_few and is_worth and size + expected <= n // 2):
         return None
     sample, n_valid, _ = _in_groups(parts, n_groups, size / n)
-    read = partial(sample.elements_at, dtype=dtype)
-    guessed = guess_group_brackets(n_valid, ranks, read)
-    del sample, read
-    found = _tallied(parts, guessed, min(int(SLACK * expected), n) + 1)
-    if found.candidates is None:
+    guessed = guess_group_brackets(n_valid, ranks, sample.elements_at)
+    del sample
+    counts, n_missing, candidates, _ = _tallied(parts, guessed, min(int(SLACK * expected), n) + 1)
+    if candidates is None:
         return None
-    every = np.add.reduceat(found.counts.sum(axis=1), guessed.first_cell[:-1])
-    candidates: Any = Ordered(found.candidates.ordered(), dtype)
-    about = Bracketed(guessed, every, found.n_missing)
+    every = np.add.reduceat(counts.sum(axis=1), guessed.first_cell[:-1])
+    ordered: Any = candidates.ordered()
+    about = Bracketed(guessed, every, n_missing)
     try:
-        return order_statistics_of_slots(about, tally_of_cells(found.counts, candidates), ranks)
+        return order_statistics_of_slots(about, tally_of_cells(counts, ordered), ranks)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 
@@ -300,52 +273,38 @@ def keys_of(parts: Parts, n_groups: int, rate: float = 1) -> Keys:
     for (values, codes), size in zip(parts, sizes, strict=True):
         start, stop = stop, stop + size
         if size:
-            sides = np.int64(values.size), np.int64(size), np.int32(n_groups)
-            arguments = (values, codes, *sides, *keys.between(start, stop).pointers)
-            launch(dtype, "groups_keys", GROUPS_THREADS, arguments)
+            given = values, codes, values.size, size, n_groups
+            own = keys.taken(slice(start, stop))
+            launch(dtype, "groups_keys", *given, own.keys, own.numbers)
     return keys
 
 
-class BracketCounts(NamedTuple):
-    """Counts at brackets, and candidates.
+def _tallied(
+    parts: Parts, brackets: Brackets, room: int
+) -> tuple[IntArray, IntArray, Keys | None, int]:
+    """Count elements at brackets, and gather candidates.
 
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (n_cells, 2)
-        Numbers of elements in each cell, and of those that equal its upper end.
-    n_missing : ndarray of int64, shape (n_groups,)
-        Number of missing elements of each group.
-    n_candidates : int
-        Number of candidates.
-    candidates : Keys or None
-        In any order, with their cells as numbers; None if there was no room for all.
+    Returns the numbers of elements in each cell and of those that equal its upper end, ``(n_cells,
+    2)``; the number of missing elements of each group; the candidates in any order, with their
+    cells as numbers, or None if there was no room for all; and the number of candidates.
     """
-
-    counts: IntArray
-    n_missing: IntArray
-    n_candidates: int
-    candidates: Keys | None
-
-
-def _tallied(parts: Parts, brackets: Brackets, room: int) -> BracketCounts:
     dtype, n_groups, n_ends = _dtype(parts), brackets.n_slots, len(brackets.ends)
     n_cells = n_ends + n_groups
     totals = cupy.zeros(1 + 2 * n_cells + n_groups, np.uint64)
     taken = Keys.room(room, dtype)
     ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
     tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
-    told = (*map(cupy.asarray, tables), np.int32(n_groups), np.int32(n_ends))
-    memory = groups_memory(dtype, n_groups, n_ends)
+    told = (*map(cupy.asarray, tables), n_groups, n_ends, totals)
+    into = taken.keys, taken.numbers, room
+    how = _memory(groups_memory(dtype, n_groups, n_ends))
     for values, codes in parts:
         if values.size:
-            arguments = (values, codes, np.int64(values.size), *told, totals)
-            more = *taken.pointers, np.uint64(room)
-            _launch(dtype, "groups_tally", (*arguments, *more), memory)
+            launch(dtype, "groups_tally", values, codes, values.size, *told, *into, **how)
     found = totals.get().view(np.int64)
     n_candidates = int(found[0])
     counts = found[1 : 1 + 2 * n_cells].reshape(n_cells, 2)
-    candidates = taken.between(0, n_candidates) if n_candidates <= room else None
-    return BracketCounts(counts, found[1 + 2 * n_cells :], n_candidates, candidates)
+    candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None
+    return counts, found[1 + 2 * n_cells :], candidates, n_candidates
 
 
 def _dtype(parts: Parts) -> np.dtype[Any]:

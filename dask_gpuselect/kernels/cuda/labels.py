@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.launch import Array, advised
+from dask_gpuselect.kernels.cuda.launch import Array
 from dask_gpuselect.kernels.reference import labels as reference
 from dask_gpuselect.maths import labels as labels_
 from dask_gpuselect.maths.labels import Labels
@@ -39,7 +39,6 @@ _looked_up = cupy.ElementwiseKernel(
 )
 
 
-@advised
 def distinct(labels: Array) -> Labels:
     """Return the distinct labels, ascending, on the host; see `reference.labels.distinct`."""
     if labels.dtype.kind not in "biu" or not labels.size:
@@ -53,7 +52,6 @@ def distinct(labels: Array) -> Labels:
     return (np.flatnonzero(flags.get()) + least).astype(labels.dtype)
 
 
-@advised
 def codes_among(labels: Array, names: Labels) -> Any:
     """Return the position of each label among `names`; see `reference.labels.codes_among`.
 

@@ -1,13 +1,14 @@
-// Answers of lanes from the merged tally of all their parts. Needs lanes.cuh and lane_reports.cuh.
+// Answers of lanes from the merged tally of all their parts.
+
+#include "lanes.cuh"
+#include "lane_reports.cuh"
 
 // Each row has an answer, found by one warp. Every lane has a valid element.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) answers_of_tally(
     const __grid_constant__ Known known, const __grid_constant__ Wanted wanted, i64 n_lanes,
     Answer* answers, Told* told
 ) {
-    i64 first = (i64)blockIdx.x * (REPORT_THREADS / 32) + threadIdx.x / 32;
-    i64 step = (i64)gridDim.x * (REPORT_THREADS / 32);
-    for (i64 row = first; row < n_lanes * wanted.n_answers; row += step) {
+    for (i64 row = own_thread() / 32; row < n_lanes * wanted.n_answers; row += all_threads() / 32) {
         Word words[2];
         select_words(known, row, words);
         if (threadIdx.x % 32) continue;

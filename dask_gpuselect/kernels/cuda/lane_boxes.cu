@@ -1,5 +1,4 @@
-// Box plots of many lanes, each lane read once from device memory. Needs lanes.cuh, lane_runs.cuh,
-// lane_sums.cuh and lane_columns.cuh.
+// Box plots of many lanes, each lane read once from device memory.
 //
 // The sorted runs of a lane determine its whole box: its quartiles are selected; the places of the
 // fences in each run give the numbers of elements beyond them; and the elements there are the ends of
@@ -8,6 +7,9 @@
 //
 // Defined before this text, besides the definitions for lanes.cuh and lane_runs.cuh: OWN, the bytes of
 // shared memory of lanes_select. ANSWER is 64.
+
+#include "lane_runs.cuh"
+#include "lane_columns.cuh"
 
 // How boxes are drawn; see `boxes.Rule`.
 struct Drawn {
@@ -37,21 +39,11 @@ __device__ __forceinline__ double number_of(Key key) { return as_double(value_of
 // The first place of a run that is not below a bound, and the first that is above it. No element is
 // beyond a bound that is NaN.
 __device__ __forceinline__ int place_of_low(const Key* run, int n, double bound) {
-    int from = 0, to = n;
-    while (from < to) {
-        int middle = (from + to) / 2;
-        if (number_of(run[middle * PITCH]) < bound) from = middle + 1; else to = middle;
-    }
-    return from;
+    return first_not(0, n, [&](int place) { return number_of(run[place * PITCH]) < bound; });
 }
 
 __device__ __forceinline__ int place_of_high(const Key* run, int n, double bound) {
-    int from = 0, to = n;
-    while (from < to) {
-        int middle = (from + to) / 2;
-        if (!(number_of(run[middle * PITCH]) > bound)) from = middle + 1; else to = middle;
-    }
-    return from;
+    return first_not(0, n, [&](int place) { return !(number_of(run[place * PITCH]) > bound); });
 }
 
 // The number of elements of a run without missing ones.
@@ -207,12 +199,7 @@ __device__ __forceinline__ u32 sums_before(u32* numbers) {
     if (threadIdx.x < 32) {
         for (int start = 0; start < LANES; start += 32) {
             int i = start + threadIdx.x;
-            u32 own = i < LANES ? numbers[i] : 0, upto = own;
-#pragma unroll
-            for (int step = 1; step < 32; step *= 2) {
-                u32 lower = __shfl_sync(ALL_LANES, upto, max((int)threadIdx.x - step, 0));
-                if (threadIdx.x >= step) upto += lower;
-            }
+            u32 own = i < LANES ? numbers[i] : 0, upto = sum_upto(own);
             __syncwarp();
             if (i < LANES) numbers[i] = total + upto - own;
             total += __shfl_sync(ALL_LANES, upto, 31);
@@ -356,12 +343,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     if (me == 0 && lane < n_lanes) {
         double nan = __longlong_as_double(0x7ff8000000000000ll);
         if constexpr (GROUP == 1) {
-            double mean, deviation;
-            bool is_sure = sums.finish(n_valid, mean, deviation) || none;
-            columns.mean[lane] = none ? nan : mean;
-            columns.deviation[lane] = none ? nan : deviation;
-            columns.is_unsure[lane] = !is_sure;
-            if (!is_sure) atomicAdd(&told->n_unsure, 1ull);
+            finish_lane(sums, n_valid, none, lane, columns, told);
         } else {
             sums_of_lanes[lane] = sums;
         }

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cupy
 import numpy as np
 
+from dask_gpuselect.kernels.companions import Column
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.lane_stack import (
-    MOST_BLOCKS,
-    Part,
-    as_bytes,
-    in_parts,
-    kernel_for,
-    parts_in_three,
-    stack_of,
-    tables_of,
-    wanted_of,
-)
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, Part, wanted_of
+from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.reference.lanes import TILE
 from dask_gpuselect.maths.boxes import Rule
@@ -32,29 +21,13 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 # One in this many elements may be a flier before lanes are read again. Of lognormal elements (sigma
 # 3), 16 % are fliers.
 FLIERS_SHARE = 5
-FINISH_THREADS = 128
-
-COLUMN_TYPES = {
-    "q": "f8",
-    "mean": "f8",
-    "deviation": "f8",
-    "n_valid": "u4",
-    "n_low": "u4",
-    "n_high": "u4",
-    "is_unsure": "u1",
-}
-"""Dtypes of the columns that do not hold elements."""
+COLUMNS = source.fields_of("lane_columns.cuh", "Columns")
+DRAWN, FLIERS = (source.record("lane_boxes.cu", name) for name in ("Drawn", "Fliers"))
+WHERE, TOLD = (source.record("lane_columns.cuh", name) for name in ("Columns", "Told"))
 
 
-@advised
 def box_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    rule: Rule,
-    *,
-    omits_nan: bool,
+    column: Column, question: LaneOrder, rule: Rule, *, omits_nan: bool
 ) -> LaneBoxes | None:
     """Compute the box plot of every lane, on the chunks' device; see `reference.lanes.box_lanes`.
 
@@ -66,29 +39,29 @@ def box_lanes(
     are three float64 (four for 8-byte elements). Lanes whose sums do not fit in these, because
     their values have many magnitudes, are summed again by digits and rounded on the host.
     """
-    if not sum(chunk.size for chunk in chunks):
+    if not column.size:
         return None
-    parts = parts_in_three([chunk.astype(dtype, copy=False) for chunk in chunks], axes)
-    kind = np.dtype(parts[0].chunk.dtype)
-    n = sum(part.shape[1] for part in parts)
-    stack = stack_of(parts, n)
+    stack = LaneStack.of(column.as_type())
+    dtype, n, n_lanes = stack.dtype, stack.n, stack.n_lanes
     # A kernel with two runs takes twice as long to compile, and is no faster for boxes.
-    selecting = kernel_for(kind, stack, most_runs=1) if n <= DRAWS_UP_TO else None
+    selecting = stack.kernel(most_runs=1) if n <= DRAWS_UP_TO else None
     if selecting is None:
         return None
-    kernel = source.box_kernel(kind, selecting)
+    kernel = source.box_kernel(dtype, selecting)
     if kernel.shared + source.STATIC > most_shared(cupy.cuda.Device().id):
         return None
-    first_v = 0 if kind.kind == "f" else n
-    tables = tables_of(question, first_v, n, cupy.cuda.Device().id)
-    drawn = _drawn(rule, omits_nan=omits_nan)
-    drawing = _Drawing(kind, kernel, stack, wanted_of(question, first_v, tables), drawn)
-    columns = drawing.columns(question.n_answers)
-    told, fliers, starts, counts = drawing.fill(columns)
-    if told["too_wide"]:
+    wanted, held = wanted_of(question, 0 if dtype.kind == "f" else n, n)
+    drawn, shapes = _drawn(rule, omits_nan=omits_nan), {"q": (question.n_answers, n_lanes)}
+    columns = {
+        name: cupy.empty(shapes.get(name, n_lanes), source.TYPES.get(kind, dtype))
+        for kind, _, name, _ in COLUMNS
+    }
+    told, fliers, starts, counts = _filled(stack, kernel, (wanted, drawn), columns)
+    del held
+    if told["flags"]["too_wide"]:
         return None
     if told["n_unsure"]:
-        _sum_again(parts, columns)
+        _sum_again(stack, columns)
     del columns["is_unsure"]
     return LaneBoxes(
         n=n,
@@ -100,98 +73,55 @@ def box_lanes(
     )
 
 
-@dataclass(frozen=True)
-class _Drawing:
-    """The records with which the kernels are started."""
+def _filled(
+    stack: LaneStack,
+    kernel: source.LaneKernel,
+    how: tuple[Any, Any],
+    columns: dict[str, Array],
+) -> tuple[Any, Array, Array, Array]:
+    """Fill the columns; return the kernel's flags, and the fliers of all lanes.
 
-    dtype: np.dtype[Any]
-    kernel: source.LaneKernel
-    stack: Any
-    wanted: Any
-    drawn: Any
-
-    @property
-    def n_lanes(self) -> int:
-        return int(self.stack["n_lanes"])
-
-    @property
-    def group(self) -> int:
-        """Number of threads for a lane."""
-        return dict(self.kernel.defined)["GROUP"]
-
-    def columns(self, n_q: int) -> dict[str, Array]:
-        """Allocate the columns, by their names."""
-        shapes = {"q": (n_q, self.n_lanes)}
-        return {
-            name: cupy.empty(shapes.get(name, self.n_lanes), COLUMN_TYPES.get(name, self.dtype))
-            for name in source.BOX_COLUMNS
-        }
-
-    def fill(self, columns: dict[str, Array]) -> tuple[Any, Array, Array, Array]:
-        """Fill the columns; return the kernel's flags, and the fliers of all lanes.
-
-        Also returns where the fliers of each block of lanes start, and how many they are.
-        """
-        where = np.zeros((), source.BOX_TABLE)
-        for name, column in columns.items():
-            where[name] = column.data.ptr
-        n_starts = self.n_lanes if self.group > 32 else -(-self.n_lanes // self.kernel.lanes)
-        starts, counts = cupy.empty((2, n_starts), np.int64)
-        sums = cupy.empty(0 if self.group == 1 else self.n_lanes * source.LANE_SUMS, np.uint8)
-        told = cupy.empty(source.TOLD.itemsize, np.uint8)
-        room = int(self.stack["n"]) * self.n_lanes // FLIERS_SHARE + 1
-        while True:
-            fliers = cupy.empty(room, self.dtype)
-            places = np.zeros((), source.FLIERS)
-            places["elements"], places["room"] = fliers.data.ptr, room
-            places["starts"], places["counts"] = starts.data.ptr, counts.data.ptr
-            told.fill(0)
-            self._start(where, places, sums, told)
-            found = told.get().view(source.TOLD)[0]
-            if found["n_fliers"] <= room or found["too_wide"]:
-                return found, fliers, starts, counts
-            room = int(found["n_fliers"])
-            del fliers
-
-    def _start(self, where: Any, places: Any, sums: Array, told: Array) -> None:
-        """Start the kernel with a block for each tile of lanes.
-
-        If several threads have summed a lane, a second kernel with a thread for each lane finishes
-        it.
-        """
-        kernel = self.kernel
-        records = map(as_bytes, (self.stack, self.wanted, self.drawn, where, places))
-        blocks = min(-(-self.n_lanes // kernel.lanes), MOST_BLOCKS)
-        how: dict[str, Any] = {
-            "blocks": blocks,
-            "defined": (*in_parts(self.stack), *kernel.defined),
-        }
-        arguments: tuple[Any, ...] = (*records, sums, told)
-        launch(self.dtype, kernel.name, kernel.threads, arguments, kernel.shared, **how)
-        if self.group > 1:
-            n, omits = np.uint32(self.stack["n"]), np.int32(self.drawn["omits_missing"])
-            arguments = (sums, np.int64(self.n_lanes), n, omits, as_bytes(where), told)
-            blocks = min(-(-self.n_lanes // FINISH_THREADS), MOST_BLOCKS)
-            launch(self.dtype, "finish_of_lanes", FINISH_THREADS, arguments, blocks=blocks)
+    Also returns where the fliers of each block of lanes start, and how many they are. `how` has the
+    records of the wanted ranks and of the rule. If several threads have summed a lane, a second
+    kernel with a thread for each lane finishes it.
+    """
+    n_lanes, group = stack.n_lanes, dict(kernel.defined)["GROUP"]
+    where = filled(WHERE, **columns)
+    n_starts = n_lanes if group > 32 else stack.n_tiles(kernel)
+    starts, counts = cupy.empty((2, n_starts), np.int64)
+    sums = cupy.empty(0 if group == 1 else n_lanes * source.LANE_SUMS, np.uint8)
+    told = cupy.empty(TOLD.itemsize, np.uint8)
+    room = stack.n * n_lanes // FLIERS_SHARE + 1
+    while True:
+        fliers = cupy.empty(room, stack.dtype)
+        places = filled(FLIERS, elements=fliers, room=room, starts=starts, counts=counts)
+        told.fill(0)
+        stack.start(kernel, *how, where, places, sums, told)
+        if group > 1:
+            given = sums, n_lanes, stack.n, how[1]["omits_missing"], where, told
+            launch(stack.dtype, "finish_of_lanes", *given, n_threads=n_lanes)
+        host = told.get().view(TOLD)[0]
+        if host["n_fliers"] <= room or host["flags"]["too_wide"]:
+            return host, fliers, starts, counts
+        room = int(host["n_fliers"])
+        del fliers
 
 
 def _drawn(rule: Rule, *, omits_nan: bool) -> Any:
-    drawn = np.zeros((), source.DRAWN)
-    drawn["by_quantiles"] = isinstance(rule.whis, tuple)
-    drawn["whis"] = 0.0 if isinstance(rule.whis, tuple) else rule.whis
-    drawn["autorange"], drawn["omits_missing"] = rule.autorange, omits_nan
-    drawn["most_fliers"] = min(rule.max_fliers, DRAWS_UP_TO)
-    return drawn
+    by_quantiles = isinstance(rule.whis, tuple)
+    numbers = {"by_quantiles": by_quantiles, "whis": 0.0 if by_quantiles else rule.whis}
+    most = min(rule.max_fliers, DRAWS_UP_TO)
+    flags = {"autorange": rule.autorange, "omits_missing": omits_nan}
+    return filled(DRAWN, **numbers, **flags, most_fliers=most)
 
 
-def _sum_again(parts: Sequence[Part], columns: dict[str, Array]) -> None:
+def _sum_again(stack: LaneStack, columns: dict[str, Array]) -> None:
     """Compute the means and deviations that are unsure, from exact sums in digits."""
-    n = sum(part.shape[1] for part in parts)
     unsure = cupy.flatnonzero(columns["is_unsure"])
-    step = max(1, TILE // n)
+    step = max(1, TILE // stack.n)
     for start in range(0, len(unsure), step):
         lanes = unsure[start : start + step]
-        rows = cupy.concatenate([_rows(part, lanes) for part in parts], axis=1)
+        rows = cupy.concatenate([_rows(part, lanes) for part in stack.parts], axis=1)
         moments = moments_of_rows(rows.astype(selection_dtype(rows.dtype), copy=False))
         for name, numbers in zip(("mean", "deviation"), moments.mean_and_std(), strict=True):
             columns[name][lanes] = cupy.asarray(numbers)

@@ -1,9 +1,11 @@
 // Lanes that are read in parts: the cuts of a part, its counts at brackets, and its elements inside
 // these. The elements go where a previous count has made room for them, or, if few can be inside, to a
-// row for each bracket. Needs lanes.cuh and lane_runs.cuh.
+// row for each bracket.
 //
 // Defined before this text, besides the definitions for lanes.cuh and lane_runs.cuh: PASS (0: cuts, 1:
 // counts, 2: candidates, 3: counts, and candidates in rows).
+
+#include "lane_runs.cuh"
 
 // A row for each lane, an entry for each question. If low and high are null, all elements are inside.
 struct Brackets {

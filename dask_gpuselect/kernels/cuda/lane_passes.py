@@ -15,19 +15,8 @@ import numpy as np
 
 from dask_gpuselect.kernels.companions import with_companions
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.lane_stack import (
-    MOST_BLOCKS,
-    Part,
-    as_bytes,
-    in_parts,
-    kernel_for,
-    parts_in_three,
-    stack_of,
-    tables_of,
-    wanted_of,
-)
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, on_device
-from dask_gpuselect.kernels.cuda.source import REPORT_THREADS
+from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, Part, parts_in_three, wanted_of
+from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, on_device
 from dask_gpuselect.kernels.reference import lane_passes as reference
 from dask_gpuselect.maths import lane_cuts
 from dask_gpuselect.maths.cuts import ADVICE, ChunksChangedError, IntArray
@@ -44,56 +33,71 @@ from dask_gpuselect.maths.lane_cuts import (
 )
 from dask_gpuselect.maths.sizes import tally_room
 
-CUTS, COUNTS, CANDIDATES, ROWS = range(4)
+CUTS, COUNTED, CANDIDATES, ROWS = range(4)
 """Results of a launch; PASS of ``lane_passes.cu``."""
+BRACKETS, COUNTS = (source.record("lane_passes.cu", name) for name in ("Brackets", "Counts"))
+KNOWN, TOLD = (source.record("lane_reports.cuh", name) for name in ("Known", "Told"))
+
+
+def pass_of(result: int) -> source.Defined:
+    """Return the definitions for a launch with some result."""
+    return (("ANSWER", 0), ("PASS", result))
 
 
 @with_companions(reference.cuts)
-@advised
 def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> Any:
     """Measure the cuts of every lane at `m` ranks; see `reference.lane_passes.cuts`.
 
     Reads device memory once. The reference measures lanes too long for shared memory.
     """
-    part = _Measured.of(parts, brackets)
-    if part is None:
+    measurable = _measurable(parts)
+    if measurable is None:
         known = brackets and moved(brackets, cupy.asnumpy)
         return moved(reference.cuts(parts, known, m), cupy.asarray)
-    found = cupy.empty((part.n_lanes, part.n_questions, m), part.dtype)
-    counts = part.counts("n_valid", "n_missing", "before", "inside")
-    part.start(CUTS, m, counts, found)
+    stack, kernel = measurable
+    n_questions = 1 if brackets is None else brackets.low.shape[1]
+    found = cupy.empty((stack.n_lanes, n_questions, m), stack.dtype)
+    counts = _counts(stack.n_lanes, n_questions, "n_valid", "n_missing", "before", "inside")
+    ends = _ends_of(brackets, stack.dtype)
+    asked = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=m)
+    stack.start(kernel, asked, filled(COUNTS, **counts), None, found, defined=pass_of(CUTS))
     n_valid, n_missing, n_before, n_inside = counts.values()
     return LaneCuts(found, found, n_inside, n_before, n_valid, n_missing)
 
 
 @with_companions(reference.tally)
-@advised
 def tally(parts: Sequence[Array], brackets: LaneBrackets) -> Any:
     """Tally every lane at its brackets, with candidates; see `reference.lane_passes.tally`.
 
     Reads device memory once if there is a small bound of the elements in a bracket. Otherwise it
     reads twice, to count and to gather, and the host waits in between to allocate memory.
     """
-    part = _Measured.of(parts, brackets)
-    if part is None:
+    measurable = _measurable(parts)
+    if measurable is None:
         on_host = reference.tally(parts, moved(brackets, cupy.asnumpy))
         return moved(on_host, cupy.asarray)
-    counts = part.counts("n_valid", "n_missing", "below", "before", "inside", "upto")
+    (stack, kernel), n_questions = measurable, brackets.low.shape[1]
+    names = "n_valid", "n_missing", "below", "before", "inside", "upto"
+    counts = _counts(stack.n_lanes, n_questions, *names)
     room = None if brackets.sizes is None else brackets.sizes.room
+    ends = _ends_of(brackets, stack.dtype)
+    asked = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=room or 0)
+    where, inside = filled(COUNTS, **counts), counts["inside"].ravel()
     if room is not None:
-        candidates = cupy.empty((counts["inside"].size, room), part.dtype)
-        part.start(ROWS, room, counts, candidates)
+        candidates = cupy.empty((inside.size, room), stack.dtype)
+        stack.start(kernel, asked, where, None, candidates, defined=pass_of(ROWS))
     else:
-        part.start(COUNTS, 0, counts, cupy.empty(0, part.dtype))
-        stops = cupy.cumsum(counts["inside"].ravel())
-        candidates = cupy.empty(int(stops[-1]), part.dtype)
+        nothing = cupy.empty(0, stack.dtype)
+        stack.start(kernel, asked, where, None, nothing, defined=pass_of(COUNTED))
+        stops = cupy.cumsum(inside)
+        candidates = cupy.empty(int(stops[-1]), stack.dtype)
         if candidates.size:
-            part.start(CANDIDATES, 0, counts, candidates, stops - counts["inside"].ravel())
+            starts, made = stops - inside, pass_of(CANDIDATES)
+            stack.start(kernel, asked, where, starts, candidates, defined=made)
     n_valid, n_missing, below, n_before, n_inside, upto = counts.values()
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
 
-@advised
 def bracketed(parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray) -> tuple[Array, Array]:
     """Find the bounds that the pivots of all parts prove for some ranks, on the device.
 
@@ -106,20 +110,18 @@ def bracketed(parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray) -> tu
         columns = [(part.low, part.high, part.n_inside, part.low.shape[-1]) for part in parts]
         records, held = _records(columns)
         ranks = [cupy.ascontiguousarray(each) for each in (lower, upper)]
-        sizes = (np.int64(low.size // k), np.int64(k))
-        arguments = (records, np.int32(len(parts)), *ranks, *sizes, low, high)
-        _launch(dtype, "reports_bracket", arguments, 2 * low.size)
+        given = (records, len(parts), *ranks, low.size // k, k, low, high)
+        launch(dtype, "reports_bracket", *given, n_threads=2 * low.size)
         del held
     return low, high
 
 
-@advised
 def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBrackets:
     """Find the brackets of some ranks after the first pass; see `lane_cuts.find_lane_brackets`.
 
     The host waits once, for the numbers of valid elements, from which the ranks follow.
     """
-    told = on_device(_no_facts())
+    told = _no_facts()
     n_valid, n_missing = _sums(parts, ("n_valid", "n_missing"), told)
     _, _, least, most, *_ = _read(told)
     if not 0 <= most - least < MOST_COUNTS:
@@ -144,7 +146,6 @@ def _of_lanes(ranks: IntArray, n_valid: Array, least: int) -> Array:
     return cupy.asarray(np.ascontiguousarray(ranks.T))[n_valid - least]
 
 
-@advised
 def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     """Merge the tallies of several parts, on the device; see `lane_cuts.merge_tallies`."""
     if len(parts) == 1:
@@ -154,16 +155,15 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
     dtype = np.dtype(parts[0].candidates.dtype)
     rooms = [part.candidates.shape[1] for part in parts if part.candidates.ndim == 2]
     if rooms:  # all bounds are of all parts together
-        starts, room = np.uint64(0), rooms[0]
+        starts, room = None, rooms[0]
         candidates = cupy.empty((n_inside.size, room), dtype)
     else:
         starts, room = cupy.cumsum(n_inside.ravel()) - n_inside.ravel(), 0
         candidates = cupy.empty(sum(part.candidates.size for part in parts), dtype)
     if candidates.size:
         records, held = _records([(part.candidates, part.n_inside, *_ends(part)) for part in parts])
-        sizes = np.int64(room), np.int64(n_inside.size)
-        arguments = (records, np.int32(len(parts)), starts, *sizes, candidates)
-        _launch(dtype, "reports_merge", arguments, 8 * n_inside.size)
+        given = (records, len(parts), starts, room, n_inside.size, candidates)
+        launch(dtype, "reports_merge", *given, n_threads=8 * n_inside.size)
         del held
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
@@ -175,7 +175,6 @@ def _ends(tally: LaneTally) -> tuple[Any, int]:
     return cupy.cumsum(tally.n_inside.ravel()), 0
 
 
-@advised
 def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array | None:
     """Answer a question from a tally, on the device; see `reference.lane_passes.answers`.
 
@@ -186,22 +185,18 @@ def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array
     if sizes is None or not sizes.least or not tally.n_inside.size:
         return None
     n_lanes, dtype = len(tally.n_valid), np.dtype(tally.candidates.dtype)
-    tables = tables_of(order, sizes.least, sizes.most, cupy.cuda.Device().id)
-    wanted = as_bytes(wanted_of(order, sizes.least, tables))
+    wanted, tables = wanted_of(order, sizes.least, sizes.most)
     known, held = _known(tally, brackets)
     found = cupy.empty((order.n_answers, n_lanes), order.dtype)
-    told = on_device(_no_facts())
-    answer = 8 * order.dtype.itemsize if order.mixes else 0
-    arguments = (known, wanted, np.int64(n_lanes), found, told)
-    _launch(dtype, "answers_of_tally", arguments, 32 * found.size, (("ANSWER", answer),))
+    told, how = _no_facts(), {"n_threads": 32 * found.size, "defined": source.answered(order)}
+    launch(dtype, "answers_of_tally", known, wanted, n_lanes, found, told, **how)
     has_changed, *_, too_wide = _read(told)
-    del held
+    del held, tables
     if has_changed:
         _on_host(tally, brackets)  # which raises
     return None if too_wide else found
 
 
-@advised
 def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     """Return the elements of the wanted ranks, on the host; see `lane_cuts.order_statistics`."""
     shape, dtype = tally.n_inside.shape, np.dtype(tally.candidates.dtype)
@@ -209,9 +204,9 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
         return _on_host(tally, brackets)
     known, held = _known(tally, brackets)
     lower, upper = cupy.empty(shape, dtype), cupy.empty(shape, dtype)
-    told = on_device(_no_facts())
-    sizes = (np.int64(lower.size), np.int64(shape[1]))
-    _launch(dtype, "reports_select", (known, *sizes, lower, upper, told), 32 * lower.size)
+    told = _no_facts()
+    given = known, lower.size, shape[1], lower, upper, told
+    launch(dtype, "reports_select", *given, n_threads=32 * lower.size)
     has_changed, any_missing, least, most, *_ = _read(told)
     del held
     if has_changed:
@@ -230,32 +225,22 @@ def _known(tally: LaneTally, brackets: LaneBrackets) -> tuple[Any, list[Array]]:
     The arrays must live until the kernel has started.
     """
     stops, room = _ends(tally)
-    columns = {
-        **{"below": tally.below, "before": tally.before, "inside": tally.n_inside},
-        **{"upto": tally.upto, "n_valid": tally.n_valid, "n_missing": tally.n_missing},
-        **{"stops": stops, "candidates": tally.candidates},
-        **{"lower": brackets.lower, "upper": brackets.upper},
-        **{"known_valid": brackets.n_valid, "known_missing": brackets.n_missing},
-        **{"low": brackets.low, "high": brackets.high},
-    }
-    known, held = np.zeros((), source.REPORT_KNOWN), []
-    for name, column in columns.items():
-        if column is not None:
-            held.append(cupy.ascontiguousarray(column))
-            known[name] = held[-1].data.ptr
-    known["room"] = room
-    return as_bytes(known), held
+    of_tally = ("below", "before", "upto", "n_valid", "n_missing", "candidates")
+    columns = {name: getattr(tally, name) for name in of_tally}
+    columns |= {name: getattr(brackets, name) for name in ("lower", "upper", "low", "high")}
+    columns |= {"known_valid": brackets.n_valid, "known_missing": brackets.n_missing}
+    columns |= {"inside": tally.n_inside} | ({} if stops is None else {"stops": stops})
+    held = {name: cupy.ascontiguousarray(column) for name, column in columns.items()}
+    return filled(KNOWN, **held, room=room), list(held.values())
 
 
-def _no_facts() -> Any:
-    told = np.zeros((), source.REPORT_TOLD)
-    told["least"] = np.iinfo(np.uint64).max
-    return told
+def _no_facts() -> Array:
+    return on_device(filled(TOLD, least=np.iinfo(np.uint64).max))
 
 
 def _read(told: Array) -> tuple[int, ...]:
     """Read the flags of a kernel; the host waits for them."""
-    found: tuple[int, ...] = told.get().view(source.REPORT_TOLD)[0].item()
+    found: tuple[int, ...] = told.get().view(TOLD)[0].item()
     return found
 
 
@@ -285,9 +270,8 @@ def _sums(parts: Sequence[Any], names: Sequence[str], told: Array | None = None)
     ]
     records, most = _as_record(addresses), max(out.size for out in sums)
     if most:
-        sizes = np.int32(len(names)), np.int32(len(parts))
-        arguments = (records, *sizes, np.uint64(0) if told is None else told)
-        _launch(np.dtype(np.int64), "reports_sum", arguments, most)
+        given = records, len(names), len(parts), told
+        launch(np.dtype(np.int64), "reports_sum", *given, n_threads=most)
     return sums
 
 
@@ -314,75 +298,27 @@ def _as_record(words: Sequence[Sequence[int]]) -> Array:
     return on_device(found.reshape(-1).view(f"V{found.nbytes}"))
 
 
-def _launch(
-    dtype: np.dtype[Any],
-    name: str,
-    arguments: tuple[Any, ...],
-    n_threads: int,
-    defined: source.Defined = (),
-) -> None:
-    blocks = min(-(-n_threads // REPORT_THREADS), MOST_BLOCKS)
-    launch(dtype, name, REPORT_THREADS, arguments, blocks=blocks, defined=defined)
+def _measurable(parts: Sequence[Array]) -> tuple[LaneStack, source.LaneKernel] | None:
+    """Return the lanes of a part and the kernel that measures them; None if there is none."""
+    if not sum(part.size for part in parts):
+        return None
+    whole = parts_in_three(parts, (parts[0].ndim - 1,))
+    stack = LaneStack.of_parts(_side_by_side(whole))
+    kernel = stack.kernel(most_runs=1) if stack.n < 1 << 31 else None
+    return None if kernel is None else (stack, kernel._replace(name="passes_of_lanes"))
 
 
-class _Measured:
-    """A part of lanes, and the brackets at which it is measured, on the device."""
+def _ends_of(brackets: LaneBrackets | None, dtype: np.dtype[Any]) -> dict[str, Array]:
+    """Return the ends of brackets as arrays on the device; none if there are no brackets."""
+    ends = {} if brackets is None else {"low": brackets.low, "high": brackets.high}
+    return {name: cupy.ascontiguousarray(cupy.asarray(end), dtype) for name, end in ends.items()}
 
-    def __init__(
-        self, stack: Any, selecting: source.LaneKernel, dtype: np.dtype[Any], held: Any
-    ) -> None:
-        self.stack, self.selecting, self.dtype, self.held = stack, selecting, dtype, held
-        self.n_lanes, self.n_elements = int(stack["n_lanes"]), int(stack["n"])
-        self.ends: list[Array] = []
-        self.n_questions = 1
 
-    @classmethod
-    def of(cls, parts: Sequence[Array], brackets: LaneBrackets | None) -> _Measured | None:
-        """Prepare a part for the kernels; None if they cannot measure it."""
-        if not sum(part.size for part in parts):
-            return None
-        whole = _side_by_side(parts_in_three(parts, (parts[0].ndim - 1,)))
-        dtype = np.dtype(parts[0].dtype)
-        n = sum(part.shape[1] for part in whole)
-        stack = stack_of(whole, n)
-        selecting = kernel_for(dtype, stack, most_runs=1) if n < 1 << 31 else None
-        if selecting is None:
-            return None
-        measured = cls(stack, selecting, dtype, whole)
-        if brackets is not None:
-            measured.n_questions = brackets.low.shape[1]
-            measured.ends = [
-                cupy.ascontiguousarray(cupy.asarray(end), dtype)
-                for end in (brackets.low, brackets.high)
-            ]
-        return measured
-
-    def counts(self, *names: str) -> dict[str, Array]:
-        shapes = dict.fromkeys(("n_valid", "n_missing"), (self.n_lanes,))
-        table = (self.n_lanes, self.n_questions)
-        return {name: cupy.empty(shapes.get(name, table), np.int64) for name in names}
-
-    def start(
-        self,
-        what: int,
-        m: int,
-        counts: dict[str, Array],
-        found: Array,
-        starts: Array | None = None,
-    ) -> None:
-        brackets, where = np.zeros((), source.PASS_BRACKETS), np.zeros((), source.PASS_COUNTS)
-        for name, end in zip(("low", "high"), self.ends, strict=False):
-            brackets[name] = end.data.ptr
-        brackets["n_questions"], brackets["n_ranks"] = self.n_questions, m
-        for name, count in counts.items():
-            where[name] = count.data.ptr
-        kernel = self.selecting
-        defined = (*in_parts(self.stack), *kernel.defined, ("ANSWER", 0), ("PASS", what))
-        records = map(as_bytes, (self.stack, brackets, where))
-        arguments = (*records, np.uint64(0) if starts is None else starts, found)
-        blocks = min(-(-self.n_lanes // kernel.lanes), MOST_BLOCKS)
-        how: dict[str, Any] = {"blocks": blocks, "defined": defined}
-        launch(self.dtype, "passes_of_lanes", kernel.threads, arguments, kernel.shared, **how)
+def _counts(n_lanes: int, n_questions: int, *names: str) -> dict[str, Array]:
+    """Allocate tables of counts for every lane and question."""
+    shapes = dict.fromkeys(("n_valid", "n_missing"), (n_lanes,))
+    table = (n_lanes, n_questions)
+    return {name: cupy.empty(shapes.get(name, table), np.int64) for name in names}
 
 
 def _side_by_side(parts: list[Part]) -> list[Part]:

@@ -1,5 +1,6 @@
-// Merging of the partial results of parts of lanes. They have a row for each lane and question. Needs
-// lane_reports.cuh.
+// Merging of the partial results of parts of lanes. They have a row for each lane and question.
+
+#include "lane_reports.cuh"
 
 // The cuts of a part: for each row, order statistics at m even ranks among n_inside elements. Each is
 // known to lie between `low` and `high`.
@@ -39,8 +40,8 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
     const Cuts* parts, int n_parts, const i64* lower, const i64* upper, i64 n_rows, i64 k, Word* low,
     Word* high
 ) {
-    i64 n = n_rows * k, step = (i64)gridDim.x * REPORT_THREADS;
-    for (i64 i = (i64)blockIdx.x * REPORT_THREADS + threadIdx.x; i < 2 * n; i += step) {
+    i64 n = n_rows * k;
+    for (i64 i = own_thread(); i < 2 * n; i += all_threads()) {
         bool is_upper = i >= n;
         i64 entry = is_upper ? i - n : i, row = entry / k;
         i64 wanted = is_upper ? upper[entry] : lower[entry];
@@ -76,11 +77,10 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
     const u64* summed, int n_tables, int n_parts, Told* told
 ) {
-    i64 first = (i64)blockIdx.x * REPORT_THREADS + threadIdx.x, step = (i64)gridDim.x * REPORT_THREADS;
     for (int table = 0; table < n_tables; ++table, summed += 2 + n_parts) {
         const Summed& to = *(const Summed*)summed;
         const i64* const* parts = (const i64* const*)(summed + 2);
-        for (i64 i = first; i < to.n; i += step) {
+        for (i64 i = own_thread(); i < to.n; i += all_threads()) {
             i64 sum = 0;
             for (int p = 0; p < n_parts; ++p) sum += parts[p][i];
             to.sums[i] = sum;
@@ -98,9 +98,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
     const Gathered* parts, int n_parts, const i64* starts, i64 room, i64 n_rows, Word* found
 ) {
-    i64 first = ((i64)blockIdx.x * REPORT_THREADS + threadIdx.x) / TOGETHER;
-    i64 step = (i64)gridDim.x * REPORT_THREADS / TOGETHER;
-    for (i64 row = first; row < n_rows; row += step) {
+    for (i64 row = own_thread() / TOGETHER; row < n_rows; row += all_threads() / TOGETHER) {
         Word* its_found = found + (starts ? starts[row] : row * room);
         i64 left = room;
         for (int p = 0; p < n_parts; ++p) {
@@ -120,9 +118,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_select(
     const __grid_constant__ Known known, i64 n_rows, i64 n_questions, Word* lower, Word* upper,
     Told* told
 ) {
-    i64 first = (i64)blockIdx.x * (REPORT_THREADS / 32) + threadIdx.x / 32;
-    i64 step = (i64)gridDim.x * (REPORT_THREADS / 32);
-    for (i64 row = first; row < n_rows; row += step) {
+    for (i64 row = own_thread() / 32; row < n_rows; row += all_threads() / 32) {
         Word words[2];
         select_words(known, row, words);
         if (threadIdx.x % 32) continue;

@@ -20,6 +20,9 @@
 //   STAGED: threads fetch keys for other threads, because they read rows in the order of memory
 //   WORDS: elements that are loaded at once
 
+#include "lanes.cuh"
+#include "networks.cuh"
+
 constexpr int KEPT = RUN * RUNS;  // keys of a thread
 constexpr int LANES = BLOCK / GROUP;  // lanes of a block at the same time
 constexpr int TEAM = GROUP < 32 ? GROUP : 32;  // the threads of a group that are of one warp

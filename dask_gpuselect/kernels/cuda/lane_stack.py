@@ -10,45 +10,13 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import MOST_STACKED
+from dask_gpuselect.kernels.companions import MOST_STACKED, Column
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.launch import Array, most_shared
+from dask_gpuselect.kernels.cuda.launch import MOST_BLOCKS, Array, filled, launch, most_shared
 from dask_gpuselect.maths.lane_cuts import LaneOrder
 
-MOST_BLOCKS = (1 << 31) - 1  # blocks of a grid
-
-
-def kernel_for(dtype: np.dtype[Any], stack: Any, most_runs: int = 2) -> source.LaneKernel | None:
-    """Choose the kernel that reads lanes of this length and layout once, a block for each tile.
-
-    None if they are too long, or have more tiles than a grid has blocks.
-    """
-    side_by_side = bool(stack["n_inner"] > 1)
-    shared = most_shared(cupy.cuda.Device().id)
-    in_vectors = not side_by_side and _is_in_vectors(stack, 16 // dtype.itemsize)
-    how: dict[str, Any] = {"side_by_side": side_by_side, "in_vectors": in_vectors}
-    kernel = source.lane_kernel(dtype, int(stack["n"]), shared, most_runs=most_runs, **how)
-    if kernel is None or -(-int(stack["n_lanes"]) // kernel.lanes) > MOST_BLOCKS:
-        return None
-    return kernel
-
-
-def in_parts(stack: Any) -> source.Defined:
-    """Return the definitions that compile a kernel for lanes of these chunks, with masks if any."""
-    masked = source.KEEPS if stack["has_missing"] else ()
-    return (("IN_PARTS", int(stack["n_parts"] > 1)), *masked)
-
-
-def as_bytes(record: Any) -> Any:
-    """Return a record as opaque bytes; CuPy would go through its fields one by one."""
-    return record.reshape(1).view(f"V{record.itemsize}")[0]
-
-
-def _is_in_vectors(stack: Any, size: int) -> bool:
-    """Return whether every lane consists of whole 16-byte vectors of `size` elements."""
-    part = stack["parts"][0]
-    parts_fit = int(stack["n_parts"]) == 1 and int(part["row"]) == 1 and int(part["data"]) % 16 == 0
-    return parts_fit and int(stack["n"]) % size == 0 and int(part["outer"]) % size == 0
+STACK = source.record("lanes.cuh", "Stack")
+WANTED = source.record("lanes.cuh", "Wanted")
 
 
 class Part(NamedTuple):
@@ -100,27 +68,90 @@ def _even(dimensions: list[tuple[int, int]]) -> tuple[int, int] | None:
     return math.prod(size for size, _ in dimensions), dimensions[-1][1] if dimensions else 0
 
 
-def stack_of(parts: list[Part], n: int) -> Any:
-    outer, _, inner = parts[0].shape
-    stack = np.zeros((), source.STACK)
-    stop = 0
-    for told, part in zip(stack["parts"], parts, strict=False):
-        stop += part.shape[1]
-        told["data"], told["stop"] = part.chunk.data.ptr, stop
-        told["outer"], told["row"], told["inner"] = part.strides
-    stack["n_parts"], stack["n"], stack["n_inner"] = len(parts), n, inner
-    stack["n_lanes"] = outer * inner
-    stack["one"] = 1
-    return stack
+class LaneStack(NamedTuple):
+    """The lanes of some chunks, and the record that describes them to kernels."""
+
+    parts: list[Part]
+    record: Any
+
+    @classmethod
+    def of(cls, column: Column) -> LaneStack:
+        """Stack the lanes of a column whose chunks are not all empty."""
+        return cls.of_parts(parts_in_three(column.chunks, column.axes))
+
+    @classmethod
+    def of_parts(cls, parts: list[Part]) -> LaneStack:
+        outer, _, inner = parts[0].shape
+        stops = np.cumsum([part.shape[1] for part in parts])
+        sides = {"n_inner": inner, "n_lanes": outer * inner, "n": stops[-1], "one": 1}
+        record = filled(STACK, n_parts=len(parts), **sides)
+        for told, part, stop in zip(record["parts"], parts, stops, strict=False):
+            told["data"], told["stop"] = part.chunk.data.ptr, stop
+            told["outer"], told["row"], told["inner"] = part.strides
+        return cls(parts, record)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.parts[0].chunk.dtype
+        return dtype
+
+    @property
+    def n(self) -> int:
+        """The number of elements of a lane."""
+        return int(self.record["n"])
+
+    @property
+    def n_lanes(self) -> int:
+        return int(self.record["n_lanes"])
+
+    @property
+    def is_side_by_side(self) -> bool:
+        return bool(self.record["n_inner"] > 1)
+
+    def kernel(self, most_runs: int = 2) -> source.LaneKernel | None:
+        """Choose the kernel that reads lanes of this length and layout once, tile by tile.
+
+        None if they are too long, or have more tiles than a grid has blocks.
+        """
+        shared, dtype = most_shared(cupy.cuda.Device().id), self.dtype
+        in_vectors = not self.is_side_by_side and self._is_in_vectors(16 // dtype.itemsize)
+        how: dict[str, Any] = {"side_by_side": self.is_side_by_side, "in_vectors": in_vectors}
+        kernel = source.lane_kernel(dtype, self.n, shared, most_runs=most_runs, **how)
+        return None if kernel is None or self.n_tiles(kernel) > MOST_BLOCKS else kernel
+
+    def _is_in_vectors(self, size: int) -> bool:
+        """Return whether every lane consists of whole 16-byte vectors of `size` elements."""
+        part = self.record["parts"][0]
+        fits = len(self.parts) == 1 and int(part["row"]) == 1 and int(part["data"]) % 16 == 0
+        return fits and self.n % size == 0 and int(part["outer"]) % size == 0
+
+    def n_tiles(self, kernel: source.LaneKernel) -> int:
+        """Return how many tiles of lanes a kernel takes, one by each block."""
+        return -(-self.n_lanes // kernel.lanes)
+
+    def start(
+        self,
+        kernel: source.LaneKernel,
+        *arguments: Any,
+        n_tiles: int = 0,
+        defined: source.Defined = (),
+    ) -> None:
+        """Start a kernel with a block for each tile: the device then balances their load."""
+        blocks = min(n_tiles or self.n_tiles(kernel), MOST_BLOCKS)
+        masked = source.KEEPS if self.record["has_missing"] else ()
+        made = (("IN_PARTS", int(len(self.parts) > 1)), *masked, *defined, *kernel.defined)
+        how: dict[str, Any] = {"shared": kernel.shared, "blocks": blocks, "defined": made}
+        launch(self.dtype, kernel.name, self.record, *arguments, **how)
 
 
-def wanted_of(question: LaneOrder, first_v: int, tables: tuple[Array, Array]) -> Any:
-    """Describe the wanted ranks, from tables for `first_v` valid elements and more."""
-    wanted = np.zeros((), source.WANTED)
-    wanted["ranks"], wanted["weights"] = (table.data.ptr for table in tables)
-    wanted["first_v"], wanted["n_answers"] = first_v, question.n_answers
-    wanted["mixes"], wanted["skips_missing"] = question.mixes, question.skips_missing
-    return wanted
+def wanted_of(question: LaneOrder, first_v: int, n: int) -> tuple[Any, tuple[Array, ...]]:
+    """Describe the wanted ranks of lanes of `first_v` to n valid elements.
+
+    Also returns the tables that the record points to, which must live until it is used.
+    """
+    ranks, weights = tables = tables_of(question, first_v, n, cupy.cuda.Device().id)
+    about = {name: getattr(question, name) for name in ("n_answers", "mixes", "skips_missing")}
+    return filled(WANTED, ranks=ranks, weights=weights, first_v=first_v, **about), tables
 
 
 # Cached, because lanes of one size come repeatedly; floats have a row for every number of valid

@@ -1,4 +1,6 @@
-// Quantiles of many lanes, each read once from device memory. Needs lanes.cuh and lane_runs.cuh.
+// Quantiles of many lanes, each read once from device memory.
+
+#include "lane_runs.cuh"
 
 // Lists of rows; each list makes lanes of its own.
 struct Lists {
@@ -13,10 +15,7 @@ struct Lists {
 // Shared memory: the keys of all lanes, and for each group its few keys and its sums.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) lanes_select(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
-#if LISTED
-    const __grid_constant__ Lists lists,
-#endif
-    Answer* answers, Flags* flags
+    const __grid_constant__ Lists lists, Answer* answers, Flags* flags
 ) {
     extern __shared__ u64 memory[];
     Key* kept = (Key*)memory;

@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import any_true
-from dask_gpuselect.kernels.companions import Accompanied, with_companions
+from dask_gpuselect.kernels.companions import Accompanied, Column, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.chunk import distances_from
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import BLANK_THREADS
+from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.reference.lanes import parts_of
 from dask_gpuselect.maths.boxes import Rule
 from dask_gpuselect.maths.cuts import IntArray, extremes_of
@@ -32,46 +31,33 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
 
 
-@advised
-def _answer_masked(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
-) -> Array:
+def _answer_masked(column: Column, question: LaneOrder) -> Array:
     """Answer a question for every masked lane, on the device; see `reference.lanes.answer_lanes`.
 
     Scratch: a copy of every chunk, of four bytes an element or more. None for floats in lanes side
     by side, if chunks and masks are dense and no lane is without a valid element.
     """
-    wide = _floating(chunks, dtype)
+    chunks, wide = column.chunks, _floating(column)
     if wide is None:
         found = None
         if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
-            found = weighed_lanes.answer_lanes(chunks, dtype, axes, question)
-        return host.answer_lanes(chunks, dtype, axes, question) if found is None else found
-    if len(chunks) == 1 and chunks[0].keeps is not None:
-        values = chunks[0].values.astype(dtype, copy=False)
-        answers = plain_lanes.answers_of_few([values], axes, question, chunks[0].keeps)
+            found = weighed_lanes.answer_lanes(column, question)
+        return host.answer_lanes(column, question) if found is None else found
+    keeps = [chunk.keeps for chunk in chunks]
+    if len(chunks) == 1 and keeps[0] is not None:
+        answers = plain_lanes.answers_of_few(column.as_type(), question, keeps[0])
         if answers is not None:
             return answers
-    if all(chunk.keeps is not None for chunk in chunks):
+    if all(each is not None for each in keeps):
         among = _AmongFloats(question, wide)
-        values = [chunk.values.astype(wide, copy=False) for chunk in chunks]
-        keeps = [chunk.keeps for chunk in chunks]
-        found = plain_lanes.answers_of_masked(values, keeps, axes, among)
+        found = plain_lanes.answers_of_masked(column.as_type(wide), keeps, among)
         if found is not None and not any(among.noted) and (question.skips_missing or not found[1]):
             return found[0].astype(question.dtype, copy=False)
-    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
-    return _answers(chunks, filled, dtype, axes, question)
+    return _answers(column, Blanked.of(column, wide), question)
 
 
-@advised
 def _masked_boxes(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    rule: Rule,
-    *,
-    omits_nan: bool,
+    column: Column, question: LaneOrder, rule: Rule, *, omits_nan: bool
 ) -> LaneBoxes | None:
     """Compute the box plot of every masked or weighted lane, on the device.
 
@@ -79,18 +65,17 @@ def _masked_boxes(
     more. None also for integers of which a lane has none, and where NaN that are not masked make
     boxes NaN.
     """
+    chunks, dtype, axes = column
     if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
-        about = chunks, dtype, axes, question, rule
-        return weighed_lanes.box_lanes(*about, omits_nan=omits_nan)
-    wide = _floating(chunks, dtype)
+        return weighed_lanes.box_lanes(column, question, rule, omits_nan=omits_nan)
+    wide = _floating(column)
     if wide is None:
         return None
-    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
-    has_missing = any(map(BlankedChunk.has_missing, filled))
+    blanked = Blanked.of(column, wide)
+    has_missing = blanked.has_missing()
     if has_missing and not omits_nan:
         return None
-    values = [each.values for each in filled]
-    found = lane_boxes.box_lanes(values, wide, axes, question, rule, omits_nan=True)
+    found = lane_boxes.box_lanes(blanked.column, question, rule, omits_nan=True)
     if found is None or (dtype.kind != "f" and not bool(found.n_valid.all())):
         return None
     elements = ("least", "most", "low", "high", "fliers")
@@ -102,59 +87,45 @@ def _masked_boxes(
     return answer
 
 
-@advised
 def _masked_answers_and_ends(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    bounds_of: BoundsOf,
-    most: int,
+    column: Column, question: LaneOrder, bounds_of: BoundsOf, most: int
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """Answer a question for every masked lane, and collect elements beyond bounds from the answers.
 
     Both results are on the host; see `reference.lanes.answers_and_ends`.
     """
-    wide = _floating(chunks, dtype)
+    (chunks, dtype, axes), wide = column, _floating(column)
     if wide is None:
-        return host.answers_and_ends(chunks, dtype, axes, question, bounds_of, most)
-    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
-    answers = _answers(chunks, filled, dtype, axes, question).get().astype(np.float64)
+        return host.answers_and_ends(column, question, bounds_of, most)
+    blanked = Blanked.of(column, wide)
+    answers = _answers(column, blanked, question).get().astype(np.float64)
     bounds = Bounds(*bounds_of(answers), wide)
-    parts = parts_of([each.values for each in filled], wide, axes)
-    ends = plain_lanes.lane_ends(parts, bounds, most)
+    ends = plain_lanes.lane_ends(parts_of(blanked.column), bounds, most)
     n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes).get()
     ends = replace(ends, n_missing=ends.n_missing - n_left_out, n_left_out=n_left_out)
     return answers, ends if dtype.kind == "f" else _of_integers(ends, selection_dtype(dtype))
 
 
-@advised
 def _answer_masked_groups(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    places: Callable[[], Sequence[IntArray]],
+    column: Column, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
 ) -> Array | None:
     """Answer a question for every group of every masked lane, on the device.
 
     See `reference.lanes.answer_group_lanes`. Scratch: a copy of every chunk, of four bytes an
     element or more. None also where unmasked NaN have to be told from masked elements.
     """
-    wide = _floating(chunks, dtype)
+    wide = _floating(column)
     if wide is None:
         return None
-    filled = [BlankedChunk.of(chunk, wide) for chunk in chunks]
-    rows, values = places(), [each.values for each in filled]
-    among = _AmongFloats(question, wide)
-    answers = plain_lanes.answer_group_lanes(values, wide, axes, among, lambda: rows)
+    blanked, rows, among = Blanked.of(column, wide), places(), _AmongFloats(question, wide)
+    answers = plain_lanes.answer_group_lanes(blanked.column, among, lambda: rows)
     if answers is None:
         return None
     is_any_none = any(among.noted) or not all(map(len, rows))
-    if (is_any_none or not question.skips_missing) and any(map(BlankedChunk.has_missing, filled)):
+    if (is_any_none or not question.skips_missing) and blanked.has_missing():
         return None
     if is_any_none:
-        none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), dtype)
+        none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), column.dtype)
         told = question.lane_answer(Lanes(nothing, nothing, none, none))  # or it raises
         if not np.isnan(told).all():
             return None
@@ -168,18 +139,18 @@ box_lanes = with_companions(_masked_boxes)(lane_boxes.box_lanes)
 lane_ends = with_companions(host.lane_ends)(plain_lanes.lane_ends)
 
 
-@advised
 def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
     """Compute the distances of elements from centres; see `reference.lanes.deviations`."""
     return distances_from(chunk, centre, dtype)
 
 
-def _floating(chunks: Sequence[Accompanied], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return a floating dtype that represents all elements of some chunks.
+def _floating(column: Column) -> np.dtype[Any] | None:
+    """Return a floating dtype that represents all elements of a column.
 
     None if there is none, and where the host answers.
     """
-    if chunks[0].weights is not None or not sum(chunk.size for chunk in chunks):
+    dtype = column.dtype
+    if column.chunks[0].weights is not None or not column.size:
         return None
     if dtype.kind == "f":
         return dtype.newbyteorder("=")
@@ -191,53 +162,53 @@ def _keeps(chunk: Accompanied) -> Array:
     return cupy.ones(chunk.shape, bool) if chunk.keeps is None else chunk.keeps
 
 
-class BlankedChunk(NamedTuple):
-    """A chunk with NaN for the elements that its mask leaves out.
+class Blanked(NamedTuple):
+    """A column with NaN for the elements that masks leave out.
 
     Parameters
     ----------
-    values : cupy.ndarray
-    told : cupy.ndarray of one uint32, or None
-        Not 0 if an element that takes part is NaN. None if there is no mask.
+    column : Column
+    told : list of (cupy.ndarray of one uint32, or None)
+        Not 0 if an element of the chunk that takes part is NaN. None if the chunk has no mask.
     """
 
-    values: Array
-    told: Array | None
+    column: Column
+    told: list[Array | None]
 
     @classmethod
-    def of(cls, chunk: Accompanied, wide: np.dtype[Any]) -> BlankedChunk:
-        values = chunk.values.astype(wide, copy=False)
-        if chunk.keeps is None:
-            return cls(values, None)
-        # By a kernel: `cupy.where`, `isnan` and `&` took 5.5 ms of 3.8e8 float32, which it copies
-        # in 0.9, and CuPy takes denormal float32 for zeros.
-        values, keeps = map(cupy.ascontiguousarray, (values, chunk.keeps))
-        filled, told = cupy.empty_like(values), cupy.zeros(1, np.uint32)
-        is_aligned = values.data.ptr % 16 == keeps.data.ptr % 16 == 0
-        n_vectors = values.nbytes // 16 if is_aligned else 0
-        arguments = (values, keeps, np.int64(values.size), np.int64(n_vectors), filled, told)
-        launch(wide, "blank_masked", BLANK_THREADS, arguments)
-        return cls(filled, told)
+    def of(cls, column: Column, wide: np.dtype[Any]) -> Blanked:
+        pairs = [_blanked(chunk, wide) for chunk in column.chunks]
+        return cls(Column([pair[0] for pair in pairs], wide, column.axes), [*(p[1] for p in pairs)])
 
     def has_missing(self) -> bool:
         """Return whether an element that takes part is NaN."""
-        if self.told is None:
-            return any_true(cupy.isnan(self.values))
-        return bool(self.told.get()[0])
+        return any(
+            any_true(cupy.isnan(values)) if told is None else bool(told.get()[0])
+            for values, told in zip(self.column.chunks, self.told, strict=True)
+        )
 
 
-def _answers(
-    chunks: Sequence[Accompanied],
-    filled: Sequence[BlankedChunk],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-) -> Array:
-    values = [each.values for each in filled]
+def _blanked(chunk: Accompanied, wide: np.dtype[Any]) -> tuple[Array, Array | None]:
+    values = chunk.values.astype(wide, copy=False)
+    if chunk.keeps is None:
+        return values, None
+    # By a kernel: `cupy.where`, `isnan` and `&` took 5.5 ms of 3.8e8 float32, which it copies in
+    # 0.9, and CuPy takes denormal float32 for zeros.
+    values, keeps = map(cupy.ascontiguousarray, (values, chunk.keeps))
+    filled, told = cupy.empty_like(values), cupy.zeros(1, np.uint32)
+    is_aligned = values.data.ptr % 16 == keeps.data.ptr % 16 == 0
+    n_vectors = values.nbytes // 16 if is_aligned else 0
+    launch(wide, "blank_masked", values, keeps, values.size, n_vectors, filled, told)
+    return filled, told
+
+
+def _answers(column: Column, blanked: Blanked, question: LaneOrder) -> Array:
+    chunks, dtype, axes = column
+    values = blanked.column.chunks
     among = _AmongFloats(question, np.dtype(values[0].dtype))
-    answers = plain_lanes.answer_lanes(values, among.wide, axes, among)
+    answers = plain_lanes.answer_lanes(blanked.column, among)
     is_any_none = len(answers) > 0 and any_true(cupy.isnan(answers[:1]))
-    if not (len(answers) and (is_any_none or any(map(BlankedChunk.has_missing, filled)))):
+    if not (len(answers) and (is_any_none or blanked.has_missing())):
         return answers.astype(question.dtype, copy=False)
     n_kept = _counted([_keeps(chunk) for chunk in chunks], axes)
     n_valid = _counted([each == each for each in values], axes)

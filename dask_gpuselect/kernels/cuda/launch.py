@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache, lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import cupy
 import numpy as np
@@ -13,9 +13,10 @@ import numpy as np
 from dask_gpuselect.devices import check_device
 from dask_gpuselect.kernels.cuda.source import (
     PASSED,
-    PLACE_THREADS,
     Defined,
     Sizes,
+    definitions,
+    kernels,
     sizes_for,
     source,
 )
@@ -25,6 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@cache
 def advised(kernel: Callable[P, T]) -> Callable[P, T]:
     """Decorate a kernel: if device memory runs out, raise an error that says what to do."""
 
@@ -42,28 +44,43 @@ def advised(kernel: Callable[P, T]) -> Callable[P, T]:
     return wrapped
 
 
+MOST_BLOCKS = (1 << 31) - 1  # blocks of a grid
+
+
 def launch(
     dtype: np.dtype[Any],
     name: str,
-    threads: int,
-    arguments: tuple[Any, ...],
+    *arguments: Any,
     shared: int = 0,
-    *,
     blocks: int = 0,
+    n_threads: int = 0,
     defined: Defined = (),
 ) -> None:
     """Start a kernel; by default with as many blocks as run at the same time.
 
-    `shared` is the number of bytes of dynamic shared memory.
+    Parameters
+    ----------
+    arguments : arrays, numbers, records or None
+        One for each parameter of the kernel. Numbers are converted to its type, and None is a null
+        pointer.
+    shared : int
+        Number of bytes of dynamic shared memory.
+    blocks : int
+        Number of blocks.
+    n_threads : int
+        Number of threads to start; instead of `blocks`.
     """
-    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
-    kernel((blocks or at_once,), (threads,), arguments, shared_mem=shared)
+    kernel = _prepared(dtype, name, shared, cupy.cuda.Device().id, defined)
+    if n_threads:
+        blocks = min(-(-n_threads // kernel.threads), MOST_BLOCKS)
+    pairs = zip(kernel.types, arguments, strict=True)
+    passed = tuple(take(argument) for take, argument in pairs)
+    kernel.start((blocks or kernel.at_once,), (kernel.threads,), passed, shared_mem=shared)
 
 
 def launch_together(
     dtype: np.dtype[Any],
     name: str,
-    threads: int,
     arguments: tuple[int | np.ndarray[Any, Any], ...],
     shared: int = 0,
     *,
@@ -74,7 +91,7 @@ def launch_together(
 
     Arguments are addresses, and arrays on the host that are passed by value.
     """
-    kernel, at_once = _prepared(dtype, name, threads, shared, cupy.cuda.Device().id, defined)
+    kernel = _prepared(dtype, name, shared, cupy.cuda.Device().id, defined)
     addresses = (ctypes.c_uint64 * len(arguments))()
     places = (ctypes.c_uint64 * len(arguments))()
     first = ctypes.addressof(addresses)
@@ -83,37 +100,76 @@ def launch_together(
             places[i] = argument.ctypes.data
         else:
             addresses[i], places[i] = argument, first + 8 * i
-    grid, block = (min(blocks, at_once), 1, 1), (threads, 1, 1)
+    grid, block = (min(blocks, kernel.at_once), 1, 1), (kernel.threads, 1, 1)
     stream = cupy.cuda.get_current_stream().ptr
     # CuPy's own flag for cooperative kernels needs a library of the CUDA toolkit.
     start = cupy.cuda.driver.launchCooperativeKernel
-    start(kernel.kernel.ptr, *grid, *block, shared, stream, ctypes.addressof(places))
+    start(kernel.start.kernel.ptr, *grid, *block, shared, stream, ctypes.addressof(places))
 
 
-def blocks_at_once(dtype: np.dtype[Any], name: str, threads: int, defined: Defined = ()) -> int:
+def blocks_at_once(dtype: np.dtype[Any], name: str, defined: Defined = ()) -> int:
     """Return the number of blocks that `launch` starts of a kernel without shared memory."""
-    return _prepared(dtype, name, threads, 0, cupy.cuda.Device().id, defined)[1]
+    return _prepared(dtype, name, 0, cupy.cuda.Device().id, defined).at_once
+
+
+class _Kernel(NamedTuple):
+    """A compiled kernel: its threads in a block, and its blocks that run at the same time.
+
+    `types` convert arguments to the types of its parameters.
+    """
+
+    start: Any
+    threads: int
+    at_once: int
+    types: tuple[Callable[[Any], Any], ...]
 
 
 @cache
 def _prepared(
-    dtype: np.dtype[Any],
-    name: str,
-    threads: int,
-    shared: int,
-    device: int,
-    defined: Defined = (),
-) -> tuple[Any, int]:
-    """Compile a kernel; return it with the number of its blocks that run at the same time."""
+    dtype: np.dtype[Any], name: str, shared: int, device: int, defined: Defined = ()
+) -> _Kernel:
+    """Compile a kernel."""
     kernel = _module(name, dtype, device, defined).get_function(name)
     if shared > kernel.max_dynamic_shared_size_bytes:
         kernel.max_dynamic_shared_size_bytes = shared
     # The driver needs a context. A thread that only took memory from a pool may have none.
     cupy.cuda.Device(device).use()
+    head = kernels()[name]
+    known = definitions(dtype, sizes_of(dtype, device), defined)
+    threads = int(known.get(head.threads) or head.threads)
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     each = occupancy(kernel.kernel.ptr, threads, shared)
     attribute = cupy.cuda.runtime.cudaDevAttrMultiProcessorCount
-    return kernel, int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
+    at_once = int(each * cupy.cuda.runtime.deviceGetAttribute(attribute, device))
+    return _Kernel(kernel, threads, at_once, tuple(map(_type_of, head.types)))
+
+
+NUMBERS = {
+    **{"i64": np.int64, "int": np.int32, "double": np.float64, "signed char": np.int8},
+    **{"u64": np.uint64, "u32": np.uint32},
+}
+"""Types of parameters that are numbers."""
+
+
+def _type_of(parameter: str) -> Callable[[Any], Any]:
+    """Return what converts an argument to the type of a parameter."""
+    if parameter.endswith("*"):
+        return _as_pointer
+    return _as_bytes if "__grid_constant__" in parameter else NUMBERS.get(parameter, _as_it_is)
+
+
+def _as_pointer(array: Any) -> Any:
+    return np.uint64(0) if array is None else array
+
+
+def _as_bytes(record: Any) -> Any:
+    """Return a record as opaque bytes; CuPy would go through its fields one by one."""
+    return record.reshape(1).view(f"V{record.itemsize}")[0]
+
+
+def _as_it_is(number: Any) -> Any:
+    """Return a number of the dtype of the elements."""
+    return number
 
 
 def _module(name: str, dtype: np.dtype[Any], device: int, defined: Defined) -> Any:
@@ -156,9 +212,7 @@ def on_device(record: Any, n_zeros: int = 0, *, room: int = 0) -> Array:
     passed[: told.size] = told
     n_out = told.size + n_zeros
     out = cupy.empty(n_out + room, np.uint8)
-    # CuPy passes an array of one element by value.
-    arguments = (passed.view(f"V{PASSED}"), np.int32(told.size), np.int32(n_out), out)
-    launch(out.dtype, "place", PLACE_THREADS, arguments, blocks=1)
+    launch(out.dtype, "place", passed.view(f"V{PASSED}"), told.size, n_out, out, blocks=1)
     return out
 
 
@@ -174,6 +228,19 @@ def copied_ahead(array: Array) -> Callable[[], Any]:
         return host
 
     return wait
+
+
+def filled(record: np.dtype[Any], **fields: Any) -> Any:
+    """Make a record of some numbers and of the addresses of some arrays; other fields are 0."""
+    made = np.zeros((), record)
+    for name, value in fields.items():
+        made[name] = value.data.ptr if isinstance(value, cupy.ndarray) else value
+    return made
+
+
+def places_in(array: Array, record: np.dtype[Any]) -> dict[str, np.uint64]:
+    """Return the addresses of the fields of a record that is at the start of an array."""
+    return {name: np.uint64(array.data.ptr + at) for name, at in offsets(record).items()}
 
 
 @lru_cache

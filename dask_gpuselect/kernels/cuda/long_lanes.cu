@@ -2,6 +2,8 @@
 // until so few elements have the leading digits that they fit. A digit that is equal in all keys of a
 // lane is not counted: integers stored as floats have few others, and equal elements have none.
 
+#include "lanes.cuh"
+
 constexpr int DIGIT_BITS = 8;
 constexpr int N_BINS = 1 << DIGIT_BITS;
 constexpr int BINS_PITCH = N_BINS + 1;  // so that equal bins of neighbouring lanes are in different banks

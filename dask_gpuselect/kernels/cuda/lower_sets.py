@@ -8,8 +8,7 @@ from __future__ import annotations
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import SCAN_THREADS, SETS_THREADS
+from dask_gpuselect.kernels.cuda.launch import Array, launch
 
 FLOAT64 = np.dtype(np.float64)
 TOLD_BYTES = 24
@@ -20,7 +19,6 @@ TOLD_BYTES = 24
 BEST_UPTO = 1 << 14
 
 
-@advised
 def lower_sets(y: Array, weights: Array | None = None) -> Array:
     """Return the isotonic regression of y; see `reference.lower_sets.lower_sets`.
 
@@ -32,19 +30,11 @@ def lower_sets(y: Array, weights: Array | None = None) -> Array:
         return y
     y = cupy.ascontiguousarray(y)
     weights = None if weights is None else cupy.ascontiguousarray(weights)
-    size, null = np.int64(n), np.uint64(0)
     sums = [cupy.empty(n + 1) for _ in range(2 if weights is None else 4)]
     told, smallest = cupy.empty(TOLD_BYTES, np.uint8), cupy.empty(n, np.uint64)
-    given = (y, null if weights is None else weights, size)
-    of_weights = (null, null) if weights is None else ()
-    launch(
-        FLOAT64,
-        "sets_sums",
-        SCAN_THREADS,
-        (*given, *sums, *of_weights, told, smallest),
-        blocks=1,
-    )
+    of_weights = (None, None) if weights is None else ()
+    launch(FLOAT64, "sets_sums", y, weights, n, *sums, *of_weights, told, smallest, blocks=1)
     name = "sets_smallest" if weights is None else "sets_weighted"
-    launch(FLOAT64, name, SETS_THREADS, (*sums, size, told, smallest))
-    launch(FLOAT64, "sets_largest", SCAN_THREADS, (smallest, size, told), blocks=1)
+    launch(FLOAT64, name, *sums, n, told, smallest)
+    launch(FLOAT64, "sets_largest", smallest, n, told, blocks=1)
     return smallest.view(np.float64)

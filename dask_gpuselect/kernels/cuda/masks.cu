@@ -5,9 +5,8 @@
 extern "C" __global__ void __launch_bounds__(BLANK_THREADS) blank_masked(
     const Word* chunk, const Keep* keeps, i64 n, i64 n_vectors, Word* out, u32* has_missing
 ) {
-    i64 step = (i64)gridDim.x * BLANK_THREADS, first = (i64)blockIdx.x * BLANK_THREADS + threadIdx.x;
     bool found = false;
-    for (i64 v = first; v < n_vectors; v += step) {
+    for (i64 v = own_thread(); v < n_vectors; v += all_threads()) {
         Loaded<VECTOR> loaded;
         Present<VECTOR> present(true);
         loaded.vectors[0] = __ldcs((const uint4*)chunk + v);
@@ -19,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(BLANK_THREADS) blank_masked(
         }
         ((uint4*)out)[v] = loaded.vectors[0];
     }
-    for (i64 i = n_vectors * VECTOR + first; i < n; i += step) {
+    for (i64 i = n_vectors * VECTOR + own_thread(); i < n; i += all_threads()) {
         Word word = keeps[i] ? chunk[i] : NOT_A_NUMBER;
         found |= keeps[i] && is_missing(value_of(word));
         out[i] = word;

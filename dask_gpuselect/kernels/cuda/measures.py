@@ -10,17 +10,16 @@ import numpy as np
 
 from dask_gpuselect.kernels.cpu import measures as cpu_measures
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, compressed, on_host
-from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch
-from dask_gpuselect.kernels.cuda.source import COUNTERS, MEASURE_THREADS, SPACES
+from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch
+from dask_gpuselect.kernels.cuda.source import COUNTERS, SPACES, record
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.strategies import probes
 from dask_gpuselect.strategies.spaces import Space
 
-COUNTED = np.dtype([(name, "u8") for name in ("below", "above", "missing", "previous", "not_next")])
+COUNTED = record("measures.cu", "Counted")
 
 
-@advised
 def report(values: Elements, probe: probes.Measure) -> probes.Report:
     """Measure what a probe asks; see `measures.report`. Reads the chunk once for each pivot."""
     values = compressed(values)
@@ -36,21 +35,20 @@ def _counted(
     """Run a kernel; return its counts and extreme keys, and its sums over all blocks."""
     made = (("SPACE", SPACES[space]),)
     dtype = np.dtype(values.dtype)
-    blocks = blocks_at_once(dtype, name, MEASURE_THREADS, made)
+    blocks = blocks_at_once(dtype, name, made)
     sheet = np.dtype([("counted", COUNTED), ("sums", "f8", (blocks, n_sums))])
     told = cupy.zeros(sheet.itemsize, np.uint8)
-    sums = told[COUNTED.itemsize :]
-    arguments = (*Chunk.of(values), *arguments, told, sums)
-    launch(dtype, name, MEASURE_THREADS, arguments, blocks=blocks, defined=made)
+    arguments = (*Chunk.of(values), *arguments, told, told[COUNTED.itemsize :])
+    launch(dtype, name, *arguments, blocks=blocks, defined=made)
     back = told.get().view(sheet)[0]
     with np.errstate(over="ignore", invalid="ignore"):
         return back["counted"], back["sums"].sum(axis=0)
 
 
 def _extent(values: Array, probe: probes.Extent) -> probes.ExtentReport:
-    origin = np.uint64(int(probe.space.origin))
+    origin = int(probe.space.origin)
     counted, sums = _counted(values, "extent", probe.space.name, 1, (origin,))
-    n_missing = int(counted["missing"])
+    n_missing = int(counted["n_missing"])
     n_valid = values.size - n_missing
     if not n_valid:
         above = probes.no_key_above(selection_dtype(values.dtype))
@@ -79,9 +77,8 @@ def _point(values: Array, key: int, space: Space | None) -> probes.PointsReport:
     if space is not None:
         name, at = space.name, space.coordinate(key, dtype)
         origin = float(space.origin) if name == "log" else 0.0
-    arguments = (np.uint64(key), np.float64(at), np.float64(origin))
-    counted, sums = _counted(values, "point", name, 2, arguments)
-    below, above, n_missing = (int(counted[field]) for field in ("below", "above", "missing"))
+    counted, sums = _counted(values, "point", name, 2, (key, at, origin))
+    below, above, n_missing = (int(counted[field]) for field in ("n_below", "n_above", "n_missing"))
     n_valid = values.size - n_missing
     return probes.PointsReport(
         n_valid,
@@ -99,13 +96,11 @@ def _key_bins(values: Array, probe: probes.KeyBins) -> probes.BinsReport:
     # In C++ as in Numba, shifting by all bits is not defined.
     n_bins = probe.n_bins if probe.shift < bits else 1
     shift = min(probe.shift, bits - 1)
-    arguments = (np.uint64(probe.origin), np.int32(shift), np.uint32(n_bins))
-    return _binned(values, "count_keys", arguments, n_bins, probe.n_bins)
+    return _binned(values, "count_keys", (probe.origin, shift, n_bins), n_bins, probe.n_bins)
 
 
 def _linear_bins(values: Array, probe: probes.LinearBins) -> probes.BinsReport:
-    keys = (np.uint64(probe.lo), np.uint64(probe.hi))
-    arguments = (*keys, *map(np.float64, (probe.start, probe.slope)), np.uint32(probe.n_bins))
+    arguments = (probe.lo, probe.hi, probe.start, probe.slope, probe.n_bins)
     return _binned(values, "count_linear", arguments, probe.n_bins, probe.n_bins)
 
 
@@ -113,9 +108,8 @@ def _binned(
     values: Array, name: str, arguments: tuple[Any, ...], n_bins: int, n_wanted: int
 ) -> probes.BinsReport:
     totals = cupy.zeros(2 + n_bins, np.uint64)
-    arguments = (*Chunk.of(values), *arguments, totals)
     shared = 4 * max(COUNTERS, n_bins)
-    launch(np.dtype(values.dtype), name, MEASURE_THREADS, arguments, shared)
+    launch(np.dtype(values.dtype), name, *Chunk.of(values), *arguments, totals, shared=shared)
     host = totals.get().astype(np.int64)
     n_before, n_missing = host[:2].tolist()
     counts = np.zeros(n_wanted, np.int64)

@@ -1,5 +1,7 @@
 // Exact sums of all elements of a chunk, in one read, and of the rows of a table; see ``sums.cuh``.
 
+#include "sums.cuh"
+
 extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) moments(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, int top, u64* out, u64* counts
 ) {
@@ -20,8 +22,7 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) sum_rows(
     const Word* rows, i64 n_rows, i64 n, u64* total, int first_total, int n_total, u64* square,
     int first_square, int n_square
 ) {
-    i64 step = (i64)gridDim.x * MOMENTS_THREADS;
-    for (i64 i = (i64)blockIdx.x * MOMENTS_THREADS + threadIdx.x; i < n_rows * n; i += step) {
+    for (i64 i = own_thread(); i < n_rows * n; i += all_threads()) {
         Word word = rows[i];
         Whole whole = whole_of(value_of(word));
         if (is_special(word) || whole.size == 0) continue;

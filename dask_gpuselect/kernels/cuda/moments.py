@@ -19,8 +19,8 @@ from dask_gpuselect.kernels.cuda.chunk import (
     n_unmasked,
     on_host,
 )
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import MOMENTS_THREADS, cut_for, digits_for
+from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.source import cut_for, digits_for
 from dask_gpuselect.kernels.reference import moments as reference
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.exact_sums import (
@@ -36,7 +36,6 @@ N_DIGITS = TOTAL_DIGITS + SQUARE_DIGITS
 N_SUMS = N_DIGITS + 3  # digits, and the numbers of elements that are inf, -inf and NaN
 
 
-@advised
 def moments(values: Elements, near: NDArray[Any]) -> Moments:
     """Sum a chunk exactly; see `reference.moments.moments`. Reads the chunk once."""
     if values.size <= FEW:
@@ -50,9 +49,8 @@ def moments_of_each(parts: Sequence[Elements], near: NDArray[Any]) -> Moments:
     for row, values in zip(sums, parts, strict=True):
         dtype = np.dtype(values.dtype)
         pieces, top = cut_for(near, dtype)
-        arguments = (*Chunk.of(values), np.int32(top), row, row[N_DIGITS:])
         made = (("PIECES", pieces), *masked(values))
-        launch(dtype, "moments", MOMENTS_THREADS, arguments, defined=made)
+        launch(dtype, "moments", *Chunk.of(values), top, row, row[N_DIGITS:], defined=made)
     sizes = np.array([n_unmasked(values) for values in parts], np.int64)
     return moments_of(sums.get().view(np.int64), sizes)
 
@@ -92,18 +90,8 @@ def moments_of_rows(rows: Array) -> Moments:
     total = cupy.zeros((n_rows, n_total), np.int64)
     square = cupy.zeros((n_rows, n_square), np.int64)
     if rows.size:
-        arguments = (
-            cupy.ascontiguousarray(rows),
-            np.int64(n_rows),
-            np.int64(n),
-            total,
-            np.int32(first_total),
-            np.int32(n_total),
-            square,
-            np.int32(first_square),
-            np.int32(n_square),
-        )
-        launch(dtype, "sum_rows", MOMENTS_THREADS, arguments)
+        digits = total, first_total, n_total, square, first_square, n_square
+        launch(dtype, "sum_rows", cupy.ascontiguousarray(rows), n_rows, n, *digits)
     sums = (
         ExactSums.of_table(table.get(), point - first)
         for table, point, first in (

@@ -1,10 +1,11 @@
 // Quantiles of an array that is one lane, by one launch. All blocks count a digit, wait for each other,
 // and look up the digit of each rank; then comes the next digit. It is started cooperatively, so that
-// all blocks run at the same time. Needs lanes.cuh and digits.cuh.
+// all blocks run at the same time.
 //
 // Defined before this text: ONLY_MOST, the largest number of ranks and answers of this kernel.
 
-constexpr int ONLY_EACH = sizeof(Word) == 8 ? 8 : 16;  // elements of a thread in flight
+#include "lanes.cuh"
+#include "digits.cuh"
 
 // The wanted ranks, ascending and distinct, if no element is missing; and for each answer the indices
 // of its lower and upper rank.
@@ -105,17 +106,9 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
     u32 times = 0;
     for (int top = BITS; top > 0; top -= DIGIT) {
         int bits = top < DIGIT ? top : DIGIT, shift = top - bits;
-        if (threadIdx.x == 0) find_groups(prefixes, n_ranks, groups);
-        for (u32 i = threadIdx.x; i < n_ranks * BINS; i += SELECT_THREADS) counts[i] = 0;
-        __syncthreads();
-
-        CountDigits count = {groups, counts, shift, bits, top == BITS, 0};
-        visit_all<SELECT_THREADS, ONLY_EACH>(elements, wanted.n, nullptr, nullptr, count);
-        add_over_warp(&shared->n_missing, count.n_missing);
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < groups.number * BINS; i += SELECT_THREADS) {
-            if (counts[i]) atomicAdd(&totals[i], (u64)counts[i]);
-        }
+        count_digit<SELECT_EACH>(
+            elements, wanted.n, prefixes, n_ranks, shift, bits, groups, counts, totals, &shared->n_missing
+        );
         meet(shared, ++times);
         look_up_together(totals, groups, n_ranks, ranks, prefixes, bits);
         totals += n_ranks * BINS;

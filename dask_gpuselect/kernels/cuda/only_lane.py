@@ -11,17 +11,18 @@ import numpy as np
 
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.candidates import most_selected
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch_together
+from dask_gpuselect.kernels.cuda.launch import Array, launch_together
 from dask_gpuselect.maths.lane_cuts import ElementOrder
 
 # Bytes read, over all digits, up to which this is faster than a sample and the steps after it:
 # arrays of 2^25 float32, or 2^23 float64.
 MOST_READ = 3 << 27
 MOST_DIGITS = 6  # digits of elements of 8 bytes
+SHARED = source.record("only_lane.cu", "OnlyShared")
+TOLD = source.record("only_lane.cu", "OnlyTold")
 BYTES_EACH = 64  # bytes for a thread: with fewer, some blocks would have no elements
 
 
-@advised
 def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
     """Answer a question about all elements, ``(n_answers,)``, on the device.
 
@@ -43,22 +44,21 @@ def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
         return None
     record, n_ranks = wanted
     most = len(record["ranks"])
-    answer = 8 * question.dtype.itemsize if question.mixes else 0
-    threads = source.SELECT_THREADS
-    blocks = -(-values.nbytes // (threads * BYTES_EACH))
+    blocks = -(-values.nbytes // (source.SELECT_THREADS * BYTES_EACH))
     answers = cupy.empty(question.n_answers, question.dtype)
+    made = (*source.answered(question), ("ONLY_MOST", most))
     room = _ROOMS.here()
     arguments = (values.data.ptr, record, room.totals, room.shared, room.told_at, answers.data.ptr)
-    how: dict[str, Any] = {"blocks": blocks, "defined": (("ANSWER", answer), ("ONLY_MOST", most))}
+    how: dict[str, Any] = {"blocks": blocks, "defined": made}
     shared = source.select_memory(n_ranks)
     try:
-        launch_together(dtype, "only_lane", threads, arguments, shared, **how)
+        launch_together(dtype, "only_lane", arguments, shared, **how)
         cupy.cuda.get_current_stream().synchronize()
     except BaseException:
         _ROOMS.leave()  # after an error, its contents are undefined
         raise
     told = room.told
-    return None if told["n_missing"] or told["too_wide"] else answers
+    return None if told["n_missing"] or told["flags"]["too_wide"] else answers
 
 
 class _Room:
@@ -66,11 +66,11 @@ class _Room:
 
     def __init__(self) -> None:
         n_counts = MOST_DIGITS * (source.ONLY_MADE[-1] << source.DIGIT)
-        self.zeros = cupy.zeros(n_counts + source.ONLY_SHARED // 8, np.uint64)
+        self.zeros = cupy.zeros(n_counts + SHARED.itemsize // 8, np.uint64)
         self.totals = self.zeros.data.ptr
         self.shared = self.totals + 8 * n_counts
-        self.pinned = cupy.cuda.alloc_pinned_memory(source.ONLY_TOLD.itemsize)
-        self.told = np.frombuffer(self.pinned, source.ONLY_TOLD, 1)[0:1].reshape(())
+        self.pinned = cupy.cuda.alloc_pinned_memory(TOLD.itemsize)
+        self.told = np.frombuffer(self.pinned, TOLD, 1)[0:1].reshape(())
         self.told_at = self.pinned.ptr
 
 
@@ -107,7 +107,7 @@ def _wanted(question: ElementOrder, n: int) -> tuple[Any, int] | None:
     most = next((n for n in source.ONLY_MADE if n >= max(len(ranks), n_answers)), None)
     if most is None or len(ranks) > most_selected():
         return None
-    wanted = np.zeros((), source.only_wanted(most))
+    wanted = np.zeros((), source.record("only_lane.cu", "OnlyWanted", ONLY_MOST=most))
     wanted["n"], wanted["n_ranks"], wanted["n_answers"] = n, len(ranks), n_answers
     wanted["ranks"][: len(ranks)], wanted["weights"][:n_answers] = ranks, weight
     wanted["lower"][:n_answers] = np.searchsorted(ranks, lower)

@@ -17,18 +17,16 @@ __device__ __forceinline__ Key sorted_key(Word word) {
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS) keys_of_words(
     const Word* words, i64 n, Word* keys
 ) {
-    i64 step = (i64)gridDim.x * DEAL_THREADS;
 #pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * DEAL_THREADS + threadIdx.x; i < n; i += step) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         keys[i] = Word(sorted_key(words[i]));
     }
 }
 
 // Convert keys to elements in place.
 extern "C" __global__ void __launch_bounds__(DEAL_THREADS) words_of_keys(Word* keys, i64 n) {
-    i64 step = (i64)gridDim.x * DEAL_THREADS;
 #pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * DEAL_THREADS + threadIdx.x; i < n; i += step) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         keys[i] = word_of(Key(keys[i]));
     }
 }
@@ -67,8 +65,7 @@ extern "C" __global__ void __launch_bounds__(DEAL_THREADS) deal_counts(
     for (u32 i = threadIdx.x; i < room; i += DEAL_THREADS) own_marks[i] = marks[i];
     for (u32 i = threadIdx.x; i < n_classes; i += DEAL_THREADS) counts[i] = 0;
     __syncthreads();
-    i64 step = (i64)gridDim.x * DEAL_THREADS;
-    for (i64 start = (i64)blockIdx.x * DEAL_THREADS; start < n; start += step) {
+    for (i64 start = (i64)blockIdx.x * DEAL_THREADS; start < n; start += all_threads()) {
         i64 i = start + threadIdx.x;
         bool is_in = i < n;
         Key key = sorted_key(is_in ? element(chunk, layout, i) : Word(0));

@@ -17,36 +17,32 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels import radix
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import Chunk
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.reference import ordering as reference
 from dask_gpuselect.kernels.reference.ordering import Dealt
 from dask_gpuselect.maths.cuts import IntArray
 
 
-@advised
 def keys_of(chunk: Array, dtype: np.dtype[Any]) -> Array:
     """Return the keys of a chunk's elements in C order; see `radix.keys_of`."""
     if dtype.kind not in "fi":  # not done by the kernel
         return radix.keys_of(chunk, dtype)
     words = cupy.ascontiguousarray(chunk.astype(dtype, copy=False)).reshape(-1)
     keys = cupy.empty(words.size, f"u{dtype.itemsize}")
-    arguments = (words, np.int64(words.size), keys)
     if words.size:
-        launch(dtype, "keys_of_words", source.DEAL_THREADS, arguments)
+        launch(dtype, "keys_of_words", words, words.size, keys)
     return keys
 
 
-@advised
 def elements_of(keys: Array, dtype: np.dtype[Any]) -> Array:
     """Return the elements of `dtype` that have these keys, in their memory; zeros are positive."""
     if dtype.kind not in "fi":
         return radix.elements_of(keys, dtype)
     if keys.size:
-        launch(dtype, "words_of_keys", source.DEAL_THREADS, (keys, np.int64(keys.size)))
+        launch(dtype, "words_of_keys", keys, keys.size)
     return keys.view(dtype)
 
 
-@advised
 def dealt(
     values: Array,
     marks: NDArray[Any],
@@ -156,16 +152,15 @@ def _classes(values: Array, marks: NDArray[Any], rooms: IntArray | None = None) 
     if rooms is not None:
         sheet["rooms"] = rooms
     told = on_device(sheet)
-    at = {name: np.uint64(told.data.ptr + place) for name, place in offsets(layout).items()}
+    at = places_in(told, layout)
     taken = cupy.zeros((2 * len(marks) + 2, source.DEAL_APART), np.uint64)
-    sizes = np.uint32(room), np.uint32(len(marks))
-    arguments = (*Chunk.of(values)[:3], at["marks"], *sizes, taken)
+    given = (*Chunk.of(values)[:3], at["marks"], room, len(marks), taken)
     if rooms is None:
-        memory = source.deal_counts_memory(dtype, *map(int, sizes))
-        launch(dtype, "deal_counts", source.DEAL_THREADS, arguments, memory)
+        memory = source.deal_counts_memory(dtype, room, len(marks))
+        launch(dtype, "deal_counts", *given, shared=memory)
     else:
-        memory = source.deal_memory(dtype, *map(int, sizes))
-        launch(dtype, "deal", source.DEAL_THREADS, (*arguments, at["rooms"]), memory)
+        memory = source.deal_memory(dtype, room, len(marks))
+        launch(dtype, "deal", *given, at["rooms"], shared=memory)
     return np.asarray(taken.get()[:, 0].astype(np.int64))
 
 

@@ -10,20 +10,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import MOST_STACKED
+from dask_gpuselect.kernels.companions import MOST_STACKED, Column
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
-from dask_gpuselect.kernels.cuda.lane_stack import (
-    MOST_BLOCKS,
-    as_bytes,
-    in_parts,
-    kernel_for,
-    parts_in_three,
-    stack_of,
-    tables_of,
-    wanted_of,
-)
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, most_shared
+from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
+from dask_gpuselect.kernels.cuda.launch import MOST_BLOCKS, Array, filled, most_shared
 from dask_gpuselect.kernels.cuda.moments import moments_of_rows
 from dask_gpuselect.kernels.cuda.only_lane import answer_only_lane
 from dask_gpuselect.kernels.reference import lanes as reference
@@ -31,11 +22,10 @@ from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, values_if_missing
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 
+LISTS = source.record("lanes.cu", "Lists")
 
-@advised
-def answer_lanes(
-    chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
-) -> Array:
+
+def answer_lanes(column: Column, question: LaneOrder) -> Array:
     """Answer a question for every lane, on the device; see `reference.lanes.answer_lanes`.
 
     Notes
@@ -51,13 +41,13 @@ def answer_lanes(
     The reference answers for empty chunks, for integers beyond 2**53 between which the answers
     interpolate, and for lanes of 2**31 elements and more.
     """
-    if sum(chunk.size for chunk in chunks):
-        own = [chunk.astype(dtype, copy=False) for chunk in chunks]
+    if column.size:
+        own = column.as_type()
         for answers_of in (answers_of_few, _answers):
-            answers = answers_of(own, axes, question)
+            answers = answers_of(own, question)
             if answers is not None:
                 return answers
-    return reference.answer_lanes(chunks, dtype, axes, question)
+    return reference.answer_lanes(column, question)
 
 
 # Bytes of a lane, for each lane, from which on all blocks had better take one after the other. On
@@ -66,18 +56,13 @@ def answer_lanes(
 ALONE = 1 << 18
 
 
-def answers_of_few(
-    chunks: Sequence[Array],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    keeps: Array | None = None,
-) -> Array | None:
+def answers_of_few(column: Column, question: LaneOrder, keeps: Array | None = None) -> Array | None:
     """Answer a question for few long lanes of one chunk, lane by lane, each with the whole device.
 
     `keeps` is the mask of the elements that take part, if there is one. None if the lanes are not
     few and long, or if one of them cannot be answered this way.
     """
-    chunk, *others = chunks
+    (chunk, *others), _, axes = column
     n = math.prod(chunk.shape[axis] for axis in axes)
     n_lanes = chunk.size // max(n, 1)
     is_last = tuple(axes) == tuple(range(chunk.ndim - len(axes), chunk.ndim))
@@ -95,55 +80,84 @@ def answers_of_few(
 
 
 def answers_of_masked(
-    chunks: Sequence[Array], keeps: Sequence[Array], axes: tuple[int, ...], question: LaneOrder
+    column: Column, keeps: Sequence[Array], question: LaneOrder
 ) -> tuple[Array, bool] | None:
     """Answer a question for floating lanes side by side, without the elements that masks leave out.
 
     Also returns whether an element that is not left out is NaN, which counts as left out. None if
     chunks or masks would have to be copied, and for lanes that are not side by side.
     """
+    chunks, _, axes = column
     are_dense = all(each.size and each.flags.c_contiguous for each in (*chunks, *keeps))
     is_adjacent = axes[-1:] and axes[-1] - axes[0] < len(axes)
     is_side_by_side = is_adjacent and math.prod(chunks[0].shape[axes[-1] + 1 :]) > 1
     if not (are_dense and is_side_by_side and len(chunks) <= MOST_STACKED):
         return None
-    parts = parts_in_three(chunks, axes)
-    n = sum(part.shape[1] for part in parts)
-    if n >= 1 << 31:
+    stack, flags = LaneStack.of(column), cupy.zeros(3, np.uint32)
+    if stack.n >= 1 << 31:
         return None
-    stack, flags = stack_of(parts, n), cupy.zeros(3, np.uint32)
-    stack["parts"]["keeps"][: len(keeps)] = [each.data.ptr for each in keeps]
-    stack["has_missing"] = flags.data.ptr + 2 * flags.itemsize
-    answers = _begun(np.dtype(chunks[0].dtype), stack, 0, flags, question)
-    return answers, _read(question, flags)[2]
+    stack.record["parts"]["keeps"][: len(keeps)] = [each.data.ptr for each in keeps]
+    stack.record["has_missing"] = flags.data.ptr + 2 * flags.itemsize
+    answers, held = _begun(stack, 0, flags, question)
+    has_missing = _read(question, flags)[2]
+    del held
+    return answers, has_missing
 
 
-def _answers(chunks: Sequence[Array], axes: tuple[int, ...], question: LaneOrder) -> Array | None:
+def _answers(column: Column, question: LaneOrder) -> Array | None:
     """Answer a question for chunks that are not all empty; None if the kernels cannot."""
-    parts = parts_in_three(chunks, axes)
-    dtype = np.dtype(chunks[0].dtype)
-    n = sum(part.shape[1] for part in parts)
+    stack = LaneStack.of(column)
+    dtype, n = stack.dtype, stack.n
     if n >= 1 << 31:
         return None
     flags = cupy.zeros(2, np.uint32)
-    answers = _begun(dtype, stack_of(parts, n), 0 if dtype.kind == "f" else n, flags, question)
+    answers, held = _begun(stack, 0 if dtype.kind == "f" else n, flags, question)
     all_missing, too_wide = _read(question, flags)
+    del held
     if too_wide:
         return None
     if all_missing and (values := _values_if_missing(question, dtype)) is not None:
+        chunks, _, axes = column
         n_valid = sum(cupy.count_nonzero(chunk == chunk, axis=axes) for chunk in chunks)
         answers = cupy.where(n_valid.ravel() == 0, values, answers)
     return answers
 
 
 def _begun(
-    dtype: np.dtype[Any], stack: Any, first_v: int, flags: Array, question: LaneOrder
-) -> Array:
-    """Start the kernel for lanes of at least `first_v` valid elements, and return its answers."""
-    tables = tables_of(question, first_v, int(stack["n"]), cupy.cuda.Device().id)
-    answers = cupy.empty((question.n_answers, int(stack["n_lanes"])), question.dtype)
-    _start(dtype, stack, wanted_of(question, first_v, tables), answers, flags, question)
-    return answers
+    stack: LaneStack, first_v: int, flags: Array, question: LaneOrder
+) -> tuple[Array, tuple[Array, ...]]:
+    """Start the kernels for lanes of at least `first_v` valid elements; return the answers.
+
+    Also returns arrays that must live until the answers are there.
+    """
+    wanted, held = wanted_of(question, first_v, stack.n)
+    answers = cupy.empty((question.n_answers, stack.n_lanes), question.dtype)
+    for kernel, how in _kernels(stack, question):
+        made = source.answered(question)
+        stack.start(kernel, wanted, *how, answers, flags, defined=made)
+    return answers, held
+
+
+def _kernels(
+    stack: LaneStack, question: LaneOrder
+) -> list[tuple[source.LaneKernel, tuple[Any, ...]]]:
+    """Choose the kernels for lanes of this length and layout, each with arguments of its own.
+
+    The one for long lanes is started several times if there are many answers.
+    """
+    dtype, n_answers, is_side_by_side = stack.dtype, question.n_answers, stack.is_side_by_side
+    has_long = n_answers <= source.MOST_ANSWERS and is_side_by_side
+    is_long = has_long and stack.n * source.key_size(dtype) >= source.LONG_SIDE_BY_SIDE
+    kernel = None if is_long else stack.kernel()
+    if kernel is not None:
+        return [(kernel, (np.zeros((), LISTS),))]
+    starts: list[tuple[source.LaneKernel, tuple[Any, ...]]] = []
+    shared = most_shared(cupy.cuda.Device().id)
+    for first in range(0, n_answers, source.MOST_ANSWERS):
+        n_some = min(n_answers - first, source.MOST_ANSWERS)
+        kernel, room = source.long_lane_kernel(dtype, n_some, shared, side_by_side=is_side_by_side)
+        starts.append((kernel, (kernel.lanes, first, room)))
+    return starts
 
 
 def _read(question: LaneOrder, flags: Array) -> list[bool]:
@@ -164,13 +178,8 @@ def _values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> Array | Non
     return None if dtype.kind != "f" or np.isnan(values).all() else cupy.asarray(values)
 
 
-@advised
 def answer_group_lanes(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: LaneOrder,
-    places: Callable[[], Sequence[IntArray]],
+    column: Column, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
 ) -> Array | None:
     """Answer a question for every group of every lane, on the device.
 
@@ -181,39 +190,34 @@ def answer_group_lanes(
     One launch for all groups of about the same size. None where `answer_lanes` would not read lanes
     once, and for integers beyond 2**53 between which the answers interpolate.
     """
-    if not sum(chunk.size for chunk in chunks):
+    if not column.size:
         return None
-    parts = parts_in_three([chunk.astype(dtype, copy=False) for chunk in chunks], axes)
-    dtype = np.dtype(parts[0].chunk.dtype)
-    n = sum(part.shape[1] for part in parts)
-    stack, rows = stack_of(parts, n), places()
+    stack = LaneStack.of(column.as_type())
+    dtype, rows = stack.dtype, places()
     sizes = np.array([len(each) for each in rows], np.int64)
-    starts = _for_kernels(dtype, sizes, side_by_side=bool(stack["n_inner"] > 1))
-    if starts is None or max(n, int(sizes.sum())) >= 1 << 31:
+    starts = _for_kernels(dtype, sizes, side_by_side=stack.is_side_by_side)
+    if starts is None or max(stack.n, int(sizes.sum())) >= 1 << 31:
         return None
-    n_tiles = [-(-int(stack["n_lanes"]) // kernel.lanes) * len(each) for kernel, each in starts]
+    n_tiles = [stack.n_tiles(kernel) * len(each) for kernel, each in starts]
     if max(n_tiles) > MOST_BLOCKS:
         return None
-    answers = cupy.empty((question.n_answers, len(rows), int(stack["n_lanes"])), question.dtype)
-    flags = cupy.zeros(2, np.uint32)
-    tables = tables_of(question, 0, int(sizes.max()), cupy.cuda.Device().id)
-    wanted = wanted_of(question, 0, tables)
+    answers = cupy.empty((question.n_answers, len(rows), stack.n_lanes), question.dtype)
+    flags, made = cupy.zeros(2, np.uint32), (*source.answered(question), *source.LISTED)
+    wanted, held = wanted_of(question, 0, int(sizes.max()))
     # Where each list begins, how many rows it has and its number; those of a kernel together.
     told = np.zeros((len(rows), 4), np.int32)
     told[:, 0], told[:, 1], told[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
     order = np.concatenate([numbers for _, numbers in starts])
     words = told[order].ravel(), np.concatenate(rows).astype(np.int32)
     on_device, done = cupy.asarray(np.concatenate(words)), 0
-    lists = np.zeros((), source.LISTS)
-    lists["rows"] = on_device.data.ptr + told[order].nbytes
-    lists["n_all"] = len(rows)
     for (kernel, numbers), blocks in zip(starts, n_tiles, strict=True):
-        lists["each"] = on_device.data.ptr + done * told[0].nbytes
-        lists["n"] = len(numbers)
+        at = on_device.data.ptr + done * told[0].nbytes
+        of_rows = on_device.data.ptr + told.nbytes
+        lists = filled(LISTS, rows=of_rows, each=at, n=len(numbers), n_all=len(rows))
         done += len(numbers)
-        arguments = *map(as_bytes, (stack, wanted, lists)), answers, flags
-        _launch(dtype, kernel, arguments, blocks, question, (*in_parts(stack), *source.LISTED))
+        stack.start(kernel, wanted, lists, answers, flags, n_tiles=blocks, defined=made)
     all_missing, too_wide = _read(question, flags)
+    del held
     if too_wide or (all_missing and _values_if_missing(question, dtype) is not None):
         return None
     empty = np.flatnonzero(sizes == 0)
@@ -244,7 +248,6 @@ def _for_kernels(
     ] or None
 
 
-@advised
 def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
     """Collect the elements beyond the bounds of every lane; see `reference.lanes.lane_ends`.
 
@@ -254,52 +257,3 @@ def lane_ends(parts: Sequence[Array], bounds: Bounds, most: int) -> LaneEnds:
 
 
 answers_and_ends = partial(reference.answers_and_ends, answer=answer_lanes, ends_of=lane_ends)
-
-
-def _start(
-    dtype: np.dtype[Any],
-    stack: Any,
-    wanted: Any,
-    answers: Array,
-    flags: Array,
-    question: LaneOrder,
-) -> None:
-    """Start the kernel for lanes of this length and layout.
-
-    The one for long lanes is started several times if there are many answers.
-    """
-    side_by_side = bool(stack["n_inner"] > 1)
-    shared = most_shared(cupy.cuda.Device().id)
-    has_long = question.n_answers <= source.MOST_ANSWERS and side_by_side
-    is_long = has_long and int(stack["n"]) * source.key_size(dtype) >= source.LONG_SIDE_BY_SIDE
-    kernel = None if is_long else kernel_for(dtype, stack)
-    starts: list[tuple[source.LaneKernel, tuple[Any, ...]]] = []
-    if kernel is not None:
-        starts.append((kernel, ()))
-    else:
-        for first in range(0, question.n_answers, source.MOST_ANSWERS):
-            n_answers = min(question.n_answers - first, source.MOST_ANSWERS)
-            kernel, room = source.long_lane_kernel(
-                dtype, n_answers, shared, side_by_side=side_by_side
-            )
-            starts.append((kernel, tuple(map(np.int32, (kernel.lanes, first, room)))))
-    for kernel, how in starts:
-        arguments = as_bytes(stack), as_bytes(wanted), *how, answers, flags
-        n_tiles = -(-int(stack["n_lanes"]) // kernel.lanes)
-        _launch(dtype, kernel, arguments, n_tiles, question, in_parts(stack))
-
-
-def _launch(
-    dtype: np.dtype[Any],
-    kernel: source.LaneKernel,
-    arguments: tuple[Any, ...],
-    n_tiles: int,
-    question: LaneOrder,
-    more: source.Defined,
-) -> None:
-    """Start a kernel with a block for each tile: the device then balances their load."""
-    answer = 8 * question.dtype.itemsize if question.mixes else 0
-    blocks, defined = min(n_tiles, MOST_BLOCKS), (("ANSWER", answer), *more, *kernel.defined)
-    launch(
-        dtype, kernel.name, kernel.threads, arguments, kernel.shared, blocks=blocks, defined=defined
-    )

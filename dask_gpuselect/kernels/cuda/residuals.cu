@@ -59,8 +59,7 @@ rows_tally(const Word* x, const double* y, i64 n, const double* numbers, int n_e
     double first = fit.end(0), last = fit.end(n_ends - 1);
     double sums[SUMS] = {};
     u64 n_below = 0;
-    i64 step = (i64)gridDim.x * ROWS_THREADS;
-    for (i64 i = (i64)blockIdx.x * ROWS_THREADS + threadIdx.x; i < n; i += step) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         double z[PARAMETERS];
         double residual = residual_of(x + i * COLUMNS, y[i], fit, z);
         double size = fabs(residual);

@@ -8,15 +8,14 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.cuda.chunk import as_float64
-from dask_gpuselect.kernels.cuda.launch import Array, advised, blocks_at_once, launch, on_device
-from dask_gpuselect.kernels.cuda.source import MOST_PARAMETERS, ROWS_THREADS, row_sums
+from dask_gpuselect.kernels.cuda.launch import Array, blocks_at_once, launch, on_device
+from dask_gpuselect.kernels.cuda.source import MOST_PARAMETERS, row_sums
 from dask_gpuselect.kernels.reference import residuals
 from dask_gpuselect.maths.cuts import FloatArray
 from dask_gpuselect.maths.fits.concentration import RowTally
 from dask_gpuselect.maths.fits.designs import Design
 
 
-@advised
 def row_tallies(
     x: Array,
     y: Array,
@@ -56,17 +55,16 @@ def _begun(
     dtype, n_ends, p = np.dtype(x.dtype), len(ends), len(theta)
     defined = (("PARAMETERS", p), ("INTERCEPT", int(design.has_intercept)))
     n_sums, most = row_sums(p), min(most, len(x))
-    blocks = blocks_at_once(dtype, "rows_tally", ROWS_THREADS, defined)
+    blocks = blocks_at_once(dtype, "rows_tally", defined)
     of_y = (design.y_centre, design.y_scale)
     numbers = np.concatenate([design.centre, design.scale, of_y, theta, ends])
     found = cupy.zeros(2 + n_ends + n_ends * n_sums + blocks * (1 + n_sums))
     counts, at_ends, of_blocks = cupy.split(found, np.cumsum([2 + n_ends, n_ends * n_sums]))
     places, rows = cupy.empty(most, np.int64), cupy.empty((most, 1 + p))
     told = on_device(numbers.view(f"V{numbers.nbytes}"))
-    sizes = (np.int32(n_ends), np.int32(with_sums), np.int64(most))
+    given = (x, y, len(x), told, n_ends, with_sums, most)
     out = (counts, at_ends, of_blocks, places, rows)
-    arguments = (x, y, np.int64(len(x)), told, *sizes, *out)
-    launch(dtype, "rows_tally", ROWS_THREADS, arguments, blocks=blocks, defined=defined)
+    launch(dtype, "rows_tally", *given, *out, blocks=blocks, defined=defined)
     return found, places, rows
 
 

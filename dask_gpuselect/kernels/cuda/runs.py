@@ -15,9 +15,8 @@ from dask_gpuselect.arrays import all_true
 from dask_gpuselect.kernels.companions import Accompanied, as_codes
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.groups import Keys, keys_of
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
+from dask_gpuselect.kernels.cuda.launch import Array, launch
 from dask_gpuselect.kernels.cuda.moments import moments_of_each
-from dask_gpuselect.kernels.cuda.source import GROUPS_THREADS
 from dask_gpuselect.kernels.cuda.weighing import Summed, moments_of
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
@@ -72,7 +71,7 @@ class SortedRuns(Runs):
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         last = max(self.keys.keys.size - 1, 0)
-        return self.keys.elements_at(np.minimum(places, last), self.dtype)
+        return self.keys.elements_at(np.minimum(places, last))
 
     def weights_before(self, places: IntArray) -> ExactSums:
         assert self.running is not None
@@ -104,9 +103,8 @@ class SortedRuns(Runs):
         record = cupy.asarray(np.stack([*sides, *wanted]).astype(np.int64))
         words = table[0] if len(table) == 1 else cupy.concatenate(table)
         places = cupy.empty(n_wanted, np.int64)
-        arguments = (words, np.int64(n), np.int32(len(table)), *record[:3], record[3:])
-        numbers = np.int64(n_wanted), places
-        launch(self.dtype, "groups_find", GROUPS_THREADS, (*arguments, *numbers), blocks=1)
+        given = (words, n, len(table), *record[:3], record[3:], n_wanted)
+        launch(self.dtype, "groups_find", *given, places, blocks=1)
         return np.asarray(places.get())
 
     def moments(self, near: NDArray[Any]) -> Moments:
@@ -125,7 +123,6 @@ class SortedRuns(Runs):
         return moments_of(self.values, self.weights, [Summed(*pair) for pair in pairs]).total
 
 
-@advised
 def sorted_runs(
     chunks: Sequence[Accompanied], dtype: np.dtype[Any], n_groups: int
 ) -> SortedRuns | None:
@@ -168,7 +165,7 @@ def sorted_runs(
             return None
         running = wholes.running()
     numbers = n_valid, n_missing, n_left_out, n_idle
-    return SortedRuns(kind, *numbers, keys.between(0, n), weights, running)
+    return SortedRuns(kind, *numbers, keys.taken(slice(n)), weights, running)
 
 
 def _joined(arrays: Sequence[Array]) -> Array:

@@ -2,7 +2,7 @@
 
 // Draw the elements at `size` hashed places. With a mask, unmasked elements are drawn in any order
 // while there is room. Elements without room are from random blocks, so that the sample is fair.
-extern "C" __global__ void sample(
+extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
     const Word* chunk, i64 n, const i64* layout, const Keep* keeps, i64 size, i64 room, Value* drawn,
     u64* has_missing, u64* n_drawn
 ) {
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) kept_number(
 
 // Convert keys to the ends of brackets, so that the tally follows without the host. `spans` points to
 // the first end. One warp.
-extern "C" __global__ void guess(const u64* keys, int n_ends, Value* spans) {
+extern "C" __global__ void __launch_bounds__(32) guess(const u64* keys, int n_ends, Value* spans) {
     int e = threadIdx.x;
     if (e < n_ends) spans[e] = value_of(word_of((Key)keys[e]));
 }
@@ -115,7 +115,7 @@ __device__ __forceinline__ bool find_top(
 // Find the ends of a box's brackets in a sorted sample, and choose how to cut elements that are summed:
 // see `BoxGuess`. Sets `is_in_vain` if the sample is not of the usual kind. `bounds` are those of
 // spans, the first and the last of which are open. One warp.
-extern "C" __global__ void guess_box(
+extern "C" __global__ void __launch_bounds__(32) guess_box(
     const Value* drawn, i64 size, const i64* places, i64 most_beyond, i64 most_tied, double whis,
     Value* bounds, int* top, u64* is_in_vain
 ) {

@@ -27,14 +27,14 @@ from dask_gpuselect.kernels.cuda.candidates import (
 from dask_gpuselect.kernels.cuda.chunk import Chunk, Elements, masked, n_unmasked
 from dask_gpuselect.kernels.cuda.launch import (
     Array,
-    advised,
     copied_ahead,
     launch,
     offsets,
     on_device,
+    places_in,
 )
 from dask_gpuselect.kernels.cuda.moments import N_SUMS
-from dask_gpuselect.kernels.cuda.source import TALLY_THREADS, digits
+from dask_gpuselect.kernels.cuda.source import digits
 from dask_gpuselect.kernels.cuda.spans import (
     Layout,
     Span,
@@ -65,7 +65,6 @@ MANY = 12
 WORTH_NARROWING = 1 << 22
 
 
-@advised
 def sample(values: Elements, size: int) -> NDArray[Any]:
     """Draw valid elements at `size` hashed places, on the host; see `reference.sampling.sample`."""
     drawn: NDArray[Any] = drawn_from(values, size).get()
@@ -91,7 +90,6 @@ def is_best_counted(values: Array) -> bool:
     return False
 
 
-@advised
 def whole(values: Elements, ranks: Callable[[int], Any]) -> Tally:
     """Tally a bracket of everything, with the elements of some ranks already selected.
 
@@ -117,7 +115,6 @@ def _is_dense(values: Elements) -> bool:
     return is_one and bool(values.flags.c_contiguous or values.flags.f_contiguous)
 
 
-@advised
 def pilot(values: Elements, size: int, ranks: RanksOf) -> tuple[Brackets, Tally | None]:
     """Find brackets by a sample of at least `size`, and tally the array there, on the device.
 
@@ -202,15 +199,14 @@ def _pilot_on_device(
         return None
     spans, layout = plan.spans, plan.layout
     told = on_device(plan.sheet)
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
 
     drawn = cupy.empty(size, dtype)
     start_sample(values, _tries(values, n, size), drawn, at["is_in_vain"], at["n_drawn"])
     start_selection(drawn, at["sample"], layout.n_ends)
     keys = at["sample"] + np.uint64(offsets(SELECTION)["prefixes"])
     first_end = at["bounds"] + np.uint64(dtype.itemsize * (not plan.is_end[0]))
-    arguments: tuple[Any, ...] = (keys, np.int32(layout.n_ends), first_end)
-    launch(dtype, "guess", 32, arguments, blocks=1)
+    launch(dtype, "guess", keys, layout.n_ends, first_end, blocks=1)
     candidates = start_tally(values, layout, told, "cells", pilot_room(plan.share, n))
     start_located(candidates, layout, told, plan.n_ranks)
 
@@ -271,7 +267,6 @@ def _plan(ranks: RanksOf, n: int, size: int, dtype: np.dtype[Any]) -> PreparedPi
     return PreparedPilot(spans, layout, sheet, is_end, wanted, share, n_ranks)
 
 
-@advised
 def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
     """Draw a sorted sample on the device, larger for a larger array, with NaN last.
 
@@ -284,7 +279,6 @@ def sorted_sample(values: Elements, size: int) -> tuple[Array, float]:
     return drawn, size / max(values.size, 1)
 
 
-@advised
 def guess_and_sums(
     values: Elements,
     sample: Array,
@@ -307,13 +301,13 @@ def guess_and_sums(
     sheet = sheet.copy()
     sheet["ranks"][: len(wanted)] = wanted
     told = on_device(sheet, 8 * N_SUMS)
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
     pieces = source.pieces_of(dtype)
     places = at["sample"] + np.uint64(offsets(SELECTION)["ranks"])
-    numbers = (np.int64(guess.most_beyond), np.int64(guess.most_tied), np.float64(guess.whis))
-    into = (at["bounds"], at["top"], at["is_in_vain"])
-    arguments = (sample, np.int64(sample.size), places, *numbers, *into)
-    launch(dtype, "guess_box", 32, arguments, blocks=1, defined=(("PIECES", pieces),))
+    numbers = guess.most_beyond, guess.most_tied, guess.whis
+    into = at["bounds"], at["top"], at["is_in_vain"]
+    given, made = (sample, sample.size, places, *numbers), (("PIECES", pieces),)
+    launch(dtype, "guess_box", *given, *into, blocks=1, defined=made)
     flag = offsets(layout.dtype)["is_in_vain"]
     is_in_vain = copied_ahead(told[flag : flag + 8])
     candidates = start_tally(values, layout, told, "cells", most, pieces)
@@ -369,10 +363,9 @@ def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_
         if last == first:
             continue
         room = drawn if more else drawn[first:last]
-        numbers = (np.int64(last - first), np.int64(room.size))
-        arguments = (*Chunk.of(part), *numbers, room, has_missing, n_drawn)
-        blocks = -(-(last - first) // TALLY_THREADS)
-        launch(part.dtype, "sample", TALLY_THREADS, arguments, blocks=blocks, defined=more)
+        n = last - first
+        given = (*Chunk.of(part), n, room.size, room, has_missing, n_drawn)
+        launch(part.dtype, "sample", *given, n_threads=n, defined=more)
         first = last
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from dask_gpuselect.kernels.companions import Accompanied, words_of
 from dask_gpuselect.kernels.cuda.chunk import Chunk, masked
-from dask_gpuselect.kernels.cuda.launch import advised, launch, most_shared
-from dask_gpuselect.kernels.cuda.source import TABULATE_THREADS, tabulate_memory
+from dask_gpuselect.kernels.cuda.launch import launch, most_shared
+from dask_gpuselect.kernels.cuda.source import tabulate_memory
 from dask_gpuselect.maths.cuts import Brackets
 from dask_gpuselect.maths.rulers import Ruler
 from dask_gpuselect.maths.value_counts import ValueCounts
@@ -41,7 +41,6 @@ def tally_by_ruler(values: Any, ruler: Ruler, brackets: Brackets, most: int) -> 
     del values, ruler, brackets, most
 
 
-@advised
 def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     """Count every value; see `reference.selection.value_counts`.
 
@@ -55,6 +54,5 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     found = cupy.zeros(1 << 8 * dtype.itemsize, np.uint64)
     told, defined = Chunk.of(words), (*masked(words), ("WINDOW", window))
     for first in range(0, found.size, window):
-        arguments = (*told, np.uint32(first), found)
-        launch(words.dtype, "tabulate_words", TABULATE_THREADS, arguments, shared, defined=defined)
+        launch(words.dtype, "tabulate_words", *told, first, found, shared=shared, defined=defined)
     return ValueCounts.of_table(found.get().astype(np.int64), dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -44,6 +44,7 @@ WEIGH_THREADS = 512
 ONCE_THREADS = 256
 ENDS_THREADS = 128
 REACH_SUMS = 5  # numbers that the threads of a lane of ``reach_lanes`` find together
+FINISH_THREADS = 128
 ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
 ADD_THREADS = 128  # threads, each of which has digits of three sums in shared memory
 ADD_DIGITS = 8  # digits of a sum, next to those of the largest products
@@ -77,8 +78,8 @@ AGREED: dict[str, int] = {
     name: n for name, n in list(globals().items()) if name.isupper() and isinstance(n, int)
 }
 OF_SUMS = ("OFFSET", *(f"{sums}_{of}" for sums in SUMS for of in ("POINT", "DIGITS")))
-AGREED |= {name: getattr(exact_sums, name) for name in OF_SUMS}
-"""All integer constants above, and those of the exact sums."""
+AGREED |= {name: getattr(exact_sums, name) for name in OF_SUMS} | {"MOST_STACKED": MOST_STACKED}
+"""All integer constants above, those of the exact sums, and `MOST_STACKED`."""
 
 NEAR_ROWS, NEAR_QUERIES = 64, 128
 """Rows and queries that a block of ``distances.cu`` takes."""
@@ -115,76 +116,72 @@ def sizes_for(dtype: np.dtype[Any], shared: int) -> Sizes | None:
     return None
 
 
-INCLUDED = {
-    "moments.cu": ("sums.cuh",),
-    "spans.cu": ("spans.cuh",),
-    "gathering.cu": ("spans.cuh", "sums.cuh"),
-    "lanes.cu": ("lanes.cuh", "networks.cuh", "lane_runs.cuh"),
-    "long_lanes.cu": ("lanes.cuh",),
-    "only_lane.cu": ("lanes.cuh", "digits.cuh"),
-    "candidates.cu": ("digits.cuh",),
-    "lane_passes.cu": ("lanes.cuh", "networks.cuh", "lane_runs.cuh"),
-    "lane_reports.cu": ("lane_reports.cuh",),
-    "lane_answers.cu": ("lanes.cuh", "lane_reports.cuh"),
-    "lane_boxes.cu": (
-        "lanes.cuh",
-        "networks.cuh",
-        "lane_runs.cuh",
-        "lane_sums.cuh",
-        "lane_columns.cuh",
-    ),
-    "windows.cu": ("lanes.cuh", "networks.cuh"),
-    "weighed_lanes.cu": ("lane_sums.cuh",),
-    "lane_finish.cu": ("lanes.cuh", "lane_sums.cuh", "lane_columns.cuh"),
-}
-"""Files that are included before each file, besides ``elements.cuh``."""
-
-FILES = {
-    "choose": "cells.cu",
-    "classify": "cells.cu",
-    "sample": "sampling.cu",
-    "kept": "sampling.cu",
-    "guess": "sampling.cu",
-    "lanes": "lanes.cu",
-    "long": "long_lanes.cu",
-    "only": "only_lane.cu",
-    "passes": "lane_passes.cu",
-    "reports": "lane_reports.cu",
-    "answers": "lane_answers.cu",
-    "boxes": "lane_boxes.cu",
-    "finish": "lane_finish.cu",
-    "moments": "moments.cu",
-    "sum": "moments.cu",
-    "place": "placing.cu",
-    "blank": "masks.cu",
-    "reach": "weighed_lanes.cu",
-    "mark": "fingerprints.cu",
-    "tabulate": "value_counts.cu",
-    "extent": "measures.cu",
-    "point": "measures.cu",
-    "count": "measures.cu",
-    "bitonic": "bitonic.cu",
-    "merge": "bitonic.cu",
-    "rows": "residuals.cu",
-    "near": "distances.cu",
-    "sets": "lower_sets.cu",
-    "tally": "spans.cu",
-    "gather": "gathering.cu",
-    "weigh": "weighing.cu",
-    "groups": "groups.cu",
-    "locate": "candidates.cu",
-    "select": "candidates.cu",
-    "survey": "candidates.cu",
-    "keys": "ordering.cu",
-    "words": "ordering.cu",
-    "deal": "ordering.cu",
-    "windows": "windows.cu",
-}
-"""The file of each kernel, by the first word of its name."""
+PACKAGE = "dask_gpuselect.kernels.cuda"
+INCLUDE = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)
+KERNEL = re.compile(
+    r'^extern "C" __global__ void __launch_bounds__\((\w+)[^()]*\)\s+(\w+)\(([^()]*)\) '
+    r"\{\n.*?^\}\n",
+    re.MULTILINE | re.DOTALL,
+)
+"""Matches the text of one kernel; captures its threads in a block, its name and its parameters."""
 
 
-def file_of(kernel: str) -> str:
-    return FILES[kernel.partition("_")[0]]
+@cache
+def with_included(file: str) -> dict[str, str]:
+    """Return the text of a file, after those of the files that it includes."""
+    text, texts = (files(PACKAGE) / file).read_text(), dict[str, str]()
+    for each in INCLUDE.findall(text):
+        texts |= with_included(each)
+    return texts | {file: INCLUDE.sub("", text)}
+
+
+class Head(NamedTuple):
+    """What the source says of a kernel besides its text: file, threads of a block, parameters."""
+
+    file: str
+    threads: str
+    types: tuple[str, ...]
+
+
+@cache
+def kernels() -> dict[str, Head]:
+    """Return the heads of all kernels by their names."""
+    names = sorted(each.name for each in files(PACKAGE).iterdir() if each.name.endswith(".cu"))
+    return {
+        name: Head(file, threads, tuple(re.findall(r"\s*(.*?)\s*\w+(?:,|$)", parameters)))
+        for file in names
+        for threads, name, parameters in KERNEL.findall(with_included(file)[file])
+    }
+
+
+TYPES = {"i64": "i8", "u64": "u8", "double": "f8", "int": "i4", "u32": "u4", "unsigned char": "u1"}
+"""Dtypes of the types of fields."""
+FIELD = re.compile(r"(\*?)\s*(\w+)(?:\[(\w+)\])?")
+
+
+@cache
+def fields_of(file: str, struct: str) -> list[tuple[str, str, str, str]]:
+    """Return type, asterisk, name and size of each field of a struct without functions."""
+    text = "".join(with_included(file).values())
+    found = re.search(rf"^struct {struct} \{{[^\n]*\n(.*?)^\}};", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, struct
+    body = re.sub(r"//.*", "", found[1])
+    declared = re.findall(r"(?:const )?(unsigned char|\w+)\b([^;]+);", body)
+    return [(kind, *each) for kind, names in declared for each in FIELD.findall(names)]
+
+
+@cache
+def record(file: str, struct: str, **sizes: int) -> np.dtype[Any]:
+    """Return the dtype of a struct in a file or in those that it includes.
+
+    `sizes` are those of its arrays that no constant here has.
+    """
+    fields: list[Any] = []
+    for kind, asterisk, name, size in fields_of(file, struct):
+        own = "u8" if asterisk else TYPES.get(kind) or record(file, kind)
+        n = int(size) if size.isdigit() else (AGREED | sizes).get(size)
+        fields.append((name, own, n) if n else (name, own))
+    return np.dtype(fields, align=True)
 
 
 Defined = tuple[tuple[str, int], ...]
@@ -195,10 +192,19 @@ KEEPS: Defined = (("KEEPS", 1),)
 """Definition for chunks with a mask."""
 
 
-ONE_KERNEL = re.compile(
-    r'^extern "C" __global__ void[^{]*?(\w+)\([^()]*\) \{\n.*?^\}\n', re.MULTILINE | re.DOTALL
-)
-"""Matches the text of one kernel, and captures its name."""
+USUAL = {
+    **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
+    **dict.fromkeys(("PLACED", "IN_SHARED", "NARROW"), 0),
+    **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
+}
+"""Definitions with which a source is compiled if it is not compiled with others."""
+
+
+def definitions(dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) -> dict[str, int]:
+    """Return the definitions with which a source is compiled for one dtype."""
+    of_dtype = {"BITS": 8 * dtype.itemsize, "KIND": KINDS[dtype.kind]}
+    of_sizes = zip(("BUCKETS", "SAMPLE", "CLASSIFY_THREADS"), sizes, strict=True)
+    return USUAL | AGREED | of_dtype | dict(of_sizes) | dict(more)
 
 
 def source(name: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) -> str:
@@ -207,35 +213,16 @@ def source(name: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
     It contains this kernel only, because compiling others would take time: 3.1 s instead of 0.3 for
     the kernels of ``spans.cu``.
     """
-    defined = {
-        "BITS": 8 * dtype.itemsize,
-        "KIND": KINDS[dtype.kind],
-        "KEEPS": 0,
-        "SPANS": 1,
-        "SPANS_ARE": 0,
-        "PIECES": 3,
-        "SPACE": 0,
-        "WHOLE": 0,
-        "IN_PARTS": 0,
-        "LISTED": 0,
-        "PLACED": 0,
-        "IN_SHARED": 0,
-        "NARROW": 0,
-        "WINDOW": 256,
-        "ONLY_MOST": MOST_RANKS,
-        "BUCKETS": sizes.buckets,
-        "SAMPLE": sizes.sampled,
-        "CLASSIFY_THREADS": sizes.threads,
-        **AGREED,
-        **dict(more),
-    }
-    lines = [f"#define {name} {value}\n" for name, value in defined.items()]
-    folder = files("dask_gpuselect.kernels.cuda")
-    file = file_of(name)
-    files_of = ("elements.cuh", *INCLUDED.get(file, ()), file)
-    text = "".join((folder / each).read_text() for each in files_of)
-    alone = ONE_KERNEL.sub(lambda found: found[0] if found[1] == name else "", text)
-    return "".join([*lines, alone])
+    defined = definitions(dtype, sizes, more).items()
+    texts = with_included("elements.cuh") | with_included(kernels()[name].file)
+    text = "".join(texts.values())
+    alone = KERNEL.sub(lambda found: found[0] if found[2] == name else "", text)
+    return "".join([*(f"#define {name} {value}\n" for name, value in defined), alone])
+
+
+def answered(question: Any) -> Defined:
+    """Return the definition for the answers to a question: elements, or floats of some bits."""
+    return (("ANSWER", 8 * question.dtype.itemsize if question.mixes else 0),)
 
 
 def n_slots(dtype: np.dtype[Any]) -> int:
@@ -328,15 +315,6 @@ def deal_counts_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
     return room * key_size(dtype) + 4 * (2 * n_marks + 2)
 
 
-REACH_LANES = np.dtype(
-    [
-        *((name, "i8") for name in ("n_lanes", "n_inner", "n", "outer", "row", "inner")),
-        *((f"weights_{name}", "i8") for name in ("outer", "row", "inner")),
-        ("n_targets", "i8"),
-        ("slack", "f8"),
-    ]
-)
-REACH_TARGET = np.dtype([("share", "f8"), ("is_passed", "i8")])
 WEIGHTS_ARE = {"of lanes": 0, "of rows": 1, "apart": 2}  # as in ``weighed_lanes.cu``
 REACH_ROOM = 56 << 10  # bytes of a block, so that several share a multiprocessor
 
@@ -519,105 +497,9 @@ def row_sums(p: int) -> int:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-PART = np.dtype(
-    [
-        ("data", "u8"),
-        ("keeps", "u8"),
-        ("stop", "i8"),
-        ("outer", "i8"),
-        ("row", "i8"),
-        ("inner", "i8"),
-    ]
-)
-STACK = np.dtype(
-    [
-        ("parts", PART, MOST_STACKED),
-        ("n_parts", "i8"),
-        ("n", "i8"),
-        ("n_inner", "i8"),
-        ("n_lanes", "i8"),
-        ("one", "i8"),
-        ("has_missing", "u8"),
-    ]
-)
-WANTED = np.dtype(
-    [
-        ("ranks", "u8"),
-        ("weights", "u8"),
-        ("first_v", "i8"),
-        ("n_answers", "i4"),
-        ("mixes", "i4"),
-        ("skips_missing", "i4"),
-        ("padding", "i4"),
-    ]
-)
-
-DRAWN = np.dtype(
-    [
-        ("whis", "f8"),
-        ("by_quantiles", "i4"),
-        ("autorange", "i4"),
-        ("omits_missing", "i4"),
-        ("most_fliers", "u4"),
-    ]
-)
-BOX_COLUMNS = (
-    ("q", "mean", "deviation")
-    + ("least", "most", "low", "high")
-    + ("n_valid", "n_low", "n_high", "is_unsure")
-)
-BOX_TABLE = np.dtype([(name, "u8") for name in BOX_COLUMNS])
-FLIER_LIST = np.dtype(
-    [*((name, "u8") for name in ("elements", "weights", "sides")), ("room", "i8"), ("n", "u8")]
-)
-FLIERS = np.dtype([("elements", "u8"), ("room", "i8"), ("starts", "u8"), ("counts", "u8")])
-TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_fliers", "i8"), ("n_unsure", "i8")])
-
-PASS_BRACKETS = np.dtype([("low", "u8"), ("high", "u8"), ("n_questions", "i4"), ("n_ranks", "i4")])
-PASS_COUNTS = np.dtype(
-    [(name, "u8") for name in ("n_valid", "n_missing", "below", "before", "inside", "upto")]
-)
-REPORT_KNOWN = np.dtype(
-    [
-        (name, "u8")
-        for name in (
-            *("below", "before", "inside", "upto", "n_valid", "n_missing", "stops", "candidates"),
-            *("lower", "upper", "known_valid", "known_missing", "low", "high", "room"),
-        )
-    ]
-)
-REPORT_TOLD = np.dtype(
-    [
-        *((name, "u8") for name in ("has_changed", "any_missing", "least", "most")),
-        *((name, "u4") for name in ("all_missing", "too_wide")),
-    ]
-)
-
 ONLY_MADE = (6, 24)  # numbers of ranks and answers for which there are kernels of ``only_lane.cu``
 
 
-@lru_cache
-def only_wanted(most: int) -> np.dtype[Any]:
-    """Return the dtype of `OnlyWanted` of ``only_lane.cu`` for `most` ranks and answers."""
-    return np.dtype(
-        [
-            ("n", "i8"),
-            ("ranks", "i8", most),
-            ("weights", "f8", most),
-            ("lower", "i4", most),
-            ("upper", "i4", most),
-            ("n_ranks", "i4"),
-            ("n_answers", "i4"),
-            ("mixes", "i4"),
-            ("padding", "i4"),
-        ]
-    )
-
-
-ONLY_TOLD = np.dtype([("all_missing", "u4"), ("too_wide", "u4"), ("n_missing", "u8")])
-ONLY_SHARED = 24  # bytes of OnlyShared of ``only_lane.cu``
-
-LISTS = np.dtype([("rows", "u8"), ("each", "u8"), ("n", "i8"), ("n_all", "i8")])
 LISTED: Defined = (("LISTED", 1),)
 """Definition for lanes made of some of the rows."""
 

@@ -2,6 +2,8 @@
 //
 // Defined before this text: PLACED (1: at many ends. SPANS is 1 then, and SPANS_ARE is ANY).
 
+#include "spans.cuh"
+
 #if PLACED
 typedef Placed Counting;
 #else

@@ -22,7 +22,7 @@ from dask_gpuselect.kernels.cuda.candidates import (
     start_selection,
 )
 from dask_gpuselect.kernels.cuda.chunk import FEW, Chunk, Elements, masked, n_unmasked, on_host
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, on_device, places_in
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments, moments_of
 from dask_gpuselect.kernels.cuda.source import cut_for
 from dask_gpuselect.maths.candidates import HostCandidates
@@ -37,7 +37,6 @@ Span = tuple[int, int]
 """The first and the last segment of a run that is counted as one; see `_spans`."""
 
 
-@advised
 def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     """Count elements at the ends and gather candidates; see `reference.selection.tally`.
 
@@ -50,13 +49,11 @@ def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     return found and replace(found, candidates=HostCandidates(found.candidates.on_host()))
 
 
-@advised
 def tally_in_place(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     """Count elements at the ends; candidates stay on the device. Scratch: `most` elements."""
     return tally_on_device(values, brackets, most)
 
 
-@advised
 def merged(parts: Sequence[Tally]) -> Tally:
     """Merge the tallies of all parts; the candidates are on the current device if they are many."""
     if sum(len(part.candidates) for part in parts) < WORTH_MOVING:
@@ -105,7 +102,6 @@ def _tally_few(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     return tally_of(told.get().view(layout.dtype)[0], spans, candidates, n_unmasked(values))
 
 
-@advised
 def tally_and_sums(
     values: Elements, brackets: Brackets, most: int, ranks: Callable[[int], IntArray]
 ) -> tuple[Tally | None, Moments]:
@@ -186,10 +182,9 @@ def start_tally(
     """
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "is_in_vain")]
-    numbers = (np.int32(layout.n_spans), np.int32(layout.n_ends))
-    found = (at["below"], candidates, np.uint64(most))
+    found = (layout.n_spans, layout.n_ends, at["below"], candidates, most)
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
     made = (("PLACED", int(is_placed)), *made)
     name = "tally"
@@ -200,18 +195,17 @@ def start_tally(
         made = (("PIECES", pieces), *made)
     memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
     for part in parts_of(values):  # which add to the same counts and sums
-        arguments = (*Chunk.of(part), *places, *numbers, *found, *into)
-        launch(dtype, name, source.TALLY_THREADS, arguments, memory, defined=made)
+        arguments = (*Chunk.of(part), *places, *found, *into)
+        launch(dtype, name, *arguments, shared=memory, defined=made)
     return candidates
 
 
 def start_located(candidates: Array, layout: Layout, told: Array, n_ranks: int) -> None:
     """Start the selection of the elements of the ranks on a sheet, after its tally."""
-    at = layout.places(told)
+    at = places_in(told, layout.dtype)
     places = [at[name] for name in ("below", "n_found", "held", "segments")]
-    numbers = (np.int32(layout.n_spans), np.uint64(candidates.size))
-    arguments = (*places, *numbers, at["ranks"], np.int32(n_ranks), at["selection"])
-    launch(candidates.dtype, "locate", 32, arguments, blocks=1)
+    given = (*places, layout.n_spans, candidates.size, at["ranks"], n_ranks, at["selection"])
+    launch(candidates.dtype, "locate", *given, blocks=1)
     start_selection(candidates, at["selection"], n_ranks)
 
 
@@ -264,10 +258,6 @@ class Layout(NamedTuple):
     n_spans: int
     room: int  # the number of spans that the kernel is made for
     n_ends: int
-
-    def places(self, told: Array) -> dict[str, np.uint64]:
-        start = told.data.ptr
-        return {name: np.uint64(start + offset) for name, offset in offsets(self.dtype).items()}
 
 
 @lru_cache

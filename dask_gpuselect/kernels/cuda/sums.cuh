@@ -131,8 +131,9 @@ struct Specials {
     }
 };
 
-// Sums of pieces and of products of two, which a warp adds to its digits from time to time.
-template <class Sum, class Product>
+// Sums of pieces and of products of two, which a warp adds to its digits from time to time. `Own` has
+// the units of pieces, and converts sums to whole numbers of units.
+template <class Own, class Sum, class Product>
 struct PieceSums {
     u64* digits;  // of this warp
     Sum sums[PIECES];
@@ -149,6 +150,35 @@ struct PieceSums {
             for (int j = i; j < PIECES; ++j) products[i][j] = 0;
         }
     }
+
+    __device__ __forceinline__ void start(u64* own) {
+        digits = own;
+        specials = {0, 0, 0};
+        zero();
+    }
+
+    __device__ __forceinline__ void pause() {
+        if (n_added > AT_MOST - SUMS_EACH) flush();
+    }
+
+    __device__ __forceinline__ void flush() {
+        const Own& own = *(const Own*)this;
+#pragma unroll
+        for (int i = 0; i < PIECES; ++i) {
+            put_total(digits, own.in_units(sums[i], own.unit(i)), own.unit(i));
+#pragma unroll
+            for (int j = i; j < PIECES; ++j) {
+                int both = own.unit(i) + own.unit(j);
+                put_square(digits, own.in_units(products[i][j], both), both + (j > i));
+            }
+        }
+        zero();
+    }
+
+    __device__ __forceinline__ void finish(u64* counts) {
+        flush();
+        specials.write(counts);
+    }
 };
 
 #endif
@@ -162,7 +192,7 @@ struct PieceSums {
 // less than 2**31, and their products to less than 2**53, or 2**58 in a warp.
 //
 // Sums and products wrap around, so that additions can be undone.
-struct Sums : PieceSums<u32, u64> {
+struct Sums : PieceSums<Sums, u32, u64> {
     float cuts[PIECES];
 
     static constexpr u32 EXPONENT = 0xff800000u;  // the bits of sign and exponent
@@ -182,13 +212,11 @@ struct Sums : PieceSums<u32, u64> {
 
     // Elements below 2**top fit into the pieces.
     __device__ __forceinline__ void start(int top, u64* own) {
-        digits = own;
+        PieceSums::start(own);
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) {
             cuts[i] = __uint_as_float((u32)(top + 1 - 23 * i + 127) << 23 | 1u << 22);
         }
-        specials = {0, 0, 0};
-        zero();
     }
 
     __device__ __forceinline__ Cut cut(Value rest) const {
@@ -244,26 +272,8 @@ struct Sums : PieceSums<u32, u64> {
         }
     }
 
-    __device__ __forceinline__ void pause() {
-        if (n_added > AT_MOST - SUMS_EACH) flush();
-    }
-
-    __device__ __forceinline__ void flush() {
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) {
-            put_total(digits, (int)sums[i], unit(i));
-#pragma unroll
-            for (int j = i; j < PIECES; ++j) {
-                put_square(digits, (i64)products[i][j], unit(i) + unit(j) + (j > i));
-            }
-        }
-        zero();
-    }
-
-    __device__ __forceinline__ void finish(u64* counts) {
-        flush();
-        specials.write(counts);
-    }
+    __device__ __forceinline__ i64 in_units(u32 sum, int) const { return (int)sum; }
+    __device__ __forceinline__ i64 in_units(u64 sum, int) const { return (i64)sum; }
 };
 
 #elif KIND == FLOATING
@@ -276,7 +286,7 @@ __device__ __forceinline__ double power_of_two(int exponent) {
 
 // Pieces of 23 bits. They, their sums and their products are float64: 511 products are less than 2**53
 // units, and 2**58 in a warp.
-struct Sums : PieceSums<double, double> {
+struct Sums : PieceSums<Sums, double, double> {
     int top;
     double least, most;
     double cuts[PIECES];
@@ -285,14 +295,12 @@ struct Sums : PieceSums<double, double> {
     __device__ __forceinline__ int unit(int piece) const { return top + 1 - PIECE * (piece + 1); }
 
     __device__ __forceinline__ void start(int highest, u64* own) {
+        PieceSums::start(own);
         top = highest;
-        digits = own;
         least = power_of_two(unit(PIECES - 1) + LAST_BIT);
         most = power_of_two(top);
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) cuts[i] = 1.5 * power_of_two(52 + unit(i));
-        specials = {0, 0, 0};
-        zero();
     }
 
     template <int N>
@@ -330,30 +338,8 @@ struct Sums : PieceSums<double, double> {
         }
     }
 
-    __device__ __forceinline__ void pause() {
-        if (n_added > AT_MOST - SUMS_EACH) flush();
-    }
-
-    __device__ __forceinline__ void flush() {
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) {
-            put_total(digits, in_units(sums[i], unit(i)), unit(i));
-#pragma unroll
-            for (int j = i; j < PIECES; ++j) {
-                int both = unit(i) + unit(j);
-                put_square(digits, in_units(products[i][j], both), both + (j > i));
-            }
-        }
-        zero();
-    }
-
     __device__ __forceinline__ i64 in_units(double sum, int unit) const {
         return (i64)(sum * power_of_two(-unit));
-    }
-
-    __device__ __forceinline__ void finish(u64* counts) {
-        flush();
-        specials.write(counts);
     }
 };
 

@@ -5,11 +5,13 @@
 // below three keys say which bits follow, until one key is left. Sums are floats, which are exact where weights are integers. Elsewhere an answer is unsure if
 // a sum is so near to the share that rounding may have moved it past; the host finds that by integers.
 //
-// Other kernels sort the lanes, and find what is at their ends for box plots. Needs lane_sums.cuh.
+// Other kernels sort the lanes, and find what is at their ends for box plots.
 //
 // Defined before this text: REACH_THREADS; A_BLOCK, how many lanes a block has at the same time, a
 // power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and
 // WEIGHTS_ARE, where weights are found.
+
+#include "lane_sums.cuh"
 
 constexpr int OF_LANES = 0;  // in shared memory, for each lane
 constexpr int OF_ROWS = 1;   // in shared memory, the same for all lanes

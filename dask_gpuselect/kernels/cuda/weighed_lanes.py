@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.arrays import all_true, any_true
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect.kernels.companions import Accompanied, Column
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
@@ -33,6 +33,9 @@ from dask_gpuselect.maths.lane_ends import Bounds, ends_of_sorted
 from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
+REACH_LANES = source.record("weighed_lanes.cu", "ReachLanes")
+REACH_TARGET = source.record("weighed_lanes.cu", "ReachTarget")
+FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
 # Quantiles of a lane up to which the kernel finds each by itself, in up to 16 looks for 4 bytes.
@@ -40,34 +43,25 @@ TILE = 1 << 27
 FEW, FEW_LONG = 4, 12
 
 
-def answer_lanes(
-    chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...], question: Any
-) -> Array | None:
+def answer_lanes(column: Column, question: Any) -> Array | None:
     """Find the answers ``(n_answers, n_lanes)`` on the chunks' device.
 
     None where the host answers: about dates, and where weights are larger than 2**53 or nearly as
     large, or small, as float64 can be.
     """
-    found = _found(chunks, dtype, axes, question.wanted)
+    found = _found(column, question.wanted)
     return None if found is None else _answers(found[1], question)
 
 
-def box_lanes(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    question: Any,
-    rule: Rule,
-    *,
-    omits_nan: bool,
-) -> LaneBoxes | None:
+def box_lanes(column: Column, question: Any, rule: Rule, *, omits_nan: bool) -> LaneBoxes | None:
     """Compute the weighted box plot of every lane on the chunks' device.
 
     None where `answer_lanes` is None, and for integers of 8 bytes. Reads elements and weights once
     more than `answer_lanes`, and those of lanes with fliers twice more.
     """
+    dtype = column.dtype
     is_wide = dtype.kind != "f" and dtype.itemsize == 8
-    found = None if is_wide else _found(chunks, dtype, axes, question.wanted)
+    found = None if is_wide else _found(column, question.wanted)
     if found is None:
         return None
     table, lanes = found
@@ -99,13 +93,9 @@ def box_lanes(
     )
 
 
-def _found(
-    chunks: Sequence[Accompanied],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
-    wanted: WantedQuantiles,
-) -> tuple[Weighed, Lanes] | None:
+def _found(column: Column, wanted: WantedQuantiles) -> tuple[Weighed, Lanes] | None:
     """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
+    chunks, dtype, axes = column
     table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)
     if table is None:
         return None
@@ -251,7 +241,7 @@ class _Layout(NamedTuple):
         """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
         _, n, inner = self.values.shape
         strides = *self.values.strides, *self.weights.strides
-        told = np.array([(self.n_lanes, inner, n, *strides, n_targets, slack)], source.REACH_LANES)
+        told = np.array([(self.n_lanes, inner, n, *strides, n_targets, slack)], REACH_LANES)
         return self.values.chunk, self.weights.chunk, cupy.asarray(told.view(np.uint8))
 
 
@@ -277,14 +267,14 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
-    record = np.array(targets, source.REACH_TARGET)
+    record = np.array(targets, REACH_TARGET)
     found = cupy.empty((n_lanes, len(targets)), selection_dtype(dtype))
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure = cupy.empty(n_lanes, np.bool_)
     given = layout.arguments(len(targets), table.slack)
     arguments = (*given, cupy.asarray(record.view(np.uint8)), found, n_valid, n_missing, is_unsure)
-    how: dict[str, Any] = {"defined": kernel.defined(is_side_by_side=layout.is_side_by_side)}
-    launch(dtype, "reach_lanes", kernel.threads, arguments, kernel.shared, **how)
+    made = kernel.defined(is_side_by_side=layout.is_side_by_side)
+    launch(dtype, "reach_lanes", *arguments, shared=kernel.shared, defined=made)
     place_of = {target: place for place, target in enumerate(targets)}
     places = [place_of.get((q, True), place_of[q, False]) for q in wanted.q]
     lower, upper = found[:, : len(wanted.q)], found[:, places]
@@ -319,8 +309,7 @@ def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles)
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
         made = kernel.defined(is_side_by_side=layout.is_side_by_side)
-        about = (*given, places, *counts), kernel.shared
-        launch(dtype, "reach_order", kernel.threads, *about, defined=made)
+        launch(dtype, "reach_order", *given, places, *counts, shared=kernel.shared, defined=made)
     elif kind is not None:
         tiles = zip(*(_order(tile, kind) for tile in _tiles(table)), strict=True)
         places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
@@ -332,10 +321,10 @@ def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles)
         lower, upper = (cupy.empty(means.shape, selection_dtype(dtype)) for _ in range(2))
     is_unsure, shares = cupy.empty(n_lanes, np.bool_), cupy.asarray(np.array(wanted.q, np.float64))
     numbers = len(shares), lane_weights.METHODS.index(wanted.method), wanted.dtype.itemsize == 8
-    arguments = (*given, places, counts[0], shares, *map(np.int32, numbers))
+    arguments = (*given, places, counts[0], shares, *numbers)
     made = source.SORTED_KERNEL.defined(is_side_by_side=True)
     found = lower, upper, means, is_unsure
-    launch(dtype, "reach_sorted", source.ENDS_THREADS, (*arguments, *found), defined=made)
+    launch(dtype, "reach_sorted", *arguments, *found, defined=made)
     _decide(table, wanted, (lower, upper), is_unsure)
     return Lanes(lower, upper, *counts)
 
@@ -397,9 +386,9 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
         told = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, told.data.ptr)
-        record = cupy.asarray(np.array([places], source.FLIER_LIST).view(np.uint8))
+        record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
-        launch(dtype, "reach_ends", kernel.threads, arguments, kernel.shared, defined=made)
+        launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=made)
         n = int(told.get()[0])
     _decide_ends(table, bounds, numbers, is_unsure)
     return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}

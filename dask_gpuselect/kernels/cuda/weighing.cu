@@ -50,9 +50,8 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_segments(
     for (int i = threadIdx.x; i < n_ends; i += WEIGH_THREADS) own_ends[i] = ends[i];
     for (int i = threadIdx.x; i < 3 * n_segments; i += WEIGH_THREADS) counts[i] = 0;
     __syncthreads();
-    i64 step = (i64)gridDim.x * WEIGH_THREADS;
 #pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * WEIGH_THREADS + threadIdx.x; i < n; i += step) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         int segment = segment_of(value_of(values[i]), own_ends, n_ends);
         u64 piece = in_units(weights[i], unit) & mask;
         atomicAdd(&counts[segment], 1u);
@@ -75,8 +74,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_taken(
     const Word* values, const Weight* weights, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, Value* taken, Weight* their_weights, u64 room, u64* n_taken
 ) {
-    i64 step = (i64)gridDim.x * WEIGH_THREADS;
-    for (i64 start = (i64)blockIdx.x * WEIGH_THREADS; start < n; start += step) {
+    for (i64 start = (i64)blockIdx.x * WEIGH_THREADS; start < n; start += all_threads()) {
         i64 i = start + threadIdx.x;
         Value value = 0;
         bool takes = false;
@@ -147,9 +145,8 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
     u64* told
 ) {
     u32 lane = threadIdx.x % 32, faults = 0, n_missing = 0;
-    i64 warp = ((i64)blockIdx.x * WEIGH_THREADS + threadIdx.x) / 32;
-    i64 n_warps = (i64)gridDim.x * (WEIGH_THREADS / 32);
-    for (i64 start = warp * 32 * VALID_EACH; start < n; start += n_warps * 32 * VALID_EACH) {
+    i64 first = own_thread() / 32 * 32 * VALID_EACH, step = all_threads() * VALID_EACH;
+    for (i64 start = first; start < n; start += step) {
         Word words[VALID_EACH];
         Held held[VALID_EACH];
 #pragma unroll
@@ -257,8 +254,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
         n_staged = 0;
     };
 
-    i64 step = (i64)gridDim.x * T * AHEAD;
-    for (i64 start = (i64)blockIdx.x * T * AHEAD; start < n; start += step) {
+    for (i64 start = (i64)blockIdx.x * T * AHEAD; start < n; start += all_threads() * AHEAD) {
         Word words[AHEAD];
         Held held[AHEAD];
 #pragma unroll
@@ -341,7 +337,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
     const Word* values, const Held* weights, i64 n, i64 size, Value* drawn, double* their_weights
 ) {
-    i64 i = (i64)blockIdx.x * ONCE_THREADS + threadIdx.x;
+    i64 i = own_thread();
     if (i >= size) return;
     constexpr Word LAST = KIND == UNSIGNED ? (Word)~(Word)0 : (Word)((Word)~(Word)0 >> 1);
     i64 place = sampled_place(i, size, n);
@@ -359,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
     const i64* order, const Value* drawn, const double* their_weights, i64 size, i64 n_stretches,
     double* told, Value* last
 ) {
-    i64 stretch = ((i64)blockIdx.x * ONCE_THREADS + threadIdx.x) / 32;
+    i64 stretch = own_thread() / 32;
     if (stretch >= n_stretches) return;
     u32 lane = threadIdx.x % 32;
     i64 first = stretch * size / n_stretches, stop = (stretch + 1) * size / n_stretches;
@@ -440,8 +436,7 @@ extern "C" __global__ void __launch_bounds__(ADD_THREADS) weigh_products(
     u64* squares = products + SQUARE_DIGITS;
     for (int i = 0; i < N_SUMS * EACH; ++i) own[i * T] = 0;
     u32 n_high = 0, n_low = 0;
-    i64 step = (i64)gridDim.x * T;
-    for (i64 i = (i64)blockIdx.x * T + threadIdx.x; i < n; i += step) {
+    for (i64 i = own_thread(); i < n; i += all_threads()) {
         Value value = value_of(values[i]);
         if (has_low && !is_less_than(low, value)) continue;
         if (has_high && !is_less_than(value, high)) continue;

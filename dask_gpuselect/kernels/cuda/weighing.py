@@ -15,20 +15,10 @@ from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
-from dask_gpuselect.kernels.cuda.launch import (
-    Array,
-    advised,
-    launch,
-    most_shared,
-    offsets,
-    on_device,
-)
+from dask_gpuselect.kernels.cuda.launch import Array, launch, most_shared, on_device, places_in
 from dask_gpuselect.kernels.cuda.source import (
     ADD_DIGITS,
-    ADD_THREADS,
-    ONCE_THREADS,
     STATIC,
-    WEIGH_THREADS,
     Defined,
     add_memory,
     once_memory,
@@ -51,10 +41,7 @@ from dask_gpuselect.maths.exact_sums import (
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.weight_guess import WeightedSample
-from dask_gpuselect.maths.weights import (
-    NEGATIVE,
-    NOT_FINITE,
-)
+from dask_gpuselect.maths.weights import NEGATIVE, NOT_FINITE
 
 SAMPLED = 1 << 16  # elements of the sample that pivots are chosen from
 WINDOW = 32  # binary digits of each weight that are added in one read
@@ -64,31 +51,18 @@ LEAST = 2.0**-1074  # least positive float64
 FAULT = (1 << 32) - 1  # mask of the number of blocks that found negative weights
 
 IS_NEGATIVE = 1  # as in ``weighing.cu``
-_scaled_sum = cupy.ReductionKernel(
-    "T w, int32 top",
-    "float64 total",
-    "ldexp((double)w, -top)",
-    "a + b",
-    "total = a",
-    "0",
-    "dask_gpuselect_scaled_sum",
-)
+SCALED = "ldexp((double)w, -top)"
+MAGNITUDE = "isfinite((double)x) ? fabs((double)x) : 0.0"
+ADDED, SUM = ("a + b", "total = a", "0"), ("T w, int32 top", "float64 total")
+_scaled_sum = cupy.ReductionKernel(*SUM, SCALED, *ADDED, "dask_gpuselect_scaled_sum")
 _scaled_squares = cupy.ReductionKernel(
-    "T w, int32 top",
-    "float64 total",
-    "ldexp((double)w, -top) * ldexp((double)w, -top)",
-    "a + b",
-    "total = a",
-    "0",
-    "dask_gpuselect_scaled_squares",
+    *SUM, f"{SCALED} * {SCALED}", *ADDED, "dask_gpuselect_scaled_squares"
+)
+_largest = cupy.ReductionKernel(
+    "T x", "float64 most", MAGNITUDE, "max(a, b)", "most = a", "0", "dask_gpuselect_largest"
 )
 _last_digit = cupy.ReductionKernel(
-    "T w",
-    "int32 last",
-    "last_digit(w)",
-    "min(a, b)",
-    "last = a",
-    "1 << 30",
+    *("T w", "int32 last", "last_digit(w)", "min(a, b)", "last = a", "1 << 30"),
     "dask_gpuselect_last_digit",
     preamble="""
     __device__ int last_digit(long long w) { return __ffsll(w) - 1; }
@@ -120,7 +94,6 @@ def _reduced(
     return combine(np.concatenate(parts)).item()
 
 
-@advised
 def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int]:
     """Return the elements that take part and their weights, without copies if all elements do.
 
@@ -152,14 +125,12 @@ def _valid(values: Array, weights: Array, taken: Array, their_weights: Array) ->
     weights.
     """
     told = cupy.zeros(3, np.uint64)
-    arguments = (*_arrays(values, weights), taken, their_weights, np.uint64(taken.size), told)
-    made = _defined_once(weights)
-    launch(np.dtype(values.dtype), "weigh_valid", WEIGH_THREADS, arguments, defined=made)
+    given, made = (*_arrays(values, weights), taken, their_weights), _defined_once(weights)
+    launch(values.dtype, "weigh_valid", *given, taken.size, told, defined=made)
     found: list[int] = told.get().tolist()
     return found
 
 
-@advised
 def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
     """Measure the cuts of a chunk at sampled pivots; see `reference.weighing.cuts`.
 
@@ -241,7 +212,6 @@ def _measured(weights: Array) -> tuple[int, float]:
     return unit, math.ldexp(square, 2 * (top - unit))
 
 
-@advised
 def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally | None:
     """Count and weigh elements exactly at the ends, and gather candidates.
 
@@ -265,7 +235,6 @@ def tally(values: Array, weights: Array, brackets: Brackets, most: int) -> Tally
     return Tally.of_segments(counts, exact, HostCandidates(taken), their_weights)
 
 
-@advised
 def tally_in_place(
     chunk: Accompanied, dtype: np.dtype[Any], brackets: Brackets, most: int
 ) -> Tally | None:
@@ -290,13 +259,13 @@ def tally_in_place(
     blank["ends"], blank["wanted"] = ends, brackets.wanted
     n_segments = 2 * n_ends + 1
     told = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
-    at = {name: np.uint64(told.data.ptr + place) for name, place in offsets(blank.dtype).items()}
+    at = places_in(told, blank.dtype)
     given, more = _arrays(values, weights), _defined_once(weights)
     if not is_whole:
-        launch(kind, "weigh_unit", ONCE_THREADS, (*given[1:], at["unit"]), blocks=1, defined=more)
-    of_ends = at["ends"], np.int32(n_ends), at["wanted"], at["unit"], at["totals"]
-    arguments = (*given, *of_ends, taken, their_weights, np.uint64(most))
-    launch(kind, "weigh_once", ONCE_THREADS, arguments, once_memory(n_ends), defined=more)
+        launch(kind, "weigh_unit", *given[1:], at["unit"], blocks=1, defined=more)
+    of_ends = at["ends"], n_ends, at["wanted"], at["unit"], at["totals"]
+    arguments = (*given, *of_ends, taken, their_weights, most)
+    launch(kind, "weigh_once", *arguments, shared=once_memory(n_ends), defined=more)
 
     found = told.get()
     unit = int(found[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
@@ -325,7 +294,6 @@ def tally_in_place(
     )
 
 
-@advised
 def sorted_sample(
     chunk: Accompanied, dtype: np.dtype[Any], size: int
 ) -> tuple[WeightedSample, float]:
@@ -340,23 +308,14 @@ def sorted_sample(
     kind, size = np.dtype(values.dtype), min(size, chunk.size)
     drawn, weighs = cupy.empty(size, selection_dtype(kind)), cupy.empty(size, np.float64)
     if size:
-        arguments = (*_arrays(values, weights), np.int64(size), drawn, weighs)
-        blocks, more = -(-size // ONCE_THREADS), _defined_once(weights)
-        launch(kind, "weigh_drawn", ONCE_THREADS, arguments, blocks=blocks, defined=more)
+        given, more = _arrays(values, weights), _defined_once(weights)
+        launch(kind, "weigh_drawn", *given, size, drawn, weighs, n_threads=size, defined=more)
     n_stretches = min(STRETCHES, size)
     told = cupy.empty((4, n_stretches), np.float64)
     if size:
         last = told[3].view(drawn.dtype)
-        sample = drawn.argsort(), drawn, weighs, np.int64(size), np.int64(n_stretches)
-        blocks = -(-32 * n_stretches // ONCE_THREADS)
-        launch(
-            kind,
-            "weigh_stretches",
-            ONCE_THREADS,
-            (*sample, told, last),
-            blocks=blocks,
-            defined=more,
-        )
+        sample = drawn.argsort(), drawn, weighs, size, n_stretches, told, last
+        launch(kind, "weigh_stretches", *sample, n_threads=32 * n_stretches, defined=more)
     most, sums, squares, last = told.get()
     scale = most / max(most.max(initial=0), LEAST)
     found = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
@@ -398,7 +357,6 @@ def _defined_once(weights: Array) -> Defined:
     return (*_defined(weights), ("NARROW", int(weights.dtype == np.float32)))
 
 
-@advised
 def products(
     values: Array, weights: Array, ends: NDArray[Any], summed: NDArray[np.bool_]
 ) -> ExactSums:
@@ -419,7 +377,6 @@ def products(
     return ExactSums.joined([ExactSums.zeros((1,)), moments_of(values, weights, each).total])[place]
 
 
-@advised
 def moments(values: Array, weights: Array) -> Moments:
     """Sum a chunk exactly, each element times its weight; see `reference.weighing.moments`.
 
@@ -430,15 +387,6 @@ def moments(values: Array, weights: Array) -> Moments:
     return moments_of(values, weights, [Summed(0, values.size)])
 
 
-_largest = cupy.ReductionKernel(
-    "T x",
-    "float64 most",
-    "isfinite((double)x) ? fabs((double)x) : 0.0",
-    "max(a, b)",
-    "most = a",
-    "0",
-    "dask_gpuselect_largest",
-)
 DIGITS_OF = TOTAL_DIGITS, SQUARE_DIGITS, CUBE_DIGITS
 POINTS_OF = TOTAL_POINT, SQUARE_POINT, CUBE_POINT
 
@@ -467,11 +415,10 @@ def moments_of(values: Array, weights: Array, parts: Sequence[Summed]) -> Moment
     kind, dtype, more = selection_dtype(values.dtype), np.dtype(values.dtype), _defined(weights)
     for row, (start, stop, between) in zip(sums, parts, strict=True):
         low, high = (kind.type(0), kind.type(0)) if between is None else between
-        is_between, is_all = np.int32(between is not None), np.int32(between is None)
-        numbers = low, high, is_between, is_between, is_all, *map(np.int32, first)
+        numbers = low, high, between is not None, between is not None, between is None, *first
         some = _arrays(values[start:stop], weights[start:stop])
         arguments = (*some, *numbers, row, row[sum(DIGITS_OF) :])
-        launch(dtype, "weigh_products", ADD_THREADS, arguments, add_memory(), defined=more)
+        launch(dtype, "weigh_products", *arguments, shared=add_memory(), defined=more)
     *digits, others = np.split(sums.get().view(np.int64), np.cumsum(DIGITS_OF), axis=1)
     weight, *products = (ExactSums.of_table(*each) for each in zip(digits, POINTS_OF, strict=True))
     return Moments(weight, others[:, 0], others[:, 1], *products)
@@ -483,11 +430,10 @@ def _segments(
     """Count the elements of each segment, and sum their weights in units of ``2**unit``."""
     n_segments = 2 * len(ends) + 1
     totals = cupy.zeros((2, n_segments), np.uint64)
-    numbers = np.int32(len(ends)), np.int32(unit), np.uint64(mask)
-    arguments = (*_arrays(values, weights), cupy.asarray(ends), *numbers, totals)
-    dtype = np.dtype(values.dtype)
+    arguments = (*_arrays(values, weights), cupy.asarray(ends), len(ends), unit, mask, totals)
+    dtype, made = np.dtype(values.dtype), _defined(weights)
     memory = weigh_memory(dtype, len(ends))
-    launch(dtype, "weigh_segments", WEIGH_THREADS, arguments, memory, defined=_defined(weights))
+    launch(dtype, "weigh_segments", *arguments, shared=memory, defined=made)
     counts, sums = totals.get().view(np.int64)
     return counts, sums
 
@@ -508,17 +454,14 @@ def _taken_there(
     taken, their_weights = cupy.empty(size, values.dtype), cupy.empty(size, weights.dtype)
     if size:
         found = cupy.zeros(1, np.uint64)
-        told = (cupy.asarray(ends), np.int32(len(ends)), cupy.asarray(wanted))
-        room = (taken, their_weights, np.uint64(size), found)
-        arguments = (*_arrays(values, weights), *told, *room)
-        more = _defined(weights)
-        launch(np.dtype(values.dtype), "weigh_taken", WEIGH_THREADS, arguments, defined=more)
+        told = (cupy.asarray(ends), len(ends), cupy.asarray(wanted))
+        given, room = (*_arrays(values, weights), *told), (taken, their_weights, size, found)
+        launch(values.dtype, "weigh_taken", *given, *room, defined=_defined(weights))
     return taken, their_weights
 
 
-def _arrays(values: Array, weights: Array) -> tuple[Array, Array, np.int64]:
-    values, weights = cupy.ascontiguousarray(values), cupy.ascontiguousarray(weights)
-    return values, weights, np.int64(values.size)
+def _arrays(values: Array, weights: Array) -> tuple[Array, Array, int]:
+    return cupy.ascontiguousarray(values), cupy.ascontiguousarray(weights), values.size
 
 
 def _defined(weights: Array) -> Defined:

@@ -8,6 +8,9 @@
 // window, up to 32; 0 for more) and DEVIATES (1 if the question is about distances from the median of
 // the window).
 
+#include "lanes.cuh"
+#include "networks.cuh"
+
 struct Held {
     const Word* chunk;
     const Keep* keeps;
@@ -15,22 +18,23 @@ struct Held {
     i64 base;
     int n;
 
+    // Get an element; false if it is masked.
+    __device__ __forceinline__ bool get(int i, Word& word) const {
+        i64 place = base + __ldg(offsets + i);
+        if (KEEPS && !keeps[place]) return false;
+        word = chunk[place];
+        return true;
+    }
     // Get the key of an element; false if it is masked or missing.
     __device__ __forceinline__ bool at(int i, Key& key) const {
-        i64 place = base + __ldg(offsets + i);
-#if KEEPS
-        if (!keeps[place]) return false;
-#endif
-        Word word = chunk[place];
+        Word word;
+        if (!get(i, word)) return false;
         key = key_of(word);
         return !is_missing(value_of(word));
     }
     __device__ __forceinline__ bool is_missing_at(int i) const {
-        i64 place = base + __ldg(offsets + i);
-#if KEEPS
-        if (!keeps[place]) return false;
-#endif
-        return is_missing(value_of(chunk[place]));
+        Word word;
+        return get(i, word) && is_missing(value_of(word));
     }
 };
 
@@ -128,8 +132,7 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
     const i64* ranks, const double* weights, int n_answers, int mixes, int skips_missing,
     Answer* answers, int* valid, Flags* flags
 ) {
-    i64 step = (i64)gridDim.x * WINDOWS_THREADS;
-    for (i64 i = (i64)blockIdx.x * WINDOWS_THREADS + threadIdx.x; i < n_windows; i += step) {
+    for (i64 i = own_thread(); i < n_windows; i += all_threads()) {
         Held held = {chunk, keeps, offsets, place_of(i, layout), n};
         int n_valid = 0, n_missing = 0;
 #if PLACES

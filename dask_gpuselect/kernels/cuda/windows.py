@@ -10,8 +10,8 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.kernels.companions import Accompanied, values_of
-from dask_gpuselect.kernels.cuda.launch import Array, advised, launch
-from dask_gpuselect.kernels.cuda.source import KEEPS, WINDOWS_THREADS, Defined
+from dask_gpuselect.kernels.cuda.launch import Array, launch
+from dask_gpuselect.kernels.cuda.source import KEEPS, Defined, answered
 from dask_gpuselect.kernels.reference import windows as reference
 from dask_gpuselect.maths.keys import are_float64
 from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, strides_of
@@ -19,7 +19,6 @@ from dask_gpuselect.maths.windows import Frame, WindowOrder, ranks_by_count, str
 MOST_PLACES = 32  # elements that a thread sorts in registers
 
 
-@advised
 def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -> Array:
     """Answer a question for each window, on the chunk's device; see `reference.windows.answer`.
 
@@ -36,25 +35,11 @@ def answer(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOrder) -
     values = cupy.ascontiguousarray(values_of(chunk).astype(dtype, copy=False))
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     layout, offsets, *tables = _tables(cupy.cuda.Device().id, values.shape, frame, order)
-    launch(
-        dtype,
-        "windows_answer",
-        WINDOWS_THREADS,
-        (
-            values,
-            np.uint64(0) if keeps is None else cupy.ascontiguousarray(keeps).view(np.uint8),
-            layout,
-            offsets,
-            np.int32(n),
-            np.int64(n_windows),
-            *tables,
-            *map(np.int32, (order.n_answers, order.mixes, order.skips_missing)),
-            answers,
-            n_valid,
-            flags,
-        ),
-        defined=_made_for(frame, order, has_keeps=keeps is not None),
-    )
+    mask = None if keeps is None else cupy.ascontiguousarray(keeps)
+    given = (values, mask, layout, offsets, n, n_windows, *tables)
+    numbers, out = (order.n_answers, order.mixes, order.skips_missing), (answers, n_valid, flags)
+    made = _made_for(frame, order, has_keeps=keeps is not None)
+    launch(dtype, "windows_answer", *given, *numbers, *out, defined=made)
     if order.mixes and dtype.kind in "iu" and dtype.itemsize == 8 and flags.get()[1]:
         return reference.answer(chunk, dtype, frame, order)
     return order.finished(answers, n_valid).reshape(-1, *shape)
@@ -77,7 +62,7 @@ def _made_for(frame: Frame, order: WindowOrder, *, has_keeps: bool) -> Defined:
     """Return the definitions with which the kernel is compiled."""
     is_small = frame.n <= MOST_PLACES and not order.deviates
     return (
-        ("ANSWER", 8 * order.dtype.itemsize if order.mixes else 0),
+        *answered(order),
         ("PLACES", frame.n if is_small else 0),
         ("DEVIATES", int(order.deviates)),
         *(KEEPS if has_keeps else ()),

@@ -27,7 +27,7 @@ def answer_group_lanes(*_: Any, **__: Any) -> None:
 
     Parameters
     ----------
-    chunks, dtype, axes, question
+    column, question
         As for `answer_lanes`.
     places : callable
         Returns for each group the places of its elements in every lane, ascending.
@@ -55,7 +55,7 @@ def box_lanes(*_: Any, **__: Any) -> None:
 
     Parameters
     ----------
-    chunks, dtype, axes, question
+    column, question
         As for `answer_lanes`. The answers are those that `rule` needs.
     rule : Rule
         How boxes are drawn.

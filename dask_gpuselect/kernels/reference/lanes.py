@@ -23,7 +23,7 @@ from dask_gpuselect.arrays import (
     numpy_dtype,
     to_host,
 )
-from dask_gpuselect.kernels.companions import with_companions
+from dask_gpuselect.kernels.companions import Column, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
 from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
@@ -41,20 +41,12 @@ TILE = 1 << 22  # elements that are handled together, each as about fifteen floa
 
 
 @with_companions(host.parts_of)
-def parts_of(chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[Array]:
-    """Return the chunks as parts of lanes, with the reduced axes joined as the last.
+def parts_of(column: Column) -> list[Array]:
+    """Return the chunks of a column as parts of lanes, with the reduced axes joined as the last.
 
     Their dtype sorts fast, in the same order, and converts exactly both ways.
-
-    Parameters
-    ----------
-    chunks : sequence of arrays
-        Their shapes are equal except along `axes`.
-    dtype : dtype
-        The dtype of the dask array.
-    axes : tuple of int
-        Reduced axes, ascending. Lanes are numbered in C order of the other axes.
     """
+    chunks, dtype, axes = column
     wanted = selection_dtype(dtype)
     return [
         lanes_last(chunk if numpy_dtype(chunk) == wanted else as_type(chunk, wanted.name), axes)
@@ -63,27 +55,23 @@ def parts_of(chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...
 
 
 @with_companions(host.answer_lanes)
-def answer_lanes(
-    chunks: Sequence[Array], dtype: np.dtype[Any], axes: tuple[int, ...], question: LaneOrder
-) -> Array:
+def answer_lanes(column: Column, question: LaneOrder) -> Array:
     """Answer a question for every lane, ``(n_answers, n_lanes)``, of the kind of the chunks.
 
     Parameters
     ----------
-    chunks, dtype, axes
-        As for `parts_of`.
+    column : Column
+        The lanes.
     question : LaneOrder
         The order statistics to find.
     """
-    answer = question.lane_answer(lanes(parts_of(chunks, dtype, axes), question.lane_ranks))
-    return like(answer, chunks[0])
+    answer = question.lane_answer(lanes(parts_of(column), question.lane_ranks))
+    return like(answer, column.chunks[0])
 
 
 @with_companions(host.answers_and_ends)
 def answers_and_ends(
-    chunks: Sequence[Array],
-    dtype: np.dtype[Any],
-    axes: tuple[int, ...],
+    column: Column,
     question: LaneOrder,
     bounds_of: BoundsOf,
     most: int,
@@ -96,7 +84,7 @@ def answers_and_ends(
 
     Parameters
     ----------
-    chunks, dtype, axes, question
+    column, question
         As for `answer_lanes`.
     bounds_of : callable
         Makes bounds from the answers; see `lane_ends.BoundsOf`.
@@ -105,9 +93,9 @@ def answers_and_ends(
     answer, look : callable, optional
         `answer_lanes` and `lane_ends` of another backend.
     """
-    answers = to_host(answer(chunks, dtype, axes, question)).astype(np.float64)
-    bounds = Bounds(*bounds_of(answers), selection_dtype(dtype))
-    return answers, (ends_of or lane_ends)(parts_of(chunks, dtype, axes), bounds, most)
+    answers = to_host(answer(column, question)).astype(np.float64)
+    bounds = Bounds(*bounds_of(answers), selection_dtype(column.dtype))
+    return answers, (ends_of or lane_ends)(parts_of(column), bounds, most)
 
 
 @with_companions(host.lanes)

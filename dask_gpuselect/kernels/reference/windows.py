@@ -32,16 +32,30 @@ def counts(chunk: Any, frame: Frame) -> tuple[Array, Array]:
     values = values_of(chunk)
     keeps = chunk.keeps if isinstance(chunk, Accompanied) else None
     xp, shape = namespace(values), frame.shape(tuple(values.shape))
-    is_missing = _missing(values)
+
+    def same(n: int) -> Array:
+        return xp.broadcast_to(xp.asarray(np.full(1, n, np.int64)), shape)
+
+    return counted(_missing(values), keeps, frame, sums, same)
+
+
+def counted(
+    is_missing: Array | None,
+    keeps: Array | None,
+    frame: Frame,
+    sums: Callable[[Array, Frame], Array],
+    same: Callable[[int], Array],
+) -> tuple[Array, Array]:
+    """Count the valid and the missing elements of each window by their marks, if there are any.
+
+    `sums` counts marks, and `same` makes one count of all windows.
+    """
     if keeps is not None and is_missing is not None:
         is_missing = is_missing & keeps
-    none = xp.broadcast_to(xp.asarray(np.zeros(1, np.int64)), shape)
-    n_missing = none if is_missing is None else sums(is_missing, frame)
-    if keeps is not None:
-        return sums(keeps, frame) - n_missing, n_missing
-    if is_missing is None:
-        return xp.broadcast_to(xp.asarray(np.full(1, frame.n)), shape), none
-    return frame.n - n_missing, n_missing
+    n_missing = same(0) if is_missing is None else sums(is_missing, frame)
+    if keeps is None and is_missing is None:
+        return same(frame.n), n_missing
+    return (frame.n if keeps is None else sums(keeps, frame)) - n_missing, n_missing
 
 
 def _missing(values: Array) -> Array | None:
