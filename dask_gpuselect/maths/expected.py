@@ -171,14 +171,15 @@ class Expected(Arrays):
     def _has_weights(self, i: int, tally: Tally) -> bool:
         """Return whether the weights in a tally of chunk `i` agree with the bounds."""
         assert self.unit is not None
-        shift = int(self.unit[i]) + POINT
+        shift = int(self.unit[i]) + POINT  # negative for tiny weights
+        finer, coarser = max(-shift, 0), max(shift, 0)
         names = "weight", "weight_most", "weight_upto", "weight_below"
         least, most, *of_ends = (getattr(self, name)[i : i + 1].astype(object) for name in names)
-        (total,) = tally.weight.integers(WEIGHT_UNIT)
+        total = tally.weight.integers(WEIGHT_UNIT)[0] << finer
         of_tally = tally.weight_upto[self.checked], tally.weight_below[self.checked]
-        upto, below = (each.integers(WEIGHT_UNIT) for each in of_tally)
-        at_least, at_most = (each[0] << shift for each in of_ends)
-        is_whole = least[0] << shift <= total <= most[0] << shift
+        upto, below = (each.integers(WEIGHT_UNIT) << finer for each in of_tally)
+        at_least, at_most = (each[0] << coarser for each in of_ends)
+        is_whole = least[0] << coarser <= total <= most[0] << coarser
         return bool(is_whole and ((at_least <= upto) & (below <= at_most)).all())
 
 
