@@ -208,7 +208,8 @@ def answer_group_lanes(
     told = np.zeros((len(rows), 4), np.int32)
     told[:, 0], told[:, 1], told[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
     order = np.concatenate([numbers for _, numbers in starts])
-    words = told[order].ravel(), np.concatenate(rows).astype(np.int32)
+    told = told[order]  # without empty lists
+    words = told.ravel(), np.concatenate(rows).astype(np.int32)
     on_device, done = cupy.asarray(np.concatenate(words)), 0
     for (kernel, numbers), blocks in zip(starts, n_tiles, strict=True):
         at = on_device.data.ptr + done * told[0].nbytes
