@@ -53,6 +53,7 @@ from dask_gpuselect.engine.plans import (
     ElementPlan,
     is_resident,
     plan_together,
+    share_of_one_task,
     stays_on_device,
 )
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
@@ -241,7 +242,8 @@ def _ask_resident(asked: ArrayQuestion, label: str) -> DaskArray:
     """Answer a question about chunks in the memory of one device, in one task."""
     x, question, form = asked.x, asked.question, asked.form
     name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
-    arguments = {"dtype": x.dtype, "question": question, "form": form}
+    share = share_of_one_task(x, question)
+    arguments = {"dtype": x.dtype, "question": question, "form": form, "share": share}
     return form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **arguments))
 
 

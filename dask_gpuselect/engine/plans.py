@@ -77,6 +77,7 @@ from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.sizes import (
     CANDIDATE_COPIES,
     LEAST_OF_GROUP,
+    MORE_LOADS,
     MOST_SORTED,
     PIVOT_BYTES,
     PIVOT_WORK,
@@ -85,6 +86,7 @@ from dask_gpuselect.maths.sizes import (
     Narrowing,
     Passes,
     fit_one_place,
+    nearest_to_the_best,
     pass_cost,
     pivot_count,
     plan_group_narrowing,
@@ -92,11 +94,11 @@ from dask_gpuselect.maths.sizes import (
     plan_narrowing,
     plan_one_pass,
     plan_passes,
+    share_of_one_place,
     waiting_partials,
 )
 from dask_gpuselect.maths.value_counts import counts_bytes, is_countable
 
-T = TypeVar("T")
 AnyPlan = TypeVar("AnyPlan", bound="Plan")
 
 ONE_TASK = 1 << 26
@@ -342,24 +344,28 @@ def is_resident(x: DaskArray, question: Question) -> bool:
     took 35 ms on an H100, of which kernels ran for 6 ms.
     """
     x = Source.of(x)
-    return x.is_on_one_device and _is_for_one_task(x, question)
+    return x.is_on_one_device and share_of_one_task(x, question) > 0
 
 
-def _is_for_one_task(x: DaskArray, question: Question) -> bool:
-    """Return whether one task can answer about all chunks, if they are on one device."""
+def share_of_one_task(x: DaskArray, question: Question) -> int:
+    """Return the share of the pivots of a task that answers about all chunks on one device.
+
+    0 if no task can: with many slots, and with more pivots or copies than `root-limit`.
+    """
     if question.n_slots > 1:
-        return False
+        return 0
     if question.weighs:  # elements and weights are copied together
         fits = _copied_bytes(x, question) <= settings.n_bytes("root-limit")
-        return fits and x.size <= MOST_SORTED
-    return narrowing_of(x, question) is None
+        return question.share if fits and x.size <= MOST_SORTED else 0
+    about, limit, itemsize = _for_root(x, question)
+    return share_of_one_place(*about, question.n_ranges, question.share, itemsize, limit)
 
 
 def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> bool:
     """Return whether chunks that tasks make on a device stay there until one task has answered."""
     # Counting takes one load, too.
     pairs = list(zip(arrays, questions, strict=True))
-    are_for_one_task = all(_is_for_one_task(*each) and not takes_counts(*each) for each in pairs)
+    are_for_one_task = all(share_of_one_task(*each) and not takes_counts(*each) for each in pairs)
     return are_for_one_task and fit_one_device(arrays)
 
 
@@ -390,6 +396,21 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
     return gathered, max(work, CANDIDATE_COPIES * for_candidate * candidates), 0
 
 
+def _for_root(
+    x: DaskArray, question: Question, among: int = 1
+) -> tuple[tuple[int, int], int, float]:
+    """Return the number and size of chunks, `root-limit` and the bytes of a candidate.
+
+    Bytes are in units of those of a pivot: of pivots with more columns so many fewer fit.
+    """
+    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
+    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // (for_pivot * among)
+    size = x.size / max(x.npartitions, 1)
+    if math.isnan(size):
+        size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
+    return (x.npartitions, math.ceil(size)), limit, for_candidate * PIVOT_BYTES / for_pivot
+
+
 def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowing | None:
     """Return how the cuts of all chunks are narrowed before one task takes them; None if they fit.
 
@@ -404,14 +425,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     ValueError
         If `root-limit` is set to what is no size.
     """
-    for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
-    # Of pivots with more columns so many fewer fit: bytes are in units of as many.
-    limit = settings.n_bytes("root-limit") * PIVOT_BYTES // (for_pivot * among)
-    itemsize = for_candidate * PIVOT_BYTES / for_pivot
-    size = x.size / max(x.npartitions, 1)
-    if math.isnan(size):
-        size = settings.chunk_bytes() / selection_dtype(x.dtype).itemsize
-    about = (x.npartitions, math.ceil(size))
+    about, limit, itemsize = _for_root(x, question, among)
     n_slots = question.n_slots
     share = n_slots * question.share
     if fit_one_place(*about, share, limit):
@@ -490,12 +504,6 @@ class LanePlan(Plan):
 
 # Elements in whose time a task is run: of a column, 200 us at 10 ns each.
 TASK = 20_000
-
-# What looking counts beside loading: what does not fit into memory is slow to load, as a rule.
-ELEMENTS_TIME = 0.75
-
-# So many times as many loads as there need be are taken, at most, if elements are looked at less.
-MORE_LOADS = 2
 
 
 @dataclass(frozen=True)
@@ -635,7 +643,7 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
     loads, _, best = (0, 0.0, None)
     if plans:
         loads, _, best = (
-            min(plans, key=itemgetter(1)) if x.is_in_memory else _nearest_to_the_best(plans)
+            min(plans, key=itemgetter(1)) if x.is_in_memory else nearest_to_the_best(plans)
         )
     if best is None or loads >= least_loads():
         written = _plan_scratch(lanes, limit, loads)
@@ -877,22 +885,6 @@ def _plan_tails(lanes: _Lanes, limit: int) -> LanePlan | None:
         Passes((), merge_every, waiting * of_lane),
         shares=_shares(lanes),
     )
-
-
-def _nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:
-    """Return the plan whose worst slow-down against other plans is smallest.
-
-    A plan comes with its loads and its time spent on elements. The slow-down is taken for both
-    extremes: loads take all the time, or none. Ties go to fewer loads, and then to less time.
-    """
-    least = min(loads for loads, *_ in plans)
-    some = [plan for plan in plans if plan[0] <= MORE_LOADS * least]
-    looks = min(plan[1] for plan in some)
-
-    def how_far(plan: tuple[int, float, T]) -> tuple[float, int, float]:
-        return max(plan[0] / least, ELEMENTS_TIME * plan[1] / looks), plan[0], plan[1]
-
-    return min(some, key=how_far)
 
 
 def _advice_on_labels(lanes: _Lanes) -> str:

@@ -43,13 +43,15 @@ def fit_one_device(arrays: Sequence[DaskArray]) -> bool:
     return bool(sum(x.size * x.element_bytes() for x in sources) <= limit)  # False if unknown
 
 
-def answer_in_memory(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
+def answer_in_memory(
+    values: Any, dtype: np.dtype[Any], question: Question, share: int | None = None
+) -> Any:
     """Answer a question about all elements of an array, or of `Several`.
 
     Values are counted if that is fastest. Otherwise the data are selected in place.
     """
     if not is_best_counted(values, dtype, question):
-        return answer_in_place(values, dtype, question)
+        return answer_in_place(values, dtype, question, share)
     return answer_by_values(value_counts(values, dtype), question)
 
 
@@ -65,11 +67,14 @@ def is_best_counted(values: Any, dtype: np.dtype[Any], question: Question) -> bo
     return not is_about_ranks or kernels.is_best_counted(values)
 
 
-def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> Any:
+def answer_in_place(
+    values: Any, dtype: np.dtype[Any], question: Question, share: int | None = None
+) -> Any:
     """Answer a question about all elements of an array, or of `Several`, without counting values.
 
-    This takes a sample and one read if the sample guesses well, and otherwise two or three reads. A
-    device sorts what it cannot guess.
+    This takes a sample and one read if the sample guesses well, and otherwise two or three reads,
+    with the pivots of a `share`: by default the question's own. A device sorts what it cannot
+    guess.
     """
     if question.takes_run and math.prod(values.shape) <= MOST_SORTED:
         found = _answer_sorted(parts_of(values), dtype, question)
@@ -84,7 +89,7 @@ def answer_in_place(values: Any, dtype: np.dtype[Any], question: Question) -> An
         sums = sums or sums_of(values, guess.brackets, dtype, who_sums(question))
         return question.finish(found, None, None, sums)
     parts = parts_of(values)
-    cuts: Cuts = merge([kernels.cuts(part, dtype, question.share) for part in parts])
+    cuts: Cuts = merge([kernels.cuts(part, dtype, share or question.share) for part in parts])
     brackets = question.bracket(cuts)
     sums = sums or sums_of(values, brackets, dtype, who_sums(question))
     found = question.resolve(brackets, _tally(parts, dtype, cuts, brackets))
@@ -109,8 +114,8 @@ def _tally(parts: Sequence[Any], dtype: np.dtype[Any], cuts: Cuts, brackets: Bra
 
 
 def answer_resident(
-    chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form
+    chunks: Sequence[Any], dtype: np.dtype[Any], question: Question, form: Form, share: int
 ) -> Any:
     """Answer a question about all elements of chunks that are in the memory of one device."""
     chunks = [chunk for chunk in chunks if math.prod(chunk.shape)] or chunks[:1]
-    return form.made(answer_in_memory(kernels.together(chunks), dtype, question))
+    return form.made(answer_in_memory(kernels.together(chunks), dtype, question, share))

@@ -27,8 +27,8 @@ from dask_gpuselect.arrays import (
 )
 from dask_gpuselect.kernels.companions import (
     Accompanied,
+    ChunkColumn,
     CodesOf,
-    Column,
     Several,
     as_codes,
     checked_chunk,
@@ -129,10 +129,10 @@ def _in_parts(
 
 def _column(
     chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]
-) -> tuple[Backend, Column]:
+) -> tuple[Backend, ChunkColumn]:
     """Return the kernels for some chunks, and the chunks as a column."""
     backend, chunks = _all_checked(chunks, dtype)
-    return backend, Column(chunks, dtype, axes)
+    return backend, ChunkColumn(chunks, dtype, axes)
 
 
 def _of_parts(name: str, path: str) -> Callable[..., Any]:

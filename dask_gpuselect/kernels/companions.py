@@ -121,7 +121,7 @@ class Several:
         return sum(int(part.nbytes) for part in self.parts)
 
 
-class Column(NamedTuple):
+class ChunkColumn(NamedTuple):
     """Some chunks, and the lanes along the reduced axes of all of them together.
 
     Parameters
@@ -142,11 +142,11 @@ class Column(NamedTuple):
     def size(self) -> int:
         return sum(chunk.size for chunk in self.chunks)
 
-    def as_type(self, dtype: np.dtype[Any] | None = None) -> Column:
+    def as_type(self, dtype: np.dtype[Any] | None = None) -> ChunkColumn:
         """Return the elements in a dtype, by default in that of the dask array."""
         dtype = self.dtype if dtype is None else dtype
         chunks = [values_of(chunk).astype(dtype, copy=False) for chunk in self.chunks]
-        return Column(chunks, dtype, self.axes)
+        return ChunkColumn(chunks, dtype, self.axes)
 
 
 def parts_of(values: Any) -> tuple[Any, ...]:
@@ -165,7 +165,7 @@ def with_companions(function: Callable[..., Any]) -> Callable[[AnyKernel], AnyKe
     def choose(alone: AnyKernel) -> AnyKernel:
         @wraps(alone)
         def call(chunks: Any, *arguments: Any, **others: Any) -> Any:
-            first = chunks.chunks[0] if isinstance(chunks, Column) else chunks[0]
+            first = chunks.chunks[0] if isinstance(chunks, ChunkColumn) else chunks[0]
             chosen = function if isinstance(first, Accompanied) else alone
             return chosen(chunks, *arguments, **others)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +135,21 @@ def fit_one_place(n_chunks: int, size: int, share: int, limit: int) -> bool:
     Parameters are as in `plan_narrowing`.
     """
     return PIVOT_WORK * n_chunks * pivot_count(size, share) <= limit
+
+
+def share_of_one_place(
+    n_chunks: int, size: int, n_ranges: int, share: int, itemsize: float, limit: int
+) -> int:
+    """Choose the largest share, up to `share`, whose pivots of all chunks fit one task.
+
+    0 if those of one quantile or the candidates do not fit. Parameters are as in `plan_narrowing`.
+    """
+    n_pivots = limit // (PIVOT_WORK * max(n_chunks, 1))
+    if n_pivots < pivot_count(size):
+        return 0
+    share = min(share, max(n_pivots**2 // max(size, 1), 1))
+    candidates = n_ranges * n_chunks * (size // max(pivot_count(size, share), 1) + 1)
+    return share if candidates * itemsize <= limit else 0
 
 
 def plan_narrowing(
@@ -572,3 +588,29 @@ def plan_merging(n_parts: int, most: int) -> int | None:
     """
     some = (every for every in range(n_parts, 1, -1) if waiting_partials(n_parts, every) <= most)
     return next(some, None)
+
+
+# Time of reading elements beside that of loading, which is slow, as a rule, for what does not fit
+# into memory.
+ELEMENTS_TIME = 0.75
+
+# At most so many times the fewest loads are taken if elements are then read less often.
+MORE_LOADS = 2
+
+T = TypeVar("T")
+
+
+def nearest_to_the_best(plans: Sequence[tuple[int, float, T]]) -> tuple[int, float, T]:
+    """Return the plan whose worst slow-down against other plans is smallest.
+
+    A plan comes with its loads and its time spent on elements. The slow-down is taken for both
+    extremes: loads take all the time, or none. Ties go to fewer loads, and then to less time.
+    """
+    least = min(loads for loads, *_ in plans)
+    some = [plan for plan in plans if plan[0] <= MORE_LOADS * least]
+    looks = min(plan[1] for plan in some)
+
+    def how_far(plan: tuple[int, float, T]) -> tuple[float, int, float]:
+        return max(plan[0] / least, ELEMENTS_TIME * plan[1] / looks), plan[0], plan[1]
+
+    return min(some, key=how_far)

@@ -299,8 +299,8 @@ MISTAKES = (
     Mistake(
         "NaN in windows are valid elements",
         "kernels/reference/windows.py",
-        "return sums(keeps, frame) - n_missing, n_missing",
-        "return sums(keeps, frame), n_missing",
+        "return (frame.n if keeps is None else sums(keeps, frame)) - n_missing, n_missing",
+        "return (frame.n if keeps is None else sums(keeps, frame)), n_missing",
     ),
     Mistake(
         "the origin of a filter has the other sign",

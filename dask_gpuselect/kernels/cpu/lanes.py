@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import in_kind, to_host
-from dask_gpuselect.kernels.companions import Accompanied, Column, unstretched
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, unstretched
 from dask_gpuselect.kernels.compiling import until_compiled
 from dask_gpuselect.kernels.cpu import few, long_lanes, narrow, weighed_lanes
 from dask_gpuselect.kernels.cpu.few import tiles
@@ -41,7 +41,7 @@ Part = Any
 WEIGHED = 1 << 18  # elements that are sorted together with their weights
 
 
-def parts_of(column: Column) -> list[Part]:
+def parts_of(column: ChunkColumn) -> list[Part]:
     """Return the chunks as parts of lanes; see `reference.lanes.parts_of`.
 
     Chunks with companions may be of any kind. Dates stay dates, because NumPy sorts NaT to the end
@@ -119,7 +119,7 @@ def _selected(rows: NDArray[Any], ranks: RanksOfLanes) -> Lanes:
     return long_lanes.select(rows, ranks, long_lanes.SEED)[0]
 
 
-def answer_lanes(column: Column, question: LaneOrder) -> Any:
+def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Any:
     """Answer a question for every lane, in kind; see `reference.lanes.answer_lanes`.
 
     Scratch as for `lanes`.
@@ -141,7 +141,7 @@ def _picked(table: SortedLanes, question: Any) -> Lanes:
 
 
 def answers_and_ends(
-    column: Column, question: LaneOrder, bounds_of: BoundsOf, most: int
+    column: ChunkColumn, question: LaneOrder, bounds_of: BoundsOf, most: int
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """Answer a question for every lane, and collect the elements beyond bounds from the answers.
 

@@ -7,7 +7,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import Column
+from dask_gpuselect.kernels.companions import ChunkColumn
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, Part, wanted_of
 from dask_gpuselect.kernels.cuda.launch import Array, filled, launch, most_shared
@@ -27,7 +27,7 @@ WHERE, TOLD = (source.record("lane_columns.cuh", name) for name in ("Columns", "
 
 
 def box_lanes(
-    column: Column, question: LaneOrder, rule: Rule, *, omits_nan: bool
+    column: ChunkColumn, question: LaneOrder, rule: Rule, *, omits_nan: bool
 ) -> LaneBoxes | None:
     """Compute the box plot of every lane, on the chunks' device; see `reference.lanes.box_lanes`.
 

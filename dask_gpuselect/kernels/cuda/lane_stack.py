@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import MOST_STACKED, Column
+from dask_gpuselect.kernels.companions import MOST_STACKED, ChunkColumn
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.launch import MOST_BLOCKS, Array, filled, launch, most_shared
 from dask_gpuselect.maths.lane_cuts import LaneOrder
@@ -75,7 +75,7 @@ class LaneStack(NamedTuple):
     record: Any
 
     @classmethod
-    def of(cls, column: Column) -> LaneStack:
+    def of(cls, column: ChunkColumn) -> LaneStack:
         """Stack the lanes of a column whose chunks are not all empty."""
         return cls.of_parts(parts_in_three(column.chunks, column.axes))
 

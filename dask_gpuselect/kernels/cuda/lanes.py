@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.arrays import any_true
-from dask_gpuselect.kernels.companions import Accompanied, Column, with_companions
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.cuda import lane_boxes, plain_lanes, weighed_lanes
 from dask_gpuselect.kernels.cuda.chunk import distances_from
@@ -31,7 +31,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.ranks import Ranks
 
 
-def _answer_masked(column: Column, question: LaneOrder) -> Array:
+def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
     """Answer a question for every masked lane, on the device; see `reference.lanes.answer_lanes`.
 
     Scratch: a copy of every chunk, of four bytes an element or more. None for floats in lanes side
@@ -57,7 +57,7 @@ def _answer_masked(column: Column, question: LaneOrder) -> Array:
 
 
 def _masked_boxes(
-    column: Column, question: LaneOrder, rule: Rule, *, omits_nan: bool
+    column: ChunkColumn, question: LaneOrder, rule: Rule, *, omits_nan: bool
 ) -> LaneBoxes | None:
     """Compute the box plot of every masked or weighted lane, on the device.
 
@@ -88,7 +88,7 @@ def _masked_boxes(
 
 
 def _masked_answers_and_ends(
-    column: Column, question: LaneOrder, bounds_of: BoundsOf, most: int
+    column: ChunkColumn, question: LaneOrder, bounds_of: BoundsOf, most: int
 ) -> tuple[NDArray[np.float64], LaneEnds]:
     """Answer a question for every masked lane, and collect elements beyond bounds from the answers.
 
@@ -107,7 +107,7 @@ def _masked_answers_and_ends(
 
 
 def _answer_masked_groups(
-    column: Column, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
+    column: ChunkColumn, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
 ) -> Array | None:
     """Answer a question for every group of every masked lane, on the device.
 
@@ -144,7 +144,7 @@ def deviations(chunk: Array, centre: Array, dtype: np.dtype[Any]) -> Array:
     return distances_from(chunk, centre, dtype)
 
 
-def _floating(column: Column) -> np.dtype[Any] | None:
+def _floating(column: ChunkColumn) -> np.dtype[Any] | None:
     """Return a floating dtype that represents all elements of a column.
 
     None if there is none, and where the host answers.
@@ -167,18 +167,20 @@ class Blanked(NamedTuple):
 
     Parameters
     ----------
-    column : Column
+    column : ChunkColumn
     told : list of (cupy.ndarray of one uint32, or None)
         Not 0 if an element of the chunk that takes part is NaN. None if the chunk has no mask.
     """
 
-    column: Column
+    column: ChunkColumn
     told: list[Array | None]
 
     @classmethod
-    def of(cls, column: Column, wide: np.dtype[Any]) -> Blanked:
+    def of(cls, column: ChunkColumn, wide: np.dtype[Any]) -> Blanked:
         pairs = [_blanked(chunk, wide) for chunk in column.chunks]
-        return cls(Column([pair[0] for pair in pairs], wide, column.axes), [*(p[1] for p in pairs)])
+        return cls(
+            ChunkColumn([pair[0] for pair in pairs], wide, column.axes), [*(p[1] for p in pairs)]
+        )
 
     def has_missing(self) -> bool:
         """Return whether an element that takes part is NaN."""
@@ -202,7 +204,7 @@ def _blanked(chunk: Accompanied, wide: np.dtype[Any]) -> tuple[Array, Array | No
     return filled, told
 
 
-def _answers(column: Column, blanked: Blanked, question: LaneOrder) -> Array:
+def _answers(column: ChunkColumn, blanked: Blanked, question: LaneOrder) -> Array:
     chunks, dtype, axes = column
     values = blanked.column.chunks
     among = _AmongFloats(question, np.dtype(values[0].dtype))

@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from dask_gpuselect.kernels.companions import MOST_STACKED, Column
+from dask_gpuselect.kernels.companions import MOST_STACKED, ChunkColumn
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_stack import LaneStack, wanted_of
@@ -25,7 +25,7 @@ from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
 LISTS = source.record("lanes.cu", "Lists")
 
 
-def answer_lanes(column: Column, question: LaneOrder) -> Array:
+def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Array:
     """Answer a question for every lane, on the device; see `reference.lanes.answer_lanes`.
 
     Notes
@@ -56,7 +56,9 @@ def answer_lanes(column: Column, question: LaneOrder) -> Array:
 ALONE = 1 << 18
 
 
-def answers_of_few(column: Column, question: LaneOrder, keeps: Array | None = None) -> Array | None:
+def answers_of_few(
+    column: ChunkColumn, question: LaneOrder, keeps: Array | None = None
+) -> Array | None:
     """Answer a question for few long lanes of one chunk, lane by lane, each with the whole device.
 
     `keeps` is the mask of the elements that take part, if there is one. None if the lanes are not
@@ -80,7 +82,7 @@ def answers_of_few(column: Column, question: LaneOrder, keeps: Array | None = No
 
 
 def answers_of_masked(
-    column: Column, keeps: Sequence[Array], question: LaneOrder
+    column: ChunkColumn, keeps: Sequence[Array], question: LaneOrder
 ) -> tuple[Array, bool] | None:
     """Answer a question for floating lanes side by side, without the elements that masks leave out.
 
@@ -104,7 +106,7 @@ def answers_of_masked(
     return answers, has_missing
 
 
-def _answers(column: Column, question: LaneOrder) -> Array | None:
+def _answers(column: ChunkColumn, question: LaneOrder) -> Array | None:
     """Answer a question for chunks that are not all empty; None if the kernels cannot."""
     stack = LaneStack.of(column)
     dtype, n = stack.dtype, stack.n
@@ -179,7 +181,7 @@ def _values_if_missing(question: LaneOrder, dtype: np.dtype[Any]) -> Array | Non
 
 
 def answer_group_lanes(
-    column: Column, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
+    column: ChunkColumn, question: LaneOrder, places: Callable[[], Sequence[IntArray]]
 ) -> Array | None:
     """Answer a question for every group of every lane, on the device.
 

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 from dask_gpuselect.arrays import all_true, any_true
-from dask_gpuselect.kernels.companions import Accompanied, Column
+from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
 from dask_gpuselect.kernels.cuda.lane_boxes import FLIERS_SHARE
@@ -43,7 +43,7 @@ TILE = 1 << 27
 FEW, FEW_LONG = 4, 12
 
 
-def answer_lanes(column: Column, question: Any) -> Array | None:
+def answer_lanes(column: ChunkColumn, question: Any) -> Array | None:
     """Find the answers ``(n_answers, n_lanes)`` on the chunks' device.
 
     None where the host answers: about dates, and where weights are larger than 2**53 or nearly as
@@ -53,7 +53,9 @@ def answer_lanes(column: Column, question: Any) -> Array | None:
     return None if found is None else _answers(found[1], question)
 
 
-def box_lanes(column: Column, question: Any, rule: Rule, *, omits_nan: bool) -> LaneBoxes | None:
+def box_lanes(
+    column: ChunkColumn, question: Any, rule: Rule, *, omits_nan: bool
+) -> LaneBoxes | None:
     """Compute the weighted box plot of every lane on the chunks' device.
 
     None where `answer_lanes` is None, and for integers of 8 bytes. Reads elements and weights once
@@ -93,7 +95,7 @@ def box_lanes(column: Column, question: Any, rule: Rule, *, omits_nan: bool) -> 
     )
 
 
-def _found(column: Column, wanted: WantedQuantiles) -> tuple[Weighed, Lanes] | None:
+def _found(column: ChunkColumn, wanted: WantedQuantiles) -> tuple[Weighed, Lanes] | None:
     """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
     chunks, dtype, axes = column
     table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)

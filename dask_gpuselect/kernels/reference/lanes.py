@@ -23,7 +23,7 @@ from dask_gpuselect.arrays import (
     numpy_dtype,
     to_host,
 )
-from dask_gpuselect.kernels.companions import Column, with_companions
+from dask_gpuselect.kernels.companions import ChunkColumn, with_companions
 from dask_gpuselect.kernels.cpu import lanes as host
 from dask_gpuselect.kernels.reference.at_once import answer_group_lanes as answer_group_lanes
 from dask_gpuselect.kernels.reference.at_once import answer_only_lane as answer_only_lane
@@ -41,7 +41,7 @@ TILE = 1 << 22  # elements that are handled together, each as about fifteen floa
 
 
 @with_companions(host.parts_of)
-def parts_of(column: Column) -> list[Array]:
+def parts_of(column: ChunkColumn) -> list[Array]:
     """Return the chunks of a column as parts of lanes, with the reduced axes joined as the last.
 
     Their dtype sorts fast, in the same order, and converts exactly both ways.
@@ -55,12 +55,12 @@ def parts_of(column: Column) -> list[Array]:
 
 
 @with_companions(host.answer_lanes)
-def answer_lanes(column: Column, question: LaneOrder) -> Array:
+def answer_lanes(column: ChunkColumn, question: LaneOrder) -> Array:
     """Answer a question for every lane, ``(n_answers, n_lanes)``, of the kind of the chunks.
 
     Parameters
     ----------
-    column : Column
+    column : ChunkColumn
         The lanes.
     question : LaneOrder
         The order statistics to find.
@@ -71,7 +71,7 @@ def answer_lanes(column: Column, question: LaneOrder) -> Array:
 
 @with_companions(host.answers_and_ends)
 def answers_and_ends(
-    column: Column,
+    column: ChunkColumn,
     question: LaneOrder,
     bounds_of: BoundsOf,
     most: int,
