@@ -371,7 +371,7 @@ def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) 
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:
     n_bytes: float = question.root_bytes(selection_dtype(x.dtype))[1]
-    return n_bytes * int(x.size)
+    return n_bytes * float(x.size)
 
 
 def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> tuple[int, int, int]:
