@@ -10,6 +10,17 @@ import pytest
 Refusal = tuple[Callable[..., Any], type[Exception], str]
 """A call, the class of its error, and what its message has."""
 
+Refusals = dict[type[Exception], dict[str, Callable[[], Any] | list[Callable[[], Any]]]]
+"""A call, or several, by the class of their error and the words of its message, in their order."""
+
+
+def rows_of(refusals: Refusals) -> Iterable[Refusal]:
+    """Yield a row for each call."""
+    for error, calls in refusals.items():
+        for words, call in calls.items():
+            for each in call if isinstance(call, list) else [call]:
+                yield each, error, words
+
 
 def each_of(rows: Iterable[Refusal]) -> pytest.MarkDecorator:
     """Parametrize a test by the `call`, the `error` and the `message` of every row."""

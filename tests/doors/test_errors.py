@@ -126,8 +126,6 @@ def test_wrong_arguments(
 
 
 def test_q_in_percent() -> None:
-    with pytest.raises(ValueError, match="not 99.5: pass 0.995 for 99.5 %"):
-        dask_gpuselect.quantile(da.ones(5), [0.5, 99.5])
     for q in (1.5, 101, np.nan):  # no percentage, or more likely a mistake of another kind
         with pytest.raises(ValueError, match=rf"not {float(q)}$"):
             dask_gpuselect.quantile(da.ones(5), q)
@@ -142,27 +140,6 @@ def test_q_of_many_dimensions(q: Any, shape: str) -> None:
     s = dd.from_pandas(pd.Series([1.0, 2.0]), npartitions=1)
     for ask in (a.exact.quantile, s.exact.quantile):
         with pytest.raises(ValueError, match=rf"scalar or one-dimensional, not of shape \({shape}"):
-            ask(q)
-
-
-def test_lazy_q_at_all_doors() -> None:
-    q = da.from_array([0.5], chunks=1)
-    named = xr.DataArray(da.ones(4, chunks=2), dims="x")
-    frame = dd.from_pandas(pd.DataFrame({"v": [1.0, 2.0], "k": [1, 1]}), npartitions=1)
-    of_names = xr.DataArray([0, 0, 1, 1], dims="x", name="g")
-    for ask in (
-        named.data.exact.percentile,
-        named.data.exact.explain,
-        groupby(named.data, [0, 0, 1, 1]).quantile,
-        named.exact.quantile,
-        named.to_dataset(name="v").exact.quantile,
-        named.exact.groupby(of_names).quantile,
-        frame.exact.quantile,
-        frame["v"].exact.quantile,
-        frame.exact.groupby("k").quantile,
-        lambda lazy: iqr(named.data, q=lazy),
-    ):
-        with pytest.raises(TypeError, match=r"q must be known .*: compute it first, q\.compute"):
             ask(q)
 
 

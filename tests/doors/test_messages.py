@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import dask
@@ -37,11 +38,18 @@ from dask_gpuselect.strategies import Kelley
 from dask_gpuselect.windows import rolling
 from tests.limits import limited
 from tests.messages_table import Message, table
-from tests.refusals import Refusal, each_of
+from tests.refusals import Refusals, each_of, rows_of
 
 X = da.arange(12, chunks=4).astype(float)
 A = xr.DataArray(X, dims="time", coords={"time": np.arange(12)})
 DF = dd.from_pandas(pd.DataFrame({"s": list("abc"), "v": [1.0, 2.0, 3.0]}), npartitions=2)
+MORE = DF.assign(h=DF["v"].astype("f2"), b=DF["v"] > 1, k=DF["v"] // 2)
+GROUPS = MORE.exact.groupby("k")
+TWICE = dd.from_map(lambda _: DF.compute(), [0], meta=DF._meta).rename(columns={"s": "v"})
+DAYS = dd.from_pandas(pd.DataFrame({"d": pd.date_range("2026-01-01", periods=4), "v": 1.0}), 2)
+DAILY = dd.from_pandas(pd.Series(np.arange(4.0), pd.date_range("2026-01-01", periods=4)), 2)
+MONTHS = A.assign_coords(time=pd.date_range("2026-01-01", periods=12).astype("M8[ns]"))
+LAZY_Q = da.from_array([0.5], chunks=1)
 
 
 def two_dtypes() -> Any:
@@ -56,240 +64,7 @@ def deviations() -> Asking:
     return Asking(as_source(X), DeviationQuestion.of(X.dtype, 1.0, skips_missing=False), (0,))
 
 
-MISTAKES: list[Refusal] = [
-    (lambda: A.exact.median(axis=0), TypeError, "axis is not supported ... pass dim="),
-    (
-        lambda: A.exact.quantile(0.5, keepdims=True),
-        TypeError,
-        "keepdims is not supported ... pass dim=",
-    ),
-    (
-        lambda: DF.exact.groupby(DF["v"].values),
-        TypeError,
-        "by must be known ... name of a column ... df.assign(key=...)",
-    ),
-    (
-        lambda: DF.exact.quantile(0.5),
-        TypeError,
-        "quantiles of column 's' ... dtype str ... pass numeric_only=True",
-    ),
-    (
-        lambda: groupby(X, [0, 1] * 6, 0).quantile(0.5, strategy="kelley"),
-        TypeError,
-        "methods of groups take no strategy ... leave out",
-    ),
-    (
-        lambda: ask(deviations(), "mad", Kelley()),
-        TypeError,
-        "strategy= is not supported for this function ... leave it out",
-    ),
-    (
-        lambda: quantile(X.reshape(3, 4), 0.5, axis=0, strategy="kelley"),
-        ValueError,
-        "strategy= is not supported along an axis ... leave out axis or strategy",
-    ),
-    (
-        lambda: quantile(X, 0.5, weights=np.ones(12), strategy="kelley"),
-        ValueError,
-        "strategy= does not support weights ... leave out strategy or weights",
-    ),
-    (
-        lambda: order_statistic(X, 1, strategy="sorted"),
-        ValueError,
-        "unknown strategy 'sorted' ... choose from kelley",
-    ),
-    (lambda: quantile(X, 25), ValueError, "q must be in [0, 1], not 25 ... pass 0.25 for 25 %"),
-    (
-        lambda: quantile(X, np.ma.array([0.5])),
-        TypeError,
-        "q is masked ... pass its unmasked values, q.compressed()",
-    ),
-    (
-        lambda: quantile(X, X.mean() / 12),
-        TypeError,
-        "q must be known ... compute it first, q.compute()",
-    ),
-    (lambda: median(A), TypeError, "must be a dask array, not a DataArray ... x.data of xarray"),
-    (
-        lambda: explain(np.ones(3)),
-        TypeError,
-        "must be a dask array, not ndarray ... pass da.from_array(a)",
-    ),
-    (
-        lambda: median(X, where=np.ones(12)),
-        TypeError,
-        "where must have dtype bool, not float64 ... pass where.astype(bool)",
-    ),
-    (
-        lambda: median(X, where="x > 3"),
-        TypeError,
-        "where must be an array of bool, such as x > 3, not str",
-    ),
-    (
-        lambda: quantile(X, 0.5, weights="w"),
-        TypeError,
-        "weights must be an array of real numbers, not str",
-    ),
-    (lambda: digitize(X, "quartiles"), TypeError, "bins must be an array of real numbers, not str"),
-    (
-        lambda: median(X.compute(), where=np.ma.array([True] * 12)),
-        TypeError,
-        "where is masked ... fill the masked elements first",
-    ),
-    (
-        lambda: describe_boxplot(X).q1,
-        AttributeError,
-        "'q1': it is a sequence of boxes ... boxplot[0].q1 ... boxplot.to_dict()[\"q1\"]",
-    ),
-    (
-        lambda: describe_boxplot(X).median,
-        AttributeError,
-        "'median': it is a sequence of boxes ... boxplot[0].med",
-    ),
-    (lambda: groupby(X, [0, 1] * 6).mean(), AttributeError, "'mean': type trimmed_mean(0.0)"),
-    (
-        lambda: groupby(X, [0, 1] * 6).sum(),
-        AttributeError,
-        "'sum': it has count, describe_boxplot ... trimmed_mean",
-    ),
-    (lambda: X.exact.mean(), AttributeError, "'mean': type x.mean(), its own method"),
-    (lambda: A.exact.mean(), AttributeError, "'mean': type a.mean(), its own method"),
-    (
-        lambda: A.exact.groupby("time").mean(),
-        AttributeError,
-        "'mean': type a.groupby(...).mean(), its own method",
-    ),
-    (
-        lambda: A.exact.rolling(time=3).mean(),
-        AttributeError,
-        "'mean': type a.rolling(...).mean(), its own method",
-    ),
-    (lambda: DF["v"].exact.mean(), AttributeError, "'mean': type s.mean(), its own method"),
-    (lambda: DF.exact.mean(), AttributeError, "'mean': type df.mean(), its own method"),
-    (
-        lambda: DF.exact.groupby("s").w,
-        AttributeError,
-        "'w': the frame has no such column, and it has agg, count",
-    ),
-    (
-        lambda: DF.exact.groupby("s")["v"].v,
-        AttributeError,
-        "'v' is selected already, and it has agg, count",
-    ),
-    (lambda: DF.exact.v, AttributeError, "'v': it has describe, describe_boxplot"),
-    (lambda: A.exact.time, AttributeError, "'time': it has describe_boxplot, explain"),
-    (lambda: rolling(X, 3).mean(), AttributeError, "'mean': it has count, iqr, mad, max,"),
-    (
-        lambda: DF["v"].exact.rolling(2).mean(),
-        AttributeError,
-        "'mean': type df.rolling(window).mean(), its own method",
-    ),
-    (
-        lambda: quantile(X.reshape(3, 4), 0.5, weights=np.ones(4)),
-        TypeError,
-        "a has shape (3, 4) ... weights (4,) ... pass axis=",
-    ),
-    (
-        lambda: quantile(X.astype(int), 0.5, method="lower", where=False).compute(),
-        IndexError,
-        "all elements are left out ... int64 has no NaN ... pass fill_value=",
-    ),
-    (
-        lambda: replaced_percentile(method="lower", interpolation="higher"),
-        TypeError,
-        "method='lower' ... interpolation='higher' ... pass method alone",
-    ),
-    (
-        lambda: groupby(X.reshape(3, 4), [0, 1, 1]),
-        ValueError,
-        "by is one-dimensional ... shape (3, 4) ... pass axis=",
-    ),
-    (
-        lambda: groupby(X, [0, 1] * 6, 0, groups=["a"]),
-        TypeError,
-        "groups must be numbers ... not strings ... groups=[0]",
-    ),
-    (two_dtypes, TypeError, "dtypes in different partitions ... df.astype({key: ...})"),
-    (
-        lambda: describe_boxplot(X, labels=["a", "b"]),
-        ValueError,
-        "one label for each box ... pass 1, not 2",
-    ),
-    (
-        lambda: describe_boxplot(X.astype("M8[s]")),
-        TypeError,
-        "box plots need integers or floats ... not datetime64[s]",
-    ),
-    (
-        lambda: sort(X[X > 3], chunks=2),
-        ValueError,
-        "chunks must not be given ... x.compute_chunk_sizes() ... leave out chunks",
-    ),
-    (
-        lambda: sort_by(X, X.rechunk(6)),
-        ValueError,
-        "the chunks of the key, (4, 4, 4) ... not ((6, 6),) ... rechunk({0: key.chunks[0]})",
-    ),
-    (lambda: sort(X.reshape(3, 4)), ValueError, "not of shape (3, 4) ... pass x.ravel()"),
-    (lambda: digitize(X, [1.0, 3.0, 2.0]), ValueError, "bins must ascend or descend ... sort"),
-    (
-        lambda: digitize(X, np.array(["2025-01-01"], "M8[D]")),
-        TypeError,
-        "x of dtype float64 ... datetime64[D] ... bins.astype(x.dtype)",
-    ),
-    (
-        lambda: iqr(X, q=(0.75, 0.25)),
-        ValueError,
-        "two ascending numbers ... such as (0.25, 0.75) ... not (0.75, 0.25)",
-    ),
-    (
-        lambda: rolling(X.reshape(3, 4), 3),
-        ValueError,
-        "x has 2 dimensions ... pass axis= ... {0: 5}",
-    ),
-    (
-        lambda: rolling(X[X > 3], 3).median(),
-        ValueError,
-        "chunks of known sizes ... type x.compute_chunk_sizes() first",
-    ),
-    (lambda: to_gpu(np.ones(3)), TypeError, "not ndarray ... type cupy.asarray(x)"),
-    (lambda: warm(["f8"], ["sums"]), ValueError, "'quantiles' ... 'sums' is none of them"),
-    (
-        lambda: too_small_columns(),
-        ValueError,
-        "column-limit is 8 B ... columns of 3 chunks ... increase it ... dask.config.set(",
-    ),
-    (
-        lambda: unknown_size(),
-        ValueError,
-        "column-limit must be a number of bytes ... such as '500 MB' ... not 'much'",
-    ),
-    (
-        lambda: DF.exact.groupby(pd.Series([1, 1, 2])),
-        KeyError,
-        "must be the name of a column, ['s', 'v'] ... Series ... df.assign(key=...)",
-    ),
-    (lambda: sort(X, axis=0), TypeError, "unexpected keyword argument 'axis' ... groupby take one"),
-    (lambda: describe_boxplot(X).q1, AttributeError, "no attribute 'q1' ... boxplot[0].q1"),
-    (lambda: describe_boxplot(X)[1], IndexError, "box 1 does not exist ... is 1"),
-    (lambda: iqr(np.zeros(0)), IndexError, "empty array ... quantile ... take fill_value="),
-    (
-        lambda: A.to_dataset(name="v").exact.describe_boxplot("time"),
-        TypeError,
-        "all elements of each variable ... ds[name].exact.describe_boxplot(dim)",
-    ),
-    (lambda: median(X, where=len), TypeError, "where must be an array of bool ... not builtin"),
-    (lambda: order_statistic(X, 12), IndexError, "k=12 is out of range ... 12 elements"),
-]
-
-
-def replaced_percentile(**how: Any) -> Any:
-    """Call dask's function while it is replaced."""
-    with enable():
-        return da.percentile(X, 50, **how)
-
-
-def too_small_columns() -> Any:
+def no_room() -> Any:
     """Ask for boxes of columns of chunks that no plan can divide far enough."""
     with limited(8):
         return groupby(da.zeros((12, 2), chunks=(4, 1)), da.zeros(12, int, chunks=4), 0).median()
@@ -301,7 +76,238 @@ def unknown_size() -> Any:
         return median(da.zeros((12, 2), chunks=(4, 1)), axis=0)
 
 
-@each_of(MISTAKES)
+MISTAKES: Refusals = {
+    TypeError: {
+        "q must be known at the call": [
+            lambda: DF["v"].exact.quantile(DF["v"].mean()),
+            lambda: GROUPS["v"].quantile(DF["v"].mean()),
+        ],
+        "q must be known ... : compute it first, q.compute": [
+            partial(take_q, LAZY_Q)
+            for take_q in (
+                X.exact.percentile,
+                X.exact.explain,
+                groupby(X, [0, 1] * 6).quantile,
+                A.exact.quantile,
+                A.to_dataset(name="v").exact.quantile,
+                A.exact.groupby((A.time % 2).rename("g")).quantile,
+                DF.exact.quantile,
+                DF["v"].exact.quantile,
+                GROUPS.quantile,
+                lambda q: iqr(X, q=q),
+            )
+        ],
+        "integers or floats, not bool": (DF["v"] > 0).exact.describe,
+        "no column of integers or floats": DF[["s"]].exact.describe,
+        "axis is not supported": lambda: DF["v"].exact.describe_boxplot(axis=0),
+        "column 's' (dtype str ... numeric_only=True": [
+            GROUPS.median,
+            GROUPS.quantile,
+            GROUPS["s"].median,
+            GROUPS[["v", "s"]].quantile,
+        ],
+        "pandas does not support this for these groups": [
+            GROUPS["b"].quantile,
+            GROUPS["h"].quantile,
+        ],
+        "no column of numbers": lambda: GROUPS[["s"]].median(numeric_only=True),
+        "'median', 'quantile', 'count', not 'mean': type  ... dask's own": lambda: GROUPS["v"].agg(
+            ["median", "mean"]
+        ),
+        "func must be a str or a list of str": lambda: GROUPS["v"].agg({"v": "median"}),
+        "one selected column, not 4: type groups[": GROUPS.describe_boxplot,
+        "column 's' ... : it must have numbers": GROUPS["s"].describe_boxplot,
+        "an index of dates or durations, not": lambda: DF["v"].exact.rolling("1D"),
+        "rolling windows need numbers, not datetime64": lambda: DAYS["d"].exact.rolling(3),
+        "rolling ... numeric_only=True": lambda: DAYS.exact.rolling(3),
+        "boxes along dimensions, type ds": [
+            lambda: A.to_dataset(name="v").exact.describe_boxplot(dim="time"),
+            lambda: A.to_dataset(name="v").exact.describe_boxplot(axis=0),
+        ],
+        "a number of elements, not '7D': pass for example 7": [
+            lambda: A.exact.rolling(time="7D"),
+            lambda: A.exact.rolling({"time": "7D"}),
+        ],
+        "for each variable": lambda: (
+            MONTHS.to_dataset(name="v").exact.groupby("time.month").describe_boxplot()
+        ),
+        "axis is not supported ... pass dim=": lambda: A.exact.median(axis=0),
+        "keepdims is not supported ... pass dim=": lambda: A.exact.quantile(0.5, keepdims=True),
+        "by must be known ... name of a column ... df.assign(key=...)": lambda: DF.exact.groupby(
+            DF["v"].values
+        ),
+        "quantiles of column 's' ... dtype str ... pass numeric_only=True": [
+            DF.exact.quantile,
+            DF.exact.median,
+        ],
+        "methods of groups take no strategy ... leave out": lambda: groupby(
+            X, [0, 1] * 6, 0
+        ).quantile(0.5, strategy="kelley"),
+        "strategy= is not supported for this function ... leave it out": lambda: ask(
+            deviations(), "mad", Kelley()
+        ),
+        "q is masked ... pass its unmasked values, q.compressed()": lambda: quantile(
+            X, np.ma.array([0.5])
+        ),
+        "q must be known ... compute it first, q.compute()": lambda: quantile(X, X.mean() / 12),
+        "must be a dask array, not a DataArray ... x.data of xarray": lambda: median(A),
+        "must be a dask array, not ndarray ... pass da.from_array(a)": lambda: explain(np.ones(3)),
+        "where must have dtype bool, not float64 ... pass where.astype(bool)": lambda: median(
+            X, where=np.ones(12)
+        ),
+        "where must be an array of bool, such as x > 3, not str": lambda: median(X, where="x > 3"),
+        "weights must be an array of real numbers, not str": lambda: quantile(X, 0.5, weights="w"),
+        "bins must be an array of real numbers, not str": lambda: digitize(X, "quartiles"),
+        "where is masked ... fill the masked elements first": lambda: median(
+            X.compute(), where=np.ma.array([True] * 12)
+        ),
+        "a has shape (3, 4) ... weights (4,) ... pass axis=": lambda: quantile(
+            X.reshape(3, 4), 0.5, weights=np.ones(4)
+        ),
+        "method='lower' ... interpolation='higher' ... pass method alone": lambda: (
+            replaced_percentile(method="lower", interpolation="higher")
+        ),
+        "groups must be numbers ... not strings ... groups=[0]": lambda: groupby(
+            X, [0, 1] * 6, 0, groups=["a"]
+        ),
+        "dtypes in different partitions ... df.astype({key: ...})": two_dtypes,
+        "box plots need integers or floats ... not datetime64[s]": lambda: describe_boxplot(
+            X.astype("M8[s]")
+        ),
+        "x of dtype float64 ... datetime64[D] ... bins.astype(x.dtype)": lambda: digitize(
+            X, np.array(["2025-01-01"], "M8[D]")
+        ),
+        "not ndarray ... type cupy.asarray(x)": lambda: to_gpu(np.ones(3)),
+        "unexpected keyword argument 'axis' ... groupby take one": lambda: sort(X, axis=0),
+        "all elements of each variable ... ds[name].exact.describe_boxplot(dim)": lambda: (
+            A.to_dataset(name="v").exact.describe_boxplot("time")
+        ),
+        "where must be an array of bool ... not builtin": lambda: median(X, where=len),
+    },
+    ValueError: {
+        "q must be in [0, 1]": [
+            lambda: DF["v"].exact.quantile(1.5),
+            lambda: GROUPS["v"].quantile(1.5),
+            lambda: DF["v"].exact.rolling(3).quantile(8),
+        ],
+        "'nonsense'": [
+            lambda: DF["v"].exact.quantile(0.5, interpolation="nonsense"),
+            lambda: GROUPS["v"].quantile(0.5, interpolation="nonsense"),
+        ],
+        "axis must be 0": lambda: DF.exact.quantile(0.5, axis=1),
+        "percentiles": lambda: DF["v"].exact.describe([0.5, 2]),
+        "at least one column, and distinct ones": [
+            lambda: DF.exact.groupby([]),
+            lambda: DF.exact.groupby(["s", "s"]),
+        ],
+        "not 's': pass by.rename(\"key\")": lambda: DF.exact.groupby(DF["s"].isna()),
+        "must be distinct": lambda: TWICE.exact.groupby("v"),
+        "sort=True, dropna=True": lambda: DF.exact.groupby("s", sort=False)["v"].describe_boxplot(),
+        "window must be 1 or more": lambda: DF["v"].exact.rolling(0),
+        "q must be a scalar for a DataFrame": lambda: DF[["v"]].exact.rolling(3).quantile([0.5]),
+        "q must be a scalar or one-dimensional": lambda: DF["v"].exact.rolling(3).quantile([[0.5]]),
+        "a fixed time, such as \"7D\", not 'ME'": lambda: DAILY.exact.rolling("ME"),
+        "window must be a time above 0": lambda: DAILY.exact.rolling("-1D"),
+        'closed must be "right"': lambda: DAILY.exact.rolling("1D", closed="x"),
+        "not found": [
+            lambda: A.exact.describe_boxplot(["time", "nowhere"]),
+            lambda: MONTHS.exact.groupby("time.month").median(["time", "nowhere"]),
+        ],
+        "exact": lambda: A.exact.median(where=A.isel(time=slice(1, None)) > 0),
+        "where has dimensions": lambda: A.exact.median(where=xr.DataArray([True], dims="z")),
+        "not 99.5: pass 0.995 for 99.5 %": lambda: quantile(X, [0.5, 99.5]),
+        "strategy= is not supported along an axis ... leave out axis or strategy": lambda: quantile(
+            X.reshape(3, 4), 0.5, axis=0, strategy="kelley"
+        ),
+        "strategy= does not support weights ... leave out strategy or weights": lambda: quantile(
+            X, 0.5, weights=np.ones(12), strategy="kelley"
+        ),
+        "unknown strategy 'sorted' ... choose from kelley": lambda: order_statistic(
+            X, 1, strategy="sorted"
+        ),
+        "q must be in [0, 1], not 25 ... pass 0.25 for 25 %": lambda: quantile(X, 25),
+        "by is one-dimensional ... shape (3, 4) ... pass axis=": lambda: groupby(
+            X.reshape(3, 4), [0, 1, 1]
+        ),
+        "one label for each box ... pass 1, not 2": lambda: describe_boxplot(X, labels=["a", "b"]),
+        "chunks must not be given ... x.compute_chunk_sizes() ... leave out chunks": lambda: sort(
+            X[X > 3], chunks=2
+        ),
+        "chunks of the key, (4, 4, 4) ... not ((6, 6),) ... rechunk({0: key.chunks[0]})": lambda: (
+            sort_by(X, X.rechunk(6))
+        ),
+        "not of shape (3, 4) ... pass x.ravel()": lambda: sort(X.reshape(3, 4)),
+        "bins must ascend or descend ... sort": lambda: digitize(X, [1.0, 3.0, 2.0]),
+        "two ascending numbers ... such as (0.25, 0.75) ... not (0.75, 0.25)": lambda: iqr(
+            X, q=(0.75, 0.25)
+        ),
+        "x has 2 dimensions ... pass axis= ... {0: 5}": lambda: rolling(X.reshape(3, 4), 3),
+        "chunks of known sizes ... type x.compute_chunk_sizes() first": lambda: rolling(
+            X[X > 3], 3
+        ).median(),
+        "'quantiles' ... 'sums' is none of them": lambda: warm(["f8"], ["sums"]),
+        "column-limit is 8 B ... columns of 3 chunks ... increase it ... dask.config.set(": no_room,
+        "column-limit must be a number of bytes ... such as '500 MB' ... not 'much'": unknown_size,
+    },
+    AttributeError: {
+        "'mean': type df.groupby(keys).mean()": lambda: GROUPS.mean(),
+        "'q1': it is a sequence of boxes ... boxplot[0].q1 ... boxplot.to_dict()[\"q1\"]": lambda: (
+            describe_boxplot(X).q1
+        ),
+        "'median': it is a sequence of boxes ... boxplot[0].med": lambda: (
+            describe_boxplot(X).median
+        ),
+        "'mean': type trimmed_mean(0.0)": lambda: groupby(X, [0, 1] * 6).mean(),
+        "'sum': it has count, describe_boxplot ... trimmed_mean": lambda: groupby(
+            X, [0, 1] * 6
+        ).sum(),
+        "'mean': type x.mean(), its own method": lambda: X.exact.mean(),
+        "'mean': type a.mean(), its own method": lambda: A.exact.mean(),
+        "'mean': type a.groupby(...).mean(), its own method": lambda: A.exact.groupby(
+            "time"
+        ).mean(),
+        "'mean': type a.rolling(...).mean(), its own method": lambda: A.exact.rolling(
+            time=3
+        ).mean(),
+        "'mean': type s.mean(), its own method": lambda: DF["v"].exact.mean(),
+        "'mean': type df.mean(), its own method": lambda: DF.exact.mean(),
+        "'w': the frame has no such column, and it has agg, count": lambda: DF.exact.groupby("s").w,
+        "'v' is selected already, and it has agg, count": lambda: DF.exact.groupby("s")["v"].v,
+        "'v': it has describe, describe_boxplot": lambda: DF.exact.v,
+        "'time': it has describe_boxplot, explain": lambda: A.exact.time,
+        "'mean': it has count, iqr, mad, max,": lambda: rolling(X, 3).mean(),
+        "'mean': type df.rolling(window).mean(), its own method": lambda: (
+            DF["v"].exact.rolling(2).mean()
+        ),
+    },
+    IndexError: {
+        "selected already ... in one list": lambda: GROUPS["v"]["v"],
+        "all elements are left out ... int64 has no NaN ... pass fill_value=": lambda: quantile(
+            X.astype(int), 0.5, method="lower", where=False
+        ).compute(),
+        "box 1 does not exist ... is 1": lambda: describe_boxplot(X)[1],
+        "empty array ... quantile ... take fill_value=": lambda: iqr(np.zeros(0)),
+        "k=12 is out of range ... 12 elements": lambda: order_statistic(X, 12),
+    },
+    KeyError: {
+        "by must be the name of a column": [
+            partial(DF.exact.groupby, by) for by in ("nothing", ["s", "nothing"], len, [["s"]])
+        ],
+        "nothing": lambda: GROUPS["nothing"],
+        "must be the name of a column, ['s', 'v'] ... Series ... df.assign(key=...)": lambda: (
+            DF.exact.groupby(pd.Series([1, 1, 2]))
+        ),
+    },
+}
+
+
+def replaced_percentile(**how: Any) -> Any:
+    """Call dask's function while it is replaced."""
+    with enable():
+        return da.percentile(X, 50, **how)
+
+
+@each_of(rows_of(MISTAKES))
 def test_messages(call: Any, error: Any, message: str) -> None:
     """Each has its words, in this order."""
     words = ".*".join(map(re.escape, message.split(" ... ")))

@@ -142,14 +142,6 @@ def test_box_plots() -> None:
     assert both.labels == ("a", "b")
 
 
-def test_bad_dimensions() -> None:
-    with pytest.raises(ValueError, match="not found"):
-        cube().exact.describe_boxplot(["time", "nowhere"])
-    for how in ({"dim": "time"}, {"axis": 0}):
-        with pytest.raises(TypeError, match="boxes along dimensions, type ds"):
-            cube().to_dataset().exact.describe_boxplot(**how)
-
-
 # --- Quantiles by the accessor --------------------------------------------------------------------
 
 
@@ -229,17 +221,6 @@ def test_boxes_with_weights_by_dimension() -> None:
             np.testing.assert_equal(box.to_dict() | {"label": None}, wanted.to_dict())
         for box in both.exact.describe_boxplot(where=keeps, weights=each):
             assert box.n == float((weights * keeps * loaded.notnull()).sum())
-
-
-def test_masks_of_other_labels_are_refused() -> None:
-    array = chunked(cube())
-    with pytest.raises(ValueError, match="exact"):
-        array.exact.median(where=array.isel(time=slice(1, None)) > 0)
-    with pytest.raises(ValueError, match="where has dimensions"):
-        array.exact.median(where=xr.DataArray([True], dims="z"))
-    for how in ({"axis": 0}, {"keepdims": True}):
-        with pytest.raises(TypeError, match="pass dim=, the names of the dimensions"):
-            array.exact.median(**how)
 
 
 def test_nodata_is_told_and_not_guessed() -> None:

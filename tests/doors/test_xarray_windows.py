@@ -107,10 +107,3 @@ def test_nothing_is_computed_at_the_call() -> None:
     a.exact.rolling(time=3, center=True).quantile(0.08)
     with pytest.raises(TypeError, match="min_periods must be known"):
         a.exact.rolling(time=3, min_periods=refuses.sum())
-
-
-@pytest.mark.parametrize("how", [{"time": "7D"}, {"dim": {"time": "7D"}}], ids=["name", "dict"])
-def test_windows_are_numbers_of_elements(how: dict[str, Any]) -> None:
-    a = xr.DataArray(da.ones((30, 4), chunks=5), dims=("time", "y"))
-    with pytest.raises(TypeError, match="a number of elements, not '7D': pass for example 7"):
-        a.exact.rolling(**how)
