@@ -33,12 +33,20 @@ from tests.data import normal
 from tests.docs.programs import ROOT, module_of
 
 DOCS = ROOT / "docs"
+PACKAGE = Path(dask_gpuselect.__file__).parent
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 def text_of(page: str) -> str:
     return (DOCS / page).read_text(encoding="utf-8")
+
+
+def sections(text: str, level: str = "##") -> dict[str, str]:
+    """The parts of a text, by their headings, each of which is there once."""
+    _, *parts = re.split(rf"^{level} (.*)$", text, flags=re.MULTILINE)
+    assert len(set(parts[::2])) == len(parts) / 2
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def examples(page: str) -> doctest.DocTest:
@@ -134,10 +142,9 @@ def test_the_logger_writes_what_the_page_says(
 
 def test_the_excerpt_is_of_a_strategy() -> None:
     """A part of a generator, which does not run by itself."""
-    folder = Path(dask_gpuselect.__file__).parent / "strategies"
     texts = [
         re.sub(r"^ +", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        for path in folder.glob("*.py")
+        for path in (PACKAGE / "strategies").glob("*.py")
     ]
     assert sum(python_block(text_of("strategies.md")) in text for text in texts) == 1
 
@@ -174,8 +181,7 @@ def test_what_to_type_here_runs(section: str) -> None:
     import dask_gpuselect.dataframe
     import dask_gpuselect.xarray  # noqa: F401
 
-    _, *parts = re.split(r"^## (.*)$", text_of("coming_from.md"), flags=re.MULTILINE)
-    found = rows(dict(zip(parts[::2], parts[1::2], strict=True))[section])
+    found = rows(sections(text_of("coming_from.md"))[section])
     names = {name: getattr(dask_gpuselect, name) for name in dask_gpuselect.__all__}
     codes = [code for row in found for code in re.findall(r"`([^`]+\))`", row[2])]
     assert len(codes) >= len(found) - 3
@@ -203,14 +209,13 @@ def answer_of(block: str) -> Any:
 
 def gpu_blocks() -> list[Any]:
     """Those of the page about GPUs by their headings, with arrays a thousandth of the size."""
-    _, *parts = re.split(r"^## (.*)$", text_of("gpu.md"), flags=re.MULTILINE)
     return [
         pytest.param(
             re.sub(r"1 << (\d+)", r"1 << (\1 - 10)", block),
             id=heading,
             marks=[pytest.mark.device] if "dask_cuda" in block else [],
         )
-        for heading, text in zip(parts[::2], parts[1::2], strict=True)
+        for heading, text in sections(text_of("gpu.md")).items()
         for language, block in BLOCK.findall(text)
         if language == "python"
     ]
@@ -301,8 +306,7 @@ def test_every_row_is_backed(page: str) -> None:
 def test_every_figure_of_the_front_page_is_backed() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 150
-    _, *parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
-    found = rows(dict(zip(parts[::2], parts[1::2], strict=True))["How fast it is"])
+    found = rows(sections(text)["How fast it is"])
     check_rows(found)
     for row in found:  # both times and the `speed-up`, by a command before the section
         assert all(re.match(r"\d+\.\d+(?: m?s|×)$", cell) for cell in row[2:5]), row
@@ -313,14 +317,14 @@ def test_every_figure_of_the_front_page_is_backed() -> None:
 def check_rows(found: list[list[str]]) -> None:
     """The last cell of each row names a test, a section of the measurements or a source; figures
     are those of the section."""
-    sections = results()
+    measured = results()
     assert len(found) > 5
     for row in found:
         named = re.findall(r'RESULTS\.md, "([^"]+)"', row[-1])
         assert named or "{test}`" in row[-1] or "](https://" in row[-1], row
         for section in named:
             for figure in re.findall(r"\d+\.\d+|\d+(?= reads| %)", " ".join(row[:-1])):
-                assert re.search(rf"(?<![\d.]){figure}(?![\d.]*\d)", sections[section]), row
+                assert re.search(rf"(?<![\d.]){figure}(?![\d.]*\d)", measured[section]), row
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -336,10 +340,7 @@ RESULTS = [BENCH / "RESULTS.md", *MEASURED]
 def results() -> dict[str, str]:
     """The sections of the measurements, by their titles: of the pages behind RESULTS.md, for that
     page alone proves nothing."""
-    text = "".join(path.read_text(encoding="utf-8") for path in MEASURED)
-    _, *parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
-    assert len(set(parts[::2])) == len(parts[::2])
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+    return sections("".join(path.read_text(encoding="utf-8") for path in MEASURED), "#+")
 
 
 def test_the_ten_figures_are_backed() -> None:
@@ -367,8 +368,6 @@ def test_every_page_of_measurements_is_reached() -> None:
 
 
 # --- The layout -----------------------------------------------------------------------------------
-
-PACKAGE = Path(dask_gpuselect.__file__).parent
 
 
 def test_every_folder_is_in_the_layout() -> None:
@@ -426,7 +425,7 @@ def test_links_of_the_repository_resolve(page: Path) -> None:
 def test_every_setting_is_in_the_table() -> None:
     """Those that the code asks for, by the functions of `engine/settings.py`."""
     asked: set[str] = set()
-    for path in Path(dask_gpuselect.__file__).parent.rglob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         asked |= set(re.findall(r"\b(?:n_bytes|directory|number)\(\"([\w-]+)\"", text))
     listed = {row[0].strip("`") for row in rows(text_of("settings.md"))}
@@ -438,12 +437,12 @@ def test_every_setting_is_in_the_table() -> None:
 
 def test_the_settings_in_yaml_are_the_defaults() -> None:
     """The file that dask finds, the block and the table of the page, and the code that chooses."""
-    text = (Path(dask_gpuselect.__file__).parent / "dask_gpuselect.yaml").read_text("utf-8")
+    text = (PACKAGE / "dask_gpuselect.yaml").read_text("utf-8")
     (block,) = re.findall(
         r"^```\{code-block\} yaml\n(.*?)^```$", text_of("settings.md"), re.M | re.S
     )
     assert yaml.safe_load(block) == yaml.safe_load(text) == {"dask_gpuselect": settings.DEFAULTS}
-    table = {row[0].strip("`"): row[1] for row in rows(text_of("settings.md"))}
+    page = {row[0].strip("`"): row for row in rows(text_of("settings.md"))}
     chosen = {
         "cache-limit": f"{keeping.CACHED >> 30} GiB, and a sixteenth of the memory of a device",
         "distance-limit": f"{steps.DISTANCE_LIMIT}, and {steps.DISTANCE_LIMIT_OF_GPUS} on a GPU",
@@ -455,18 +454,13 @@ def test_the_settings_in_yaml_are_the_defaults() -> None:
     assert resident.DEVICE_SHARE == 16
     for name, value in settings.DEFAULTS.items():
         shown = str(value) if value is not None else f"None: {chosen[name]}"
-        assert table[f"dask_gpuselect.{name}"] == shown
-    page = {row[0].strip("`"): row for row in rows(text_of("settings.md"))}
+        assert page[f"dask_gpuselect.{name}"][1] == shown
     for name, (kind, meaning) in settings.SETTINGS.items():
         *_, allowed, explained, _ = page[f"dask_gpuselect.{name}"]
         assert allowed == kind.words
         assert explained.startswith(meaning), name
     for name, what in chosen.items():
         assert re.search(rf"# .*null: {what}\.\n  {name}: null", text)
-
-
-def test_every_setting_in_yaml_has_a_comment() -> None:
-    text = (Path(dask_gpuselect.__file__).parent / "dask_gpuselect.yaml").read_text("utf-8")
     for name in settings.DEFAULTS:
         assert re.search(rf"^  # .*\.\n  {name}: ", text, re.MULTILINE), name
 
@@ -534,10 +528,16 @@ def test_cupy_has_five_of_the_methods_and_no_nanquantile() -> None:
 # --- The pictures ---------------------------------------------------------------------------------
 
 
+def drawn_by(draw: Callable[[Path], Any], folder: Path) -> Any:
+    """Let a program draw a picture, and return the figures that are in it."""
+    drawn = draw(folder / "picture.png")
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+    return drawn
+
+
 @pytest.mark.any_dask
 def test_the_picture_of_the_front_page_is_of_what_was_measured(tmp_path: Path) -> None:
-    drawn = module_of(DOCS / "overview.py").draw(tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    drawn = drawn_by(module_of(DOCS / "overview.py").draw, tmp_path)
     assert (DOCS / "overview.png").stat().st_size < 60_000
     assert drawn["times"]["dask_gpuselect"] == 1
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -549,8 +549,7 @@ def test_the_picture_of_the_front_page_is_of_what_was_measured(tmp_path: Path) -
 
 @pytest.mark.any_dask
 def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
-    drawn = module_of(DOCS / "pictures.py").draw(tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    drawn = drawn_by(module_of(DOCS / "pictures.py").draw, tmp_path)
     elements, bracket = drawn["elements"], drawn["bracket"]
     upto = np.searchsorted(elements, drawn["y"], side="right")
     assert np.all(drawn["least"] <= upto)
@@ -562,8 +561,7 @@ def test_the_picture_is_drawn_and_true(tmp_path: Path) -> None:
 
 @pytest.mark.any_dask
 def test_the_picture_of_what_is_kept_is_true(tmp_path: Path) -> None:
-    drawn = module_of(DOCS / "pictures.py").draw_kept(tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    drawn = drawn_by(module_of(DOCS / "pictures.py").draw_kept, tmp_path)
     (low, high), (first, last) = drawn["guess"], drawn["proven"]
     assert low < first < drawn["median"] <= last < high
     assert drawn["covers"]

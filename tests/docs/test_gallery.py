@@ -145,14 +145,6 @@ def days() -> xr.DataArray:
     return xr.DataArray(values, {"time": times}, ("time", "place")).chunk(time=100)
 
 
-def of_days() -> dict[str, Any]:
-    return {"a": days(), "last": days().sel(time="2024").compute()}
-
-
-def of_months() -> dict[str, Any]:
-    return {"days": days().data, "months": days().time.dt.month.values}
-
-
 def of_clouds() -> dict[str, Any]:
     scenes = da.from_array(np.arange(24, dtype="u2").reshape(4, 2, 3), chunks=2)
     return {"scenes": scenes, "clouds": scenes > 20}
@@ -164,14 +156,6 @@ def of_zones() -> dict[str, Any]:
         "dask": dask,
         "elevation": da.from_array(numbers * 2, chunks=20),
         "districts": da.from_array(numbers, chunks=20),
-    }
-
-
-def of_flights() -> dict[str, Any]:
-    return {
-        "delay": da.arange(60, chunks=20),
-        "carrier": da.arange(60, chunks=20) % 3,
-        "codes": "ABC",
     }
 
 
@@ -187,12 +171,16 @@ def of_rows() -> dict[str, Any]:
 
 # What the snippets are about, by the scripts of their sections.
 DATA: dict[str, Callable[[], dict[str, Any]]] = {
-    "climatology": of_days,
-    "monthly_medians": of_months,
+    "climatology": lambda: {"a": days(), "last": days().sel(time="2024").compute()},
+    "monthly_medians": lambda: {"days": days().data, "months": days().time.dt.month.values},
     "cloud_mask": of_clouds,
     "median_composite": lambda: {"stack": da.ones((5, 4, 4), chunks=2)},
     "zonal_statistics": of_zones,
-    "flights": of_flights,
+    "flights": lambda: {
+        "delay": da.arange(60, chunks=20),
+        "carrier": da.arange(60, chunks=20) % 3,
+        "codes": "ABC",
+    },
     "dataframe_column": of_fares,
     "display_stretch": lambda: {"volume": da.ones((2, 4, 8, 8), chunks=4, dtype="u2")},
     "robust_scaling": of_rows,
