@@ -49,6 +49,11 @@ TWICE = dd.from_map(lambda _: DF.compute(), [0], meta=DF._meta).rename(columns={
 DAYS = dd.from_pandas(pd.DataFrame({"d": pd.date_range("2026-01-01", periods=4), "v": 1.0}), 2)
 DAILY = dd.from_pandas(pd.Series(np.arange(4.0), pd.date_range("2026-01-01", periods=4)), 2)
 MONTHS = A.assign_coords(time=pd.date_range("2026-01-01", periods=12).astype("M8[ns]"))
+YEARS = xr.DataArray(
+    np.ones((730, 1)),
+    {"time": pd.date_range("2001-01-01", periods=730).astype("M8[ns]"), "station": ["a"]},
+    ("time", "station"),
+)
 LAZY_Q = da.from_array([0.5], chunks=1)
 
 
@@ -78,6 +83,11 @@ def unknown_size() -> Any:
 
 MISTAKES: Refusals = {
     TypeError: {
+        "float": lambda: YEARS.exact.groupby_dayofyear(window=1.5),
+        "has dates": lambda: YEARS.exact.groupby_dayofyear("station"),
+        "no kernels for complex128": lambda: warm([complex]),
+        "no kernels for object": lambda: warm([object]),
+        "'float33' not understood": lambda: warm("float33"),
         "q must be known at the call": [
             lambda: DF["v"].exact.quantile(DF["v"].mean()),
             lambda: GROUPS["v"].quantile(DF["v"].mean()),
@@ -185,6 +195,10 @@ MISTAKES: Refusals = {
         "where must be an array of bool ... not builtin": lambda: median(X, where=len),
     },
     ValueError: {
+        "at least 1": lambda: YEARS.exact.groupby_dayofyear(window=0),
+        "window must be smaller than 400": lambda: YEARS.exact.groupby_dayofyear(window=400),
+        "must ascend": lambda: YEARS[::-1].exact.groupby_dayofyear(),
+        "one axis": lambda: YEARS.exact.groupby_dayofyear().median(...),
         "q must be in [0, 1]": [
             lambda: DF["v"].exact.quantile(1.5),
             lambda: GROUPS["v"].quantile(1.5),
@@ -245,7 +259,9 @@ MISTAKES: Refusals = {
         "chunks of known sizes ... type x.compute_chunk_sizes() first": lambda: rolling(
             X[X > 3], 3
         ).median(),
-        "'quantiles' ... 'sums' is none of them": lambda: warm(["f8"], ["sums"]),
+        "must be among ... 'quantiles' ... 'sorting' ... 'sums' is none": lambda: warm(
+            ["f8"], ["sums"]
+        ),
         "column-limit is 8 B ... columns of 3 chunks ... increase it ... dask.config.set(": no_room,
         "column-limit must be a number of bytes ... such as '500 MB' ... not 'much'": unknown_size,
     },
