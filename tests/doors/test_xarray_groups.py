@@ -198,24 +198,28 @@ def test_several_groupers(name: str) -> None:
             )
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["month", "NaN among labels", "bins", "empty periods"])
-def test_datasets(name: str) -> None:
-    """Variables that lack the dimension are repeated for each group."""
-    loaded = table()
-    lazy = chunked(loaded)
-    with enable():
-        found = GROUPERS[name](lazy).median()
-        also = GROUPERS[name](lazy.exact).median()
+@pytest.mark.few(3)
+@pytest.mark.parametrize("flox", [False, True])
+@pytest.mark.parametrize(
+    "name", ["months", "bins", "month", "zones", "NaN among labels", "empty periods"]
+)
+def test_datasets(name: str, flox: bool) -> None:
+    """Variables that lack the dimension are repeated for each group. Flox is left out where it is
+    installed: it fails, or is wrong, where chunks do not match the groups."""
+    loaded = table().drop_vars("profile") if name == "zones" else table()
+    lazy, numbers = chunked(loaded), loaded.drop_vars(["is_hot", "code"])
     wanted = GROUPERS[name](loaded).median()
-    assert isinstance(found["t"].data, da.Array)
-    xr.testing.assert_identical(found.compute(), wanted)
-    xr.testing.assert_identical(also.compute(), wanted)
-
-    numbers = loaded.drop_vars(["is_hot", "code"])
-    with enable():
+    quantiles = GROUPERS[name](numbers).quantile(0.3)
+    with xr.set_options(use_flox=flox), enable():
+        medians = [GROUPERS[name](each).median() for each in (lazy, lazy.exact)]
         found = GROUPERS[name](chunked(numbers)).quantile(0.3)
-    xr.testing.assert_identical(found.compute(), GROUPERS[name](numbers).quantile(0.3))
+        of_array = GROUPERS[name](lazy["t"]).median()
+    assert isinstance(medians[0]["t"].data, da.Array)
+    for median in medians:
+        xr.testing.assert_identical(median.compute(), wanted)
+    array = GROUPERS[name](loaded["t"]).median()
+    xr.testing.assert_identical(of_array.compute(), array)
+    xr.testing.assert_identical(found.compute(), quantiles)
     counts = GROUPERS[name](lazy.exact).count()
     assert set(counts.data_vars) == {"t", "count", "is_hot"}
     wanted = GROUPERS[name](loaded["t"]).count()
@@ -347,20 +351,6 @@ def test_loads(is_theirs: bool) -> None:
         found = lazy.compute()
         assert set(source.loads.values()) == {n}
         assert not found.isnull().any()
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("name", ["months", "bins", "month", "zones", "NaN among labels"])
-def test_flox_is_left_out(name: str) -> None:
-    """Where it is installed: it fails, or is wrong, where chunks do not match the groups."""
-    for loaded in (cube(), table().drop_vars(["is_hot", "code", "profile"])):
-        medians = GROUPERS[name](loaded).median()
-        quantiles = GROUPERS[name](loaded).quantile(0.3)
-        with xr.set_options(use_flox=True), enable():
-            found = GROUPERS[name](chunked(loaded)).median()
-            also = GROUPERS[name](chunked(loaded)).quantile(0.3)
-        xr.testing.assert_identical(found.compute(), medians)
-        xr.testing.assert_identical(also.compute(), quantiles)
 
 
 def test_in_memory_xarrays_own_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
