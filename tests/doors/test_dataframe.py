@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -249,21 +250,29 @@ def test_box_plots_have_the_names_of_columns_and_count_what_is_missing() -> None
 # --- Partitions -----------------------------------------------------------------------------------
 
 CALLS = {
-    "a column": lambda x: x["a"].exact.quantile(Q),
-    "all columns": lambda x: x.exact.quantile(Q, numeric_only=True),
-    "with what is missing": lambda x: x.exact.median(skipna=False, numeric_only=True),
-    "description": lambda x: x.exact.describe(),
-    "boxes": lambda x: x.exact.describe_boxplot(),
+    "a column": ("a", lambda x: x["a"].exact.quantile(Q)),
+    "two columns": ("ac", lambda x: x[["a", "c"]].exact.quantile(Q)),
+    "all columns": ("abc", lambda x: x.exact.quantile(Q, numeric_only=True)),
+    "with what is missing": ("abc", lambda x: x.exact.median(skipna=False, numeric_only=True)),
+    "description": ("abc", lambda x: x.exact.describe()),
+    "boxes": ("abc", lambda x: x.exact.describe_boxplot()),
 }
+"""Calls, and which columns they want."""
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_every_partition_is_loaded_twice(name: str) -> None:
+    assert loads_of(*CALLS[name]) == [2] * PARTITIONS
+
+
+def loads_of(columns: str, ask: Callable[[Any], Any]) -> list[int]:
+    """Return the loads of a call, which has none before it is computed, nor of other columns."""
     source = Counting()
-    answer = CALLS[name](source.lazy())
+    answer = ask(source.lazy())
     assert source.loads == [0] * PARTITIONS
     answer.compute()
-    assert source.loads == [2] * PARTITIONS
+    assert source.columns == set(columns)
+    return source.loads
 
 
 MADE: dict[str, Any] = {
@@ -279,17 +288,6 @@ MADE: dict[str, Any] = {
 def test_frames_of_every_making(name: str) -> None:
     s = MADE[name](dd.from_pandas(whole(), npartitions=4, sort=False))
     np.testing.assert_allclose(s.exact.quantile(Q).compute(), s.compute().quantile(Q), rtol=1e-13)
-
-
-def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
-    for columns, ask in (
-        ({"a"}, lambda x: x["a"].exact.median()),
-        ({"a", "b", "c"}, lambda x: x.exact.describe()),
-        ({"a", "c"}, lambda x: x[["a", "c"]].exact.quantile(Q)),
-    ):
-        source = Counting()
-        ask(source.lazy()).compute()
-        assert source.columns == columns
 
 
 def test_partitions_of_unknown_length_and_empty_ones() -> None:
@@ -345,7 +343,7 @@ def test_columns_without_quantiles_are_refused_at_the_call(s: pd.Series) -> None
 def test_enabled_methods_are_exact() -> None:
     df = whole().drop(columns="s")
     x = dd.from_pandas(df, npartitions=4, sort=False)
-    own = dd.Series.quantile, dd.DataFrame.quantile, dd.Series.median, dd.DataFrame.median
+    before = [vars(each).copy() for each in (dd.Series, dd.DataFrame)]
     assert x["a"].quantile(0.3).compute() != df["a"].quantile(0.3)
     with enable():
         assert_series_equal(x["a"].quantile(Q).compute(), df["a"].quantile(Q))
@@ -353,7 +351,11 @@ def test_enabled_methods_are_exact() -> None:
         assert x["a"].median().compute() == df["a"].median()
         assert_series_equal(x.median().compute(), df.median())
         assert x["c"].quantile(0.3, method="lower").compute() == df["c"].quantile(0.3, "lower")
-    assert own == (dd.Series.quantile, dd.DataFrame.quantile, dd.Series.median, dd.DataFrame.median)
+        assert_frame_equal(x.describe().compute(), df.describe())
+        assert_series_equal(x["a"].describe().compute(), df["a"].describe())
+        found = x.describe(percentiles=[0.1]).compute()
+        assert_frame_equal(found, x.exact.describe([0.1]).compute())
+    assert before == [vars(each) for each in (dd.Series, dd.DataFrame)]
     with pytest.raises(NotImplementedError):
         x["a"].median()
 
@@ -374,19 +376,6 @@ def test_enabled_methods_leave_to_dask_what_is_its_own() -> None:
             x["a"].quantile(np.ma.array([0.1234]))
         with pytest.raises(ValueError, match="not supported with string series"):
             dd.from_pandas(whole()["s"], npartitions=2, sort=False).quantile(0.5)
-
-
-def test_enabled_descriptions_are_exact() -> None:
-    df = whole().drop(columns="s")
-    numbers = df.select_dtypes("number", exclude=["timedelta"])
-    x = dd.from_pandas(numbers, npartitions=4, sort=False)
-    own = dd.Series.describe
-    with enable():
-        assert_frame_equal(x.describe().compute(), numbers.describe())
-        assert_series_equal(x["a"].describe().compute(), numbers["a"].describe())
-        found = x.describe(percentiles=[0.1]).compute()
-        assert_frame_equal(found, x.exact.describe([0.1]).compute())
-    assert dd.Series.describe is own
 
 
 def test_other_descriptions_are_dasks() -> None:

@@ -19,12 +19,7 @@ from dask_gpuselect import describe_boxplot
 from dask_gpuselect.engine import frames as engine_frames
 from dask_gpuselect.maths.cuts import ChunksChangedError
 from tests.data import hashed
-from tests.doors.test_dataframe import (
-    COLUMNS,
-    INTERPOLATIONS,
-    PARTITIONS,
-    Counting,
-)
+from tests.doors.test_dataframe import COLUMNS, INTERPOLATIONS, PARTITIONS, Counting, loads_of
 from tests.graphs import tasks_of
 
 Q = [0.9, 0.25, 0.5]
@@ -61,6 +56,12 @@ KEYS: dict[str, pd.Series] = {
     "category": pd.Series(pd.Categorical(SOME, categories=WORDS + ["none of these"])),
     "ordered": pd.Series(pd.Categorical(SOME, categories=WORDS, ordered=True)),
 }
+
+
+def keyed(kind: str, n: int = 3, **others: Any) -> tuple[Any, pd.DataFrame]:
+    """Frames with keys "k" of a kind, numbers "b", floats "v" and other columns."""
+    columns = {"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N)), **others}
+    return frames(pd.DataFrame(columns), n)
 
 
 def frames(df: pd.DataFrame, n: int = 3) -> tuple[Any, pd.DataFrame]:
@@ -106,8 +107,7 @@ def n_roots(answer: Any) -> int:
 @pytest.mark.parametrize("dropna", [True, False])
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool, roots: bool) -> None:
-    df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
-    x, df = frames(df, 5 if roots else 3)
+    x, df = keyed(kind, 5 if roots else 3)
     how: dict[str, Any] = {"sort": sort, "dropna": dropna}
     theirs = df.groupby("k", observed=True, **how)["v"]
     ours = x.exact.groupby("k", **how)["v"]
@@ -125,16 +125,7 @@ def test_keys_are_those_of_pandas(kind: str, dropna: bool, sort: bool, roots: bo
     "keys", [["b", "c", "k"], ["c", "b", "k"], ["b", "k", "c"], ["k", "c", "b", "d"]]
 )
 def test_categories_between_other_keys(keys: list[str], roots: bool) -> None:
-    df = pd.DataFrame(
-        {
-            "k": KEYS["int"],
-            "c": KEYS["category"],
-            "b": KEYS["bool"],
-            "d": KEYS["ordered"],
-            "v": hashed(np.arange(N)),
-        }
-    )
-    x, df = frames(df)
+    x, df = keyed("int", c=KEYS["category"], b=KEYS["bool"], d=KEYS["ordered"])
     expected = df.groupby(keys, observed=True)["v"].median()
     assert_series_equal(x.exact.groupby(keys)["v"].median().compute(), expected)
 
@@ -170,8 +161,7 @@ def test_keys_of_a_few_partitions_at_a_time(kind: str, monkeypatch: pytest.Monke
         return together(parts)
 
     monkeypatch.setattr(engine_frames.KeyNames, "_together", noted)
-    df = pd.DataFrame({"k": KEYS[kind], "b": PLACES // 7, "v": hashed(np.arange(N))})
-    x, df = frames(df, 20)
+    x, df = keyed(kind, 20)
     for by, sort in (("k", True), ("k", False), (["b", "k"], False)):
         how: dict[str, Any] = {"sort": sort, "dropna": False}
         found = x.exact.groupby(by, **how)["v"].median().compute(scheduler="sync")
@@ -278,10 +268,10 @@ def test_between_two_dates_is_the_nearest_unit(dtype: str) -> None:
 # --- Partitions -----------------------------------------------------------------------------------
 
 ASKS = {
-    "a column": lambda x: x.exact.groupby("c")["a"].quantile(Q),
-    "several columns": lambda x: x.exact.groupby("s")[["a", "b"]].median(),
-    "all columns": lambda x: x.exact.groupby(["s", "c"]).quantile(Q, numeric_only=True),
-    "counts": lambda x: x.exact.groupby("c").count(),
+    "a column": ("ac", lambda x: x.exact.groupby("c")["a"].quantile(Q)),
+    "several columns": ("abs", lambda x: x.exact.groupby("s")[["a", "b"]].median()),
+    "all columns": ("abcs", lambda x: x.exact.groupby(["s", "c"]).quantile(Q, numeric_only=True)),
+    "counts": ("abcs", lambda x: x.exact.groupby("c").count()),
 }
 
 
@@ -289,23 +279,12 @@ ASKS = {
 @pytest.mark.parametrize("name", ASKS)
 def test_every_partition_is_loaded_twice(name: str, roots: bool) -> None:
     """For counts once."""
-    source = Counting()
-    answer = ASKS[name](source.lazy())
-    assert source.loads == [0] * PARTITIONS
-    answer.compute()
-    assert source.loads == [1 if name == "counts" else 2] * PARTITIONS
-
-
-def test_a_source_is_asked_for_the_wanted_columns_alone() -> None:
-    source = Counting()
-    source.lazy().exact.groupby("c")["a"].median().compute()
-    assert source.columns == {"a", "c"}
+    assert loads_of(*ASKS[name]) == [1 if name == "counts" else 2] * PARTITIONS
 
 
 def test_partitions_of_unknown_length_and_empty_ones() -> None:
-    df = pd.DataFrame({"k": KEYS["str"], "v": values("Int64"), "w": hashed(np.arange(N))})
-    x, df = frames(df, 8)
-    few, expected = x[x["w"] > 0.99], df[df["w"] > 0.99]
+    x, df = keyed("str", 8, w=values("Int64"))
+    few, expected = x[x["v"] > 0.99], df[df["v"] > 0.99]
     assert 0 in few.map_partitions(len).compute().tolist()
     assert_frame_equal(
         few.exact.groupby("k").quantile(Q).compute(), expected.groupby("k").quantile(Q)
@@ -316,7 +295,7 @@ def test_partitions_of_unknown_length_and_empty_ones() -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["int", "str", "dates", "category"])
 def test_of_no_rows(kind: str) -> None:
-    x, df = frames(pd.DataFrame({"k": KEYS[kind], "b": PLACES, "v": hashed(np.arange(N))}))
+    x, df = keyed(kind)
     x, df = x[x["v"] > 2], df[df["v"] > 2]
     for by in ("k", ["k", "b"]):
         theirs = df.groupby(by, observed=True)["v"]
@@ -398,11 +377,9 @@ def test_changes_between_loads_are_noticed(name: str, roots: bool) -> None:
 
 
 def typed() -> tuple[Any, pd.DataFrame]:
-    df = pd.DataFrame({"k": KEYS["str"], "c": KEYS["category"], "b": PLACES // 7})
-    df["v"] = pd.Series(hashed(np.arange(N))).where(PLACES % 4 > 0)
-    df["i"] = pd.array(np.arange(N) % 50, dtype="Int64")
-    df.loc[::9, "i"] = pd.NA
-    return frames(df)
+    v = pd.Series(hashed(np.arange(N))).where(PLACES % 4 > 0)
+    i = pd.Series(np.arange(N) % 50, dtype="Int64").where(np.arange(N) % 9 > 0)
+    return keyed("str", v=v, i=i, c=KEYS["category"])
 
 
 def test_columns_are_attributes() -> None:
@@ -473,11 +450,10 @@ def test_boxes_of_groups(keys: Any, column: str) -> None:
 def test_days_of_pyarrow() -> None:
     """pandas has no quantiles of groups of these, but medians."""
     days = pd.Series(DAYS).dt.date.where(PLACES % 5 > 0).astype(pd.ArrowDtype(pa.date32()))
-    df = pd.DataFrame({"k": PLACES // 7, "d": days, "v": hashed(np.arange(N))})
-    x = dd.from_pandas(df, npartitions=3)
+    x, df = keyed("int", d=days)
     found = x["d"].exact.quantile(Q, "lower").compute()
     assert_series_equal(found, days.quantile(Q, "lower").rename("d"))
     assert_series_equal(x.exact.groupby("d")["v"].median().compute(), df.groupby("d")["v"].median())
-    medians = x.exact.groupby("k")["d"].median().compute()
+    medians = x.exact.groupby("b")["d"].median().compute()
     assert medians.dtype == days.dtype
     assert medians[1] in [pd.Timestamp(day).date() for day in np.unique(DAYS)]
