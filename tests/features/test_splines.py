@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.distribution import MonotoneQuadraticSpline, MonotoneRationalSpline
 from tests.backends import Backend
+from tests.refusals import Refusal, each_of
 
 pytestmark = pytest.mark.any_dask  # of no dask arrays
 
@@ -26,32 +28,31 @@ AKIMA = (
 )
 
 
+KINDS: dict[str, Callable[[Floats, Floats], tuple[Any, Any]]] = {
+    "random": lambda x, y: (x, y),
+    "flat and steep": lambda x, y: (x, np.round(y) + 1e-3 * y),
+    "flats": lambda x, y: (x, np.round(2 * y)),
+    "outliers": lambda x, y: (x, np.sinh(9 * y)),
+    "jumps": lambda x, y: (np.round(x, 1), y),
+    "jumps and flats": lambda x, y: (np.round(x), np.round(y)),
+    "descending": lambda x, y: (x, -y),
+    "Akima": lambda x, y: AKIMA,
+    "two": lambda x, y: ([1.0, 3.0], [2.0, 7.0]),
+    "one jump": lambda x, y: ([1.0, 1.0], [2.0, 7.0]),
+    "line": lambda x, y: (np.arange(9.0), np.arange(9.0) * 3),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
 def points(name: str) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(len(name))
-    x, y = np.sort(rng.normal(size=40)), np.sort(rng.normal(size=40))
-    kinds: dict[str, Any] = {
-        "random": (x, y),
-        "flat and steep": (x, np.round(y) + 1e-3 * y),
-        "flats": (x, np.round(2 * y)),
-        "outliers": (x, np.sinh(9 * y)),
-        "jumps": (np.round(x, 1), y),
-        "jumps and flats": (np.round(x), np.round(y)),
-        "descending": (x, -y),
-        "Akima": AKIMA,
-        "two": ([1.0, 3.0], [2.0, 7.0]),
-        "one jump": ([1.0, 1.0], [2.0, 7.0]),
-        "line": (np.arange(9.0), np.arange(9.0) * 3),
-    }
-    return tuple(map(np.asarray, kinds[name]))  # type: ignore[return-value]
+    x, y = KINDS[name](np.sort(rng.normal(size=40)), np.sort(rng.normal(size=40)))
+    return np.asarray(x), np.asarray(y)
 
 
-every_kind = pytest.mark.parametrize(
-    "kind",
-    [
-        *("random", "flat and steep", "flats", "outliers", "jumps", "jumps and flats"),
-        *("descending", "Akima", "two", "one jump", "line"),
-    ],
-)
+def on(backend: Backend, ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Ask with arrays of NumPy about those of a backend."""
+    return lambda z, *how: backend.to_numpy(ask(backend.asarray(z), *how))
 
 
 def quadratic(x: Any, y: Any, **options: Any) -> MonotoneQuadraticSpline:
@@ -82,9 +83,8 @@ def is_last_of_equal(x: Floats) -> NDArray[np.bool_]:
 # --- Monotone, and through the points -------------------------------------------------------------
 
 
-def check_monotone(spline: Any, x: Floats, y: Floats) -> None:
+def check_monotone(spline: Any, x: Floats, y: Floats, z: Floats) -> None:
     """Exactly, and between the ends of each interval."""
-    z = between(x)
     values = spline(z)
     sign = -1 if y[-1] < y[0] else 1
     assert np.isfinite(values).all()
@@ -95,6 +95,7 @@ def check_monotone(spline: Any, x: Floats, y: Floats) -> None:
     after = np.minimum(before + 1, len(x) - 1)
     assert (sign * values >= sign * y[before]).all()
     assert (sign * values <= sign * y[after]).all()
+    assert (sign * spline(z, 1) >= 0).all()
 
 
 @both
@@ -102,9 +103,7 @@ def check_monotone(spline: Any, x: Floats, y: Floats) -> None:
 def test_monotone(make: Any, kind: str, backend: Backend) -> None:
     x, y = points(kind)
     spline = make(backend.asarray(x), backend.asarray(y))
-    check_monotone(lambda z: backend.to_numpy(spline(backend.asarray(z))), x, y)
-    sign = -1 if y[-1] < y[0] else 1
-    assert (sign * spline(backend.asarray(between(x)), nu=1) >= 0).all()
+    check_monotone(on(backend, spline), x, y, between(x))
 
 
 sizes = st.one_of(
@@ -130,20 +129,14 @@ def test_monotone_whatever_the_numbers(data: st.DataObject, n: int) -> None:
         v = np.clip(between(y / 2, 9) * 2, y[0], y[-1])
     z = np.clip(z, x[0], x[-1])
     for spline in splines:
-        values, places = spline(z), spline.inverse(v)
-        assert (values[1:] >= values[:-1]).all()
-        before = np.searchsorted(x, z, side="right") - 1
-        assert (values >= y[before]).all()
-        assert (values <= y[np.minimum(before + 1, n - 1)]).all()
-        ends = is_last_of_equal(x)
-        np.testing.assert_array_equal(spline(x[ends]), y[ends])
+        check_monotone(spline, x, y, z)
+        places = spline.inverse(v)
         first = np.minimum(np.searchsorted(y, v, side="left"), n - 1)
         assert (places <= x[first]).all()
         assert (places >= x[np.maximum(first - 1, 0)]).all()
-        # Nowhere a NaN, and derivatives are in the direction of y.
+        # Nowhere a NaN.
         with np.errstate(over="ignore"):
             outside = np.array([-np.inf, x[0] - np.abs(x[0]) / 9, np.inf])
-        assert (spline(z, 1) >= 0).all()
         assert not np.isnan(spline(z, 2)).any()
         assert not np.isnan(spline(outside)).any()
 
@@ -154,14 +147,9 @@ def test_steps_larger_than_a_float(backend: Backend) -> None:
     for make in (quadratic, lambda x, y: MonotoneRationalSpline(x, y, [1, 1])):
         spline = make(backend.asarray([-big, big]), backend.asarray([-big, big]))
         z = np.array([-big, -big / 2, 0, big / 4, big])
-        np.testing.assert_allclose(
-            backend.to_numpy(spline(backend.asarray(z))), z, rtol=0, atol=slack
-        )
-        np.testing.assert_allclose(
-            backend.to_numpy(spline.inverse(backend.asarray(z))), z, rtol=0, atol=slack
-        )
-        slopes = backend.to_numpy(spline(backend.asarray(z), nu=1))
-        np.testing.assert_allclose(slopes, 1, rtol=4 * EPS)
+        for ask in (spline, spline.inverse):
+            np.testing.assert_allclose(on(backend, ask)(z), z, rtol=0, atol=slack)
+        np.testing.assert_allclose(on(backend, spline)(z, 1), 1, rtol=4 * EPS)
 
 
 @both
@@ -373,14 +361,10 @@ def test_jumps(make: Any, backend: Backend) -> None:
     """Continuous from the right; what lies before is as steep as at the end of a steep interval."""
     x, y = [0.0, 1, 1, 1, 2, 2], [0.0, 1, 2, 3, 4, 5]
     spline = make(backend.asarray(x), backend.asarray(y))
-
-    def at(z: Any) -> list[float]:
-        return backend.to_numpy(spline(backend.asarray(z))).tolist()  # type: ignore[no-any-return]
-
-    assert at([0, 1, 2]) == [0, 3, 5]
-    near = at([np.nextafter(1, 0), np.nextafter(2, 0)])
+    assert on(backend, spline)([0, 1, 2]).tolist() == [0, 3, 5]
+    near = on(backend, spline)([np.nextafter(1, 0), np.nextafter(2, 0)])
     np.testing.assert_allclose(near, [1, 4], rtol=1e-12)
-    inverse = backend.to_numpy(spline.inverse(backend.asarray([1.5, 2, 3, 4.5, 5, 1, 4])))
+    inverse = on(backend, spline.inverse)([1.5, 2, 3, 4.5, 5, 1, 4])
     np.testing.assert_array_equal(inverse, [1, 1, 1, 2, 2, 1, 2])
     if make is quadratic:
         steep = quadratic([0, 1, 1 + 1e-13, 2], [0, 1, 3, 4])
@@ -414,29 +398,28 @@ def test_repeated_points_say_nothing() -> None:
 def test_inverse(make: Any, kind: str, backend: Backend) -> None:
     x, y = points(kind)
     spline = make(backend.asarray(x), backend.asarray(y))
+    at, inverse = on(backend, spline), on(backend, spline.inverse)
     v = between(np.sort(y), 19)
-    found = backend.to_numpy(spline.inverse(backend.asarray(v)))
-    reached = backend.to_numpy(spline(backend.asarray(found)))
+    found = inverse(v)
+    reached = at(found)
     assert found.min() == x[0]
     assert found.max() <= x[-1]
     # Where z is rounded, a steep spline does not meet v better than that.
-    steep = np.nan_to_num(np.abs(backend.to_numpy(spline(backend.asarray(found), nu=1))), posinf=0)
-    beside = [backend.asarray(np.nextafter(found, way)) for way in (-np.inf, np.inf)]
-    low, high = (backend.to_numpy(spline(z, extrapolate="constant")) for z in beside)
-    if y[-1] < y[0]:
-        low, high = high, low
+    steep = np.nan_to_num(np.abs(at(found, 1)), posinf=0)
+    sign = -1 if y[-1] < y[0] else 1
+    low, high = (
+        at(np.nextafter(found, way), 0, "constant") for way in (-sign * np.inf, sign * np.inf)
+    )
     slack = 8 * EPS * (np.abs(y).max() + np.abs(x).max() * steep)
     assert (v >= low - slack).all()
     assert (v <= high + slack).all()
     is_jump = np.isin(found, x[1:][np.diff(x) == 0])
     assert (np.abs(reached - v) <= slack)[~is_jump].all()
-    sign = -1 if y[-1] < y[0] else 1
-    ends = np.array([y[0] - sign, y[-1] + sign, np.nan])
-    assert np.isnan(backend.to_numpy(spline.inverse(backend.asarray(ends)))).all()
+    assert np.isnan(inverse([y[0] - sign, y[-1] + sign, np.nan])).all()
     # Of a flat part the first point.
     flat = np.flatnonzero(np.diff(y) == 0)
     first = np.array([x[np.flatnonzero(y == level)[0]] for level in y[flat]])
-    np.testing.assert_array_equal(backend.to_numpy(spline.inverse(backend.asarray(y[flat]))), first)
+    np.testing.assert_array_equal(inverse(y[flat]), first)
 
 
 @both
@@ -469,8 +452,7 @@ def test_shapes_and_kinds(make: Any, backend: Backend) -> None:
             assert type(found) is backend.array_type
             assert found.shape == shape
             assert found.dtype == np.float64
-    missing = backend.to_numpy(spline(backend.asarray([np.nan, 0.0])))
-    assert np.isnan(missing).tolist() == [True, False]
+    assert np.isnan(on(backend, spline)([np.nan, 0.0])).tolist() == [True, False]
     assert type(spline(0.5)) is backend.array_type
     assert type(spline.x) is backend.array_type
 
@@ -500,15 +482,12 @@ def test_extrapolation(make: Any, backend: Backend) -> None:
         False: [[np.nan] * 2] * 3,
         "constant": [y[[0, -1]], [0, 0], [0, 0]],
     }
+    plain = make(backend.asarray(x), backend.asarray(y))
     for how, answers in wanted.items():
         spline = make(backend.asarray(x), backend.asarray(y), extrapolate=how)
-        other = make(backend.asarray(x), backend.asarray(y))
         for nu, answer in enumerate(answers):
-            z = backend.asarray(outside)
-            np.testing.assert_allclose(backend.to_numpy(spline(z, nu)), answer, rtol=1e-13)
-            np.testing.assert_allclose(
-                backend.to_numpy(other(z, nu, extrapolate=how)), answer, rtol=1e-13
-            )
+            for found in (on(backend, spline)(outside, nu), on(backend, plain)(outside, nu, how)):
+                np.testing.assert_allclose(found, answer, rtol=1e-13)
     far = make(x, y)(np.array([-np.inf, np.inf]))
     for value, end, slope in zip(far, y[[0, -1]], ends, strict=True):
         assert np.isinf(value) if slope else value == end
@@ -548,17 +527,18 @@ def test_clear_errors(x: Any, y: Any, error: type[Exception], match: str) -> Non
         MonotoneRationalSpline(x, y, np.zeros(np.shape(x)))
 
 
-def test_clear_errors_of_options() -> None:
-    with pytest.raises(ValueError, match="two different points"):
-        quadratic([1, 1], [2, 2])
-    with pytest.raises(ValueError, match="True, False or 'constant', not 'periodic'"):
-        quadratic([0, 1], [0, 1], extrapolate="periodic")
-    with pytest.raises(ValueError, match="slopes must be 0 or have the sign"):
-        MonotoneRationalSpline([0, 1], [0, 1], [1, -1])
-    with pytest.raises(ValueError, match="slopes must be 0 or have the sign"):
-        MonotoneRationalSpline([0, 1], [1, 0], [1, 0])
-    spline = quadratic([0, 1], [0, 1])
-    with pytest.raises(ValueError, match="0, 1 or 2, not 3"):
-        spline(0.5, nu=3)
-    with pytest.raises(TypeError, match="must be real"):
-        spline("here")
+LINE = quadratic([0, 1], [0, 1])
+REFUSED: list[Refusal] = [
+    (lambda: quadratic([1, 1], [2, 2]), ValueError, "two different points"),
+    (lambda: quadratic([0, 1], [0, 1], extrapolate="all"), ValueError, "or 'constant', not 'all'"),
+    (lambda: MonotoneRationalSpline([0, 1], [0, 1], [1, -1]), ValueError, "slopes must be 0 or"),
+    (lambda: MonotoneRationalSpline([0, 1], [1, 0], [1, 0]), ValueError, "0 or have the sign"),
+    (lambda: LINE(0.5, nu=3), ValueError, "0, 1 or 2, not 3"),
+    (lambda: LINE("here"), TypeError, "must be real"),
+]
+
+
+@each_of(REFUSED)
+def test_clear_errors_of_options(call: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
