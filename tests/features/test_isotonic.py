@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from types import ModuleType
 from typing import Any
@@ -40,26 +41,22 @@ class Strict(Backend):
         return type(array_api_strict.zeros(1))
 
 
+KINDS: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "increasing": lambda x, noise: np.sqrt(x) + 0.3 * noise,
+    "offset": lambda x, noise: 1e8 + x + noise,
+    "trend": lambda x, noise: 1e6 * x + noise,
+    "constant": lambda x, noise: np.full(len(x), 1 / 3),
+    "decreasing": lambda x, noise: -x,
+    "increasing already": lambda x, noise: x**3,
+    "outliers": lambda x, noise: np.sinh(3 * noise) ** 3,
+    "ties": lambda x, noise: np.round(4 * x + noise),
+    "huge": lambda x, noise: 1.7e308 * np.tanh(5 * x - 2.5 + noise),
+    "denormal": lambda x, noise: 2.0**-1070 * np.round(9 * x + noise),
+}
+
+
 def noisy(kind: str, n: int = 600) -> Floats:
-    rng = np.random.default_rng(n)
-    x = np.linspace(0, 1, n)
-    kinds = {
-        "increasing": np.sqrt(x) + 0.3 * rng.normal(size=n),
-        "offset": 1e8 + x + rng.normal(size=n),
-        "trend": 1e6 * x + rng.normal(size=n),
-        "constant": np.full(n, 1 / 3),
-        "decreasing": -x,
-        "increasing already": x**3,
-        "outliers": rng.standard_cauchy(n) ** 3,
-        "ties": np.round(4 * x + rng.normal(size=n)),
-        "huge": 1.7e308 * np.tanh(5 * x - 2.5 + rng.normal(size=n)),
-        "denormal": 2.0**-1070 * np.round(9 * x + rng.normal(size=n)),
-    }
-    return kinds[kind]
-
-
-KINDS = ("increasing", "offset", "trend", "constant", "decreasing", "increasing already")
-KINDS += ("outliers", "ties", "huge", "denormal")
+    return KINDS[kind](np.linspace(0, 1, n), np.random.default_rng(n).normal(size=n))
 
 
 def exact(y: Floats, weights: Floats | None = None) -> list[Fraction]:
