@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dask
@@ -192,83 +193,63 @@ def test_tasks_do_not_carry_the_labels() -> None:
 
 # --- What is refused ------------------------------------------------------------------------------
 
-BAD: list[Refusal] = [
+ONE = [1] * 6
+TWO = (ONE, ONE)
+DAYS = np.full(6, "2025-01-31", "M8[D]")
+SHAPES = r"\(3,\): pass labels of shape \(6,\), the size of the data along axis 0, or "
+TUPLES = "tuples of 2 labels, one of each kind, not "
+OF_DAYS = r'must be dates, .* not strings: .*groups=\[numpy.datetime64\("2025-01-31"\)\]'
+OF_NUMBERS = r"groups must be numbers, .*int64, not strings: .*groups=\[0\]"
+NO_ORDER = "without an order, of the types int, str: convert"
+OBJECTS = "must be numbers, .* not objects"
+
+# The labels, the axis, the class of the error, its message, and the groups.
+BAD: list[tuple[Any, ...]] = [
+    ([1, 2, 3], 0, ValueError, f"by has shape {SHAPES}"),
+    (ONE, None, ValueError, "pass axis="),
+    (ONE, 1, ValueError, r"shape \(4,\), .* axis 1, or"),
+    ("month", 0, ValueError, 'pass the labels, such as df."month".'),
+    (ONE, 0, ValueError, "distinct, and .*1", [1, 1]),
+    (np.arange(6) / 4, 0, ValueError, "floats with fractions"),
+    ([1j] * 6, 0, TypeError, "labels must be .* not complex"),
+    ([None] * 6, 0, ValueError, "no groups: every"),
+    (np.array([1, "a"] * 3, object), 0, TypeError, NO_ORDER),
+    (np.array([1, 0.5] * 3, object), 0, ValueError, "floats with fractions"),
+    ((), 0, ValueError, "by is an empty tuple"),
+    (np.ones((6, 4), int), (), ValueError, "axis is empty"),
+    (TWO, 0, TypeError, f"{TUPLES}0", [0, 1]),
+    (TWO, 0, TypeError, f"{TUPLES}'ab'", ["ab"]),
+    (TWO, 0, ValueError, rf"{TUPLES}\(1, 2, 3\)", [(1, 2, 3)]),
+    (ONE, 0, TypeError, OF_NUMBERS, ["0"]),
     (
-        lambda: groupby(A, [1, 2, 3], 0),
-        ValueError,
-        r"by has shape \(3,\): pass labels of shape \(6,\), the size of the data along axis 0, or ",
-    ),
-    (lambda: groupby(A, [1] * 6), ValueError, "pass axis="),
-    (lambda: groupby(A, [1] * 6, 1), ValueError, r"shape \(4,\), .* axis 1, or"),
-    (lambda: groupby(A, "month", 0), ValueError, 'pass the labels, such as df."month".'),
-    (lambda: groupby(A, [1] * 6, 0, groups=[1, 1]), ValueError, "distinct, and .*1"),
-    (lambda: groupby(A, np.arange(6) / 4, 0), ValueError, "floats with fractions"),
-    (lambda: groupby(A, [1j] * 6, 0), TypeError, "labels must be .* not complex"),
-    (lambda: groupby(A, [None] * 6, 0), ValueError, "no groups: every"),
-    (
-        lambda: groupby(A, np.array([1, "a"] * 3, object), 0),
+        DAYS,
+        0,
         TypeError,
-        "without an order, of the types int, str: convert",
+        OF_DAYS,
+        ["2025-01-31"],
     ),
-    (lambda: groupby(A, np.array([1, 0.5] * 3, object), 0), ValueError, "floats with fractions"),
-    (lambda: groupby(A, (), 0), ValueError, "by is an empty tuple"),
-    (lambda: groupby(A, np.ones((6, 4), int), ()), ValueError, "axis is empty"),
+    (["1"] * 6, 0, TypeError, "must be strings, .* not numbers", [1]),
+    (["1"] * 6, 0, TypeError, "must be strings, .* not objects", ["a", 1]),
+    ((ONE, ["a"] * 6), 0, TypeError, OBJECTS, [(1, "a"), ("1", "a")]),
+    ({"a": 3}, 0, TypeError, "'a'\\] must be a sequence of indices or a slice"),
+    (ONE, 0, ValueError, "one-dimensional, not of shape", [[1]]),
+    ({"a": [6]}, 0, IndexError, "the axis has size 6"),
+    ({"a": [0.5]}, 0, TypeError, "'a'\\] must be integers in one dimension"),
+    ({"a": [1]}, None, ValueError, "along one axis"),
+    (ONE, 2, np.exceptions.AxisError, "out of bounds"),
+    ([np.nan] * 6, 0, ValueError, "there are no groups"),
+    (ONE, 0, ValueError, "there are no groups", []),
+]
+REFUSED: list[Refusal] = [
+    *((partial(groupby, A, row[0], row[1], groups=(*row, None)[4]), *row[2:4]) for row in BAD),
     (lambda: groupby(np.float64(1), np.array(1)), ValueError, "no dimension"),
-    (
-        lambda: groupby(A, ([1] * 6, [1] * 6), 0, groups=[0, 1]),
-        TypeError,
-        "tuples of 2 labels, one of each kind, not 0",
-    ),
-    (
-        lambda: groupby(A, ([1] * 6, [1] * 6), 0, groups=["ab"]),
-        TypeError,
-        "tuples of 2 labels, one of each kind, not 'ab'",
-    ),
-    (
-        lambda: groupby(A, ([1] * 6, [1] * 6), 0, groups=[(1, 2, 3)]),
-        ValueError,
-        r"tuples of 2 labels, one of each kind, not \(1, 2, 3\)",
-    ),
-    (
-        lambda: groupby(A, [1] * 6, 0, groups=["0"]),
-        TypeError,
-        r"groups must be numbers, .*int64, not strings: .*groups=\[0\]",
-    ),
-    (
-        lambda: groupby(A, np.full(6, "2025-01-31", "M8[D]"), 0, groups=["2025-01-31"]),
-        TypeError,
-        r'must be dates, .* not strings: .*groups=\[numpy.datetime64\("2025-01-31"\)\]',
-    ),
-    (lambda: groupby(A, ["1"] * 6, 0, groups=[1]), TypeError, "must be strings, .* not numbers"),
-    (
-        lambda: groupby(A, ["1"] * 6, 0, groups=["a", 1]),
-        TypeError,
-        "must be strings, .* not objects",
-    ),
-    (
-        lambda: groupby(A, ([1] * 6, ["a"] * 6), 0, groups=[(1, "a"), ("1", "a")]),
-        TypeError,
-        "must be numbers, .* not objects",
-    ),
-    (lambda: groupby(A, {"a": 3}, 0), TypeError, "'a'\\] must be a sequence of indices or a slice"),
-    (lambda: groupby(A, [1] * 6, 0, groups=[[1]]), ValueError, "one-dimensional, not of shape"),
-    (lambda: groupby(A, {"a": [6]}, 0), IndexError, "the axis has size 6"),
-    (lambda: groupby(A, {"a": [0.5]}, 0), TypeError, "'a'\\] must be integers in one dimension"),
-    (lambda: groupby(A, {"a": [1]}), ValueError, "along one axis"),
-    (lambda: groupby(A, [1] * 6, 2), np.exceptions.AxisError, "out of bounds"),
-    (lambda: groupby(A, [1] * 6, 0).median(axis=0), TypeError, "take no axis"),
-    (
-        lambda: groupby(A, [1] * 6, 0).quantile(0.5, strategy="kelley"),
-        TypeError,
-        "take no strategy",
-    ),
-    (lambda: groupby(A, [np.nan] * 6, 0), ValueError, "there are no groups"),
-    (lambda: groupby(A, [1] * 6, 0, groups=[]), ValueError, "there are no groups"),
-    (lambda: groupby(A, [1] * 6, 0).quantile(da.ones(1)), TypeError, "q must be known"),
+    (lambda: groupby(A, ONE, 0).median(axis=0), TypeError, "take no axis"),
+    (lambda: groupby(A, ONE, 0).quantile(0.5, strategy="kelley"), TypeError, "take no strategy"),
+    (lambda: groupby(A, ONE, 0).quantile(da.ones(1)), TypeError, "q must be known"),
 ]
 
 
-@each_of(BAD)
+@each_of(REFUSED)
 def test_what_is_refused(call: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         call()

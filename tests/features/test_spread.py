@@ -66,15 +66,20 @@ def by_steps(parts: list[NDArray[Any]], dtype: np.dtype[Any], n_pivots: int) -> 
 # --- NaN, infinity, nothing -----------------------------------------------------------------------
 
 
+def tells_once(function: Any, a: NDArray[Any], what: str) -> None:
+    """Of NumPy and dask arrays, beside an answer that is NaN."""
+    lazy = function(da.from_array(a, chunks=2))
+    for find in (lambda: function(a), lambda: computed(lazy)):
+        with pytest.warns(RuntimeWarning, match=what) as told:
+            assert np.isnan(find())
+        assert len(told) == 1
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 3)])
 def test_empty(shape: tuple[int, ...]) -> None:
     a = np.empty(shape)
     for function in (mad, nanmad):
-        lazy = function(da.from_array(a, chunks=2))
-        for find in (lambda call=function: call(a), lambda x=lazy: computed(x)):
-            with pytest.warns(RuntimeWarning, match="Mean of empty slice") as told:
-                assert np.isnan(find())
-            assert len(told) == 1
+        tells_once(function, a, "Mean of empty slice")
     with pytest.raises(IndexError, match="empty"):
         iqr(a)
     with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
@@ -84,11 +89,7 @@ def test_empty(shape: tuple[int, ...]) -> None:
 def test_all_missing() -> None:
     a = np.full(6, np.nan)
     for function in (nanmad, naniqr):
-        lazy = function(lazy_of(a, 2))
-        for find in (lambda call=function: call(a), lambda x=lazy: computed(x)):
-            with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
-                assert np.isnan(find())
-            assert len(told) == 1
+        tells_once(function, a, "All-NaN slice")
     lanes = np.stack([a, np.arange(6)], axis=1)
     with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
         np.testing.assert_array_equal(nanmad(lanes, 0, scale=1.0), [np.nan, 1.5])
@@ -263,36 +264,36 @@ def test_answers_in_kind() -> None:
 # --- Errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values())
-@pytest.mark.parametrize("scale", [0, -1.0, np.nan, np.inf, "norm"])
-def test_scales_that_make_no_sense(function: Any, scale: Any) -> None:
-    for x in (np.ones(5), da.ones(5)):
-        with pytest.raises(ValueError, match="scale must be"):
-            function(x, scale=scale)
+X = da.ones((5, 4))
+DATES = "need (numbers|integers or floats), not datetime64"
+OF_ALL: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    *(
+        (x, {"scale": scale}, ValueError, "scale must be")
+        for x in (np.ones(5), X)
+        for scale in (0, -1.0, np.nan, np.inf, "norm")
+    ),
+    (X, {"scale": None}, TypeError, "scale must be"),
+    (X, {"scale": X.sum()}, TypeError, "scale must be known"),
+    (X, {"axis": 2}, np.exceptions.AxisError, "out of bounds"),
+    (X + 0j, {}, TypeError, "not complex128"),
+    (X.astype(object), {}, TypeError, "not object"),
+    (X.astype("M8[s]"), {}, TypeError, DATES),
+]
+REFUSED = [
+    *((function, *row) for function in FUNCTIONS.values() for row in OF_ALL),
+    (mad, np.ones(3, "f2"), {"scale": 1e9}, ValueError, "float16"),
+    *(
+        (iqr, X, {"q": q}, ValueError, "two ascending")
+        for q in (0.5, (0.1,), (0.75, 0.25), (0.1, 0.2, 0.3), (0.1, np.nan))
+    ),
+    (iqr, X, {"q": (25, 75)}, ValueError, r"q must be in \[0, 1\]"),
+    (iqr, X, {"q": da.ones(2)}, TypeError, "q must be known"),
+    (naniqr, X, {"method": "no such"}, ValueError, "method"),
+    (iqr, X > 1, {}, TypeError, "integers or floats, not bool"),
+]
 
 
-def test_errors() -> None:
-    x = da.ones((5, 4))
-    for function in FUNCTIONS.values():
-        with pytest.raises(TypeError, match="scale must be"):
-            function(x, scale=None)
-        with pytest.raises(TypeError, match="scale must be known"):
-            function(x, scale=x.sum())
-        with pytest.raises(np.exceptions.AxisError):
-            function(x, 2)
-        for wrong in (x.astype("c16"), x.astype("M8[s]"), x.astype(object)):
-            with pytest.raises(TypeError):
-                function(wrong)
-    with pytest.raises(ValueError, match="float16"):
-        mad(np.ones(3, "f2"), scale=1e9)
-    for q in (0.5, (0.1,), (0.75, 0.25), (0.1, 0.2, 0.3), (0.1, np.nan)):
-        with pytest.raises(ValueError, match="two ascending"):
-            iqr(x, q=q)
-    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
-        iqr(x, q=(25, 75))
-    with pytest.raises(TypeError, match="q must be known"):
-        iqr(x, q=da.ones(2))
-    with pytest.raises(ValueError, match="method"):
-        naniqr(x, method="no such")
-    with pytest.raises(TypeError, match="integers or floats, not bool"):
-        iqr(x > 1)
+@pytest.mark.parametrize(("function", "x", "how", "error", "message"), REFUSED)
+def test_errors(function: Any, x: Any, how: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        function(x, **how)
