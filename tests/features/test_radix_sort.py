@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import array_api_strict
 import dask
 import dask.array as da
 import numpy as np
@@ -20,6 +22,7 @@ from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
 from tests.data import MISSING, hashed, normal, uniform
+from tests.refusals import Refusal, each_of
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -127,9 +130,8 @@ def test_what_is_sorted_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(radix_sort(x).compute(), values)
     assert calls == [[], [], []]
     values[0] = 5.0
-    np.testing.assert_array_equal(
-        radix_sort(da.from_array(values, chunks=(UNEVEN,))).compute(), np.sort(values)
-    )
+    found = radix_sort(da.from_array(values, chunks=(UNEVEN,))).compute()
+    np.testing.assert_array_equal(found, np.sort(values))
     assert all(calls)
 
 
@@ -143,41 +145,45 @@ def test_distributed(cluster_here: Client) -> None:
     np.testing.assert_array_equal(np.sort(box), np.sort(flier_side(values, high=True)))
 
 
-@pytest.mark.parametrize("bits", ["8", None, 8.0])
-def test_bits_that_are_no_integer(bits: Any) -> None:
-    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-        radix_sort(da.zeros(3), bits=bits)
+ONES = da.ones(3)
+STRICT = array_api_strict.asarray
+KNOWN = ONES.map_blocks(STRICT, meta=STRICT(np.empty(0)))
+UNKNOWN = ONES.map_blocks(STRICT, meta=np.empty(0))
+MASKED = ONES.map_blocks(np.ma.masked_array, meta=np.ma.masked_array([]))
+IS_STRICT = "needs chunks of NumPy or CuPy, not of array_api_strict"
+WRONG = ONES.astype("f4").map_blocks(lambda block: block.astype("f8"), dtype="f4")
+IS_WRONG = r"chunk \(0,\) has dtype float64, but its array says float32"
+NO_INTEGER = "cannot be interpreted as an integer"
+CANNOT = "real numbers, bools or dates, not complex128"
+NO_DASK = "x must be a dask array, not ndarray"
+NO_WHIS = "whis must be a number of at least 0, not nan"
+NO_ORDER = "the ends of its chunks do not ascend"
+REFUSED: list[Refusal] = [
+    *((partial(radix_sort, ONES, bits=bits), TypeError, NO_INTEGER) for bits in ("8", None, 8.0)),
+    *(
+        (partial(radix_sort, ONES, bits=bits), ValueError, f"bits must be from 1 to 16, not {bits}")
+        for bits in (0, 17, -8)
+    ),
+    (lambda: radix_sort(np.ones(3)), TypeError, NO_DASK),  # type: ignore[arg-type]
+    (lambda: radix_sort(ONES + 0j), TypeError, CANNOT),
+    (lambda: radix_sort(MASKED).compute(), TypeError, "masked arrays are not supported"),
+    (lambda: radix_sort(WRONG).compute(), TypeError, IS_WRONG),
+    (lambda: radix_sort(KNOWN), TypeError, IS_STRICT),
+    (lambda: radix_sort(UNKNOWN).compute(), TypeError, IS_STRICT),
+    (lambda: describe_sorted(da.ones((2, 2))), ValueError, "must be one-dimensional, not of shape"),
+    (lambda: describe_sorted(ONES, np.nan), ValueError, NO_WHIS),
+    (lambda: describe_sorted(ONES > 0), TypeError, "box plots need integers or floats, not bool"),
+    (lambda: describe_sorted(ONES + 0j), TypeError, CANNOT),
+    (lambda: describe_sorted(np.ones(2)), TypeError, "must be a sorted dask array, not ndarray"),  # type: ignore[arg-type]
+    (lambda: dask.compute(describe_sorted(da.from_array([1.0, 2, 0, 3], 2))), ValueError, NO_ORDER),
+    (lambda: dask.compute(describe_sorted(da.from_array([np.nan, 1], 1))), ValueError, NO_ORDER),
+]
 
 
-@pytest.mark.parametrize("bits", [0, 17, -8])
-def test_bits_out_of_range(bits: int) -> None:
-    with pytest.raises(ValueError, match=f"bits must be from 1 to 16, not {bits}"):
-        radix_sort(da.ones(3), bits=bits)
-
-
-def test_what_cannot_be_sorted() -> None:
-    with pytest.raises(TypeError, match="x must be a dask array, not ndarray"):
-        radix_sort(np.ones(3))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="real numbers, bools or dates, not complex128"):
-        radix_sort(da.ones(3, dtype=complex))
-    masked = da.ones(3).map_blocks(np.ma.masked_array, meta=np.ma.masked_array([]))
-    with pytest.raises(TypeError, match="masked arrays are not supported"):
-        radix_sort(masked).compute()
-    wrong = da.ones(3, dtype="f4").map_blocks(lambda block: block.astype("f8"), dtype="f4")
-    with pytest.raises(
-        TypeError, match=r"chunk \(0,\) has dtype float64, but its array says float32"
-    ):
-        radix_sort(wrong).compute()
-
-
-def test_chunks_of_another_kind() -> None:
-    strict = pytest.importorskip("array_api_strict")
-    known = da.ones(3).map_blocks(strict.asarray, meta=strict.asarray(np.empty(0)))
-    with pytest.raises(TypeError, match="needs chunks of NumPy or CuPy, not of array_api_strict"):
-        radix_sort(known)
-    unknown = da.ones(3).map_blocks(strict.asarray, meta=np.empty(0))
-    with pytest.raises(TypeError, match="needs chunks of NumPy or CuPy, not of array_api_strict"):
-        radix_sort(unknown).compute()
+@each_of(REFUSED)
+def test_what_is_refused(call: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
 
 
 # --- Box plots of what is sorted ------------------------------------------------------------------
@@ -246,24 +252,3 @@ def test_few_elements_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # The last element of a chunk twice, to see whether it is NaN; a third search for the first NaN.
     # Beside each search, the two elements at the fence, of every chunk.
     assert len(places) <= 5 * 16 + 6 + 3 * steps
-
-
-def test_what_is_not_sorted_is_noticed() -> None:
-    values = np.array([1.0, 2.0, 0.0, 3.0])
-    with pytest.raises(ValueError, match="the ends of its chunks do not ascend"):
-        dask.compute(describe_sorted(da.from_array(values, chunks=2)))
-    with pytest.raises(ValueError, match="the ends of its chunks do not ascend"):
-        dask.compute(describe_sorted(da.from_array([np.nan, 1.0], chunks=1)))
-
-
-def test_what_cannot_be_described() -> None:
-    with pytest.raises(ValueError, match="must be one-dimensional, not of shape"):
-        describe_sorted(da.ones((2, 2)))
-    with pytest.raises(ValueError, match="whis must be a number of at least 0, not nan"):
-        describe_sorted(da.ones(2), np.nan)
-    with pytest.raises(TypeError, match="box plots need integers or floats, not bool"):
-        describe_sorted(da.ones(2, dtype=bool))
-    with pytest.raises(TypeError, match="real numbers, bools or dates, not complex128"):
-        describe_sorted(da.ones(2, dtype=complex))
-    with pytest.raises(TypeError, match="must be a sorted dask array, not ndarray"):
-        describe_sorted(np.ones(2))  # type: ignore[arg-type]
