@@ -528,11 +528,13 @@ def test_clear_errors(x: Any, y: Any, error: type[Exception], match: str) -> Non
 
 
 LINE = quadratic([0, 1], [0, 1])
+HOW = "True, False or 'constant', not 'periodic'"
+SLOPES = "slopes must be 0 or have the sign"
 REFUSED: list[Refusal] = [
     (lambda: quadratic([1, 1], [2, 2]), ValueError, "two different points"),
-    (lambda: quadratic([0, 1], [0, 1], extrapolate="all"), ValueError, "or 'constant', not 'all'"),
-    (lambda: MonotoneRationalSpline([0, 1], [0, 1], [1, -1]), ValueError, "slopes must be 0 or"),
-    (lambda: MonotoneRationalSpline([0, 1], [1, 0], [1, 0]), ValueError, "0 or have the sign"),
+    (lambda: quadratic([0, 1], [0, 1], extrapolate="periodic"), ValueError, HOW),
+    (lambda: MonotoneRationalSpline([0, 1], [0, 1], [1, -1]), ValueError, SLOPES),
+    (lambda: MonotoneRationalSpline([0, 1], [1, 0], [1, 0]), ValueError, SLOPES),
     (lambda: LINE(0.5, nu=3), ValueError, "0, 1 or 2, not 3"),
     (lambda: LINE("here"), TypeError, "must be real"),
 ]

@@ -293,7 +293,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "x", "how", "error", "message"), REFUSED)
-def test_errors(function: Any, x: Any, how: Any, error: Any, message: str) -> None:
+@pytest.mark.parametrize("row", REFUSED)
+def test_errors(row: Any) -> None:
+    function, x, how, error, message = row
     with pytest.raises(error, match=message):
         function(x, **how)
