@@ -56,6 +56,7 @@ def memory_bytes() -> int:
 
 @functools.cache
 def _total_bytes(device: int) -> int:
+    """Return the bytes of memory of a device."""
     return int(import_cupy().cuda.runtime.getDeviceProperties(device)["totalGlobalMem"])
 
 

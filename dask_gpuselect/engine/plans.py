@@ -363,10 +363,11 @@ def share_of_one_task(x: DaskArray, question: Question) -> int:
 
 def stays_on_device(arrays: Sequence[DaskArray], questions: Sequence[Question]) -> bool:
     """Return whether chunks that tasks make on a device stay there until one task has answered."""
+    if not fit_one_device(arrays):
+        return False
     # Counting takes one load, too.
-    pairs = list(zip(arrays, questions, strict=True))
-    are_for_one_task = all(share_of_one_task(*each) and not takes_counts(*each) for each in pairs)
-    return are_for_one_task and fit_one_device(arrays)
+    pairs = zip(arrays, questions, strict=True)
+    return all(share_of_one_task(*each) and not takes_counts(*each) for each in pairs)
 
 
 def _copied_bytes(x: DaskArray, question: Question) -> float:

@@ -35,7 +35,7 @@ def fit_one_device(arrays: Sequence[DaskArray]) -> bool:
     """
     sources = list(map(Source.of, arrays))
     made = [x for x in sources if not x.is_on_one_device]
-    if any(x.is_in_memory or not x.is_on_device for x in made):
+    if any(not x.is_on_device or x.is_in_memory for x in made):
         return False
     if made and not graphs.runs_in_threads():
         return False

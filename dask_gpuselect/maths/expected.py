@@ -184,7 +184,7 @@ class Expected(Arrays):
 
 
 class EndPlaces(NamedTuple):
-    """Where ascending distinct values `ends` lie among the pivots of some chunks.
+    """Places of ascending distinct values `ends` among the pivots of some chunks.
 
     Parameters
     ----------

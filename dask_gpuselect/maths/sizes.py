@@ -144,9 +144,9 @@ def share_of_one_place(
 
     0 if those of one quantile or the candidates do not fit. Parameters are as in `plan_narrowing`.
     """
-    n_pivots = limit // (PIVOT_WORK * max(n_chunks, 1))
-    if n_pivots < pivot_count(size):
+    if not fit_one_place(n_chunks, size, 1, limit):
         return 0
+    n_pivots = limit // (PIVOT_WORK * max(n_chunks, 1))
     share = min(share, max(n_pivots**2 // max(size, 1), 1))
     candidates = n_ranges * n_chunks * (size // max(pivot_count(size, share), 1) + 1)
     return share if candidates * itemsize <= limit else 0

@@ -86,16 +86,16 @@ def sort(
     -----
     Reads: each chunk is read at most three times. Chunks in memory are read in place. CuPy chunks
     that fit ``dask_gpuselect.cache-limit`` (dask config; a sixteenth of the memory of the device)
-    together are read once, and sorted there by one task, unless `spill` is given. The first one
-    or two reads find the splitters, the elements at the ranks where the chunks of the result begin,
-    by the cuts of `quantile`. Elements of one or two bytes take one read for this, because all
-    values are counted. Elements of the first read are cached, which may save the second: for M
-    chunks in the result of n elements, nearly all chunks are read twice in all if M is less than
-    about ``sqrt(n) / 150`` and chunks have similar distributions, and three times from about
-    ``sqrt(n) / 64`` on. The last read divides the elements of each chunk among the chunks of the
-    result; elements that equal a splitter are divided by count. Then NumPy's sort sorts each chunk
-    of the result. It is 4 to 7 times as fast for 64 bits if the processor has AVX2, and faster with
-    AVX-512.
+    together are read once, and sorted there by one task, unless `spill` is given. For others, the
+    first one or two reads find the splitters, the elements at the ranks where the chunks of the
+    result begin, by the cuts of `quantile`. Elements of one or two bytes take one read for this,
+    because all values are counted. Elements of the first read are cached, which may save the
+    second: for M chunks in the result of n elements, nearly all chunks are read twice in all if M
+    is less than about ``sqrt(n) / 150`` and chunks have similar distributions, and three times from
+    about ``sqrt(n) / 64`` on. The last read divides the elements of each chunk among the chunks of
+    the result; elements that equal a splitter are divided by count. Then NumPy's sort sorts each
+    chunk of the result. It is 4 to 7 times as fast for 64 bits if the processor has AVX2, and
+    faster with AVX-512.
 
     Memory: a task holds a chunk and two copies of it, or the pieces of a chunk of the result and
     two copies of these. All pieces together, which are as large as `x`, are on disk or in the

@@ -136,7 +136,7 @@ def with_included(file: str) -> dict[str, str]:
 
 
 class Head(NamedTuple):
-    """What the source says of a kernel besides its text: file, threads of a block, parameters."""
+    """File, threads of a block and types of the parameters of a kernel, as its source has them."""
 
     file: str
     threads: str
