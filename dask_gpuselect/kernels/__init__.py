@@ -252,7 +252,7 @@ def _weighted_tally(
     tally = kernel.tally(values, weights, brackets, most)
     if tally is None:
         return None
-    tally = with_others(tally, chunk, n_missing)
+    tally = with_others(tally, chunk, dtype, n_missing)
     if brackets.summed is None:
         return tally
     square = _squares(weights)

@@ -537,9 +537,10 @@ class Tally(Arrays):
         Elements of the wanted cells.
     n_valid, n_missing, n_left_out : int
         Number of valid elements, of NaN or NaT, and of elements that take no part, such as masked
-        ones.
+        ones, and NaN of weight 0.
     n_idle : int
-        Number of elements of weight 0 that are not left out.
+        Number of valid elements of weight 0; a chunk with any weight may count NaN of weight 0,
+        too.
     weights : array of float64 or int64, shape (C,), optional
         Weights of the candidates, in their order, on the host or the device as they are. None
         without weights; then the sums below are None, too. Merged and finished tallies have both on

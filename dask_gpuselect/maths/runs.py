@@ -36,8 +36,8 @@ class Runs(ABC):
     dtype : dtype
         Dtype in which elements are compared.
     n_valid, n_missing, n_left_out, n_idle : ndarray of int64, shape (n_runs,)
-        Number of elements of each run: sorted ones, NaN, those that a mask leaves out, and other
-        elements of weight 0.
+        Number of elements of each run: sorted ones, NaN, those that are left out, such as masked
+        ones and NaN of weight 0, and valid elements of weight 0.
     """
 
     dtype: np.dtype[Any]

@@ -38,7 +38,7 @@ class SortedLanes(Arrays):
         Number of valid elements, and of NaN or NaT. With weights, only those of weight above 0
         count.
     n_left_out : ndarray of int64, shape (n_lanes,)
-        Number of elements that are left out, such as masked ones.
+        Number of elements that are left out, such as masked ones, and NaN and NaT of weight 0.
     weights : ndarray of float64 or int64, shape (n_lanes, n), optional
         Weight of each element; 0 behind the valid elements. By default all weigh the same.
     """
@@ -70,7 +70,7 @@ class SortedLanes(Arrays):
 
     @property
     def n_idle(self) -> IntArray:
-        """Number of elements of weight 0 that are not left out."""
+        """Number of valid elements of weight 0."""
         n: IntArray = self.values.shape[1] - self.n_valid - self.n_missing - self.n_left_out
         return n
 
@@ -89,6 +89,8 @@ class SortedLanes(Arrays):
             is_missing = np.isnan(values)
             if is_missing.any():
                 n_missing = np.count_nonzero(is_missing & weighs, axis=1).astype(np.int64)
+                is_idle = is_missing & ~weighs if keeps is None else is_missing & ~weighs & keeps
+                n_left_out += np.count_nonzero(is_idle, axis=1)
                 weights = np.where(is_missing, 0, weights)
                 weighs &= ~is_missing
         if values.dtype.kind in "mM":

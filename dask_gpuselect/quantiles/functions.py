@@ -294,7 +294,7 @@ def quantile(
         of `a` cannot hold, and a `fill_value` that the dtype of the answer cannot hold; for a
         ``dask_gpuselect.column-limit`` that is too small for any plan; for an unknown strategy, or
         a strategy with only some of the axes or with weights. While computing, for weights that are
-        negative, NaN or infinite, and if all weights are 0.
+        negative, NaN or infinite, and if the weights of all valid elements are 0.
     IndexError
         For an empty array: at the call if its size is known, else while computing. For integers
         that are all left out, with a method that chooses an element. Never with `fill_value`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -141,7 +141,10 @@ class WeightedQuantiles(QuantileFields, Question):
     def resolve(self, brackets: Brackets, tally: Tally) -> Any:
         tally = checked_tally(tally)
         # The question without weights has the answer for no elements.
-        none = self.as_kind(Quantiles).answer_if_none(tally.n_valid, tally.n_missing)
+        plain = self.as_kind(Quantiles)
+        if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
+            plain = replace(plain, if_none="missing")
+        none = plain.answer_if_none(tally.n_valid, tally.n_missing)
         return self._found(brackets, tally) if none is None else none
 
     @property

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import explain, nanquantile, quantile
+from dask_gpuselect.groups import groupby
 from dask_gpuselect.quantiles.weighted import WEIGHTED, WeightedQuantiles
 from tests.backends import CUPY
 from tests.data import normal, uniform
@@ -33,12 +34,12 @@ def asked(
 
 @pytest.mark.parametrize("method", WEIGHTED)
 def test_weights_that_are_all_zero(method: str) -> None:
-    for values in (np.arange(10.0), np.full(10, np.nan)):
-        found = asked(da.from_array(values, chunks=3), 0.5, np.zeros(10), method)
-        with pytest.raises(ValueError, match="were all zero"):
-            found.compute()
-        with pytest.raises(ValueError, match="were all zero"):
-            asked(values, 0.5, np.zeros(10), method)
+    values = np.arange(10.0)
+    found = asked(da.from_array(values, chunks=3), 0.5, np.zeros(10), method)
+    with pytest.raises(ValueError, match="were all zero"):
+        found.compute()
+    with pytest.raises(ValueError, match="were all zero"):
+        asked(values, 0.5, np.zeros(10), method)
     # One that weighs something is enough.
     weights = np.arange(10) == 4
     assert asked(da.arange(10.0, chunks=3), 0.5, weights, method).compute() == 4
@@ -109,6 +110,32 @@ OF_LANES: dict[str, Callable[[tuple[int, ...]], NDArray[Any]]] = {
     "nearly the largest": lambda shape: np.full(shape, 1e300),
     "beyond 2**53": lambda shape: np.full(shape, 2**60 + 1),
 }
+
+
+@pytest.mark.parametrize("chunks", [(2, 5), (5, 2)])
+def test_weights_of_0_are_refused_for_valid_elements_only(chunks: Any) -> None:
+    """A slice of NaN is answered by NaN or by `fill_value`, whatever its elements weigh."""
+    a, weights = np.ones((4, 5)), np.ones((4, 5))
+    a[1], weights[1] = np.nan, 0
+    x = da.from_array(a, chunks=chunks)
+    by_rows: dict[str, Any] = {"weights": weights, "axis": 1}
+    whole: dict[str, Any] = {"weights": weights[1]}
+    for method in ("inverted_cdf", "linear"):
+        for fill, answer in ((None, np.nan), (7.0, 7.0)):
+            how: dict[str, Any] = {"method": method, "fill_value": fill}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                found = nanquantile(x, 0.5, **by_rows, **how).compute()
+                np.testing.assert_array_equal(found, [1, answer, 1, 1])
+                np.testing.assert_array_equal(nanquantile(x[1], 0.5, **whole, **how), answer)
+                grouped = groupby(x[1], np.zeros(5, int)).nanquantile(0.5, **whole, **how)
+                np.testing.assert_array_equal(grouped, [answer])
+                np.testing.assert_array_equal(quantile(x[1], 0.5, **whole, **how), answer)
+    a[1, 2] = 3
+    x = da.from_array(a, chunks=chunks)
+    for b, how in ((x, by_rows), (x[1], whole)):
+        with pytest.raises(ValueError, match="all zero"):
+            nanquantile(b, 0.5, **how, method="inverted_cdf", fill_value=7).compute()
 
 
 @pytest.mark.gpu

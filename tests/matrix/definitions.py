@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -101,7 +101,7 @@ class Elements:
                 takes_part = takes_part & np.asarray(self.takes_part[tuple(index)]).ravel()
             if self.weights is not None:
                 weights = np.asarray(self.weights[tuple(index)]).ravel()
-                n_weightless = int((takes_part & (weights == 0)).sum())
+                n_weightless = int((takes_part & (weights == 0) & (values == values)).sum())
                 takes_part = takes_part & (weights > 0)
             n_left_out = int(every.sum() - takes_part.sum())
             weights = None if weights is None else weights[takes_part]
@@ -473,11 +473,6 @@ def answer(definition: Definition, name: str, about: Elements, **how: Any) -> An
     if definition in OF_WINDOWS:
         return definition(name, about, **how)
     dtype = about.values.dtype
-    if how.get("fill_value") is not None and oracle.skips_missing(name):
-        # As documented, they leave NaN out as a mask does: what a NaN weighs does not matter.
-        is_valid = about.values == about.values
-        takes_part = is_valid if about.takes_part is None else is_valid & about.takes_part
-        about = replace(about, takes_part=takes_part)
     if any(slot.n_weightless and not len(slot.values) for slot in about.slots()):
         # As NumPy refuses weights that are all 0; of integers another slot may be empty.
         raise Refused(ValueError, IndexError)

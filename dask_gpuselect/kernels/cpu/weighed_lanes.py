@@ -77,12 +77,14 @@ Ordered = tuple[t.Table, t.FloatTable]
 def _takes(value: Any, weight: Any, keeps: Any, i: int, j: int, counts: Any) -> Any:
     """Return whether an element is valid and has a positive weight.
 
-    Counts it as valid, missing or masked; an element of weight 0 is not counted.
+    Counts it as valid, missing or left out, like a NaN of weight 0. A valid element of weight 0 is
+    not counted.
     """
     if keeps.shape[0] and not keeps[i, j]:
         counts[2, i] += 1
         return False
     if not weight > 0:
+        counts[2, i] += is_missing(value)
         return False
     if is_missing(value):
         counts[1, i] += 1

@@ -345,7 +345,7 @@ def tally_in_place(
     """Tally a chunk, with candidates on the host; see `reference.weighing.tally_in_place`."""
     values, weights, n_missing = weighed(chunk, dtype)
     tallied = tally(values, weights, brackets, most)
-    return tallied and reference.with_others(tallied, chunk, n_missing)
+    return tallied and reference.with_others(tallied, chunk, dtype, n_missing)
 
 
 @kernel

@@ -211,10 +211,10 @@ constexpr int FARTHEST_SHIFT = 58;  // sums of 2^17 weights of 53 bits then fit 
 //
 // For each segment, every thread adds weights in units of 2^own_unit to a 128-bit number of its own.
 // Weights that are not whole units, or too many of them, are added to the digits of the exact sum
-// directly. `totals` has the number of missing elements with a positive weight; the number of elements
-// of weight zero; flags of invalid weights; the number of gathered elements (also those beyond `room`);
-// and for each segment the number of elements, the 4 digits of the sum of units, and TOTAL_DIGITS
-// digits of the weights added directly. Digits have 32 bits.
+// directly. `totals` has the number of missing elements with a positive weight; flags of invalid
+// weights; the number of gathered elements (also those beyond `room`); and for each segment the number
+// of elements, the 4 digits of the sum of units, and TOTAL_DIGITS digits of the weights added directly.
+// Digits have 32 bits.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     const Word* values, const Held* weights, i64 n, const Value* ends, int n_ends,
     const unsigned char* wanted, const int* own_unit, u64* totals, Value* taken, Weight* their_weights,
@@ -231,20 +231,20 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     Value* own_ends = staged + T / 32 * WARP_STAGE;
     // Behind all arrays that may have elements of 8 bytes.
     u32* counts = (u32*)(scratch + (n_segments * T * 2 + T / 32 * WARP_STAGE * 2 + n_ends) * 8);
-    u32* others = counts + n_segments * T;  // missing, weightless, invalid
+    u32* others = counts + n_segments * T;  // missing, invalid
     for (int i = threadIdx.x; i < n_ends; i += T) own_ends[i] = ends[i];
     for (int i = threadIdx.x; i < n_segments * T; i += T) low[i] = high[i] = counts[i] = 0;
-    if (threadIdx.x < 3) others[threadIdx.x] = 0;
+    if (threadIdx.x < 2) others[threadIdx.x] = 0;
     __syncthreads();
 
-    u64* sums = totals + 4;
+    u64* sums = totals + 3;
     u32 lane = threadIdx.x % 32, n_staged = 0;
-    u32 n_missing = 0, n_idle = 0, faults = 0;
+    u32 n_missing = 0, faults = 0;
     staged += threadIdx.x / 32 * WARP_STAGE;
     staged_weights += threadIdx.x / 32 * WARP_STAGE;
     auto write = [&] {
         __syncwarp();
-        u64 at = reserved(totals + 3, n_staged);
+        u64 at = reserved(totals + 2, n_staged);
         for (u32 i = lane; i < n_staged; i += 32) {
             if (at + i >= room) break;
             taken[at + i] = staged[i];
@@ -265,12 +265,10 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
         }
 #pragma unroll
         for (int k = 0; k < AHEAD; ++k) {
-            bool is_present = start + k * T + threadIdx.x < n;
             Value value = value_of(words[k]);
             Weighed weight = weighed(held[k]);
             faults |= weight.faults;
             bool is_lost = is_missing(value);
-            n_idle += is_present && !weight.digits;
             n_missing += weight.digits && is_lost;
             bool is_wanted = false;
             if (weight.digits && !is_lost) {
@@ -310,14 +308,13 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     }
     write();
     if (n_missing) atomicAdd(&others[0], n_missing);
-    if (n_idle) atomicAdd(&others[1], n_idle);
-    if (faults & IS_NEGATIVE) atomicAdd(&others[2], 1u);
-    if (faults & IS_NOT_FINITE) atomicAdd(&others[2], 1u << 16);
+    if (faults & IS_NEGATIVE) atomicAdd(&others[1], 1u);
+    if (faults & IS_NOT_FINITE) atomicAdd(&others[1], 1u << 16);
     __syncthreads();
-    if (threadIdx.x < 3 && others[threadIdx.x]) {
+    if (threadIdx.x < 2 && others[threadIdx.x]) {
         u64 found = others[threadIdx.x];
         // The numbers of blocks that found either fault.
-        if (threadIdx.x == 2) found = (u64)(found >> 16 != 0) << 32 | ((found & 0xffff) != 0);
+        if (threadIdx.x == 1) found = (u64)(found >> 16 != 0) << 32 | ((found & 0xffff) != 0);
         atomicAdd(totals + threadIdx.x, found);
     }
     for (int i = threadIdx.x; i < 5 * n_segments; i += T) {

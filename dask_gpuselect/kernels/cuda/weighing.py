@@ -11,7 +11,6 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.arrays import n_true
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.cuda.candidates import DeviceCandidates
 from dask_gpuselect.kernels.cuda.chunk import FEW, as_float64
@@ -249,7 +248,7 @@ def tally_in_place(
     if weights is None or len(ends) > _most_ends_at_once():
         values, weights, n_missing = weighed(chunk, dtype)
         found = tally(values, weights, brackets, most)
-        return found and reference.with_others(found, chunk, n_missing)
+        return found and reference.with_others(found, chunk, dtype, n_missing)
     values, _ = elements_of(chunk.values, dtype)
     kind, is_whole = np.dtype(values.dtype), weights.dtype.kind == "i"
     taken = cupy.empty(most, selection_dtype(kind))
@@ -258,7 +257,7 @@ def tally_in_place(
     blank = np.zeros((), _told_once(taken.dtype, n_ends))
     blank["ends"], blank["wanted"] = ends, brackets.wanted
     n_segments = 2 * n_ends + 1
-    told = on_device(blank, 8 * (4 + n_segments * (5 + TOTAL_DIGITS)))
+    told = on_device(blank, 8 * (3 + n_segments * (5 + TOTAL_DIGITS)))
     at = places_in(told, blank.dtype)
     given, more = _arrays(values, weights), _defined_once(weights)
     if not is_whole:
@@ -270,28 +269,19 @@ def tally_in_place(
     found = told.get()
     unit = int(found[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
     sheet = found[blank.dtype.itemsize :].view(np.uint64)
-    n_missing, n_idle, faults, n_found = sheet[:4].tolist()
+    n_missing, faults, n_found = sheet[:3].tolist()
     if faults & FAULT:
         raise ValueError(NEGATIVE)
     if faults:
         raise ValueError(NOT_FINITE)
     if n_found > most:
         return None
-    n_left_out = 0
-    if chunk.keeps is not None:
-        n_left_out = chunk.size - n_true(chunk.keeps)
     # The digits of the sums in units are the halves of the low and of the high 64 bits.
-    counts, units, others = np.split(sheet[4:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
+    counts, units, others = np.split(sheet[3:].view(np.int64).reshape(n_segments, -1), [1, 5], 1)
     sums = ExactSums.of_table(units, 0).shifted(unit) + ExactSums.of_table(others, TOTAL_POINT)
-    return Tally.of_segments(
-        counts[:, 0],
-        sums,
-        DeviceCandidates(taken[:n_found]),
-        their_weights[:n_found],
-        n_missing,
-        n_left_out=n_left_out,
-        n_idle=n_idle - n_left_out,
-    )
+    candidates = DeviceCandidates(taken[:n_found])
+    tallied = Tally.of_segments(counts[:, 0], sums, candidates, their_weights[:n_found])
+    return reference.with_others(tallied, chunk, dtype, n_missing)
 
 
 def sorted_sample(

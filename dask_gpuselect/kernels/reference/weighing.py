@@ -75,7 +75,7 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
     takes = weights > 0
     n_missing = 0
     if dtype.kind in "fmM":
-        is_missing = xp.isnan(values) if dtype.kind == "f" else values == np.iinfo(np.int64).min
+        is_missing = _is_missing(values, dtype)
         n_missing = n_true(is_missing & takes)
         takes = takes & ~is_missing
     if all_true(takes):
@@ -223,17 +223,34 @@ def tally_in_place(
     """
     values, weights, n_missing = weighed(chunk, dtype)
     tallied = tally(values, weights, brackets, most)
-    return tallied and with_others(tallied, chunk, n_missing)
+    return tallied and with_others(tallied, chunk, dtype, n_missing)
 
 
-def with_others(tallied: Tally, chunk: Accompanied, n_missing: int) -> Tally:
-    """Add to a tally the number of missing, masked and weightless elements."""
+def with_others(tallied: Tally, chunk: Accompanied, dtype: np.dtype[Any], n_missing: int) -> Tally:
+    """Add to a tally the number of missing, masked and weightless elements.
+
+    NaN and NaT of weight 0 are left out, so that a slot of nothing else has no answer: an error is
+    due where valid elements all weigh 0. Therefore they are told apart only if no element of the
+    chunk has a positive weight.
+    """
     n_kept = chunk.size
     if chunk.keeps is not None:
         n_kept = n_true(chunk.keeps)
     n_idle = n_kept - tallied.n_valid - n_missing
-    n_left_out = chunk.size - n_kept
+    if n_idle == n_kept:
+        is_missing = _is_missing(elements_of(chunk.values, dtype)[0], dtype)
+        if chunk.keeps is not None:
+            is_missing &= namespace(is_missing).reshape(chunk.keeps, is_missing.shape)
+        n_idle -= n_true(is_missing)
+    n_left_out = chunk.size - tallied.n_valid - n_missing - n_idle
     return replace(tallied, n_missing=n_missing, n_left_out=n_left_out, n_idle=n_idle)
+
+
+def _is_missing(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Mark NaN, or NaT, in elements of `selection.elements_of`."""
+    if dtype.kind in "mM":
+        return values == np.iinfo(np.int64).min
+    return values != values
 
 
 def sorted_sample(
