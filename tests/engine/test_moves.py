@@ -13,15 +13,12 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Alias
-from dask.order import order
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, nanquantile, quantile
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.robust import mad
-from tests.backends import CUPY
 from tests.sources import Source, die_once
 
 SHAPE = N, ROWS, COLUMNS = 48, 6, 5
@@ -173,30 +170,7 @@ def test_chunks_that_a_shuffle_made(cluster: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, np.median(source.whole(), axis=0))
 
 
-@pytest.mark.gpu
-def test_chunks_of_a_device_come_back_to_it(cluster_here: Any) -> None:
-    a = Source(SHAPE).whole()
-    x = da.from_array(a, chunks=(1, 6, 5)).map_blocks(CUPY.asarray, meta=CUPY.asarray(a[:0]))
-    with limited():
-        assert explain(x, axis=0).name == "p2p"
-        found = median(x, axis=0).compute()
-    assert type(found) is type(CUPY.asarray(a[0]))
-    np.testing.assert_array_equal(CUPY.to_numpy(found), np.median(a, axis=0))
-
-
 # --- When, and how much ---------------------------------------------------------------------------
-
-
-def test_the_plan_tells_of_the_disks(cluster_here: Any) -> None:
-    x = Source((1000, 60, 80), "f4").lazy((1, 60, 80))
-    with dask.config.set({"dask_gpuselect.column-limit": "0.5 MB"}):
-        plan = explain(x, axis=0)
-        masked = explain(x, axis=0, where=np.ones((60, 80), bool))
-    assert (plan.name, plan.loads, plan.disk_bytes) == ("p2p", 1, 1000 * 60 * 80 * 4)
-    assert masked.disk_bytes == plan.disk_bytes + 60 * 80
-    assert plan.task_bytes <= 500_000
-    assert "18.31 MiB moved between workers, on their disks" in str(plan)
-    assert "once, because passes would take 16" in plan.table()
 
 
 @pytest.mark.parametrize(
@@ -240,20 +214,6 @@ def test_threads_tell_that_they_are_no_workers(scheduler: str, cluster_here: Any
         lazy = median(Source(SHAPE).lazy((1, 6, 5)), axis=0)
     with pytest.raises(RuntimeError, match=r"plan 'p2p' .*scheduler='threads'"):
         lazy.compute(scheduler=scheduler)
-
-
-def test_tasks_are_linear_in_chunks_and_tiles(cluster_here: Any) -> None:
-    x = da.zeros((500, 64, 60), chunks=(1, 32, 60)).map_blocks(np.copy)
-    with limited(500 * 60 * 8 * 4):
-        plan = explain(x, axis=0)
-        lazy = median(x, axis=0)
-    assert plan.name == "p2p"
-    n_tiles = 2 * -(-32 // plan.scratch.tile[1])
-    graph = dict(lazy.__dask_optimize__(lazy.dask, lazy.__dask_keys__()))
-    assert 16 <= n_tiles <= 64
-    tasks = [task for task in graph.values() if not isinstance(task, Alias)]  # resolved by dask
-    assert len(tasks) <= 2 * 1000 + 2 * n_tiles + 6
-    order(graph)
 
 
 # --- Workers that are lost ------------------------------------------------------------------------
