@@ -158,13 +158,6 @@ def stand_alone(script: str, *arguments: str) -> list[list[str]]:
     return rows_of(done.stdout)
 
 
-def test_boxes_of_clustered_data_take_a_third_load() -> None:
-    for distribution, loads in (("normal", 2), ("clustered", 3)):
-        source = common.Source.generated(distribution, 200_000, 2)
-        common.compute(boxplot.describe_boxplot(source.lazy()))
-        assert source.loads == [loads, loads]
-
-
 # --- The papers' tables -------------------------------------------------------------------------
 
 TINY = ["--sizes", "8", "--repeats", "1"]

@@ -117,22 +117,6 @@ def test_loads() -> None:
     assert set(source.loads.values()) == {1}
 
 
-def test_what_has_no_days_is_refused() -> None:
-    loaded = series(dates("2001-01-01", "2002-12-31"))
-    with pytest.raises(ValueError, match="at least 1"):
-        loaded.exact.groupby_dayofyear(window=0)
-    with pytest.raises(TypeError, match="float"):
-        loaded.exact.groupby_dayofyear(window=1.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="window must be smaller than 400"):
-        loaded.exact.groupby_dayofyear(window=400)
-    with pytest.raises(ValueError, match="must ascend"):
-        loaded.isel(time=slice(None, None, -1)).exact.groupby_dayofyear()
-    with pytest.raises(TypeError, match="has dates"):
-        loaded.exact.groupby_dayofyear("station")
-    with pytest.raises(ValueError, match="one axis"):
-        loaded.exact.groupby_dayofyear().median(...)
-
-
 @pytest.mark.filterwarnings("default")  # of xclim's own imports
 @pytest.mark.parametrize("window", [1, 5, 8, 31])
 @pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])

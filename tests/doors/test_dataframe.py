@@ -139,31 +139,34 @@ def test_quantiles_are_those_of_pandas(kind: str, interpolation: str) -> None:
     same(found.compute(), expected)
 
 
-def test_wide_integers_keep_every_bit() -> None:
-    s = pd.Series([2**62 + 1, 2**62 + 3, None], dtype="Int64")
-    x = dd.from_pandas(s, npartitions=2).exact
-    assert x.quantile(0.5, "lower").compute() == 2**62 + 1
-    assert x.quantile([1.0], "higher").compute().iloc[0] == 2**62 + 3
+WIDE = pd.Series([2**62 + 1, 2**62 + 3, None], dtype="Int64")
+BITS: list[tuple[Any, str, dict[float, int]]] = [
+    (WIDE, "lower", {0.5: 2**62 + 1, 1.0: 2**62 + 3}),
+    (pd.Series([2**64 - 1, 2**64 - 3], dtype="uint64"), "lower", {0: 2**64 - 3, 1: 2**64 - 1}),
+    (np.array([2**60 + 1, 2**60 + 4], "M8[ns]"), "linear", {0.5: 2**60 + 2}),
+    (np.array([-3, -2], "M8[ns]"), "linear", {0.5: -2}),
+    *(
+        (np.array([0, 10], dtype), "linear", {0.7: 7, 0.36: 4, 0.75: 8, 0.25: 2, 0.5: 5})
+        for dtype in ("M8[s]", "m8[s]", "M8[ns]", "m8[ns]")
+    ),
+]
+"""Elements, a method, and quantiles: between two dates the nearest unit."""
 
 
-def test_between_two_dates_nothing_is_rounded_to_53_bits() -> None:
-    ends = np.array([2**60 + 1, 2**60 + 4], "M8[ns]")
-    s = dd.from_pandas(pd.Series(ends), npartitions=2)
-    assert s.exact.median().compute().value == 2**60 + 2
-    before = pd.Series(np.array([-3, -2], "M8[ns]"))
-    found = dd.from_pandas(before, npartitions=1).exact.quantile(0.5).compute()
-    assert found == before.quantile(0.5)
-    assert found.value == -2
-
-
-@pytest.mark.parametrize("dtype", ["M8[s]", "m8[s]", "M8[ns]", "m8[ns]"])
-def test_between_two_dates_is_the_nearest_unit(dtype: str) -> None:
-    s = pd.Series(np.array([0, 10], dtype))
-    x = dd.from_pandas(s, npartitions=2).exact
-    found = x.quantile([0.7, 0.36, 0.75, 0.25]).compute()
-    assert found.to_numpy().view("i8").tolist() == [7, 4, 8, 2]
-    assert x.quantile(0.7).compute() == s.quantile(0.7)
-    assert x.median().compute() == s.median()
+@pytest.mark.parametrize(("elements", "method", "wanted"), BITS)
+def test_nothing_is_rounded_to_53_bits(
+    elements: Any, method: str, wanted: dict[float, int]
+) -> None:
+    """Of a column, and of the groups of a frame."""
+    x = dd.from_pandas(pd.DataFrame({"k": 1, "v": elements}), npartitions=2)
+    for of in (x["v"].exact, x.exact.groupby("k")["v"]):
+        found = of.quantile([*wanted], method).compute()
+        numbers = found.to_numpy().view("i8") if found.dtype.kind in "mM" else found
+        assert numbers.tolist() == [*wanted.values()]
+        if method == "linear":
+            both = (of.median().compute(), of.quantile(0.5).compute())
+            median, half = (pd.Series([*np.atleast_1d(each)]).max() for each in both)
+            assert median == half
 
 
 def test_bool_elements_are_chosen_and_not_mixed() -> None:
@@ -188,13 +191,6 @@ def test_frames_are_as_pandas_has_them() -> None:
         meta, computed = lazy._meta, lazy.compute()
         assert type(meta) is type(computed)
         np.testing.assert_equal(np.array(meta.dtypes), np.array(computed.dtypes))
-
-
-def test_numeric_only_leaves_strings_out() -> None:
-    df = whole()
-    x = dd.from_pandas(df, npartitions=4, sort=False)
-    expected = df.quantile(0.3, numeric_only=True)
-    assert_series_equal(x.exact.quantile(0.3, numeric_only=True).compute(), expected)
 
 
 def test_an_index_has_quantiles() -> None:
@@ -273,21 +269,6 @@ def loads_of(columns: str, ask: Callable[[Any], Any]) -> list[int]:
     answer.compute()
     assert source.columns == set(columns)
     return source.loads
-
-
-MADE: dict[str, Any] = {
-    "one behind the other": lambda x: x["a"].cumsum(),
-    "overlapping": lambda x: x["a"].shift(3),
-    "of groups": lambda x: x.groupby("c")["a"].mean(),
-    "fewer partitions": lambda x: x["a"].repartition(npartitions=2),
-    "in memory": lambda x: x["a"].persist(),
-}
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_frames_of_every_making(name: str) -> None:
-    s = MADE[name](dd.from_pandas(whole(), npartitions=4, sort=False))
-    np.testing.assert_allclose(s.exact.quantile(Q).compute(), s.compute().quantile(Q), rtol=1e-13)
 
 
 def test_partitions_of_unknown_length_and_empty_ones() -> None:

@@ -199,23 +199,13 @@ def same_in_silence(ask: Callable[[], Any], z: Any) -> None:
 
 # Arguments that matter, beside the first ones, and what they are.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "describe_boxplot": [
-        {"whis": (5, 95)},
-        {"autorange": True, "nan_policy": "propagate"},
-        {"axis": 0},
-        {"method": "lower"},
-        {"whis": 1e308},
-    ],
-    "quantile": [{"q": [0.1, 0.9]}, {"axis": 0}, {"strategy": "kelley"}, {"method": "weibull"}],
-    "nanquantile": [{"q": [0.1, 0.9], "axis": 1}, {"method": "midpoint"}],
-    "median": [{"axis": 0}, {"axis": 1}],
-    "robust.mad": [{"axis": 0}, {"scale": 1e300}],
-    "robust.iqr": [{"axis": 0}, {"method": "higher"}, {"scale": 1e-300}],
-    "robust.trimmed_mean": [{"axis": 0}, {"proportiontocut": 0}],
+    "describe_boxplot": [{"whis": 1e308}],
+    "robust.mad": [{"scale": 1e300}],
+    "robust.iqr": [{"scale": 1e-300}],
     "distribution.ecdf": [{"points": [0.0, 1.0]}, {"points": 2}],
-    "order_statistic": [{"k": [0, -1], "strategy": "kelley"}],
     "neighbors.KNeighborsRegressor.fit": [{"weights": "distance"}],
 }
+"""The matrix has other arguments, and raises floating-point errors too."""
 
 
 def with_data(call: Call, name: str, values: Any, *, is_lazy: bool) -> dict[str, Any]:

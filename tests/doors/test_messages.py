@@ -6,6 +6,7 @@ import re
 from functools import partial
 from typing import Any
 
+import array_api_strict as xp
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -23,21 +24,30 @@ from dask_gpuselect import (
     explain,
     median,
     order_statistic,
+    percentile,
     quantile,
+    quantile_bins,
     sort,
     sort_by,
     to_gpu,
     warm,
 )
+from dask_gpuselect.arguments import MOST
+from dask_gpuselect.distribution import ecdf
 from dask_gpuselect.engine.asking import Asking, ask
 from dask_gpuselect.engine.expressions import as_source
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.robust import iqr
+from dask_gpuselect.maths import ranks
+from dask_gpuselect.neighbors import NearestNeighbors, kneighbors
+from dask_gpuselect.robust import LeastTrimmedSquares, iqr, mad
 from dask_gpuselect.robust.questions import DeviationQuestion
+from dask_gpuselect.robust.regressor import MOST_STARTS
+from dask_gpuselect.sorting.binning import MOST_BINS
 from dask_gpuselect.strategies import Kelley
 from dask_gpuselect.windows import rolling
 from tests.limits import limited
 from tests.messages_table import Message, table
+from tests.oracle import MIXED
 from tests.refusals import Refusals, each_of, rows_of
 
 X = da.arange(12, chunks=4).astype(float)
@@ -57,11 +67,13 @@ YEARS = xr.DataArray(
 LAZY_Q = da.from_array([0.5], chunks=1)
 
 
-def two_dtypes() -> Any:
+def two_dtypes(limit: str, name: str) -> Any:
     """Ask for groups whose key is a bool in one partition, and an integer in another."""
     parts = [pd.DataFrame({"k": k, "v": [1.0, 2.0]}) for k in ([True, False], [1, 5])]
     frame = dd.from_map(lambda i: parts[i], range(2), meta=parts[0].iloc[:0])
-    return frame.exact.groupby("k")["v"].median().compute(scheduler="sync")
+    with dask.config.set({"dask_gpuselect.root-limit": limit}):
+        answer = getattr(frame.exact.groupby("k")["v"], name)()
+    return answer.compute(scheduler="sync")
 
 
 def deviations() -> Asking:
@@ -83,12 +95,56 @@ def unknown_size() -> Any:
 
 MISTAKES: Refusals = {
     TypeError: {
+        **{
+            f"q must be real numbers, not of dtype {kind} ... : pass for example ": partial(
+                quantile, X, q
+            )
+            for kind, q in (
+                ("complex128", [0.5, 0.5j]),
+                ("<U3", "0.5"),
+                ("object", None),
+                ("object", {0.5}),
+                ("timedelta64", np.timedelta64(1, "s")),
+            )
+        },
+        **{
+            f"unexpected keyword argument '{name}'{advice}": partial(median, X, **{name: None})
+            for name, advice in (
+                ("out", ": assign the answer"),
+                ("overwrite_input", ": leave it out"),
+                ("interpolation", ": ... call it method"),
+                ("dtype", ""),
+            )
+        },
+        "axis must be None, an integer or a tuple of integers": [
+            partial(median, X, axis) for axis in ("0", 0.5, [0.0, 1.0])
+        ],
+        "integer ... 'time': for xarray ... median": [
+            lambda: median(X, "time"),
+            lambda: quantile(X.reshape(3, 4), 0.5, "time", weights=np.ones(4)),
+        ],
+        "need an array of real numbers, bools or dates, not complex64": lambda: median(
+            xp.ones((2,), dtype=xp.complex64)
+        ),
+        "weights must be real ... dtype complex128": lambda: quantile(
+            X, 0.5, weights=np.ones(12, complex)
+        ),
+        'would interpolate ... bool does not support ... method="lower"': [
+            partial(quantile, X > 3, 0.5, method=method) for method in MIXED
+        ],
+        'method="linear" with weights does not support datetime64[s] ... : use method=': lambda: (
+            quantile(X.astype("M8[s]"), 0.5, weights=np.ones(12))
+        ),
+        "need numbers, not timedelta64[ns]": lambda: mad(X.astype("m8[ns]")),
+        "need integers or floats, not datetime64[s]": lambda: iqr(X.astype("M8[s]")),
         "float": lambda: YEARS.exact.groupby_dayofyear(window=1.5),
         "has dates": lambda: YEARS.exact.groupby_dayofyear("station"),
         "no kernels for complex128": lambda: warm([complex]),
         "no kernels for object": lambda: warm([object]),
         "'float33' not understood": lambda: warm("float33"),
         "q must be known at the call": [
+            lambda: quantile(X, dask.delayed(0.5)),
+            lambda: quantile(X, da.zeros(())),
             lambda: DF["v"].exact.quantile(DF["v"].mean()),
             lambda: GROUPS["v"].quantile(DF["v"].mean()),
         ],
@@ -180,7 +236,11 @@ MISTAKES: Refusals = {
         "groups must be numbers ... not strings ... groups=[0]": lambda: groupby(
             X, [0, 1] * 6, 0, groups=["a"]
         ),
-        "dtypes in different partitions ... df.astype({key: ...})": two_dtypes,
+        "dtypes in different partitions ... df.astype({key: ...})": [
+            partial(two_dtypes, limit, name)
+            for limit in ("1 GiB", "20 MB")  # one root, and several
+            for name in ("median", "count")
+        ],
         "box plots need integers or floats ... not datetime64[s]": lambda: describe_boxplot(
             X.astype("M8[s]")
         ),
@@ -195,6 +255,54 @@ MISTAKES: Refusals = {
         "where must be an array of bool ... not builtin": lambda: median(X, where=len),
     },
     ValueError: {
+        **{
+            f"q must be in [0, 1], not {named}": partial(quantile, X, q)
+            for named, q in (
+                ("1.5", 1.5),
+                ("-0.25", -0.25),
+                ("-5e-324", -5e-324),
+                ("inf", np.inf),
+                ("1.0000000000000002", np.nextafter(1, 2)),
+                ("nan", [0.5, np.nan]),
+            )
+        },
+        **{
+            f"q must be in [0, 100], not {named}": partial(percentile, X, q)
+            for named, q in (("100.5", 100.5), ("-1.0", -1), ("nan", [50, np.nan]))
+        },
+        f"'Linear' is not a valid method. Use one of: {', '.join(ranks.METHODS)}": lambda: quantile(
+            X, 0.5, method="Linear"
+        ),
+        "Only methods inverted_cdf, ... weights. Got: hazen": lambda: quantile(
+            X, 0.5, weights=np.ones(12), method="hazen"
+        ),
+        "Shape of weights must be consistent with sh": lambda: quantile(
+            X.reshape(3, 4), 0.5, 0, weights=np.ones(5)
+        ),
+        **{
+            f"scalar or one-dimensional, not of shape ({shape}": [
+                partial(A.exact.quantile, q),
+                partial(DF["v"].exact.quantile, q),
+            ]
+            for q, shape in (
+                ([[0.5]], "1, 1"),
+                (np.zeros((2, 3)), "2, 3"),
+                (np.zeros((0, 3)), "0, 3"),
+            )
+        },
+        "repeated axis": lambda: median(X, (0, -1)),
+        "n_bins must be at most 1,048,576, not 1,048,577": lambda: quantile_bins(X, MOST_BINS + 1),
+        "points must be at most 16,777,216, not 16,777,217": lambda: ecdf(X, MOST + 1),
+        "the number of groups must be at most 16,777,216": lambda: groupby(
+            X, da.arange(12, chunks=4), groups=range(10**9)
+        ),
+        f"n_starts must be at most {MOST_STARTS:,}": lambda: LeastTrimmedSquares(
+            n_starts=MOST_STARTS + 1
+        ).fit(np.ones((9, 2)), np.arange(9)),
+        "n_neighbors <= n_samples": [
+            lambda: kneighbors(np.ones((9, 2)), np.ones((2, 2)), 10**18),
+            lambda: NearestNeighbors(n_neighbors=2**70).fit(np.ones((9, 2))).kneighbors([[1, 1]]),
+        ],
         "at least 1": lambda: YEARS.exact.groupby_dayofyear(window=0),
         "window must be smaller than 400": lambda: YEARS.exact.groupby_dayofyear(window=400),
         "must ascend": lambda: YEARS[::-1].exact.groupby_dayofyear(),
@@ -239,7 +347,9 @@ MISTAKES: Refusals = {
         "unknown strategy 'sorted' ... choose from kelley": lambda: order_statistic(
             X, 1, strategy="sorted"
         ),
-        "q must be in [0, 1], not 25 ... pass 0.25 for 25 %": lambda: quantile(X, 25),
+        "q must be in [0, 1], not 25 ... pass 0.25 for 25 %": [
+            partial(ask, X, 25) for ask in (quantile, explain)
+        ],
         "by is one-dimensional ... shape (3, 4) ... pass axis=": lambda: groupby(
             X.reshape(3, 4), [0, 1, 1]
         ),
@@ -295,6 +405,16 @@ MISTAKES: Refusals = {
         "'mean': type df.rolling(window).mean(), its own method": lambda: (
             DF["v"].exact.rolling(2).mean()
         ),
+    },
+    np.exceptions.AxisError: {
+        "axis 0 is out of bounds": [
+            partial(ask, a, axis=0)
+            for ask in (median, partial(quantile, q=0.5))
+            for a in (da.zeros(()), np.array(1.0), 1.0)
+        ],
+        "axis 2 is out of bounds for array of dimension 2": [
+            partial(median, X.reshape(3, 4), axis) for axis in (2, (0, 1, 2))
+        ],
     },
     IndexError: {
         "selected already ... in one list": lambda: GROUPS["v"]["v"],

@@ -88,12 +88,6 @@ def test_no_time_is_told_where_loads_take_none() -> None:
     assert "time" not in gs.explain(da.ones(10**7, chunks=10**6).persist()).rows
 
 
-def test_sizes_that_are_unknown() -> None:
-    x = stored().ravel()
-    plan = gs.explain(x[x > 5])
-    assert plan.rows["chunks per task"] == "an unknown number of bytes"
-
-
 @pytest.mark.parametrize("is_lazy", [True, False])
 def test_groups_in_notebooks(is_lazy: bool) -> None:
     x = stored() if is_lazy else stored().compute()

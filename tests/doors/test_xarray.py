@@ -16,7 +16,6 @@ import dask_gpuselect.xarray  # noqa: F401 -- registers the accessors
 from dask_gpuselect import describe_boxplot, enable, explain, robust
 from tests.data import normal
 from tests.graphs import names_of
-from tests.sources import Source
 
 DIMS: tuple[Any, ...] = (None, "time", ["y", "time"], ["x"], ["time", "y", "x"])
 
@@ -49,45 +48,11 @@ def is_lazy_and_in_place(found: xr.DataArray) -> bool:
     return isinstance(found.data, da.Array) and "rechunk" not in str(names_of(found.data))
 
 
-@pytest.mark.few(2)
-@pytest.mark.filterwarnings("ignore:All-NaN slice:RuntimeWarning")
-@pytest.mark.parametrize("dtype", ["f8", "i4"])
-@pytest.mark.parametrize("dim", DIMS)
-def test_as_xarray_of_the_loaded_array(dtype: str, dim: Any) -> None:
-    """Names, coordinates, attributes and all, while enabled."""
-    loaded = cube(dtype)
-    lazy = chunked(loaded)
-    for skipna, keep_attrs in ((None, None), (True, False), (False, True)):
-        how: dict[str, Any] = {"skipna": skipna, "keep_attrs": keep_attrs}
-        with enable():
-            median = lazy.median(dim, **how)
-            quantiles = [(q, lazy.quantile(q, dim, **how)) for q in (0.3, [0.1, 0.5])]
-        assert is_lazy_and_in_place(median)
-        xr.testing.assert_identical(median.compute(), loaded.median(dim, **how))
-        for q, found in quantiles:
-            assert is_lazy_and_in_place(found)
-            xr.testing.assert_identical(found.compute(), loaded.quantile(q, dim, **how))
-
-
 def test_without_it_xarray_raises_or_rechunks() -> None:
     lazy = chunked(cube())
     with pytest.raises(NotImplementedError):
         lazy.median()
     assert not is_lazy_and_in_place(lazy.quantile(0.5, "time"))
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_loads() -> None:
-    source = Source((60, 50, 40))
-    array = xr.DataArray(source.lazy((10, 50, 20)), dims=("time", "y", "x"))
-    with enable():
-        along, whole = array.quantile([0.25, 0.5], "time"), array.median()
-    assert along.chunksizes["x"] == (20, 20)
-    assert not source.loads
-    along.compute()
-    assert set(source.loads.values()) == {1}
-    whole.compute()
-    assert set(source.loads.values()) == {3}
 
 
 # Dask's expressions lack `broadcast_to`, which xarray calls.
@@ -107,11 +72,14 @@ def test_datasets(dim: Any) -> None:
         attrs={"title": "some"},
     )
     lazy, q = chunked(loaded), [0.1, 0.5]
-    for keep_attrs in (None, True, False):
+    for skipna, keep_attrs in ((None, None), (True, True), (False, False)):
         with enable():
-            median = lazy.median(dim, keep_attrs=keep_attrs)
+            median = lazy.median(dim, skipna=skipna, keep_attrs=keep_attrs)
+            of_array = lazy["t"].quantile(0.3, dim, skipna=skipna, keep_attrs=keep_attrs)
         assert is_lazy_and_in_place(median["t"])
-        wanted = loaded.median(dim, keep_attrs=keep_attrs)
+        wanted = loaded["t"].quantile(0.3, dim, skipna=skipna, keep_attrs=keep_attrs)
+        xr.testing.assert_identical(of_array.compute(), wanted)
+        wanted = loaded.median(dim, skipna=skipna, keep_attrs=keep_attrs)
         xr.testing.assert_identical(median.compute(), wanted)
         found = lazy.exact.nanmedian(dim, keep_attrs=keep_attrs).compute()
         xr.testing.assert_identical(found, loaded.median(dim, keep_attrs=keep_attrs is not False))
@@ -338,16 +306,6 @@ def test_weighted_quantiles_as_xarrays(kind: str, skipna: bool | None, dim: Any)
         both = chunked(loaded).to_dataset().weighted(weights).quantile(0.5, dim=dim)
     wanted = loaded.to_dataset().weighted(weights).quantile(0.5, dim=dim)
     xr.testing.assert_allclose(both.compute(), wanted, rtol=1e-12)
-
-
-# Dask's expressions lack `broadcast_to`, which xarray calls.
-@pytest.mark.legacy
-def test_without_it_weighted_quantiles_of_chunked_dimensions_raise() -> None:
-    weighted = chunked(cube()).weighted(xr.DataArray(np.ones(40), dims="time"))
-    with enable():
-        assert weighted.quantile(0.5, dim="time").shape == (5, 6)
-    with pytest.raises(ValueError, match="multiple chunks"):
-        weighted.quantile(0.5, dim="time")
 
 
 WITHOUT_XARRAY = """

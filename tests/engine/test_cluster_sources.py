@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 
 import dask_gpuselect as dg
 import dask_gpuselect.dataframe  # noqa: F401 -- registers the accessors
-from dask_gpuselect import distribution, neighbors, robust
-from dask_gpuselect.arrays import to_host
-from dask_gpuselect.groups import groupby
+from dask_gpuselect import neighbors
+from dask_gpuselect.arrays import is_cupy, to_host
 from tests.backends import CUPY
 from tests.data import hashed
 from tests.engine.test_cluster import Place, started
+from tests.matrix.cases import Case, ask
+from tests.matrix.laws import same
+from tests.matrix.questions import ONE_AXIS, QUESTIONS
 
 SHAPE = (48, 24)
 ROWS, COLUMNS = (6, 24), (48, 1)  # from one to the other dask rechunks by a peer-to-peer shuffle
@@ -143,8 +145,24 @@ MASK = hashed(np.arange(48 * 24) + 5000).reshape(SHAPE) > 0.3
 WEIGHTS = (hashed(np.arange(48 * 24) + 9000).reshape(SHAPE) * 5).round() + 1
 LABELS = (hashed(np.arange(48 * 24) + 300).reshape(SHAPE) * 4).astype("i8")
 
-Given = dict[str, da.Array]
+Given = dict[str, Any]
 Q = [0.1, 0.5, 0.77]
+
+
+def cases_of(values: Given) -> Iterator[Case]:
+    """Every question of the matrix, but for windows, of some slots, with companions in turn."""
+    for number, question in enumerate(QUESTIONS.values()):
+        companions = ["", *["weights"] * (len(question.measures) > 1)]
+        companions += ["where"] * ("where" in question.missing)
+        some = ("all", "first axis", "last axis", "groups, lazy labels")
+        for slots in () if question.moves else filter(question.slots.__contains__, some):
+            companions.append(companion := companions.pop(0))
+            names = [companion] * bool(companion) + ["labels"] * ("groups" in slots)
+            asked = question.draw(np.random.default_rng(number), "f", companion == "weights")
+            flat = np.ravel if question.shapes == ONE_AXIS else lambda a: a
+            beside = {name: flat(values[name]) for name in names}
+            row = {"question": question.name, "slots": slots, "home": "tasks"}
+            yield Case(row, flat(values["data"]), (), asked, beside)
 
 
 def in_rows(x: da.Array) -> da.Array:
@@ -152,102 +170,36 @@ def in_rows(x: da.Array) -> da.Array:
     return x.rechunk({1: -1}, method="tasks")
 
 
-def _groups(x: Given, axis: int | None = None) -> Any:
-    labels = x["labels"] if axis is None else x["labels"][:, 0].rechunk(-1, method="tasks")
-    return groupby(x["data"], labels, axis, groups=range(4))
-
-
-QUESTIONS: dict[str, Callable[[Given], Any]] = {
-    "median": lambda x: dg.median(x["data"]),
-    "quantile": lambda x: dg.quantile(x["data"], Q),
-    "quantile, another method": lambda x: dg.quantile(x["data"], Q, method="inverted_cdf"),
-    "percentile": lambda x: dg.percentile(x["data"], [1, 99]),
-    "nanmedian": lambda x: dg.nanmedian(x["data"]),
-    "nanquantile of a part": lambda x: dg.nanquantile(da.where(x["mask"], x["data"], np.nan), Q),
-    "nanpercentile": lambda x: dg.nanpercentile(x["data"], 50),
-    "99 quantiles": lambda x: dg.quantile(x["data"], np.linspace(0, 1, 99)),
-    "small integers": lambda x: dg.median(x["labels"].astype("u1")),
-    "masked": lambda x: dg.median(x["data"], where=x["mask"]),
-    "no data": lambda x: dg.quantile(x["data"], Q, nodata=0.1),
-    "weighted": lambda x: dg.quantile(x["data"], Q, weights=x["weights"], method="inverted_cdf"),
-    "weighted, linear": lambda x: dg.quantile(x["data"], Q, weights=x["weights"]),
-    "weighted and masked": lambda x: dg.quantile(
-        x["data"], Q, weights=x["weights"], where=x["mask"], method="inverted_cdf"
-    ),
-    "axis 0": lambda x: dg.quantile(x["data"], Q, 0),
-    "axis 1": lambda x: dg.median(x["data"], 1),
-    "axis 0, masked": lambda x: dg.median(x["data"], 0, where=x["mask"]),
-    "axis 1, masked by a map": lambda x: dg.median(x["data"], 1, where=x["mask"][:1]),
-    "axis 0, weighted": lambda x: dg.quantile(
-        x["data"], 0.5, 0, weights=x["weights"], method="inverted_cdf"
-    ),
-    "less its median": lambda x: x["data"] - dg.median(x["data"]),
-    "deviation": lambda x: dg.median(abs(x["data"] - dg.median(x["data"]))),
-    "order statistic": lambda x: dg.order_statistic(x["data"], 700),
-    "a strategy": lambda x: dg.order_statistic(x["data"], 700, strategy="radix"),
-    "box": lambda x: dg.describe_boxplot(x["data"], whis=0.3),
-    "box, masked": lambda x: dg.describe_boxplot(x["data"], where=x["mask"], whis=0.3),
-    "box, weighted": lambda x: dg.describe_boxplot(x["data"], weights=x["weights"], whis=0.3),
-    "boxes": lambda x: dg.describe_boxplot(x["data"], 0, whis=0.3),
-    "boxes, masked": lambda x: dg.describe_boxplot(x["data"], 1, where=x["mask"]),
-    "groups": lambda x: _groups(x).quantile(Q),
-    "count of groups": lambda x: _groups(x).count(),
-    "boxes of groups": lambda x: _groups(x).describe_boxplot(),
-    "groups along an axis": lambda x: _groups(x, 0).median(),
-    "mad": lambda x: robust.mad(x["data"]),
-    "mad along an axis": lambda x: robust.mad(x["data"], 0),
-    "iqr": lambda x: robust.iqr(x["data"]),
-    "bins": lambda x: dg.quantile_bins(x["data"], 7),
-    "digitize": lambda x: dg.digitize(x["data"], [100, 500]),
-    "ecdf": lambda x: distribution.ecdf(x["data"], 9),
-    "sort": lambda x: dg.sort(x["data"].ravel()),
-    "argsort": lambda x: dg.argsort(x["data"].ravel()),
-    "sort_by": lambda x: dg.sort_by(x["data"].ravel(), x["weights"].ravel()),
-    "neighbors": lambda x: neighbors.kneighbors(in_rows(x["data"]), DATA[:3], 2),
+OTHERS: dict[str, Callable[[da.Array], Any]] = {
+    "99 quantiles": lambda x: dg.quantile(x, np.linspace(0, 1, 99)),
+    "less its median": lambda x: x - dg.median(x),
+    "deviation": lambda x: dg.median(abs(x - dg.median(x))),
+    "neighbors": lambda x: neighbors.kneighbors(in_rows(x), DATA[:3], 2),
 }
 
 
-def as_arrays(found: Any) -> list[Any]:
-    """Return what was computed as arrays that compare."""
-    if isinstance(found, dg.Boxplot):
-        return [as_arrays(each) for each in found]
-    if isinstance(found, dg.Box):
-        numbers = (found.q1, found.med, found.q3, found.whislo, found.whishi, found.mean)
-        return [np.array(numbers, float), np.sort(to_host(found.fliers)), found.n_high]
-    if isinstance(found, tuple):
-        return [as_arrays(each) for each in found]
-    if isinstance(found, distribution.EmpiricalDistribution):
-        return [found.points, found.upto]
-    return [to_host(found)]
-
-
-def check(name: str, found: Any, expected: Any) -> None:
-    if isinstance(expected, list):
-        assert len(found) == len(expected), name
-        for one, other in zip(found, expected, strict=True):
-            check(name, one, other)
-    else:
-        np.testing.assert_array_equal(found, expected, err_msg=name, strict=True)
-
-
 def given(kind: Kind, client: Any, folder: Path) -> Given:
-    arrays = {"data": DATA, "mask": MASK, "weights": WEIGHTS, "labels": LABELS}
+    arrays = {"data": DATA, "where": MASK, "weights": WEIGHTS, "labels": LABELS}
     return {name: kind(array, client, folder) for name, array in arrays.items()}
 
 
-def asked(x: Given) -> dict[str, Any]:
-    return {name: ask(x) for name, ask in QUESTIONS.items()}
-
-
 def check_all(x: Given) -> None:
-    """Ask everything on the cluster; answers about the same values in one chunk are the same."""
+    """Ask everything on the cluster: answers are those of definitions, or of one chunk."""
     values = {name: to_host(each) for name, each in zip(x, dask.compute(*x.values()), strict=True)}
-    answers = asked(x)
-    found = dict(zip(answers, dask.compute(*answers.values()), strict=True))
-    in_one_chunk = asked({name: da.from_array(each, chunks=-1) for name, each in values.items()})
-    right = dask.compute(*in_one_chunk.values(), scheduler="sync")
-    for name, expected in zip(answers, right, strict=True):
-        check(name, as_arrays(found[name]), as_arrays(expected))
+    about = [(case, lazy) for case, lazy in zip(cases_of(values), cases_of(x), strict=True)]
+    found = dask.compute(*(ask(lazy, lazy.values, lazy.beside) for _, lazy in about))
+    for (case, _), each in zip(about, found, strict=True):
+        same(on_host(each), case.expected(), f"{case.row}, {case.asked}")
+    whole = da.from_array(values["data"], chunks=-1)
+    for name, other in OTHERS.items():
+        expected = dask.compute(other(whole), scheduler="sync")[0]
+        np.testing.assert_equal(on_host(dask.compute(other(x["data"]))[0]), expected, name)
+
+
+def on_host(found: Any) -> Any:
+    if isinstance(found, tuple):
+        return tuple(map(on_host, found))
+    return to_host(found) if is_cupy(found) else found
 
 
 @pytest.mark.slow
@@ -332,6 +284,8 @@ TABLES: dict[str, TableKind] = {
     "of futures": lambda client, _: in_eighths(lambda i: client.submit(TABLE.iloc.__getitem__, i)),
     "of rows nearby": lambda *_: frame().assign(v=lambda x: x.v.rolling(1).max()),
     "of files": of_files,
+    "one behind the other": lambda *_: frame().assign(v=lambda x: x.v + 0 * x.v.cumsum()),
+    "in fewer partitions": lambda *_: frame().repartition(npartitions=2),
 }
 
 TABLE_QUESTIONS: dict[str, Callable[[Any], Any]] = {
@@ -349,12 +303,12 @@ def table_answers(table: Any) -> dict[str, Any]:
     return {name: ask(table) for name, ask in TABLE_QUESTIONS.items()}
 
 
-def as_values(found: Any) -> list[Any]:
-    """Return what was computed of a table as arrays: of groups in the order of their keys."""
+def as_values(found: Any) -> Any:
+    """Return what was computed of a table, as something to compare: groups by their keys."""
     if isinstance(found, pd.Series | pd.DataFrame):
         ordered = found.sort_index()
         return [np.asarray(ordered.index.to_list()), ordered.to_numpy(dtype=float)]
-    return as_arrays(found)
+    return repr(found.to_dict()) if isinstance(found, dg.Boxplot) else found
 
 
 @pytest.mark.slow
@@ -363,7 +317,8 @@ def test_every_question_about_a_table(kind: str, cluster: Any, tmp_path: Path) -
     answers = table_answers(TABLES[kind](cluster, tmp_path))
     found = {name: answer.compute() for name, answer in answers.items()}
     for name, right in table_answers(dd.from_pandas(TABLE, npartitions=1)).items():
-        check(name, as_values(found[name]), as_values(right.compute(scheduler="sync")))
+        expected = as_values(right.compute(scheduler="sync"))
+        np.testing.assert_equal(as_values(found[name]), expected, name)
     assert found["median"] == TABLE.v.median()
     pd.testing.assert_series_equal(
         found["median of groups"].sort_index(), TABLE.groupby("k").v.median()

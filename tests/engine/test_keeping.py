@@ -180,15 +180,6 @@ def test_a_disk_that_takes_nothing_costs_loads_alone(
     assert str(where) in told[0].message
 
 
-@pytest.mark.parametrize("value", [3, "", ["a"]])
-def test_the_disk_is_a_directory(value: Any) -> None:
-    with (
-        dask.config.set({"dask_gpuselect.cache-spill": value}),
-        pytest.raises(ValueError, match="cache-spill must be True, False or a directory, not "),
-    ):
-        median(source().lazy(N))
-
-
 def test_a_worker_keeps_a_tenth_of_its_memory() -> None:
     # The worker is in this process, which may have more memory than that by now: it would pause.
     with (

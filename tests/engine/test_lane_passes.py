@@ -190,6 +190,9 @@ def test_plans_are_explained() -> None:
     assert 40 * 50 * 40 <= whole.gathered_bytes <= 40 * 50 * 60
     held = explain(da.zeros(10**7, chunks=5 * 10**6).persist())
     assert (held.name, held.loads) == ("guess", 1)
+    assert explain(da.zeros(3, dtype="M8[s]")).loads == 2
+    with pytest.raises(np.exceptions.AxisError):
+        explain(da.ones(3), axis=1)
 
 
 def test_unknown_sizes_are_explained() -> None:
@@ -200,24 +203,6 @@ def test_unknown_sizes_are_explained() -> None:
     assert "an unknown number of bytes" in str(plan)
     plan = explain(some)
     assert (plan.name, plan.loads, plan.task_bytes, plan.gathered_bytes) == ("bracket", 2, -1, -1)
-
-
-def test_what_cannot_be_explained() -> None:
-    with pytest.raises(TypeError, match="a must be a dask array, not ndarray"):
-        explain(np.ones(3))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"q must be in \[0, 1\]"):
-        explain(da.ones(3), 25)
-    with pytest.raises(np.exceptions.AxisError):
-        explain(da.ones(3), axis=1)
-    assert explain(da.zeros(3, dtype="M8[s]")).loads == 2
-
-
-def test_a_limit_that_is_too_small() -> None:
-    x = da.ones((1000, 10, 10), chunks=(10, 1, 1))
-    with limited("200 B"), pytest.raises(ValueError, match="column-limit is 200 B, which is too"):
-        median(x, axis=0)
-    with limited("many"), pytest.raises(ValueError, match="many"):
-        median(x, axis=0)
 
 
 def test_first_loads_are_shared() -> None:

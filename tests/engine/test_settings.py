@@ -99,23 +99,42 @@ def test_sizes_are_known_by_many_names(name: str) -> None:
             READERS[name]()
 
 
-@pytest.mark.parametrize("value", [0, -3, 2.5, "many", True])
-def test_numbers_of_threads(value: Any) -> None:
-    with (
-        dask.config.set({"dask_gpuselect.staging-threads": value}),
-        pytest.raises(ValueError, match="staging-threads must be an integer of at least 1, not "),
-    ):
-        staging._settings()
+REFUSED: dict[str, tuple[str, list[Any], Callable[[], Any]]] = {
+    "staging-threads must be an integer of at least 1, not ": (
+        "dask_gpuselect.staging-threads",
+        [0, -3, 2.5, "many", True],
+        staging._settings,
+    ),
+    "num_workers must be an integer of at least 1, not ": (
+        "num_workers",
+        ["two", -1, 2.5],
+        lambda: mad(np.ones(1 << 23)),
+    ),
+    "split_every must be an integer of at least 2, or a dict of": (
+        "split_every",
+        [-2, 2.5, "two", {0: 2.5}, [2], True, {0: None}],
+        lambda: median(data()),
+    ),
+    "cache-spill must be True, False or a directory, not ": (
+        "dask_gpuselect.cache-spill",
+        [3, "", ["a"]],
+        lambda: median(data() + 1),
+    ),
+    "dask_gpuselect must be a mapping of settings, such as ": (
+        "dask_gpuselect",
+        ["5 GB"],
+        lambda: median(data()),
+    ),
+}
+"""By the message: a setting, values that it does not take, and what reads it."""
 
 
-@pytest.mark.parametrize("value", ["two", -1, 2.5])
-def test_numbers_of_workers(value: Any) -> None:
-    a = np.ones(1 << 23)
-    with (
-        dask.config.set(num_workers=value),
-        pytest.raises(ValueError, match="num_workers must be an integer of at least 1, not "),
-    ):
-        mad(a)
+@pytest.mark.parametrize("message", REFUSED)
+def test_values_that_a_setting_does_not_take(message: str) -> None:
+    name, values, read = REFUSED[message]
+    for value in values:
+        with dask.config.set({name: value}), pytest.raises(ValueError, match=message):
+            read()
 
 
 @pytest.mark.parametrize(
@@ -145,14 +164,6 @@ def test_a_call_checks_settings_that_it_does_not_need(name: str, value: Any) -> 
         ):
             median(data())
     median(data())
-
-
-def test_the_settings_are_a_mapping() -> None:
-    with (
-        dask.config.set({"dask_gpuselect": "5 GB"}),
-        pytest.raises(ValueError, match="dask_gpuselect must be a mapping of settings, such as "),
-    ):
-        median(data())
 
 
 def test_the_table_has_every_setting() -> None:
@@ -205,17 +216,3 @@ def test_every_setting_is_read_in_one_way() -> None:
     assert asked == set(READERS)
     readers = {path.name for path, text in sources.items() if "config.get(" in text}
     assert readers == {"settings.py", "graphs.py", "spill.py"}  # the last two dask's own settings
-
-
-# --- How many parts a merge takes -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [-2, 2.5, "two", {0: 2.5}, [2], True, {0: None}])
-def test_split_every_is_an_integer_or_a_dict(value: Any) -> None:
-    with (
-        dask.config.set(split_every=value),
-        pytest.raises(
-            ValueError, match="split_every must be an integer of at least 2, or a dict of"
-        ),
-    ):
-        median(data())

@@ -122,6 +122,9 @@ WEIGHTED: dict[str, Ask] = {
         for method in METHODS
     },
     "boxes": lambda x, axis, **how: describe_boxplot(x, axis, max_fliers=3, **how),
+    "boxes 1": lambda x, axis, **how: describe_boxplot(
+        x, axis, nan_policy="propagate", method=METHODS[1], max_fliers=3, **how
+    ),
 }
 
 
@@ -202,6 +205,9 @@ ROWS: Mapping[str, Row] = {
             ("lanes", 12, WEIGHTED),
         )
     },
+    "masked weights, lanes": Row(
+        WEIGHTED, (33, 300), SOME, MASK | {"weights": WEIGHTS["all magnitudes"]}, (), 12
+    ),
 }
 
 

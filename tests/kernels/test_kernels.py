@@ -186,21 +186,13 @@ def test_cuts(kernel: Kernel, name: str, dtype: str) -> None:
 
 
 @each(CPU, CUDA)
-def test_a_sample_that_misses_the_data_is_mended(kernel: Kernel) -> None:
-    """Ten thousand different elements in a place that no sample of NaN-ridden data sees."""
+@pytest.mark.parametrize("n_valid", [10_000, 1, 2, 3, 4, 5, 40])
+def test_a_sample_that_misses_the_data_is_mended(kernel: Kernel, n_valid: int) -> None:
+    """Ten thousand different elements in a place that no sample of NaN-ridden data sees; and
+    however few they are, there is a pivot among them."""
     values = np.full(2_000_000, np.nan)
-    values[1_000_000:1_010_000] = normal(10_000)
-    cuts = kernel.cuts(values, 1000)
-    assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
-    assert_no_cell_is_heavy(cuts, kernel.module, 1000)
-
-
-@each(CPU, CUDA)
-@pytest.mark.parametrize("n_valid", [1, 2, 3, 4, 5, 40])
-def test_a_sample_without_a_valid_element(kernel: Kernel, n_valid: int) -> None:
-    """However few they are, there is a pivot among them."""
-    values = np.full(2_000_000, np.nan)
-    values[np.arange(n_valid) * 49_999 + 12_345] = np.arange(n_valid)
+    step, start = (1, 1_000_000) if n_valid > 40 else (49_999, 12_345)
+    values[np.arange(n_valid) * step + start] = normal(n_valid)
     cuts = kernel.cuts(values, 1000)
     assert_cuts_are_exact(cuts, values, sums_plainly=kernel.sums_plainly)
     assert_no_cell_is_heavy(cuts, kernel.module, 1000)

@@ -367,12 +367,15 @@ FOCI: Mapping[str, Mapping[str, str]] = {
 }
 """Rows that decide something only together, which chance seldom brings. Half of all cases have one
 of these, as far as the question goes with it."""
+ASKED = ("any",)
+"""What is asked; in pinned rows alone shares "near the ends", and "large windows"."""
 FOCUS = ("",) * len(FOCI) + tuple(FOCI)
 
 
 UNCACHED = ELEMENTS | {"limits": "nothing kept", "home": "tasks", "cuts": "many", "focus": ""}
 NO_ROOT = UNCACHED | {"config": "no root", "sizes": "small"}
 IN_PASSES = {"slots": "first axis", "shape": "taller map", "limits": "small columns", "focus": ""}
+TAILS = IN_PASSES | {"home": "tasks", "asked": "near the ends", "cuts": "many", "dtype": "f8"}
 PINNED: Mapping[str, Mapping[str, str]] = {
     "medians without a root": NO_ROOT | {"question": "median"},
     "deviations without a root": NO_ROOT | {"question": "nanmad"},
@@ -385,10 +388,10 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     | {"question": "quantile", "measure": "any weights", "home": "plain", "sizes": "small"},
     "weights that are cached": UNCACHED
     | {"question": "quantile", "measure": "one heavy", "limits": "defaults", "data": "infinite"},
-    "tails of lanes": PLAIN | IN_PASSES | {"question": "percentile", "home": "tasks"},
+    "tails of lanes": PLAIN | TAILS | {"question": "percentile"},
     "tails of groups": PLAIN
-    | IN_PASSES
-    | {"question": "nanquantile", "home": "tasks", "slots": "groups along the first axis"},
+    | TAILS
+    | {"question": "nanquantile", "dtype": "i8", "slots": "groups along the first axis"},
     "heavy weights in passes": IN_PASSES
     | {"question": "quantile", "home": "tasks", "measure": "one heavy", "missing": "nothing"},
     "weighted dates in lanes": {"question": "quantile", "measure": "counts", "dtype": "M8[s]"}
@@ -403,6 +406,19 @@ PINNED: Mapping[str, Mapping[str, str]] = {
     "weighted boxes by threads": {"question": "describe_boxplot", "measure": "any weights"}
     | {"slots": "first axis", "shape": "map", "home": "plain", "sizes": "small", "focus": ""},
     "strategies without a root": NO_ROOT | {"question": "order_statistic"},
+    "tails by several tasks": PLAIN | TAILS | {"question": "quantile", "sizes": "small"},
+    "large windows of bytes": PLAIN
+    | {"question": "rolling quantile", "dtype": "u1", "kernels": "compiled", "slots": "all"}
+    | {
+        "shape": "map",
+        "missing": "where",
+        "mask": "half",
+        "home": "plain",
+        "asked": "large windows",
+        "focus": "",
+    },
+    "tails of missing elements": TAILS
+    | {"question": "nanquantile", "missing": "where and nodata", "measure": "count"},
 }
 """Questions and rows that meet too seldom even with a focus."""
 

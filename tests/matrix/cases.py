@@ -198,6 +198,7 @@ def tables_of(name: str) -> Mapping[str, tuple[str, ...]]:
         "config": tuple(axes.CONFIG),
         "floating-point errors": ("ignore", "raise"),
         "ways": axes.WAYS,
+        "asked": axes.ASKED,
     }
 
 
@@ -231,7 +232,8 @@ def fitting(row: Mapping[str, str], random: axes.Random) -> dict[str, str]:
 
     if row["measure"] != "count":
         keep("dtype", [d for d in axes.DTYPES if np.dtype(d).kind in "iufmM"])
-    if row["dtype"] not in axes.COMPILED:
+    is_of_bytes = QUESTIONS[row["question"]].moves and row["dtype"] == "u1"
+    if row["dtype"] not in axes.COMPILED and not is_of_bytes:
         row["kernels"] = "NumPy"
     if row["kernels"] == "compiled" or row["home"] == "expression":
         row["layout"] = "C"  # another layout is another kernel to compile
@@ -283,6 +285,12 @@ def made(row: Mapping[str, str], seed: int, number: int) -> Case:
     asked = question.draw(random, values.dtype.kind, weighs)
     if row["question"] == "quantile" and row["slots"] == "all" and not weighs:
         asked["strategy"] = draw_strategy(random)
+    if row["asked"] == "large windows":
+        asked |= {"window": [5, 7, 6], "step": 1}
+    if row["asked"] == "near the ends":
+        unit = 100 if "percentile" in question.name else 1
+        q = np.asarray(asked["q"]) / unit
+        asked["q"] = (unit * np.where(q < 0.5, q / 20, 1 - (1 - q) / 20)).tolist()
     if question.definition is definitions.quantiles and random.random() < 0.2:
         asked["fill_value"] = np.array(1, row["dtype"])[()]
     if row["home"] == "unknown sizes":

@@ -172,6 +172,12 @@ MISTAKES = (
         "[getattr(part, field.name) for part in [*parts][: max(1, len(parts) - 1)]]",
     ),
     Mistake(
+        "tails of lanes with NaN lose their largest element",
+        "maths/tails.py",
+        "beyond = np.maximum(n_valid - width, 0)[:, None]",
+        "beyond = np.maximum(n_valid - width - 1, 0)[:, None]",
+    ),
+    Mistake(
         "brackets of lanes in parts end one rank too early",
         "maths/lane_cuts.py",
         "search(upto_, wanted[rows] + 1, width, upto=False)",

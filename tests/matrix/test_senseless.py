@@ -1,4 +1,5 @@
-"""Arguments and data that make no sense: each is refused by an error raised on purpose."""
+"""Arguments and data that make no sense: each is refused at the call, by an error raised
+on purpose."""
 
 from __future__ import annotations
 
@@ -31,8 +32,11 @@ SPOILS: Mapping[str, tuple[Any, ...]] = {
     "labels": (["a"] * 99, 5, object(), math.nan),
     "scale": (0, -1, math.nan, math.inf, "norm", None, [1.0, 2.0], 1j, object(), {}, 1e400),
     "points": (1, 0, -5, 0.5, math.nan, "a", None, [math.nan], [[1]], [None], ["a"], 1j, object(),
-               {}, [1j], da.ones(3)),
-    "n_bins": (0, -1, 2.5, "4", None, math.nan, [3], object(), 1j),
+               {}, [1j], da.ones(3), 10**9, 2**70),
+    "n_bins": (0, -1, 2.5, "4", None, math.nan, [3], object(), 1j, 10**9, 2**70),
+    "n_neighbors": (0, -1, 2.5, "4"),
+    "n_starts": (0, -1, 2.5, "4", 10**9, 2**70),
+    "groups": (range(10**9), [math.nan], "a", 5, [[1]]),
     "bins": ([[1]], ["a"], [math.nan], [1, 0, 2], None, 5, [1j], object(), {}, "a", [None]),
     "strategy": ("nope", 5, "", [], object(), {}, math.nan),
     "chunks": (0, "abc", (1, 1, 999_999), 0.5, ((1,), (2,)), object(), 1j, math.nan),
@@ -80,7 +84,7 @@ def refused(name: str, what: str, value: Any, *, is_lazy: bool) -> None:
     Raises
     ------
     Broken
-        If it is answered, or computed at the call.
+        If the call does not refuse it, or computes something.
     """
     call = CALLS[name]
     first = next(iter(call.data))
@@ -98,7 +102,8 @@ def refused(name: str, what: str, value: Any, *, is_lazy: bool) -> None:
             warnings.simplefilter("ignore")
             with Callback(start=_refuse) if not call.computes else warnings.catch_warnings():
                 found = call(**data)
-            dask.compute(found)
+            if what == "spill":  # a directory that does not exist is noticed by the first write
+                dask.compute(found)
     except Broken:
         raise
     except Exception as error:

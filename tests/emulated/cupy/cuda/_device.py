@@ -42,16 +42,6 @@ class Device:
         return f"<CUDA Device {self.id}>"
 
     @property
-    def compute_capability(self) -> str:
-        return "90"
-
-    @property
-    def mem_info(self) -> tuple[int, int]:
-        from .runtime import memGetInfo
-
-        return memGetInfo()
-
-    @property
     def attributes(self) -> dict[str, int]:
         return {
             "MultiProcessorCount": N_MULTIPROCESSORS,

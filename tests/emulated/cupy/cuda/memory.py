@@ -83,9 +83,6 @@ class MemoryPointer:
 
     copy_from_host = copy_from_host_async
 
-    def copy_from_device_async(self, source: MemoryPointer, size: int, stream: Any = None) -> None:
-        self.copy_from_host_async(source.ptr, size)
-
     def copy_to_host_async(self, target: Any, size: int, stream: Any = None) -> None:
         self._check(size)
         ctypes.memmove(getattr(target, "value", target), self.ptr, size)
@@ -127,9 +124,6 @@ class MemoryPool:
 
     def total_bytes(self) -> int:
         return self._used
-
-    def free_bytes(self) -> int:
-        return 0
 
     def n_free_blocks(self) -> int:
         return 0

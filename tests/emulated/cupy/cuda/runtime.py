@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from ._device import N_MULTIPROCESSORS, SHARED_OF_BLOCK
@@ -30,10 +29,6 @@ def getDevice() -> int:
     return 0
 
 
-def setDevice(device: int) -> None:
-    pass
-
-
 def deviceGetAttribute(attribute: int, device: int) -> int:
     return ATTRIBUTES[attribute]
 
@@ -57,11 +52,3 @@ def memGetInfo() -> tuple[int, int]:
     from .memory import get_default_memory_pool
 
     return MEMORY - get_default_memory_pool().used_bytes(), MEMORY
-
-
-def memcpy(to: int, source: int, size: int, kind: int) -> None:
-    ctypes.memmove(to, source, size)
-
-
-def memcpyAsync(to: int, source: int, size: int, kind: int, stream: int) -> None:
-    ctypes.memmove(to, source, size)

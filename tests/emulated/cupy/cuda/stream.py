@@ -66,9 +66,6 @@ class Stream:
     def done(self) -> bool:
         return True
 
-    def launch_host_func(self, function: Any, argument: Any) -> None:
-        function(argument)
-
 
 Stream.null, Stream.ptds = Stream(null=True), Stream(ptds=True)
 
