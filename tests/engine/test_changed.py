@@ -40,10 +40,19 @@ def second(change: Callable[[Floats], Floats]) -> Change:
     return lambda values, load: change(values) if load == 2 else values
 
 
+def with_nan(values: Floats) -> Floats:
+    return np.where(np.arange(values.size) < 5, np.nan, values)
+
+
 CHANGES: dict[str, tuple[Change, str]] = {
     "fewer elements": (
         second(lambda values: values[2:]),
         r"chunk \(3,\) had \d+00 valid elements in the first read and \d+98 in the second",
+    ),
+    "more elements": (
+        second(lambda values: np.append(values, 0.5)),
+        r"chunk \(3,\) had \d+00 valid elements in the first read and \d+01 in the second"
+        r"|chunk \(3,\) had more elements inside the brackets in the second read",
     ),
     "other content": (
         second(lambda values: values / 2),
@@ -54,6 +63,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "all in the bracket": (
         second(lambda values: np.full_like(values, 0.5)),
         r"chunk \(3,\) had more elements inside the brackets in the second read",
+    ),
+    "now nan": (
+        second(with_nan),
+        r"chunk \(3,\) had \d+00 valid elements in the first read and \d+95 in the second",
     ),
     "more nan": (
         second(lambda values: np.append(values, np.nan)),
@@ -80,6 +93,17 @@ def test_persisting_fixes_the_data(backend: Backend, tmp_path: Path) -> None:
     x = backend.mapped(changing(second(lambda values: values / 2), directory=tmp_path)).persist()
     ours, values = (backend.to_numpy(made.compute()) for made in (median(x), x))
     assert ours == np.median(values)
+
+
+@pytest.mark.usefixtures("nothing_kept")  # or a device would take one load
+def test_an_unseeded_source_never_gives_a_wrong_number(backend: Backend) -> None:
+    """Every load of twenty chunks is drawn anew, the same number of elements each time."""
+    rng = np.random.default_rng()
+    drawn = da.zeros(20_000, chunks=1000).map_blocks(
+        lambda block: rng.random(block.size), dtype=np.float64, meta=np.empty(0)
+    )
+    with pytest.raises(ChunksChangedError, match=r"persist"):
+        quantile(backend.mapped(drawn), np.linspace(0.05, 0.95, 19)).compute(scheduler="sync")
 
 
 @pytest.mark.usefixtures("nothing_kept")  # or a device would take one load
