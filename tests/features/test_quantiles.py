@@ -132,10 +132,16 @@ def test_the_sign_of_zero_does_not_depend_on_chunks(
 # Types and shapes, also before anything is computed
 # --------------------------------------------------------------------------------------------------
 
+
+class MyFloat(float):
+    """A subclass of float that NumPy does not know."""
+
+
 WEAK = (0.25, 1.0)
 STRONG = (np.float64(0.25), np.array(0.25), [0.25], (0.9, 0.25, 0.9), np.array([]), [])
 # To us float64, but for a Python number and a float of NumPy's.
 OTHERS = (0, 1, True, np.int64(1), np.float32(0.25), np.float16(0.25), np.array([0.25], "f4"), [0])
+OTHERS += (MyFloat(0.5), np.array([0.5], ">f4"))
 
 
 @pytest.mark.any_dask

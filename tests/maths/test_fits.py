@@ -321,13 +321,6 @@ def test_elemental_fits_by_brute_force(seed: int) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_rows_covered() -> None:
-    assert rows_covered(None, 21, 4) == rows_covered(0.5, 21, 4) == 13
-    assert rows_covered(1.0, 21, 4) == 21
-    assert rows_covered(0.75, 100, 3) == 76
-    assert rows_covered(None, 10**12, 6) == (10**12 + 7) // 2
-
-
 @pytest.mark.parametrize("coverage", [None, 0.75, 1.0])
 def test_scales_estimate_a_standard_deviation(coverage: float | None) -> None:
     errors = np.sort(np.abs(np.random.default_rng(0).normal(scale=3, size=100_000)))

@@ -163,19 +163,6 @@ def test_exact_within_rounding(method: str, n: int, q: float) -> None:
     assert settled(n, reach - slack, definition) <= ours <= settled(n, reach + slack, definition)
 
 
-@given(
-    method=methods.filter(lambda name: name != "median_unbiased"),
-    n=st.integers(1, 2**40),
-    numerator=st.integers(0, 1024),
-)
-@thirteen_methods
-def test_exact_where_nothing_rounds(method: str, n: int, numerator: int) -> None:
-    r = ranks(n, numerator / 1024, method)
-    definition = EXACT[method]
-    reach = definition.reach(n, Fraction(numerator, 1024))
-    assert int(r.lower) + Fraction(r.weight.item()) == settled(n, reach, definition)
-
-
 # --- Arguments ----------------------------------------------------------------------------------
 
 

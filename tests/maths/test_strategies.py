@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import (
     extreme_keys,
-    from_keys,
     key_at,
     to_keys,
-    unused_key,
 )
 from dask_gpuselect.strategies import Bucket, Radix
 from dask_gpuselect.strategies.known import ContradictionError, Known
@@ -242,27 +240,8 @@ def test_a_number_that_two_loads_show_is_not_proven() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Values
-# --------------------------------------------------------------------------------------------------
-
-
-# --------------------------------------------------------------------------------------------------
 # Keys
 # --------------------------------------------------------------------------------------------------
-
-
-@FEW
-@given(values=arrays())
-def test_keys_have_the_elements_order_and_give_them_back(values: NDArray[Any]) -> None:
-    keys = to_keys(values)
-    back = from_keys(keys, values.dtype)
-    assert back.dtype == values.dtype
-    np.testing.assert_array_equal(back, values)
-    np.testing.assert_array_equal(keys[:, None] < keys, values[:, None] < values)
-    least, largest = extreme_keys(values.dtype)
-    assert least <= keys.min()
-    assert keys.max() <= largest
-    assert unused_key(values.dtype) not in keys.tolist()
 
 
 @pytest.mark.parametrize("coordinate", [np.nan, np.inf, -np.inf])
