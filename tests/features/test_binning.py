@@ -94,29 +94,3 @@ def test_loads() -> None:
     once = Source((500,))
     digitize(once.lazy(60), [0.5]).compute()
     assert set(once.loads.values()) == {1}
-
-
-def test_clear_errors() -> None:
-    x = da.ones(5, chunks=2)
-    with pytest.raises(ValueError, match="n_bins"):
-        quantile_bins(x, 0)
-    with pytest.raises(TypeError, match="n_bins must be an integer, not 2.5"):
-        quantile_bins(x, 2.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="longdouble|float128"):
-        digitize(x.astype("g"), [1])
-    with pytest.raises(ValueError, match="one-dimensional"):
-        digitize(x, [[1.0]])
-    with pytest.raises(ValueError, match="ascend"):
-        digitize(x, [1, 3, 2])
-    with pytest.raises(ValueError, match="missing"):
-        digitize(x, [1, np.nan])
-    with pytest.raises(ValueError, match="ascend"):
-        digitize(x, da.from_array(np.array([1, 3, 2]), chunks=1)).compute()
-    with pytest.raises(TypeError, match="bins of dtype datetime64"):
-        digitize(x, np.array(["2020"], "M8[D]"))
-    with pytest.raises(TypeError, match="complex"):
-        digitize(x.astype(complex), [1])
-    with pytest.raises(TypeError, match="<U1"):
-        digitize(x, ["a"])
-    with pytest.raises(TypeError, match="masked"):
-        digitize(da.ma.masked_equal(x, 1), [1])

@@ -104,53 +104,12 @@ def test_nodata(backend: Backend, name: str, axis: Any) -> None:
     same(backend.to_numpy(both.compute()), wanted, dtype)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "nodata", "error"),
-    [
-        ("u2", -9999, ValueError),
-        ("u2", np.nan, ValueError),
-        ("u2", 0.5, ValueError),
-        ("i8", 2**70, ValueError),
-        ("i8", 2.0**63, ValueError),
-        ("u8", 2.0**64, ValueError),
-        ("f2", 70000, ValueError),
-        ("?", 2, ValueError),
-        ("M8[D]", np.datetime64("2020-01-01T01"), ValueError),
-        ("f8", "0", TypeError),
-        ("f8", 1j, TypeError),
-        ("f8", np.datetime64("NaT"), TypeError),
-        ("M8[D]", 0, TypeError),
-        ("M8[D]", np.timedelta64(0, "D"), TypeError),
-        ("f8", [[0.0]], ValueError),
-    ],
-)
-def test_nodata_that_makes_no_sense(dtype: str, nodata: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="nodata must "):
-        quantile(da.zeros(5, dtype=dtype), 0.5, method="lower", nodata=nodata)
-
-
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_nodata_beyond_int64(kind: Any) -> None:
     """Of such a list NumPy makes float64, which rounds."""
     x = da.from_array(np.array([0, 5, 2**63 + 1, 2**63 + 2], "u8"), chunks=2)
     found = quantile(x, 1.0, method="higher", nodata=kind([0, 2**63 + 2]))
     assert found.compute() == 2**63 + 1
-
-
-@pytest.mark.parametrize(
-    ("where", "error", "message"),
-    [
-        (np.ones((20, 6, 14), bool), ValueError, "where has shape .* does not broadcast"),
-        (np.ones((1, *SHAPE), bool), ValueError, "where has shape .* does not broadcast"),
-        (np.ones(SHAPE, int), TypeError, "where must have dtype bool"),
-        (np.ma.array(mask(), mask=True), TypeError, "masked"),
-    ],
-)
-def test_where_that_makes_no_sense(where: Any, error: type[Exception], message: str) -> None:
-    for x in (data(), da.from_array(data(), chunks=5)):
-        for companion in (where, da.from_array(where, chunks=4)):
-            with pytest.raises(error, match=message):
-                median(x, where=companion)
 
 
 def test_true_is_everything() -> None:

@@ -119,19 +119,3 @@ def test_reads_along_an_axis() -> None:
         assert any("clipped" in layer for layer in found.dask.layers)
         check(found.compute(scheduler="sync"), wanted)
         assert set(source.loads.values()) == {explain(x, [0.1, 0.9], axis=0).loads + 1}
-
-
-# --- Arguments, and other kinds of arrays ---------------------------------------------------------
-
-
-@pytest.mark.parametrize("cut", [-0.1, 0.5, 2, np.nan])
-def test_a_cut_out_of_range(cut: float) -> None:
-    with pytest.raises(ValueError, match=r"proportiontocut must be a number in \[0, 0.5\)"):
-        trimmed_mean(np.arange(3), cut)
-
-
-def test_wrong_types() -> None:
-    with pytest.raises(TypeError, match="proportiontocut must be a number"):
-        trimmed_mean(np.arange(3), "0.1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a trimmed mean needs numbers"):
-        trimmed_mean(np.array(["2020-01-01"], "M8[D]"))

@@ -22,7 +22,6 @@ from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import window_columns, window_networks
 from dask_gpuselect.windows import median_filter, percentile_filter, rank_filter, rolling
 from tests.backends import Backend
-from tests.refusals import Refusal, each_of
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -372,46 +371,3 @@ def test_arrays_in_memory_are_answered_in_kind(backend: Backend) -> None:
         assert type(answer._meta) is backend.array_type
         found = backend.to_numpy(answer.compute(scheduler="sync"))
         np.testing.assert_array_equal(found, getattr(rolling(x, (5, 4)), name)())
-
-
-# --- What is refused ------------------------------------------------------------------------------
-
-X = np.ones((4, 6))
-REFUSED: list[Refusal] = [
-    (
-        lambda: median_filter(da.from_array(X, chunks=2)[da.from_array(X[:, 0], chunks=2) > 0], 3),
-        ValueError,
-        r"x.compute_chunk_sizes\(\) first",
-    ),
-    (lambda: rolling(X, 3), ValueError, "pass axis=, or a dict of windows"),
-    (lambda: rolling(X, 0, 0), ValueError, "window must be 1 or more, not 0"),
-    (lambda: rolling(X, "7D", 0), TypeError, "a number of elements, not '7D': pass"),
-    (lambda: rolling(X, 2.5, 0), TypeError, "window must be an integer, not 2.5"),
-    (lambda: rolling(X, (3, 3), 0), ValueError, "window has 2 sizes, and axis 1 axes"),
-    (lambda: rolling(X, {0: 3}, 0), ValueError, "leave out axis"),
-    (lambda: rolling(X, 3, 0, min_periods=4), ValueError, "must be from 0 to 3"),
-    (lambda: rolling(X, 3, 0, boundary="zero"), ValueError, "boundary must be None"),
-    (lambda: rolling(X, 3, 0, closed="x"), ValueError, 'closed must be "right", "left"'),
-    (lambda: rolling(X, 1, 0, closed="neither"), ValueError, "would be empty"),
-    (lambda: rolling(X, 3, 0, step=0), ValueError, "step must be 1 or more"),
-    (lambda: rolling(X, 3, 0, step=(1, 2)), ValueError, "step must be one value, or one for"),
-    (lambda: rolling(X * 1j, 3, 0).median(), TypeError, "complex"),
-    (lambda: rolling(X > 0, 3, 0).iqr(), TypeError, "iqr needs numbers, not bool"),
-    (lambda: rolling(X, 3, 0).quantile(8), ValueError, r"q must be in \[0, 1\]"),
-    (lambda: median_filter(X), RuntimeError, "no footprint or filter size"),
-    (lambda: median_filter(X, footprint=[1]), RuntimeError, "pass axes="),
-    (lambda: median_filter(X, footprint=[[0]]), ValueError, "All-zero footprint"),
-    (lambda: median_filter(X, (3, 3, 3)), RuntimeError, "size must be one value, or one for"),
-    (lambda: median_filter(X, 0), ValueError, "size must be 1 or more"),
-    (lambda: median_filter(X, 3, nan="drop"), ValueError, '"propagate" or "omit"'),
-    (lambda: median_filter(X, 3, mode="zero"), ValueError, "mode must be one of"),
-    (lambda: median_filter(X, 3, origin=2), ValueError, "invalid origin 2"),
-    (lambda: rank_filter(X, 9, 3), RuntimeError, "rank not within filter footprint size"),
-    (lambda: percentile_filter(X, 101, 3), RuntimeError, "from -100 to 100"),
-]
-
-
-@each_of(REFUSED)
-def test_what_makes_no_sense_is_refused(call: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        call()

@@ -19,7 +19,6 @@ from dask_gpuselect.maths.keys import (
     key_at,
     to_keys,
 )
-from dask_gpuselect.strategies import Bucket, Radix
 from dask_gpuselect.strategies.known import ContradictionError, Known
 from dask_gpuselect.strategies.probes import (
     Extent,
@@ -248,16 +247,3 @@ def test_a_number_that_two_loads_show_is_not_proven() -> None:
 def test_a_coordinate_that_is_none_is_the_middle_key(coordinate: float) -> None:
     lo, hi = key(1.0), key(4.0)
     assert VALUE.nearest(coordinate, np.dtype("f8"), lo, hi) == (lo + hi) // 2
-
-
-# --------------------------------------------------------------------------------------------------
-# The papers' weak spots
-# --------------------------------------------------------------------------------------------------
-
-
-def test_digits_and_buckets() -> None:
-    for bits in (0, 12):
-        with pytest.raises(ValueError, match=f"bits must be from 1 to 11, not {bits}"):
-            Radix(bits)
-    with pytest.raises(ValueError, match="n_buckets must be at least 2, not 1"):
-        Bucket(1)
