@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime
 import pickle
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import median
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
 from tests.limits import limited
@@ -32,14 +30,6 @@ A = np.arange(24.0).reshape(6, 4)
 def data(dtype: str = "f8") -> NDArray[Any]:
     a = 100 * normal(int(np.prod(SHAPE))).reshape(SHAPE)
     return a.astype(dtype)
-
-
-def one_by_one(
-    a: NDArray[Any], members: list[NDArray[Any]], axis: int, ask: Callable[..., Any]
-) -> NDArray[Any]:
-    """The answer about each group by itself, put together."""
-    found = [np.asarray(ask(np.take(a, each, axis=axis), axis=axis)) for each in members]
-    return np.stack(found, axis=found[0].ndim - (a.ndim - 1) + axis)
 
 
 @pytest.mark.parametrize("axis", [0, 1, (0, 1)])
@@ -146,20 +136,6 @@ def test_some_windows_by_indices_from_the_end() -> None:
     np.testing.assert_array_equal(few.median()[1], np.median(a[windows["day 0"]], axis=0))
     negative = groupby(a, {"end": [-1, -2, -1], "none": ()}, 0)
     assert negative.count()[:, 0, 0].tolist() == [2, 0]
-
-
-def test_combinations_of_labels() -> None:
-    a, other = data(), np.resize(["a", "b", "a"], 60)
-    found = groupby(da.from_array(a, chunks=20), (LABELS, other), 0)
-    wanted = sorted(set(zip(LABELS.tolist(), other.tolist(), strict=True)))
-    assert [(int(x), str(y)) for x, y in found.groups] == wanted
-    members = [np.flatnonzero((x == LABELS) & (other == y)) for x, y in wanted]
-    np.testing.assert_array_equal(found.median().compute(), one_by_one(a, members, 0, median))
-    some = groupby(a, (LABELS, other), 0, groups=[(1, "b"), (9, "b")])
-    assert (some.count()[1] == 0).all()
-    with pytest.warns(RuntimeWarning, match="All-NaN"):
-        medians = some.nanmedian()
-    np.testing.assert_array_equal(medians[0], np.median(a[members[3]], axis=0))
 
 
 # --- Loads ----------------------------------------------------------------------------------------

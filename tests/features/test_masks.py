@@ -133,30 +133,6 @@ def computed(found: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])
-@pytest.mark.parametrize("axis", [None, 0, (0, 1)])
-@pytest.mark.parametrize("dtype", ["u2", "f8"])
-def test_masked_arrays_as_numpys(dtype: str, axis: Any, is_lazy: bool) -> None:
-    a, keeps = data(dtype), mask()
-    x = masked(a, keeps, is_lazy)
-    wanted: Any = np.ma.median(np.ma.array(a, mask=~keeps), axis=axis)
-    for keepdims in (False, True):
-        lazy = median(x, axis=axis, keepdims=keepdims)
-        found = computed(lazy)
-        if axis is None and not (keepdims and is_lazy):
-            assert not np.ma.isMaskedArray(found)
-            same(np.squeeze(found), wanted, dtype)
-        else:
-            assert found.dtype == wanted.dtype
-            assert np.float32(found.fill_value) == np.float32(1e20)
-            there = np.squeeze(found)
-            np.testing.assert_array_equal(np.ma.getmaskarray(there), np.ma.getmaskarray(wanted))
-            same(there.filled(0), np.ma.filled(wanted, 0), dtype)
-        if is_lazy:
-            assert isinstance(lazy._meta, np.ma.MaskedArray)
-            assert lazy.shape == np.shape(found)
-
-
-@pytest.mark.parametrize("is_lazy", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_all_is_masked(name: str, is_lazy: bool) -> None:
     """Without a warning."""
@@ -194,13 +170,6 @@ def test_a_mask_in_memory_beside_a_lazy_one(axis: Any) -> None:
     wanted = median(np.ma.array(a.data, mask=a.mask | ~keeps), axis=axis)
     np.testing.assert_array_equal(np.ma.getmaskarray(found.compute()), np.ma.getmaskarray(wanted))
     np.testing.assert_array_equal(np.ma.filled(found.compute()), np.ma.filled(wanted))
-
-
-def test_nan_below_a_mask_is_left_out_and_others_are_not() -> None:
-    x = np.ma.array([np.nan, 1, 2, 4, np.nan], mask=[1, 0, 0, 0, 0])
-    assert np.isnan(median(x))
-    assert nanmedian(x) == 2
-    assert median(x[:-1]) == 2
 
 
 # --- What is missing ------------------------------------------------------------------------------

@@ -169,17 +169,6 @@ def test_dtype(backend: Backend, function: str, dtype: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@every_function
-@pytest.mark.parametrize("value", ["nan", "-nan", "payload"])
-def test_every_nan_is_missing(backend: Backend, function: str, value: str) -> None:
-    x = normal(100)
-    x.view("u8")[7] = {"nan": 0x7FF8 << 48, "-nan": 0xFFF8 << 48, "payload": (0x7FF0 << 48) + 5}[
-        value
-    ]
-    (ours,) = dask.compute(call(function, backend.lazy(x, 30), Q, "lower"))
-    check(backend.to_numpy(ours), right(function, x, Q, "lower"))
-
-
 def numpys_warning(function: str, dtype: str) -> str:
     """What NumPy warns of when asked about an empty array."""
     theirs: Any = getattr(np, function)

@@ -51,20 +51,6 @@ def test_positions_beyond_32_bits() -> None:
     assert cuts.tolist() == [[0, half, 2 * half]] * 2
 
 
-# --- One chunk ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
-def test_every_nan_has_the_last_key(backend: Backend, dtype: str) -> None:
-    infinity = np.array(np.inf, dtype).view(f"u{np.dtype(dtype).itemsize}")
-    sign = infinity.dtype.type(1 << (8 * infinity.itemsize - 1))
-    missing = np.array([infinity + 1, infinity | sign | 1, ~sign, ~(sign & 0)]).astype(sign.dtype)
-    values = missing.view(dtype)
-    assert np.isnan(values).all()
-    keys = backend.to_numpy(radix.keys_of(backend.asarray(values), values.dtype))
-    assert (keys == np.iinfo(keys.dtype).max).all()
-
-
 # --- The sort -------------------------------------------------------------------------------------
 
 

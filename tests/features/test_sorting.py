@@ -246,14 +246,6 @@ def test_what_goes_through_groups_is_written_twice(written: list[int], tmp_path:
     assert not [name for name in open_files() if str(tmp_path) in name]
 
 
-def test_dask_config_of_reductions() -> None:
-    values = normal(N)
-    x = da.from_array(values, chunks=50)
-    with dask.config.set(split_every={0: 2}):
-        np.testing.assert_array_equal(sort(x), np.sort(values))
-        np.testing.assert_array_equal(argsort(x), np.argsort(values))
-
-
 # --- Loads and laziness ---------------------------------------------------------------------------
 
 SORTS: dict[str, tuple[Callable[[da.Array, da.Array], Any], int, int]] = {
@@ -368,13 +360,6 @@ def test_a_file_is_found_whole_or_not_at_all(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not failures
-
-
-def test_a_fork_has_files_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ours = spill_file("same", str(tmp_path))
-    assert spill_file("same", str(tmp_path)) is ours
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert spill_file("same", str(tmp_path)) is not ours
 
 
 # --- What goes wrong ------------------------------------------------------------------------------

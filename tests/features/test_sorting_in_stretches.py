@@ -9,18 +9,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.utils import key_split
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dask_gpuselect import argsort, sort, sort_by
+from dask_gpuselect import sort, sort_by
 from dask_gpuselect.engine import exchange, plans, stretches
-from dask_gpuselect.kernels.reference import selection as reference
-from dask_gpuselect.maths.coarse import narrower
-from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.maths.envelope import Ranges, find_brackets
-from dask_gpuselect.maths.finish import order_statistics
 from dask_gpuselect.maths.partition import SortedChunks
-from dask_gpuselect.maths.stretches import cuts_of_counts, joined, tallies_of_stretches
 from dask_gpuselect.sorting import graph
 from dask_gpuselect.sorting.questions import SplitterQuestion
 from tests.data import normal
@@ -40,20 +32,6 @@ def values(dtype: str) -> Any:
 
 def is_in_stretches(x: Any) -> bool:
     return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("pairs", [10, exchange.PAIRS], ids=["through groups", "at once"])
-def test_sorted_as_by_numpy(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "PAIRS", pairs)
-    a = values("f8")
-    x = da.from_array(a, chunks=ODD)
-    with dask.config.set(LIMIT | NOT_KEPT):
-        found = sort(x), argsort(x, chunks=(123,) * 12 + (24,))
-        assert all(map(is_in_stretches, found))
-        in_order, places = dask.compute(*found, scheduler="sync")
-    np.testing.assert_array_equal(in_order, np.sort(a))
-    np.testing.assert_array_equal(places, np.argsort(a, kind="stable"))
 
 
 def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,38 +84,3 @@ def test_no_task_holds_more_than_the_limit_at_1e12() -> None:
     groups = [each.groups for each in places[1:]]
     assert [first for first, _ in groups[1:]] == [last for _, last in groups[:-1]]
     assert groups[-1][1] == len(stages.steps) - 1
-
-
-some_chunks = st.lists(
-    st.lists(st.integers(-9, 9), max_size=30).map(lambda each: np.array(each, np.int64)),
-    min_size=1,
-    max_size=6,
-).filter(lambda chunks: sum(map(len, chunks)) > 0)
-
-
-@settings(max_examples=30)
-@given(chunks=some_chunks, n_pivots=st.integers(1, 9), n=st.integers(1, 5), data=st.data())
-def test_stretches_hold_their_ranks(
-    chunks: list[Any], n_pivots: int, n: int, data: st.DataObject
-) -> None:
-    """By the pivots between their ends alone, and by exact counts."""
-    every = np.sort(np.concatenate(chunks))
-    drawn = data.draw(st.lists(st.integers(0, len(every) - 1), min_size=1, max_size=9))
-    ranks = np.array_split(np.unique(drawn), n)
-    cuts = Cuts.merge([reference.cuts(chunk, n_pivots) for chunk in chunks])
-    found = [
-        find_brackets(Ranges.of_ranks(cuts, own, own).hull.around(cuts), own, own) for own in ranks
-    ]
-    together = joined(found)
-    tallies = []
-    for chunk in chunks:
-        tally = reference.tally(chunk, together, len(chunk))
-        assert tally is not None
-        tallies.append(tally)
-    whole = Tally.merge(tallies)
-    exact = cuts_of_counts(together, whole)
-    each = [find_brackets(exact, own, own) for own in ranks]
-    each = [narrower(together, own) for own in each]
-    parts = tallies_of_stretches(together, tallies, each)
-    for own, brackets, tally in zip(ranks, each, parts, strict=True):
-        np.testing.assert_array_equal(order_statistics(brackets, tally, own), every[own])

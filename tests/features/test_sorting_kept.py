@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -12,10 +11,10 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
+from dask_gpuselect import argsort, sort, sort_by
 from dask_gpuselect.engine import boards
 from tests.features.test_groups_kept import DATA, Counted
-from tests.sources import Source, changing
+from tests.sources import Source
 
 N, N_CHUNKS = 15_000, 60
 OUT = N * N_CHUNKS // 6  # elements of a chunk of the result
@@ -67,19 +66,3 @@ def test_nothing_is_held_behind() -> None:
     gc.collect()
     assert boards.room.taken == 0
     assert not boards._boards
-
-
-def test_a_chunk_that_changes_is_caught(tmp_path: Path) -> None:
-    """By the load that deals it out, or before by the second, if there is one: whether the chunk
-    was kept is up to dask's order, which is up to names."""
-    either = "(other elements in the last read|.* in the second)"
-    for limit, when in ((1 << 30, either), (0, ".* in the second")):
-        directory = tmp_path / str(limit)
-        directory.mkdir()
-        x = changing(lambda values, load: values / load, directory=directory, chunk=50, n_chunks=60)
-        x._chunks = ((1000,) * 60,)
-        with (
-            dask.config.set({"dask_gpuselect.cache-limit": limit}),
-            pytest.raises(ChunksChangedError, match=rf"chunk \(50,\) had {when}"),
-        ):
-            sort(x, chunks=30_000).compute(scheduler="sync")

@@ -23,7 +23,6 @@ from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
 from tests.data import FLOATS, normal, two_halves, uniform
 from tests.features.test_boxplot import Shaped
-from tests.features.test_ecdf import lazy_of
 from tests.matrix import definitions
 from tests.oracle import check
 
@@ -249,13 +248,3 @@ def test_array_api() -> None:
             found = function(strict, axis)
             assert type(found) is type(strict)
             check(np.asarray(found)[()], function(a, axis))
-
-
-def test_answers_in_kind() -> None:
-    a = normal(600).reshape(20, 30)
-    assert type(mad(a)) is type(iqr(a)) is np.float64
-    assert type(mad(a, 0)) is type(iqr(a, 0)) is np.ndarray
-    assert mad(a.tolist()) == mad(a)
-    swapped = a.astype(">f4")
-    assert mad(swapped).dtype == np.dtype("f4")
-    check(computed(mad(lazy_of(swapped, 7))), mad(a.astype("f4")))

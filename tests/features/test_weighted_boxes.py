@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import Box, ChunksChangedError, describe_boxplot
+from dask_gpuselect import Box, describe_boxplot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.data import cluster_at_the_fence, make, normal, uniform
@@ -20,7 +19,6 @@ from tests.features.test_boxplot import Shaped
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
 from tests.matrix.laws import same
-from tests.sources import changing
 
 
 def box_of(
@@ -113,15 +111,6 @@ def test_a_third_load_where_it_is_needed(method: str, monkeypatch: pytest.Monkey
     everything = (slice(None),)
     assert_box(box, box_of(source.values(everything), weights.values(everything), **asked))
     assert {*source.loads.values(), *weights.loads.values()} == {3}
-
-
-def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
-    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
-        return values * 3 if load == 2 else values + 1
-
-    w = changing(change, directory=tmp_path)
-    with pytest.raises(ChunksChangedError):
-        describe_boxplot(w * 2, weights=w).compute(scheduler="sync")
 
 
 # --- Several arrays, and what is refused ----------------------------------------------------------
