@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import digitize, quantile_bins
+from dask_gpuselect import digitize
 from tests.backends import Backend
 from tests.data import hashed, normal
-from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -81,16 +80,3 @@ def test_dates() -> None:
     for x, edges in ((far, near), (near, far)):
         with pytest.raises(ValueError, match="one unit"):
             digitize(x, edges)
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_loads() -> None:
-    source = Source((500,))
-    x = source.lazy(60)
-    found = digitize(x, quantile_bins(x, 4)[1:-1])
-    assert not source.loads
-    assert np.bincount(found.compute()).tolist() == [125] * 4
-    assert set(source.loads.values()) == {3}
-    once = Source((500,))
-    digitize(once.lazy(60), [0.5]).compute()
-    assert set(once.loads.values()) == {1}

@@ -19,7 +19,7 @@ import dask_gpuselect
 from dask_gpuselect import median, nanmedian, nanquantile
 from dask_gpuselect import quantile as ours_quantile
 from dask_gpuselect.groups import groupby
-from dask_gpuselect.robust import iqr, mad, naniqr, nanmad
+from dask_gpuselect.robust import iqr, mad, naniqr, nanmad, trimmed_mean
 from tests.backends import Backend
 from tests.data import normal, uniform
 from tests.limits import limited
@@ -40,6 +40,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nanmad": nanmad,
     "iqr": iqr,
     "naniqr": naniqr,
+    "trimmed_mean": partial(trimmed_mean, proportiontocut=0.1),
 }
 
 
@@ -175,7 +176,7 @@ def test_a_mask_in_memory_beside_a_lazy_one(axis: Any) -> None:
 # --- What is missing ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["median", "nanquantile", "mad", "iqr"])
+@pytest.mark.parametrize("name", ["median", "nanquantile", "mad", "iqr", "trimmed_mean"])
 @pytest.mark.parametrize("axis", [None, 0])
 def test_all_is_left_out(backend: Backend, name: str, axis: Any) -> None:
     ask = FUNCTIONS[name]

@@ -102,16 +102,6 @@ def test_k_of_an_array_of_unknown_size(strategy: str | None) -> None:
     assert order_statistic(x, 99, strategy=strategy).compute() == normal(100).max()
 
 
-def test_masked_and_complex_arrays() -> None:
-    masked = np.ma.masked_greater([3.0, 9.0, 1.0, 2.0], 5)
-    for strategy in (None, "kelley"):
-        for a in (masked, da.from_array(masked, chunks=2)):
-            found = order_statistic(a, [0, 2], strategy=strategy)
-            assert np.asarray(found).tolist() == [1.0, 3.0]
-        with pytest.raises(TypeError, match="complex"):
-            order_statistic(np.zeros(3, complex), 1, strategy=strategy)
-
-
 def test_sub_arrays_of_the_network() -> None:
     a = np.arange(1000.0)[::-1]
     assert order_statistic(a, 10, strategy=BitonicMerge(64)) == 10

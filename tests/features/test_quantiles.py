@@ -270,18 +270,6 @@ def test_broadcast_chunks(backend: Backend) -> None:
     check(backend.to_numpy(dask_gpuselect.quantile(a, Q).compute()), theirs)
 
 
-@pytest.mark.parametrize("other", [np.matrix, np.recarray, np.memmap])
-def test_subclasses_of_ndarray(other: type[np.ndarray[Any, Any]]) -> None:
-    plain = normal(12).reshape(3, 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PendingDeprecationWarning)
-        x = plain.view(other)
-        source = da.from_array(plain, chunks=2).map_blocks(lambda b: b.view(other), dtype="f8")
-        for a in (x, source):
-            (ours,) = dask.compute(dask_gpuselect.quantile(a, Q))
-            assert np.array_equal(ours, np.quantile(plain, Q))
-
-
 @pytest.mark.parametrize("n", [100, 50_000])
 def test_chunks_of_a_narrower_dtype_are_widened(backend: Backend, n: int) -> None:
     """As NumPy's own functions would: the array says what its elements are."""
@@ -296,22 +284,12 @@ def test_chunks_of_a_narrower_dtype_are_widened(backend: Backend, n: int) -> Non
 # --------------------------------------------------------------------------------------------------
 
 
+LIKES: list[Any] = [(3.5, 1, 2, 8), [[1, 2], [3, 5]], range(7), 2.5, [True, False, False]]
+LIKES += [np.float32(1.5), np.int8(3), np.bool_(True), np.array(1.5)]
+
+
 @every_function
-@pytest.mark.parametrize(
-    "a",
-    [
-        (3.5, 1, 2, 8),
-        [[1, 2], [3, 5]],
-        range(7),
-        2.5,
-        [True, False, False],
-        np.float32(1.5),
-        np.int8(3),
-        np.bool_(True),
-        np.array(1.5),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("a", LIKES, ids=repr)
 def test_array_likes(function: str, a: Any) -> None:
     for method in methods_for(function, np.asarray(a).dtype):
         for q in (0.3, [0.3, 0.5]):

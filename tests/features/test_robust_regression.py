@@ -109,20 +109,6 @@ def test_stack_loss_by_median_of_squares(monkeypatch: pytest.MonkeyPatch) -> Non
     assert better.objective_ < 0.94 * book.objective_
 
 
-@pytest.mark.any_dask
-@pytest.mark.slow
-def test_stars_by_median_of_squares() -> None:
-    """Rousseeuw & Leroy 1987, chapter 2: y = 3.898 x - 12.298 by searching at random. All pairs of
-    stars and the minimax fits of their halves give a smaller median."""
-    x, y = STARS[:, :1], STARS[:, 1]
-    found = LeastMedianOfSquares(n_starts=1081, random_state=0).fit(x, y)
-    of_book = np.sort((y - 3.898 * x[:, 0] + 12.298) ** 2)[found.n_covered_ - 1]
-    assert found.objective_ < of_book
-    assert found.coef_[0] == pytest.approx(3.9, abs=0.15)
-    giants = [11, 20, 30, 34]
-    assert not {*giants} & {*one_based(found.support_)}
-
-
 # --------------------------------------------------------------------------------------------------
 # What an estimate has to be
 # --------------------------------------------------------------------------------------------------
@@ -218,28 +204,17 @@ def test_exact_fit(estimator: Any, n: int, small_samples: None) -> None:
     assert found.scale_ < 1e-10
 
 
+@pytest.mark.few(4)
 @both
-def test_tied_residuals(estimator: Any, small_samples: None) -> None:
-    """Of few different rows, each many times: ties are counted, and shared."""
-    random = np.random.default_rng(0)
-    x = random.integers(0, 3, (6000, 1)).astype(float)
-    y = 2 * x[:, 0] + random.integers(-1, 2, 6000)
-    found = estimator(**FEW).fit(*lazy(x, y, 1000))
-    error = np.sort(np.abs(y - x @ found.coef_ - found.intercept_))
-    h = found.n_covered_
-    wanted = (error[:h] ** 2).sum() if estimator is LeastTrimmedSquares else error[h - 1] ** 2
-    assert found.objective_ == pytest.approx(wanted, rel=1e-9, abs=1e-9)
-    assert found.support_.compute().sum() >= h
-
-
-@pytest.mark.few(3)
-@both
-@pytest.mark.parametrize(("coverage", "fit_intercept"), [(0.5, True), (0.75, False), (1.0, True)])
+@pytest.mark.parametrize(
+    ("coverage", "fit_intercept", "times"),
+    [(0.5, True, 1), (0.5, True, 50), (0.75, False, 1), (1.0, True, 1)],
+)
 def test_the_objective_is_what_it_says(
-    estimator: Any, coverage: float, fit_intercept: bool, small_samples: None
+    estimator: Any, coverage: float, fit_intercept: bool, times: int, small_samples: None
 ) -> None:
-    """Of all rows, to the h-th residual."""
-    x, y = contaminated(4000, share=0.2)
+    """Of all rows, to the h-th residual; those that are tied are counted, and shared."""
+    x, y = (np.repeat(a, times, axis=0) for a in contaminated(4000 // times, share=0.2))
     how = {"coverage": coverage, "fit_intercept": fit_intercept, **FEW}
     found = estimator(**how).fit(*lazy(x, y, 900))
     error = np.sort(np.abs(y - x @ found.coef_ - found.intercept_))
@@ -250,7 +225,7 @@ def test_the_objective_is_what_it_says(
     )
     wanted = (error[:h] ** 2).sum() if estimator is LeastTrimmedSquares else error[h - 1] ** 2
     assert found.objective_ == pytest.approx(wanted, rel=1e-9)
-    assert found.support_.compute().sum() == h
+    assert 0 <= found.support_.compute().sum() - h < times
     assert (found.intercept_ == 0) == (not fit_intercept)
     if coverage == 1 and estimator is LeastTrimmedSquares:
         table = np.column_stack([x, np.ones(4000)]) if fit_intercept else x
@@ -267,25 +242,6 @@ def test_a_settled_fit_has_settled_on_all_rows(monkeypatch: pytest.MonkeyPatch) 
     about = (np.zeros(1, int), found.n_covered_, TrimmedSquares(), 100, 0.0)
     (best,) = starts.concentrated(Tables.of(table, y), theta[None], *about)
     assert best.objective > found.objective_ * (1 - 1e-12)
-
-
-@both
-def test_devices_take_the_same_starts(
-    backend: Backend, estimator: Any, small_samples: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As NumPy's rows: the same fits go on from the sample, and few waits for the device."""
-    x, y = contaminated(3000)
-    waits: list[None] = []
-    array_type: Any = backend.array_type
-    if backend.name != "numpy":
-        get = array_type.get
-        monkeypatch.setattr(array_type, "get", lambda *about: waits.append(None) or get(*about))
-    found = estimator(**FEW).fit(backend.asarray(x), backend.asarray(y))
-    wanted = estimator(**FEW).fit(x, y)
-    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
-    assert found.objective_ == pytest.approx(wanted.objective_, rel=1e-9)
-    assert found.n_iter_ == wanted.n_iter_
-    assert len(waits) < 200
 
 
 # --------------------------------------------------------------------------------------------------
@@ -353,8 +309,11 @@ def test_other_passes(small_samples: None) -> None:
     plain, counts, weights = (Counted(x, y, 600, known=i != 1) for i in range(3))
     passes = LeastTrimmedSquares(**FEW).fit(plain.x, plain.y).n_passes_
     of_unknown = LeastTrimmedSquares(**FEW).fit(counts.x, counts.y)
+    wanted = LeastTrimmedSquares(**FEW).fit(x, y)
+    np.testing.assert_allclose(of_unknown.coef_, wanted.coef_, rtol=1e-9)
     assert of_unknown.n_passes_ == passes + 1
     assert set(counts.loads) == {passes + 1}
+    np.testing.assert_array_equal(of_unknown.support_.compute(), wanted.support_)
     reweighted = LeastTrimmedSquares(reweight=True, random_state=0).fit(weights.x, weights.y)
     assert reweighted.n_passes_ == passes + 1
     assert set(weights.loads) == {passes + 1}
@@ -403,25 +362,20 @@ def test_chunks_make_no_difference(estimator: Any, small_samples: None) -> None:
         np.testing.assert_array_equal(np.asarray(each.support_), np.asarray(fits[0].support_))
 
 
-def test_unknown_sizes(small_samples: None) -> None:
-    x, y = contaminated(4000)
-    known = lazy(x, y, 500)
-    keep = np.random.default_rng(0).random(4000) < 0.9
-    mask = da.from_array(keep, chunks=500)
-    found = LeastTrimmedSquares(**FEW).fit(known[0][mask], known[1][mask])
-    wanted = LeastTrimmedSquares(**FEW).fit(x[keep], y[keep])
-    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
-    np.testing.assert_array_equal(found.support_.compute(), wanted.support_)
-
-
 @pytest.mark.few(2)
 @both
 @pytest.mark.parametrize("kind", ["plain", "held", "lazy"])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_kinds_of_arrays(
-    backend: Backend, estimator: Any, kind: str, dtype: str, small_samples: None
+    backend: Backend,
+    estimator: Any,
+    kind: str,
+    dtype: str,
+    small_samples: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same rows are drawn and have the same residuals on every device."""
+    """The same rows are drawn and have the same residuals on every device, with few waits for it
+    where rows are there."""
     x, y = contaminated(4000)
     x, y = x.astype(dtype), y.astype(dtype)
     wanted = estimator(**FEW).fit(x, y)
@@ -430,8 +384,14 @@ def test_kinds_of_arrays(
     else:
         make = getattr(backend, kind)
         rows = make(x, (700, 3)), make(y, 700)
+    waits: list[None] = []
+    if backend.name != "numpy":
+        get: Any = backend.array_type.get  # type: ignore[attr-defined]
+        monkeypatch.setattr(backend.array_type, "get", lambda *how: waits.append(None) or get(*how))
     found = estimator(**FEW).fit(*rows)
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-8)
+    if kind == "plain":
+        assert (found.n_iter_, len(waits) < 200) == (wanted.n_iter_, True)
     predicted, support = found.predict(rows[0]), found.support_
     if kind != "plain":
         assert isinstance(support, da.Array)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts
-from dask_gpuselect.maths.envelope import CellDistances, Envelope, exact_gap, find_brackets
+from dask_gpuselect.maths.envelope import CellDistances, Envelope, find_brackets
 from dask_gpuselect.maths.finish import order_statistics
 from tests.data import FLOATS, MISSING
 
@@ -148,22 +148,6 @@ def gathered(ordered: NDArray[Any], brackets: Brackets) -> int:
     below = np.append(np.searchsorted(ordered, brackets.ends, side="left"), len(ordered))
     upto = np.append(0, np.searchsorted(ordered, brackets.ends, side="right"))
     return int((below - upto)[brackets.wanted].sum())
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "gap"),
-    [
-        (np.int64(-(2**63)), np.int64(2**63 - 1), 2.0**64),
-        (np.int8(-128), np.int8(127), 255.0),
-        (np.uint64(1), np.uint64(2**64 - 1), 2.0**64),
-        (np.int64(2**53), np.int64(2**53 + 1), 1.0),
-        (np.float32(1), np.float32(1 + 2**-23), 2.0**-23),
-        (5e-324, 1e-323, 5e-324),
-        (-1.7e308, 1.7e308, np.inf),
-    ],
-)
-def test_exact_gap(low: Any, high: Any, gap: float) -> None:
-    assert exact_gap(low, high) == gap
 
 
 # --- Finish -------------------------------------------------------------------------------------

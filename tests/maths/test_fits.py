@@ -24,7 +24,7 @@ from dask_gpuselect.maths.fits.concentration import (
     TrimmedSquares,
     half_of,
 )
-from dask_gpuselect.maths.fits.designs import Design, rank, solve
+from dask_gpuselect.maths.fits.designs import Design
 from dask_gpuselect.maths.fits.minimax import minimax
 from dask_gpuselect.maths.fits.scales import median_scale, rows_covered, trimmed_scale
 from dask_gpuselect.maths.fits.starts import StartSettings, best_fits, elemental_fits
@@ -194,29 +194,6 @@ def test_scales_of_columns_that_hardly_vary() -> None:
     assert 0.5 <= rows[0, 2] <= 1
     assert 1 <= np.abs(rows[:, 3]).max() <= 8
     assert len(np.unique(rows[:, 4])) == 9
-
-
-def test_rank() -> None:
-    x, _ = rows_and_target(100, 3)
-    assert rank(x) == 3
-    assert rank(np.column_stack([x, x[:, 0] - 2 * x[:, 1]])) == 3
-    assert rank(np.column_stack([x, x[:, 0] * (1 + 1e-15)])) == 3
-    assert rank(np.column_stack([x * 1e150, x[:, :1] ** 2 * 1e-150])) == 4
-    assert rank(np.zeros((5, 2))) == 0
-    x[:5] = 1e200
-    assert rank(x) == 3
-    assert rank(np.column_stack([x, x[:, 0] - 2 * x[:, 1]])) == 3
-
-
-def test_solve() -> None:
-    random = np.random.default_rng(0)
-    table = random.normal(size=(4, 20, 3)) * [1e-6, 1, 1e6]
-    truth = random.normal(size=(4, 3)) / [1e-6, 1, 1e6]
-    gram = table.swapaxes(1, 2) @ table
-    np.testing.assert_allclose(solve(gram, np.einsum("kij,kj->ki", gram, truth)), truth, rtol=1e-9)
-    flat = np.array([[2.0, 2.0], [2.0, 2.0]])  # one direction: the shortest solution
-    np.testing.assert_allclose(solve(flat, np.array([4.0, 4.0])), [1, 1])
-    assert not solve(np.zeros((2, 2)), np.zeros(2)).any()
 
 
 def best_by_program(design: Floats, target: Floats) -> float:

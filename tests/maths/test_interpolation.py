@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dask_gpuselect.maths.interpolation import interpolate, result_dtype
 from dask_gpuselect.maths.ranks import MEDIAN, METHODS, Method, ranks
-
-quick = settings(deadline=None, database=None, max_examples=50)
-
 
 quantile: Any = np.quantile  # NumPy types its method as one of thirteen literals
 
 FLOAT64 = np.dtype(np.float64)
 HUGE = 1.7e308
 INF = np.inf
-
-
-shares = st.one_of(st.sampled_from([0.0, 5e-324, 0.25, 0.5, 1 - 2.0**-53, 1.0]), st.floats(0, 1))
 
 
 def answer(x: NDArray[Any], q: Any, method: Method, *, weak_q: bool = False) -> NDArray[Any]:
@@ -93,33 +84,6 @@ def test_answers_that_numpy_loses(
         assert np.array_equal(quantile([a, b], q, method=method), theirs, equal_nan=True)
 
 
-# --- Integers -----------------------------------------------------------------------------------
-
-
-def exactly(a: int, b: int, weight: float) -> float:
-    """The float64 nearest to the mixture."""
-    return float((1 - Fraction(weight)) * a + Fraction(weight) * b)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "weight"),
-    [
-        (-(2**63), 2**63 - 1, 0.5),
-        (-(2**62) - 1, 2**62, 0.5),
-        (-(2**62) - 1, 3 * 2**61 + 1, 0.4),
-        (-(2**63), 2**63 - 1, 5e-324),
-        (-(2**53) - 1, 5, 0.5),
-        (2**53, 2**53 + 2, 0.75),
-        (2**53 + 1, 2**53 + 3, 0.5),
-        (2**63 + 1, 2**63 + 4095, 0.5),
-    ],
-)
-def test_wide_integers_that_cancel(a: int, b: int, weight: float) -> None:
-    x = np.array([[a], [b]], dtype="u8" if b >= 2**63 else "i8")
-    for method in (METHODS["linear"], MEDIAN) if weight == 0.5 else (METHODS["linear"],):
-        assert interpolate(*x, [weight], method, FLOAT64).item() == exactly(a, b, weight)
-
-
 # --- Dates --------------------------------------------------------------------------------------
 
 
@@ -129,19 +93,3 @@ def test_a_share_of_a_span_is_no_unit_too_low() -> None:
     assert answer(ends, 0.7, linear) == np.timedelta64(7, "s")
     wide = np.array([0, 10**16], "M8[ns]")
     assert answer(wide, 0.7, linear).astype("i8") == 7 * 10**15
-
-
-@quick
-@given(st.integers(-(2**63) + 1, 2**63 - 1), st.integers(-(2**63) + 1, 2**63 - 1), shares)
-@example(-(2**63) + 1, 2**63 - 1, 0.5)
-@example(2**60, 2**60 + 2**53 + 2, 0.5)
-def test_far_dates_are_mixed_exactly(a: int, b: int, weight: float) -> None:
-    a, b = min(a, b), max(a, b)
-    lower, upper = (np.array(each).view("m8[ns]") for each in (a, b))
-    found = interpolate(lower, upper, weight, METHODS["linear"], lower.dtype)
-    exact = a + (b - a) * Fraction(weight)
-    # Below 2**53 units the share is rounded to float64 before it is cut.
-    most = Fraction(1, 2) if b - a >= 2**53 else 1 + Fraction(1, 2**20)
-    assert abs(int(found.astype("i8")) - exact) <= most
-    middle = interpolate(lower, upper, 0.5, MEDIAN, lower.dtype)
-    assert int(middle.astype("i8")) == int(Fraction(a + b, 2))
