@@ -150,11 +150,7 @@ OF_QUANTILES: Refusals = {
             for call in spread(a, scale=scale)
         ],
         "float16": lambda: mad(np.ones(3, "f2"), scale=1e9),
-        "two ascending": [
-            partial(iqr, X, q=q) for q in (0.5, (0.1,), (0.75, 0.25), (0.1, 0.2, 0.3), (0.1, NAN))
-        ],
         "q must be in [0, 1]": lambda: iqr(X, q=(25, 75)),
-        "method": lambda: naniqr(X, method="no such"),
         "proportiontocut must be a number in [0, 0.5)": [
             partial(trimmed_mean, np.arange(3), cut) for cut in (-0.1, 0.5, 2, NAN)
         ],
@@ -164,8 +160,6 @@ OF_QUANTILES: Refusals = {
             *without("f8", "0", 1j, np.datetime64("NaT")),
             *without("M8[D]", 0, np.timedelta64(0, "D")),
         ],
-        "where must have dtype bool": of_both(median, np.ones(4), where=da.ones(4, dtype=int)),
-        "masked": of_both(median, np.ones(4), where=np.ma.array([True] * 4, mask=True)),
         "fill_value": [
             *filled("i8", "none", 1j, np.ma.masked, da.ones(())),
             *filled("M8[D]", 0),
@@ -189,7 +183,6 @@ OF_QUANTILES: Refusals = {
         "not complex128": spread(X + 0j),
         "not object": spread(X.astype(object)),
         "need ... not datetime64": spread(X.astype("M8[s]")),
-        "q must be known": lambda: iqr(X, q=da.ones(2)),
         "integers or floats, not bool": lambda: iqr(X > 1),
         "proportiontocut must be a number": lambda: trimmed_mean(np.arange(3), "0.1"),  # type: ignore[arg-type]
         "a trimmed mean needs numbers": lambda: trimmed_mean(np.array([DAY])),
@@ -213,12 +206,10 @@ LAZY = da.from_array(A, chunks=3)
 OF_BOXES: Refusals = {
     ValueError: {
         "whis must be a number >= 0": boxes(whis=-1),
-        "two": boxes(whis=(5, 95, 99)),
         "ascending": boxes(whis=(95, 5)),
         "percentiles": boxes(whis=(0, 101)),
         "max_fliers": boxes(max_fliers=-1),
         "nan_policy": boxes(nan_policy="raise"),
-        "is not a valid method": [boxes(method=["linear"]), boxes(method="best")],
         "Only methods inverted_cdf, averaged_inverted_cdf, linear support weights. Got: hazen": (
             boxes(weights=A + 1, method="hazen")
         ),
@@ -548,10 +539,6 @@ OF_ROWS: Refusals = {
 MAP = np.ones((4, 6))
 OF_WINDOWS: Refusals = {
     ValueError: {
-        "x.compute_chunk_sizes() first": lambda: median_filter(
-            da.from_array(MAP, chunks=2)[da.from_array(MAP[:, 0], chunks=2) > 0], 3
-        ),
-        "pass axis=, or a dict of windows": partial(rolling, MAP, 3),
         "window must be 1 or more, not 0": partial(rolling, MAP, 0, 0),
         "window has 2 sizes, and axis 1 axes": partial(rolling, MAP, (3, 3), 0),
         "leave out axis": partial(rolling, MAP, {0: 3}, 0),
@@ -569,7 +556,6 @@ OF_WINDOWS: Refusals = {
         "invalid origin 2": partial(median_filter, MAP, 3, origin=2),
     },
     TypeError: {
-        "a number of elements, not '7D': pass": partial(rolling, MAP, "7D", 0),
         "window must be an integer, not 2.5": partial(rolling, MAP, 2.5, 0),
         "complex": lambda: rolling(MAP * 1j, 3, 0).median(),
         "iqr needs numbers, not bool": lambda: rolling(MAP > 0, 3, 0).iqr(),

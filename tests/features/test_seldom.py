@@ -81,7 +81,6 @@ def halves(x: Any) -> Any:
 
 
 THREE_PASSES = {"column-limit": 3000, "cache-limit": 0, "scratch-directory": False}
-LONG = {"shape": (20_000,), "chunks": (200,)}
 IN_A_TREE: dict[str, Any] = {"shape": (40_000,), "chunks": (800,)}
 IN_A_TREE |= {"limits": {"root-limit": "20 kB", "column-limit": "30 kB"}}
 WAYS = {
@@ -95,12 +94,6 @@ WAYS = {
         ),
         lambda v: v > -1,
     ),
-    "cuts in a tree": Way(
-        lambda x, w: quantile(x, Q3), some_weights, **LONG, limits={"root-limit": "2 kiB"}
-    ),  # fmt: skip
-    "cuts of boxes in a tree": Way(
-        lambda x, w: describe_boxplot(x), some_weights, **LONG, limits={"root-limit": "20 kiB"}
-    ),  # fmt: skip
     "cuts of groups that weigh in a tree": Way(
         lambda x, w: halves(x).quantile(Q3, weights=w, method="linear"), some_weights, **IN_A_TREE
     ),
