@@ -127,6 +127,7 @@ def test_property(data: st.DataObject) -> None:
     found = ecdf(a, points)
     assert_counts(found, a, points, (a, points))
     assert_bounds(found, a, (a, points))
+    assert np.ndim(points) or found.max_error < 1 / (points - 1)
     size = data.draw(st.integers(1, 60))
     same(computed(ecdf(lazy_of(a, size), points)), found)
 
@@ -142,21 +143,6 @@ def test_even_ranks() -> None:
         if n > 1:
             assert (found[0], found[-1]) == (0, n - 1)
             assert np.diff(found).max() <= -(-(n - 1) // (k - 1))
-
-
-@pytest.mark.parametrize("n", [1001, 5000, 99_999])
-def test_the_stated_error(n: int) -> None:
-    """Less than one in k - 1, whatever the data, and no less than what it can be."""
-    for name in ("normal", "zipf", "outliers", "every binade"):
-        assert ecdf(FLOATS[name](n), 101).max_error < 0.01
-    # All elements between two points lie next to the first one, or to the second.
-    for side in (0.0, 1.0):
-        a = np.concatenate([[0, 1], side + (0.5 - side) * 1e-9 * (1 + uniform(n))])
-        found = ecdf(a, 2)
-        assert found.max_error == n / (n + 2)
-        z = np.sort(a)[1:-1][[0, -1]]
-        exact = np.searchsorted(np.sort(a), z, "right") / len(a)
-        assert np.abs(found.cdf(z) - exact).max() > 0.9 * found.max_error
 
 
 # --- Missing, infinite, nothing -------------------------------------------------------------------

@@ -146,18 +146,6 @@ def test_a_way(name: str) -> None:
     same(found, wanted.compute() if hasattr(wanted, "compute") else wanted, name)
 
 
-def test_weighted_quantiles_of_lanes_with_infinite_elements() -> None:
-    values = normal(600).reshape(200, 3)
-    values[::7, 0], values[::2, 1] = np.inf, -np.inf
-    weights = some_weights(values)
-    x, w = da.from_array(values, chunks=(50, 2)), da.from_array(weights, chunks=(50, 2))
-    found = quantile(x, Q3, axis=0, weights=w, method="linear").compute(scheduler="sync")
-    finite = quantile(values[:, 2], Q3, weights=weights[:, 2], method="linear")
-    np.testing.assert_array_equal(found[:, 2], finite)
-    assert (found[:2, 1] == -np.inf).all()
-    assert np.isfinite(found[0, 0])
-
-
 def test_boxes_of_nothing_that_is_sorted() -> None:
     box = describe_sorted(da.zeros(0, chunks=1))
     assert box.n == 0
