@@ -151,6 +151,7 @@ OF_QUANTILES: Refusals = {
         ],
         "float16": lambda: mad(np.ones(3, "f2"), scale=1e9),
         "q must be in [0, 1]": lambda: iqr(X, q=(25, 75)),
+        "is not a valid method": lambda: naniqr(X, method="no such"),
         "proportiontocut must be a number in [0, 0.5)": [
             partial(trimmed_mean, np.arange(3), cut) for cut in (-0.1, 0.5, 2, NAN)
         ],
@@ -556,6 +557,7 @@ OF_WINDOWS: Refusals = {
         "invalid origin 2": partial(median_filter, MAP, 3, origin=2),
     },
     TypeError: {
+        "a number of elements, not '7D': pass": partial(rolling, MAP, "7D", 0),
         "window must be an integer, not 2.5": partial(rolling, MAP, 2.5, 0),
         "complex": lambda: rolling(MAP * 1j, 3, 0).median(),
         "iqr needs numbers, not bool": lambda: rolling(MAP > 0, 3, 0).iqr(),
