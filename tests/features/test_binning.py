@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import digitize, quantile_bins
+from dask_gpuselect import digitize
 from tests.backends import Backend
 from tests.data import hashed, normal
-from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -81,42 +80,3 @@ def test_dates() -> None:
     for x, edges in ((far, near), (near, far)):
         with pytest.raises(ValueError, match="one unit"):
             digitize(x, edges)
-
-
-@pytest.mark.usefixtures("nothing_kept")
-def test_loads() -> None:
-    source = Source((500,))
-    x = source.lazy(60)
-    found = digitize(x, quantile_bins(x, 4)[1:-1])
-    assert not source.loads
-    assert np.bincount(found.compute()).tolist() == [125] * 4
-    assert set(source.loads.values()) == {3}
-    once = Source((500,))
-    digitize(once.lazy(60), [0.5]).compute()
-    assert set(once.loads.values()) == {1}
-
-
-def test_clear_errors() -> None:
-    x = da.ones(5, chunks=2)
-    with pytest.raises(ValueError, match="n_bins"):
-        quantile_bins(x, 0)
-    with pytest.raises(TypeError, match="n_bins must be an integer, not 2.5"):
-        quantile_bins(x, 2.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="longdouble|float128"):
-        digitize(x.astype("g"), [1])
-    with pytest.raises(ValueError, match="one-dimensional"):
-        digitize(x, [[1.0]])
-    with pytest.raises(ValueError, match="ascend"):
-        digitize(x, [1, 3, 2])
-    with pytest.raises(ValueError, match="missing"):
-        digitize(x, [1, np.nan])
-    with pytest.raises(ValueError, match="ascend"):
-        digitize(x, da.from_array(np.array([1, 3, 2]), chunks=1)).compute()
-    with pytest.raises(TypeError, match="bins of dtype datetime64"):
-        digitize(x, np.array(["2020"], "M8[D]"))
-    with pytest.raises(TypeError, match="complex"):
-        digitize(x.astype(complex), [1])
-    with pytest.raises(TypeError, match="<U1"):
-        digitize(x, ["a"])
-    with pytest.raises(TypeError, match="masked"):
-        digitize(da.ma.masked_equal(x, 1), [1])

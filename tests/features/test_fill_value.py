@@ -86,34 +86,6 @@ def test_where_people_type_it() -> None:
     np.testing.assert_array_equal(found.compute(), wanted)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "method", "fill", "error"),
-    [
-        ("u1", "lower", -1, ValueError),
-        ("i8", "lower", 0.5, ValueError),
-        ("i8", "lower", np.nan, ValueError),
-        ("i8", "lower", 2**70, ValueError),
-        ("?", "lower", 5, ValueError),
-        ("f2", "linear", 1e6, ValueError),
-        ("i8", "lower", [1, 2], ValueError),
-        ("i8", "lower", "none", TypeError),
-        ("i8", "lower", 1j, TypeError),
-        ("M8[D]", "lower", 0, TypeError),
-        ("i8", "lower", np.ma.masked, TypeError),
-        ("i8", "lower", da.ones(()), TypeError),
-    ],
-)
-def test_what_the_answer_cannot_hold(dtype: str, method: str, fill: Any, error: Any) -> None:
-    for x in (np.ones(3, dtype), da.ones(3, dtype=dtype)):
-        with pytest.raises(error, match="fill_value"):
-            quantile(x, 0.5, method=method, fill_value=fill)
-
-
-def test_without_it_the_error_names_it() -> None:
-    with pytest.raises(IndexError, match="fill_value="):
-        quantile(np.arange(3), 0.5, method="lower", where=False)
-
-
 @pytest.mark.filterwarnings("ignore:All-NaN")
 def test_ranges_of_empty_groups_and_arrays() -> None:
     for x in (np.array([[3]]), da.ones((1, 1), dtype=int)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime
 import pickle
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import median
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
 from tests.limits import limited
@@ -32,14 +30,6 @@ A = np.arange(24.0).reshape(6, 4)
 def data(dtype: str = "f8") -> NDArray[Any]:
     a = 100 * normal(int(np.prod(SHAPE))).reshape(SHAPE)
     return a.astype(dtype)
-
-
-def one_by_one(
-    a: NDArray[Any], members: list[NDArray[Any]], axis: int, ask: Callable[..., Any]
-) -> NDArray[Any]:
-    """The answer about each group by itself, put together."""
-    found = [np.asarray(ask(np.take(a, each, axis=axis), axis=axis)) for each in members]
-    return np.stack(found, axis=found[0].ndim - (a.ndim - 1) + axis)
 
 
 @pytest.mark.parametrize("axis", [0, 1, (0, 1)])
@@ -148,20 +138,6 @@ def test_some_windows_by_indices_from_the_end() -> None:
     assert negative.count()[:, 0, 0].tolist() == [2, 0]
 
 
-def test_combinations_of_labels() -> None:
-    a, other = data(), np.resize(["a", "b", "a"], 60)
-    found = groupby(da.from_array(a, chunks=20), (LABELS, other), 0)
-    wanted = sorted(set(zip(LABELS.tolist(), other.tolist(), strict=True)))
-    assert [(int(x), str(y)) for x, y in found.groups] == wanted
-    members = [np.flatnonzero((x == LABELS) & (other == y)) for x, y in wanted]
-    np.testing.assert_array_equal(found.median().compute(), one_by_one(a, members, 0, median))
-    some = groupby(a, (LABELS, other), 0, groups=[(1, "b"), (9, "b")])
-    assert (some.count()[1] == 0).all()
-    with pytest.warns(RuntimeWarning, match="All-NaN"):
-        medians = some.nanmedian()
-    np.testing.assert_array_equal(medians[0], np.median(a[members[3]], axis=0))
-
-
 # --- Loads ----------------------------------------------------------------------------------------
 
 
@@ -199,14 +175,12 @@ DAYS = np.full(6, "2025-01-31", "M8[D]")
 SHAPES = r"\(3,\): pass labels of shape \(6,\), the size of the data along axis 0, or "
 TUPLES = "tuples of 2 labels, one of each kind, not "
 OF_DAYS = r'must be dates, .* not strings: .*groups=\[numpy.datetime64\("2025-01-31"\)\]'
-OF_NUMBERS = r"groups must be numbers, .*int64, not strings: .*groups=\[0\]"
 NO_ORDER = "without an order, of the types int, str: convert"
 OBJECTS = "must be numbers, .* not objects"
 
 # The labels, the axis, the class of the error, its message, and the groups.
 BAD: list[tuple[Any, ...]] = [
     ([1, 2, 3], 0, ValueError, f"by has shape {SHAPES}"),
-    (ONE, None, ValueError, "pass axis="),
     (ONE, 1, ValueError, r"shape \(4,\), .* axis 1, or"),
     ("month", 0, ValueError, 'pass the labels, such as df."month".'),
     (ONE, 0, ValueError, "distinct, and .*1", [1, 1]),
@@ -220,14 +194,7 @@ BAD: list[tuple[Any, ...]] = [
     (TWO, 0, TypeError, f"{TUPLES}0", [0, 1]),
     (TWO, 0, TypeError, f"{TUPLES}'ab'", ["ab"]),
     (TWO, 0, ValueError, rf"{TUPLES}\(1, 2, 3\)", [(1, 2, 3)]),
-    (ONE, 0, TypeError, OF_NUMBERS, ["0"]),
-    (
-        DAYS,
-        0,
-        TypeError,
-        OF_DAYS,
-        ["2025-01-31"],
-    ),
+    (DAYS, 0, TypeError, OF_DAYS, ["2025-01-31"]),
     (["1"] * 6, 0, TypeError, "must be strings, .* not numbers", [1]),
     (["1"] * 6, 0, TypeError, "must be strings, .* not objects", ["a", 1]),
     ((ONE, ["a"] * 6), 0, TypeError, OBJECTS, [(1, "a"), ("1", "a")]),
@@ -244,8 +211,6 @@ REFUSED: list[Refusal] = [
     *((partial(groupby, A, row[0], row[1], groups=(*row, None)[4]), *row[2:4]) for row in BAD),
     (lambda: groupby(np.float64(1), np.array(1)), ValueError, "no dimension"),
     (lambda: groupby(A, ONE, 0).median(axis=0), TypeError, "take no axis"),
-    (lambda: groupby(A, ONE, 0).quantile(0.5, strategy="kelley"), TypeError, "take no strategy"),
-    (lambda: groupby(A, ONE, 0).quantile(da.ones(1)), TypeError, "q must be known"),
 ]
 
 

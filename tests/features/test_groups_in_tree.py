@@ -13,7 +13,6 @@ import pytest
 from dask_gpuselect.engine import group_stages
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
-from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask
 
@@ -66,19 +65,6 @@ def test_each_group_is_as_alone(dtype: str, groups: str, keep: dict[str, Any]) -
         np.testing.assert_array_equal(found[:, group], np.nanquantile(own, q))
     assert found.shape[1] == (6 if groups == "known" else 5)
     assert np.isnan(found[:, 5:]).all()
-
-
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-@pytest.mark.parametrize("groups", [range(5), None])
-def test_two_loads(scheduler: str, groups: Any) -> None:
-    source, by = Source((N,)), Source((N,))
-    x, lazy = source.lazy(1500), (by.lazy(1500) * 5).astype(np.int32)
-    with dask.config.set(TREE | NOT_KEPT):
-        answer = groupby(x, lazy, groups=groups).quantile([0.1, 0.5, 0.9])
-        assert is_in_tree(answer)
-        assert not source.loads
-        answer.compute(scheduler=scheduler)
-    assert set(source.loads.values()) == set(by.loads.values()) == {2}
 
 
 def test_few_candidates_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:

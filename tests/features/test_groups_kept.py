@@ -125,20 +125,6 @@ def test_parts_of_several_chunks_of_uneven_sizes() -> None:
     assert sum(data.loads.values()) <= 1.5 * len(data.loads)
 
 
-@pytest.mark.slow
-def test_boxes_take_a_further_load() -> None:
-    loads = []
-    for n_groups in (3, 4, 18):
-        n = 100_000 if n_groups == 18 else N
-        data, _, labels = data_and_labels(n, n_groups)
-        found = groupby(data.lazy(n), labels).describe_boxplot().compute(scheduler="sync")
-        loads.append(sum(data.loads.values()))
-        assert max(data.loads.values()) <= 3
-        expected = alone(data.whole(), labels.compute(), np.median)
-        assert [box.med for box in found] == expected.tolist()
-    assert max(loads) <= 2.4 * N_CHUNKS
-
-
 # --- Why all chunks are loaded twice, and where it is kept ---------------------------------------
 
 

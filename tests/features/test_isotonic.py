@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -248,31 +247,6 @@ def test_y_is_not_changed() -> None:
         isotonic_regression(y, w, loss=loss)
         np.testing.assert_array_equal(y, copies[0])
         np.testing.assert_array_equal(w, copies[1])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        (([1, np.nan],), ValueError, "y must be finite"),
-        (([1, np.inf],), ValueError, "y must be finite"),
-        (([[1, 2]],), ValueError, "one-dimensional"),
-        ((["a"],), TypeError, "y must be real"),
-        (([1, 2], [1]), ValueError, r"weights must have the shape of y, \(2,\), not \(1,\)"),
-        (([1, 2], [1, 0]), ValueError, "positive and finite"),
-        (([1, 2], [1, np.inf]), ValueError, "positive and finite"),
-        (([1, 2], [1j, 1]), TypeError, "weights must be real"),
-    ],
-)
-def test_clear_errors(arguments: Any, error: type[Exception], match: str) -> None:
-    for loss in ("squared", "absolute"):
-        with pytest.raises(error, match=match):
-            isotonic_regression(*arguments, loss=loss)
-
-
-@pytest.mark.parametrize("loss", ["huber", None, 5, [], {}])
-def test_an_unknown_loss(loss: Any) -> None:
-    with pytest.raises(ValueError, match=f"squared, absolute, not {re.escape(repr(loss))}"):
-        isotonic_regression([1, 2], loss=loss)
 
 
 def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,22 +38,6 @@ def alone(a: NDArray[Any], **asked: Any) -> list[Box]:
     return [describe_boxplot(lane, **asked)[0] for lane in lanes]
 
 
-# --- Answers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 4)])
-def test_without_elements(shape: tuple[int, int]) -> None:
-    for dtype in ("f4", "i2"):
-        a = np.ones(shape, dtype)
-        for b in (a, da.from_array(a, chunks=2)):
-            found = describe_boxplot(b, 0)
-            assert found.shape == shape[1:]
-            assert [box.n for box in found] == [shape[0]] * shape[1]
-            for box in found:
-                assert np.isnan([box.min, box.med, box.std]).all() == (shape[0] == 0)
-                assert len(box.fliers) == box.n_low == 0
-
-
 # --- Loads ----------------------------------------------------------------------------------------
 
 

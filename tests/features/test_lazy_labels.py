@@ -27,9 +27,7 @@ WEIGHTS = np.floor(uniform(360)[::-1].reshape(SHAPE) * 4) + 1
 
 KINDS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "integers": lambda codes: 7 * codes - 3,
-    "bools": lambda codes: codes > 0,
     "strings": lambda codes: np.array(["wet", "dry", "hot"])[codes],
-    "dates": lambda codes: np.array("2024-05", "M8[M]") - codes,
     "missing": lambda codes: np.where(codes == 1, np.nan, codes),
 }
 ASKED: dict[str, Callable[[GroupBy], Any]] = {

@@ -35,7 +35,6 @@ from dask_gpuselect.neighbors import (
     kneighbors,
 )
 from tests.backends import CUPY, NUMPY, Backend, param
-from tests.refusals import Refusal, each_of
 from tests.sources import Source
 
 pytestmark = pytest.mark.any_dask  # the graph is that of a pass over rows
@@ -458,45 +457,6 @@ def test_rows_are_not_held() -> None:
     assert peak < 8e6
 
 
-plain: Any = kneighbors  # with arguments that no type checker lets pass
-
-ERRORS: list[Refusal] = [
-    (lambda: plain([1.0], [[1]], 1), ValueError, "Expected 2D array, got 1D"),
-    (lambda: plain([[1.0]], [1], 1), ValueError, "Q must be .*: Expected 2D array, got 1D"),
-    (lambda: plain([[1, 2]], [[1]], 1), ValueError, "Q has 1 features, but X has 2"),
-    (lambda: plain(np.ones((3, 0)), [[1]], 1), ValueError, r"0 feature\(s\)"),
-    (
-        lambda: plain([[1], [2]], [[1]], 3),
-        ValueError,
-        "n_neighbors <= n_samples_fit, but n_neighbors = 3, n_samples_fit = 2, n_samples = 1",
-    ),
-    (lambda: plain([[1], [2]], [[1]], 0), ValueError, "k must be at least 1"),
-    (lambda: plain([[1]], [[1]], 1.5), TypeError, "k must be an integer, not 1.5"),
-    (lambda: plain([[1j]], [[1]], 1), TypeError, "X must have real numbers"),
-    (lambda: plain([[1]], [[None]], 1), TypeError, "Q must have real numbers"),
-    (lambda: plain([["a"]], [[1]], 1), TypeError, "X must have real numbers"),
-    (lambda: plain(np.ma.ones((3, 1)), [[1]], 1), TypeError, "masked"),
-    (lambda: plain([[np.nan]], [[1]], 1), ValueError, "Input X contains NaN"),
-    (lambda: plain([[1]], [[np.inf]], 1), ValueError, "Input Q contains infinity"),
-    (
-        lambda: plain(da.ones((4, 4), chunks=2), np.ones((1, 4)), 1),
-        ValueError,
-        r"X has 2 chunks along the features, and must have one: pass X.rechunk\(\{1: -1\}\)",
-    ),
-    (
-        lambda: plain(da.ones((4, 4), chunks=(2, 4)), np.ones((1, 4)), 5),
-        ValueError,
-        "n_neighbors = 5, n_samples_fit = 4",
-    ),
-]
-
-
-@each_of(ERRORS)
-def test_errors_at_the_call(call: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        call()
-
-
 @pytest.mark.parametrize(("value", "message"), [(np.nan, "NaN"), (-np.inf, "infinity")])
 def test_what_is_not_finite_is_found_while_computing(
     backend: Backend, value: float, message: str
@@ -645,43 +605,6 @@ def test_the_first_of_equal_votes_wins() -> None:
 def test_ties_beyond_the_last_are_decided_by_number() -> None:
     X, y = [[1], [-1], [1], [0]], [10.0, 20.0, 40.0, 0.0]
     assert KNeighborsRegressor(n_neighbors=3).fit(X, y).predict([[0]]) == 10
-
-
-def test_no_weight_at_all() -> None:
-    model = KNeighborsClassifier(weights=np.zeros_like).fit(random(9, 2), np.arange(9) % 2)
-    with pytest.raises(ValueError, match="zero weights"):
-        model.predict(random(3, 2))
-
-
-Regressor: Any = KNeighborsRegressor
-Classifier: Any = KNeighborsClassifier
-ONE = NearestNeighbors(1)
-
-BAD: list[Refusal] = [
-    (
-        lambda: NearestNeighbors(metric="cosine").fit([[1], [2]]),
-        ValueError,
-        "metric must be 'euclidean', not 'cosine'",
-    ),
-    (
-        lambda: Regressor(weights="x").fit([[1], [2]], [1, 2]),
-        ValueError,
-        "weights must be .* not 'x'",
-    ),
-    (lambda: NearestNeighbors(0).fit([[1], [2]]), ValueError, "n_neighbors must be at least 1"),
-    (lambda: Regressor().fit([[1], [2]], [1]), ValueError, r"of samples: \[2, 1\]"),
-    (lambda: Classifier().fit(da.ones((2, 1)), [1]), ValueError, r"samples: \[2, 1\]"),
-    (lambda: NearestNeighbors().fit([[np.nan]]), ValueError, "Input X contains NaN"),
-    (lambda: Regressor().fit([[1.0]], [np.nan]), ValueError, "Input y contains NaN"),
-    (lambda: ONE.fit([[1]]).kneighbors([[1, 2]]), ValueError, "has 2 features"),
-    (lambda: ONE.fit(da.ones((3, 1))).kneighbors(da.ones((1, 2))), ValueError, "has 2 features"),
-]
-
-
-@each_of(BAD)
-def test_errors_of_estimators(call: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        call()
 
 
 def test_lengths_that_are_found_late() -> None:

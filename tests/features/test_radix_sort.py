@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-import array_api_strict
 import dask
 import dask.array as da
 import numpy as np
@@ -22,7 +20,6 @@ from dask_gpuselect.sorting.radix_sort import radix_sort
 from dask_gpuselect.sorting.sorted_boxes import describe_sorted
 from tests.backends import Backend
 from tests.data import MISSING, hashed, normal, uniform
-from tests.refusals import Refusal, each_of
 from tests.sources import Source
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -52,20 +49,6 @@ def test_positions_beyond_32_bits() -> None:
     assert cuts is not None
     # All of the first value go to the first chunk.
     assert cuts.tolist() == [[0, half, 2 * half]] * 2
-
-
-# --- One chunk ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
-def test_every_nan_has_the_last_key(backend: Backend, dtype: str) -> None:
-    infinity = np.array(np.inf, dtype).view(f"u{np.dtype(dtype).itemsize}")
-    sign = infinity.dtype.type(1 << (8 * infinity.itemsize - 1))
-    missing = np.array([infinity + 1, infinity | sign | 1, ~sign, ~(sign & 0)]).astype(sign.dtype)
-    values = missing.view(dtype)
-    assert np.isnan(values).all()
-    keys = backend.to_numpy(radix.keys_of(backend.asarray(values), values.dtype))
-    assert (keys == np.iinfo(keys.dtype).max).all()
 
 
 # --- The sort -------------------------------------------------------------------------------------
@@ -143,47 +126,6 @@ def test_distributed(cluster_here: Client) -> None:
     ordered = cluster_here.compute(found, sync=True)
     np.testing.assert_array_equal(ordered, np.sort(values))
     np.testing.assert_array_equal(np.sort(box), np.sort(flier_side(values, high=True)))
-
-
-ONES = da.ones(3)
-STRICT = array_api_strict.asarray
-KNOWN = ONES.map_blocks(STRICT, meta=STRICT(np.empty(0)))
-UNKNOWN = ONES.map_blocks(STRICT, meta=np.empty(0))
-MASKED = ONES.map_blocks(np.ma.masked_array, meta=np.ma.masked_array([]))
-IS_STRICT = "needs chunks of NumPy or CuPy, not of array_api_strict"
-WRONG = ONES.astype("f4").map_blocks(lambda block: block.astype("f8"), dtype="f4")
-IS_WRONG = r"chunk \(0,\) has dtype float64, but its array says float32"
-NO_INTEGER = "cannot be interpreted as an integer"
-CANNOT = "real numbers, bools or dates, not complex128"
-NO_DASK = "x must be a dask array, not ndarray"
-NO_WHIS = "whis must be a number of at least 0, not nan"
-NO_ORDER = "the ends of its chunks do not ascend"
-REFUSED: list[Refusal] = [
-    *((partial(radix_sort, ONES, bits=bits), TypeError, NO_INTEGER) for bits in ("8", None, 8.0)),
-    *(
-        (partial(radix_sort, ONES, bits=bits), ValueError, f"bits must be from 1 to 16, not {bits}")
-        for bits in (0, 17, -8)
-    ),
-    (lambda: radix_sort(np.ones(3)), TypeError, NO_DASK),  # type: ignore[arg-type]
-    (lambda: radix_sort(ONES + 0j), TypeError, CANNOT),
-    (lambda: radix_sort(MASKED).compute(), TypeError, "masked arrays are not supported"),
-    (lambda: radix_sort(WRONG).compute(), TypeError, IS_WRONG),
-    (lambda: radix_sort(KNOWN), TypeError, IS_STRICT),
-    (lambda: radix_sort(UNKNOWN).compute(), TypeError, IS_STRICT),
-    (lambda: describe_sorted(da.ones((2, 2))), ValueError, "must be one-dimensional, not of shape"),
-    (lambda: describe_sorted(ONES, np.nan), ValueError, NO_WHIS),
-    (lambda: describe_sorted(ONES > 0), TypeError, "box plots need integers or floats, not bool"),
-    (lambda: describe_sorted(ONES + 0j), TypeError, CANNOT),
-    (lambda: describe_sorted(np.ones(2)), TypeError, "must be a sorted dask array, not ndarray"),  # type: ignore[arg-type]
-    (lambda: dask.compute(describe_sorted(da.from_array([1.0, 2, 0, 3], 2))), ValueError, NO_ORDER),
-    (lambda: dask.compute(describe_sorted(da.from_array([np.nan, 1], 1))), ValueError, NO_ORDER),
-]
-
-
-@each_of(REFUSED)
-def test_what_is_refused(call: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        call()
 
 
 # --- Box plots of what is sorted ------------------------------------------------------------------

@@ -25,7 +25,6 @@ from dask_gpuselect.maths.fits.tables import Tables
 from dask_gpuselect.robust import LeastMedianOfSquares, LeastTrimmedSquares, fitting
 from tests.backends import Backend
 from tests.published import STACK_LOSS, STARS
-from tests.refusals import Refusal, each_of
 
 Floats = NDArray[np.float64]
 ESTIMATORS = [LeastTrimmedSquares, LeastMedianOfSquares]
@@ -108,20 +107,6 @@ def test_stack_loss_by_median_of_squares(monkeypatch: pytest.MonkeyPatch) -> Non
     assert book.intercept_ == pytest.approx(-34.25)
     better = LeastMedianOfSquares(random_state=0).fit(x, y)
     assert better.objective_ < 0.94 * book.objective_
-
-
-@pytest.mark.any_dask
-@pytest.mark.slow
-def test_stars_by_median_of_squares() -> None:
-    """Rousseeuw & Leroy 1987, chapter 2: y = 3.898 x - 12.298 by searching at random. All pairs of
-    stars and the minimax fits of their halves give a smaller median."""
-    x, y = STARS[:, :1], STARS[:, 1]
-    found = LeastMedianOfSquares(n_starts=1081, random_state=0).fit(x, y)
-    of_book = np.sort((y - 3.898 * x[:, 0] + 12.298) ** 2)[found.n_covered_ - 1]
-    assert found.objective_ < of_book
-    assert found.coef_[0] == pytest.approx(3.9, abs=0.15)
-    giants = [11, 20, 30, 34]
-    assert not {*giants} & {*one_based(found.support_)}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -219,28 +204,17 @@ def test_exact_fit(estimator: Any, n: int, small_samples: None) -> None:
     assert found.scale_ < 1e-10
 
 
+@pytest.mark.few(4)
 @both
-def test_tied_residuals(estimator: Any, small_samples: None) -> None:
-    """Of few different rows, each many times: ties are counted, and shared."""
-    random = np.random.default_rng(0)
-    x = random.integers(0, 3, (6000, 1)).astype(float)
-    y = 2 * x[:, 0] + random.integers(-1, 2, 6000)
-    found = estimator(**FEW).fit(*lazy(x, y, 1000))
-    error = np.sort(np.abs(y - x @ found.coef_ - found.intercept_))
-    h = found.n_covered_
-    wanted = (error[:h] ** 2).sum() if estimator is LeastTrimmedSquares else error[h - 1] ** 2
-    assert found.objective_ == pytest.approx(wanted, rel=1e-9, abs=1e-9)
-    assert found.support_.compute().sum() >= h
-
-
-@pytest.mark.few(3)
-@both
-@pytest.mark.parametrize(("coverage", "fit_intercept"), [(0.5, True), (0.75, False), (1.0, True)])
+@pytest.mark.parametrize(
+    ("coverage", "fit_intercept", "times"),
+    [(0.5, True, 1), (0.5, True, 50), (0.75, False, 1), (1.0, True, 1)],
+)
 def test_the_objective_is_what_it_says(
-    estimator: Any, coverage: float, fit_intercept: bool, small_samples: None
+    estimator: Any, coverage: float, fit_intercept: bool, times: int, small_samples: None
 ) -> None:
-    """Of all rows, to the h-th residual."""
-    x, y = contaminated(4000, share=0.2)
+    """Of all rows, to the h-th residual; those that are tied are counted, and shared."""
+    x, y = (np.repeat(a, times, axis=0) for a in contaminated(4000 // times, share=0.2))
     how = {"coverage": coverage, "fit_intercept": fit_intercept, **FEW}
     found = estimator(**how).fit(*lazy(x, y, 900))
     error = np.sort(np.abs(y - x @ found.coef_ - found.intercept_))
@@ -251,7 +225,7 @@ def test_the_objective_is_what_it_says(
     )
     wanted = (error[:h] ** 2).sum() if estimator is LeastTrimmedSquares else error[h - 1] ** 2
     assert found.objective_ == pytest.approx(wanted, rel=1e-9)
-    assert found.support_.compute().sum() == h
+    assert 0 <= found.support_.compute().sum() - h < times
     assert (found.intercept_ == 0) == (not fit_intercept)
     if coverage == 1 and estimator is LeastTrimmedSquares:
         table = np.column_stack([x, np.ones(4000)]) if fit_intercept else x
@@ -354,8 +328,11 @@ def test_other_passes(small_samples: None) -> None:
     plain, counts, weights = (Counted(x, y, 600, known=i != 1) for i in range(3))
     passes = LeastTrimmedSquares(**FEW).fit(plain.x, plain.y).n_passes_
     of_unknown = LeastTrimmedSquares(**FEW).fit(counts.x, counts.y)
+    wanted = LeastTrimmedSquares(**FEW).fit(x, y)
+    np.testing.assert_allclose(of_unknown.coef_, wanted.coef_, rtol=1e-9)
     assert of_unknown.n_passes_ == passes + 1
     assert set(counts.loads) == {passes + 1}
+    np.testing.assert_array_equal(of_unknown.support_.compute(), wanted.support_)
     reweighted = LeastTrimmedSquares(reweight=True, random_state=0).fit(weights.x, weights.y)
     assert reweighted.n_passes_ == passes + 1
     assert set(weights.loads) == {passes + 1}
@@ -404,20 +381,9 @@ def test_chunks_make_no_difference(estimator: Any, small_samples: None) -> None:
         np.testing.assert_array_equal(np.asarray(each.support_), np.asarray(fits[0].support_))
 
 
-def test_unknown_sizes(small_samples: None) -> None:
-    x, y = contaminated(4000)
-    known = lazy(x, y, 500)
-    keep = np.random.default_rng(0).random(4000) < 0.9
-    mask = da.from_array(keep, chunks=500)
-    found = LeastTrimmedSquares(**FEW).fit(known[0][mask], known[1][mask])
-    wanted = LeastTrimmedSquares(**FEW).fit(x[keep], y[keep])
-    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9)
-    np.testing.assert_array_equal(found.support_.compute(), wanted.support_)
-
-
 @pytest.mark.few(2)
 @both
-@pytest.mark.parametrize("kind", ["plain", "held", "lazy"])
+@pytest.mark.parametrize("kind", ["held", "lazy"])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_kinds_of_arrays(
     backend: Backend, estimator: Any, kind: str, dtype: str, small_samples: None
@@ -425,22 +391,16 @@ def test_kinds_of_arrays(
     """The same rows are drawn and have the same residuals on every device."""
     x, y = contaminated(4000)
     x, y = x.astype(dtype), y.astype(dtype)
-    wanted = estimator(**FEW).fit(x, y)
-    if kind == "plain":
-        rows: tuple[Any, Any] = backend.asarray(x), backend.asarray(y)
-    else:
-        make = getattr(backend, kind)
-        rows = make(x, (700, 3)), make(y, 700)
+    wanted, make = estimator(**FEW).fit(x, y), getattr(backend, kind)
+    rows = make(x, (700, 3)), make(y, 700)
     found = estimator(**FEW).fit(*rows)
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-8)
     predicted, support = found.predict(rows[0]), found.support_
-    if kind != "plain":
-        assert isinstance(support, da.Array)
-        assert isinstance(predicted, da.Array)
-        assert isinstance(support._meta, backend.array_type)
-        assert isinstance(predicted._meta, backend.array_type)
-        assert (predicted.dtype, support.dtype) == (np.float64, bool)
-        predicted, support = dask.compute(predicted, support)
+    for answer, kind_of_answer in ((predicted, np.float64), (support, bool)):
+        assert isinstance(answer, da.Array)
+        assert isinstance(answer._meta, backend.array_type)
+        assert answer.dtype == kind_of_answer
+    predicted, support = dask.compute(predicted, support)
     np.testing.assert_array_equal(backend.to_numpy(support), wanted.support_)
     np.testing.assert_allclose(backend.to_numpy(predicted), wanted.predict(x), rtol=1e-8)
 
@@ -475,71 +435,8 @@ def test_fits_of_lazy_rows_can_be_sent(small_samples: None) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Bad input
+# Data that are not as they should be
 # --------------------------------------------------------------------------------------------------
-
-x_, y_ = contaminated(100)
-dx, dy = lazy(x_, y_, 20)
-with_nan = da.where(dx > 8.5, np.nan, dx)
-
-ERRORS: list[Refusal] = [
-    (
-        lambda E: E().fit(da.concatenate([dx, dx[:, :1] + 3], axis=1).rechunk((20, 4)), dy),
-        ValueError,
-        "the columns of X and the intercept are collinear: only 4 of 5 are linearly independent",
-    ),
-    (
-        lambda E: E(fit_intercept=False).fit(np.column_stack([x_, 2 * x_[:, 0]]), y_),
-        ValueError,
-        "the columns of X are collinear: only 3 of 4",
-    ),
-    (lambda E: E().fit(np.column_stack([x_, np.ones(100)]), y_), ValueError, "collinear"),
-    (
-        lambda E: E().fit(dx[:8].rechunk(4), dy[:8].rechunk(4)),
-        ValueError,
-        "n_samples=8 is not enough: 4 parameters need more than 8 rows",
-    ),
-    (lambda E: E().fit(dx[:0], dy[:0]), ValueError, "n_samples=0"),
-    (lambda E: E().fit(with_nan, dy), ValueError, r"Input X contains NaN or infinity, in chunk \d"),
-    (
-        lambda E: E().fit(dx, da.where(dy == y_[70], np.inf, dy)),
-        ValueError,
-        "Input y contains NaN or infinity, in chunk 3",
-    ),
-    (lambda E: E().fit(np.where(x_ > 8.5, np.nan, x_), y_), ValueError, "Input X contains NaN"),
-    (
-        lambda E: E().fit(dx.rechunk((20, 2)), dy),
-        ValueError,
-        r"X has 2 chunks along the features, and must have one: pass X.rechunk\(\{1: -1\}\)",
-    ),
-    (lambda E: E().fit(dx, dy.rechunk(25)), ValueError, r"y.rechunk\(\(X.chunks\[0\],\)\)"),
-    (lambda E: E().fit(dx, dy[:-1]), ValueError, "X has 100 rows, but y has 99"),
-    (
-        lambda E: E().fit(dx[da.ones(100, chunks=20) > 0], dy[dy > 0]),
-        ValueError,
-        r"chunk \d of X has 20 rows, and that of y has \d+",
-    ),
-    (lambda E: E().fit(dx[:, 0], dy), ValueError, "X must be two-dimensional"),
-    (lambda E: E().fit(dx, dx), ValueError, "y must be one-dimensional"),
-    (lambda E: E().fit(dx + 1j, dy), TypeError, "X must have real numbers"),
-    (lambda E: E().fit(dx, dy.astype(object)), TypeError, "y must have real numbers"),
-    (lambda E: E().fit(x_, dy), TypeError, "y is lazy and X is not"),
-    (lambda E: E(coverage=0.4).fit(dx, dy), ValueError, r"in \[0.5, 1\], not 0.4"),
-    (lambda E: E(coverage="all").fit(dx, dy), ValueError, r"\[0.5, 1\], not 'all'"),
-    (lambda E: E(coverage=[0.5]).fit(dx, dy), ValueError, r"\[0.5, 1\], not \[0.5\]"),
-    (lambda E: E(tol=1j).fit(dx, dy), ValueError, r"tol .* not 1j"),
-    (lambda E: E(n_starts=0).fit(dx, dy), ValueError, "n_starts must be an integer"),
-    (lambda E: E(n_best=1.5).fit(dx, dy), ValueError, "n_best must be an integer"),
-    (lambda E: E(max_iter=-1).fit(dx, dy), ValueError, "max_iter must be an integer"),
-    (lambda E: E(tol=1.0).fit(dx, dy), ValueError, "tol must be a number in"),
-]
-
-
-@both
-@each_of(ERRORS)
-def test_clear_errors(call: Any, error: Any, message: str, estimator: Any) -> None:
-    with pytest.raises(error, match=message):
-        call(estimator)
 
 
 @pytest.mark.few(2)
@@ -553,12 +450,6 @@ def test_targets_of_any_size(estimator: Any, scale: float) -> None:
     assert other.scale_ / scale == pytest.approx(one.scale_)
     assert other.objective_ == (math.inf if scale > 1 else pytest.approx(0, abs=1e-300))
     np.testing.assert_array_equal(other.support_, one.support_)
-
-
-@both
-def test_lazy_rows_without_columns(estimator: Any) -> None:
-    with pytest.raises(ValueError, match=r"0 feature\(s\) \(shape=\(50, 0\)\) while a min"):
-        estimator().fit(da.zeros((50, 0), chunks=(10, 0)), da.zeros(50, chunks=10))
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -81,7 +81,6 @@ def halves(x: Any) -> Any:
 
 
 THREE_PASSES = {"column-limit": 3000, "cache-limit": 0, "scratch-directory": False}
-LONG = {"shape": (20_000,), "chunks": (200,)}
 IN_A_TREE: dict[str, Any] = {"shape": (40_000,), "chunks": (800,)}
 IN_A_TREE |= {"limits": {"root-limit": "20 kB", "column-limit": "30 kB"}}
 WAYS = {
@@ -95,12 +94,6 @@ WAYS = {
         ),
         lambda v: v > -1,
     ),
-    "cuts in a tree": Way(
-        lambda x, w: quantile(x, Q3), some_weights, **LONG, limits={"root-limit": "2 kiB"}
-    ),  # fmt: skip
-    "cuts of boxes in a tree": Way(
-        lambda x, w: describe_boxplot(x), some_weights, **LONG, limits={"root-limit": "20 kiB"}
-    ),  # fmt: skip
     "cuts of groups that weigh in a tree": Way(
         lambda x, w: halves(x).quantile(Q3, weights=w, method="linear"), some_weights, **IN_A_TREE
     ),
@@ -151,18 +144,6 @@ def test_a_way(name: str) -> None:
         found = way.ask(x, y).compute()
     wanted = way.ask(values, beside)
     same(found, wanted.compute() if hasattr(wanted, "compute") else wanted, name)
-
-
-def test_weighted_quantiles_of_lanes_with_infinite_elements() -> None:
-    values = normal(600).reshape(200, 3)
-    values[::7, 0], values[::2, 1] = np.inf, -np.inf
-    weights = some_weights(values)
-    x, w = da.from_array(values, chunks=(50, 2)), da.from_array(weights, chunks=(50, 2))
-    found = quantile(x, Q3, axis=0, weights=w, method="linear").compute(scheduler="sync")
-    finite = quantile(values[:, 2], Q3, weights=weights[:, 2], method="linear")
-    np.testing.assert_array_equal(found[:, 2], finite)
-    assert (found[:2, 1] == -np.inf).all()
-    assert np.isfinite(found[0, 0])
 
 
 def test_boxes_of_nothing_that_is_sorted() -> None:

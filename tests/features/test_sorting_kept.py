@@ -1,21 +1,25 @@
-"""Sorted dask arrays of which the first load keeps what the second would count."""
+"""Sorts of which the first load keeps much, or whose splitters are too many for one place."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.utils import key_split
 
-from dask_gpuselect import ChunksChangedError, argsort, sort, sort_by
-from dask_gpuselect.engine import boards
+from dask_gpuselect import argsort, sort, sort_by
+from dask_gpuselect.engine import boards, exchange, plans, stretches
+from dask_gpuselect.maths.partition import SortedChunks
+from dask_gpuselect.sorting import graph
+from dask_gpuselect.sorting.questions import SplitterQuestion
+from tests.data import normal
 from tests.features.test_groups_kept import DATA, Counted
-from tests.sources import Source, changing
+from tests.sources import Source
 
 N, N_CHUNKS = 15_000, 60
 OUT = N * N_CHUNKS // 6  # elements of a chunk of the result
@@ -69,17 +73,73 @@ def test_nothing_is_held_behind() -> None:
     assert not boards._boards
 
 
-def test_a_chunk_that_changes_is_caught(tmp_path: Path) -> None:
-    """By the load that deals it out, or before by the second, if there is one: whether the chunk
-    was kept is up to dask's order, which is up to names."""
-    either = "(other elements in the last read|.* in the second)"
-    for limit, when in ((1 << 30, either), (0, ".* in the second")):
-        directory = tmp_path / str(limit)
-        directory.mkdir()
-        x = changing(lambda values, load: values / load, directory=directory, chunk=50, n_chunks=60)
-        x._chunks = ((1000,) * 60,)
-        with (
-            dask.config.set({"dask_gpuselect.cache-limit": limit}),
-            pytest.raises(ChunksChangedError, match=rf"chunk \(50,\) had {when}"),
-        ):
-            sort(x, chunks=30_000).compute(scheduler="sync")
+# --- Splitters that are too many for one place ----------------------------------------------------
+
+
+LIMIT = {"dask_gpuselect.root-limit": 0}
+NOT_KEPT = {"dask_gpuselect.cache-limit": 0}
+ODD = ((1, 0, 500, *(70,) * 14, 19),)
+
+
+def values(dtype: str) -> Any:
+    found = 1000 * normal(1500)
+    found[::5] = found[0]  # more than a chunk of the result has
+    if dtype == "f8":
+        found[::97] = np.nan
+    return found.astype(dtype)
+
+
+def is_in_stretches(x: Any) -> bool:
+    return any(key_split(key) == "quantile-stretches-narrower" for key in x.__dask_graph__())
+
+
+def test_with_what_the_first_load_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where chunks are in groups that are spread over the grid."""
+    monkeypatch.setattr("dask_gpuselect.sorting.questions.MANY", 0)
+    monkeypatch.setattr(exchange, "PAIRS", 10)
+    a, rows = values("i8"), np.arange(1500)
+    x = da.from_array(a, chunks=70).map_blocks(np.negative, dtype="i8")
+    with dask.config.set(LIMIT):
+        found = sort_by(x, da.from_array(rows, chunks=70))
+        assert is_in_stretches(found[0])
+        keys, order = dask.compute(*found, scheduler="sync")
+    np.testing.assert_array_equal(order, np.argsort(-a, kind="stable"))
+    np.testing.assert_array_equal(keys, np.sort(-a))
+
+
+def test_few_candidates_and_edges_come_to_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[int]] = {"candidates": [], "edges": []}
+    look, deal = stretches._resolved, graph._make_deal
+
+    def looking(parts: Any, *args: Any, **told: Any) -> Any:
+        seen["candidates"].append(sum(len(part.candidates) for part in parts))
+        return look(parts, *args, **told)
+
+    def dealing(parts: Any, *args: Any, **told: Any) -> Any:
+        seen["edges"].append(sum(part.left.size for part in parts))
+        return deal(parts, *args, **told)
+
+    monkeypatch.setattr(stretches, "_resolved", looking)
+    monkeypatch.setattr(graph, "_make_deal", dealing)
+    monkeypatch.setattr(exchange, "PAIRS", 10)
+    a = normal(3000)
+    with dask.config.set(LIMIT | NOT_KEPT):
+        found = sort(da.from_array(a, chunks=100)).compute(scheduler="sync")
+    np.testing.assert_array_equal(found, np.sort(a))
+    assert max(seen["candidates"]) <= 64
+    assert max(seen["edges"]) <= 30 * 8  # of a group of the result, of 30 * 29 in all
+
+
+def test_no_task_holds_more_than_the_limit_at_1e12() -> None:
+    x = da.zeros(10**12, chunks=10**8)
+    question = SplitterQuestion(SortedChunks(10**4, x.chunks[0]))
+    narrowing = plans.narrowing_of(x, question)
+    assert narrowing is not None
+    assert narrowing.work <= 1 << 30
+    stages = exchange.Stages.of(10**4, x.chunks[0])
+    plan = graph.SortPlan("sort", question.wanted, stages, False, False, None, 256, False)
+    places = graph._places_of(plan, 10**4)
+    assert max(len(each.splitters) for each in places) * 10**4 * graph.EDGES_WORK <= 1 << 30
+    groups = [each.groups for each in places[1:]]
+    assert [first for first, _ in groups[1:]] == [last for _, last in groups[:-1]]
+    assert groups[-1][1] == len(stages.steps) - 1

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +17,6 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.distribution import MonotoneQuadraticSpline, MonotoneRationalSpline
 from tests.backends import Backend
-from tests.refusals import Refusal, each_of
 
 pytestmark = pytest.mark.any_dask  # of no dask arrays
 
@@ -161,155 +163,127 @@ def test_the_last_point_is_met(make: Any) -> None:
     assert float(spline.inverse(1e-190)) == 2
 
 
-# --- Continuous, in value and slope ---------------------------------------------------------------
+# --- As the papers define them --------------------------------------------------------------------
 
 
-def polynomials(spline: Any) -> tuple[Floats, Floats]:
-    """Value and slope of each piece at its end."""
-    width = np.diff(spline.t)
-    values = spline.alpha + width * (spline.beta + spline.gamma * width)
-    return values, spline.beta + 2 * spline.gamma * width
+class Piece(NamedTuple):
+    """A quotient of two polynomials of the distance from its begin, in rational numbers."""
+
+    begin: Fraction
+    above: tuple[Fraction, ...]
+    below: tuple[Fraction, ...] = (Fraction(1), Fraction(0), Fraction(0))
+
+    def at(self, z: Fraction) -> tuple[Fraction, Fraction, Fraction]:
+        """Return the value and two derivatives."""
+        way = z - self.begin
+        (n, dn, ddn), (d, dd, ddd) = (
+            (a + way * (b + way * c), b + 2 * way * c, 2 * c)
+            for a, b, c in (self.above, self.below)
+        )
+        slope = (dn - n / d * dd) / d
+        return n / d, slope, (ddn - 2 * slope * dd - n / d * ddd) / d
 
 
-@pytest.mark.parametrize(
-    "kind", ["random", "flat and steep", "flats", "outliers", "descending", "Akima", "two", "line"]
-)
-def test_quadratic_is_continuous(kind: str) -> None:
-    """At every knot, in the papers' own terms: the first of two that coincide has no piece."""
+def quadratic_pieces(x: Floats, y: Floats, *, is_printed: bool = False) -> list[Piece]:
+    """Two of each interval: the paper's section 2.1, with its formula put right."""
+    at, values, delta = exactly(x, y)
+    inner = [2 * a * b / (a + b) if a * b > 0 else Fraction(0) for a, b in pairwise(delta)]
+    ends = [2 * delta[i] - (inner[i] if inner else delta[i]) for i in (0, -1)]
+    first, last = (
+        d if d * delta[i] > 0 else Fraction(0) for i, d in zip((0, -1), ends, strict=True)
+    )
+    pieces = []
+    for i, (mean, (d, d_next)) in enumerate(
+        zip(delta, pairwise([first, *inner, last]), strict=True)
+    ):
+        h, knot = at[i + 1] - at[i], (at[i] + at[i + 1]) / 2
+        if (d_next - mean) * (d - mean) < 0:
+            knot = at[i + 1] + (d - mean) * h / (d_next - d)
+        way = knot - at[i]
+        middle = 2 * mean - d_next + (d_next - d) * way / h
+        bend = (middle - d) / (2 * way)
+        value = values[i] + d * way + (bend if is_printed else bend * way**2)
+        pieces.append(Piece(at[i], (values[i], d, bend)))
+        pieces.append(Piece(knot, (value, middle, (d_next - middle) / (2 * (h - way)))))
+    return pieces
+
+
+def rational_pieces(x: Floats, y: Floats, slopes: Floats) -> list[Piece]:
+    """One of each interval."""
+    at, values, delta = exactly(x, y)
+    pieces = []
+    for i, (mean, (p, p_next)) in enumerate(
+        zip(delta, pairwise(map(Fraction, slopes.tolist())), strict=True)
+    ):
+        h, bend = at[i + 1] - at[i], p + p_next - 2 * mean
+        below = (mean, bend / h, -bend / h**2)
+        rise = (Fraction(0), p * mean, mean * (mean - p) / h)
+        above = tuple(values[i] * a + b for a, b in zip(below, rise, strict=True))
+        pieces.append(Piece(at[i], above, below))
+    return pieces
+
+
+def exactly(x: Floats, y: Floats) -> tuple[list[Fraction], list[Fraction], list[Fraction]]:
+    """Return the points, and the mean slopes between them."""
+    at, values = ([*map(Fraction, a.tolist())] for a in (x, y))
+    ends = zip(pairwise(at), pairwise(values), strict=True)
+    return at, values, [(d - c) / (b - a) for (a, b), (c, d) in ends]
+
+
+STRICT = ("random", "flat and steep", "outliers", "descending", "two", "line")
+BY_DEFINITION = [(quadratic, kind) for kind in (*STRICT, "flats", "Akima")]
+
+
+@pytest.mark.parametrize(("make", "kind"), BY_DEFINITION + [(rational, kind) for kind in STRICT])
+def test_as_the_papers_define_them(make: Any, kind: str) -> None:
+    """Continuous in value and slope, in rational numbers; and rounded a few times."""
     x, y = points(kind)
-    spline = quadratic(x, y)
-    assert len(spline.t) == 2 * len(x) - 1
-    assert len(spline.alpha) == len(spline.beta) == len(spline.gamma) == 2 * (len(x) - 1)
-    assert (np.diff(spline.t) >= 0).all()
-    np.testing.assert_array_equal(spline.t[::2], x)
-    values, slopes = polynomials(spline)
-    # Knots are rounded, by which a steep piece misses the value of the next, a bent one its slope.
-    scale, at = np.abs(y).max(), np.abs(spline.t[1:-1])
-    steep = np.abs([spline.beta, slopes]).max(axis=0)
-    bent = 2 * np.abs(spline.gamma)
-    missed_values = np.abs(values[:-1] - spline.alpha[1:])
-    missed_slopes = np.abs(slopes[:-1] - spline.beta[1:])
-    kept = np.diff(spline.t)[:-1] > 0  # a piece without width hands on what it was given
-    either = [np.maximum(of_one[:-1], of_one[1:]) for of_one in (steep, bent)]
-    assert (missed_values <= 4 * EPS * (scale + either[0] * at))[kept].all()
-    assert (missed_slopes <= 4 * EPS * (either[0] + either[1] * at))[kept].all()
-    # Coinciding knots carry the same piece.
-    twice = np.flatnonzero(np.diff(spline.t) == 0)
-    for of_piece in (spline.alpha, spline.beta, spline.gamma):
-        np.testing.assert_array_equal(of_piece[twice], of_piece[twice + 1])
-    # And the spline is what they say.
-    z = between(x)
-    j = np.minimum(np.searchsorted(spline.t, z, side="right") - 1, 2 * len(x) - 3)
-    way = z - spline.t[j]
-    said = spline.alpha[j] + way * (spline.beta[j] + spline.gamma[j] * way)
-    assert (np.abs(spline(z) - said) <= 8 * EPS * (scale + steep[j] * np.abs(z))).all()
-    rate = spline.beta[j] + 2 * spline.gamma[j] * way
-    assert (np.abs(spline(z, nu=1) - rate) <= 8 * EPS * (steep[j] + bent[j] * np.abs(z))).all()
-    inside = np.abs(z[:, None] - spline.t).min(axis=1) > 1e-9
-    curvature = 2 * spline.gamma[j]
-    np.testing.assert_allclose(spline(z, nu=2)[inside], curvature[inside], rtol=1e-12)
-
-
-def test_the_printed_formula_is_not() -> None:
-    """The value at the added knot as printed lacks a factor (t - x)**2 in its last term."""
-    x, y = points("random")
-    spline = quadratic(x, y)
-    start, knot = spline.t[:-1:2], spline.t[1::2]
-    d, middle = spline.beta[::2], spline.beta[1::2]
-    has_knot = knot > start
-    way = (knot - start)[has_knot]
-    bend = (middle - d)[has_knot]
-    before = (spline.alpha[::2] + (knot - start) * d)[has_knot]
-    reached = before + spline.gamma[::2][has_knot] * way**2  # by the piece in front of the knot
-    printed, derived = before + bend / (2 * way), before + bend * way / 2
-    np.testing.assert_allclose(derived, reached, atol=1e-14)
-    np.testing.assert_allclose(spline.alpha[1::2][has_knot], reached, atol=1e-14)
-    assert np.abs(printed - reached).max() > 1
-
-
-def as_printed(x: Floats, y: Floats, z: float) -> float:
-    """The paper's section 2.1, one interval after the other, with the formula put right."""
-    delta = np.diff(y) / np.diff(x)
-    d = np.zeros(len(x))
-    for i in range(1, len(x) - 1):
-        if delta[i - 1] * delta[i] > 0:
-            d[i] = 2 * delta[i - 1] * delta[i] / (delta[i - 1] + delta[i])
-    for end, next_one, mean in ((0, 1, delta[0]), (-1, -2, delta[-1])):
-        if mean * (2 * mean - d[next_one]) > 0:
-            d[end] = 2 * mean - d[next_one]
-    i = int(np.clip(np.searchsorted(x, z, side="right") - 1, 0, len(x) - 2))
-    h = x[i + 1] - x[i]
-    t = (x[i] + x[i + 1]) / 2
-    if (d[i + 1] - delta[i]) * (d[i] - delta[i]) < 0:
-        t = x[i + 1] + (d[i] - delta[i]) * h / (d[i + 1] - d[i])
-    middle = 2 * delta[i] - d[i + 1] + (d[i + 1] - d[i]) * (t - x[i]) / h
-    if z < t:
-        bend = (middle - d[i]) / (2 * (t - x[i]))
-        return float(y[i] + d[i] * (z - x[i]) + bend * (z - x[i]) ** 2)
-    at_knot = y[i] + d[i] * (t - x[i]) + (middle - d[i]) * (t - x[i]) / 2
-    return float(
-        at_knot + middle * (z - t) + (d[i + 1] - middle) / (2 * (x[i + 1] - t)) * (z - t) ** 2
+    spline = make(x, y)
+    pieces = quadratic_pieces(x, y) if make is quadratic else rational_pieces(x, y, spline.slopes)
+    for piece, after in pairwise(pieces):
+        assert piece.at(after.begin)[:2] == after.at(after.begin)[:2]
+    z, begins = between(x, 9), [piece.begin for piece in pieces]
+    at = [pieces[bisect_right(begins, each) - 1].at(each) for each in map(Fraction, z.tolist())]
+    value, slope, bend = np.array(at).astype(float).T
+    # Points and knots are rounded: a steep piece then misses the value, and a bent one the slope.
+    room = np.abs(y).max() + np.abs(slope * z)
+    assert (np.abs(spline(z) - value) <= 2 * EPS * room).all()
+    assert (np.abs(spline(z, 1) - slope) <= 4 * EPS * (np.abs(slope) + np.abs(bend * z))).all()
+    inside = np.abs(z[:, None] - np.array(begins, float)).min(axis=1) > 1e-9
+    np.testing.assert_allclose(
+        spline(z, 2)[inside], bend[inside], rtol=1e-12, atol=EPS * np.abs(bend).max()
     )
 
 
-@pytest.mark.parametrize("kind", ["random", "flat and steep", "descending", "Akima"])
-def test_as_the_paper_says(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["random", "flats", "descending", "two", "line"])
+def test_a_quadratic_tells_its_pieces(kind: str) -> None:
+    """In the paper's terms. Of two knots that coincide the first has no piece."""
     x, y = points(kind)
-    z = np.linspace(x[0], x[-1], 301)
-    printed = [as_printed(x, y, each) for each in z.tolist()]
-    np.testing.assert_allclose(quadratic(x, y)(z), printed, rtol=0, atol=1e-10 * np.ptp(y))
+    spline = quadratic(x, y)
+    assert (np.diff(spline.t) >= 0).all()
+    np.testing.assert_array_equal(spline.t[::2], x)
+    j = np.flatnonzero(np.diff(spline.t) > 0)
+    for way in (0, np.diff(spline.t)[j] / 3):
+        z = spline.t[j] + way
+        value = spline.alpha[j] + way * (spline.beta[j] + spline.gamma[j] * way)
+        slope = spline.beta[j] + 2 * spline.gamma[j] * way
+        room = 8 * EPS * (np.abs(y).max() + np.abs(slope * z))
+        assert (np.abs(spline(z) - value) <= room).all()
+        room = 8 * EPS * (np.abs(slope) + np.abs(2 * spline.gamma[j] * z))
+        assert (np.abs(spline(z, nu=1) - slope) <= room).all()
+    twice = np.flatnonzero(np.diff(spline.t) == 0)
+    for of_piece in (spline.alpha, spline.beta, spline.gamma):
+        assert len(of_piece) == 2 * (len(x) - 1)
+        np.testing.assert_array_equal(of_piece[twice], of_piece[twice + 1])
 
 
-@pytest.mark.parametrize("kind", ["random", "outliers", "descending", "two"])
-def test_rational_as_the_paper_says(kind: str) -> None:
-    x, y = points(kind)
-    spline = rational(x, y)
-    z, p = np.linspace(x[0], x[-1], 301)[:-1], spline.slopes
-    i = np.searchsorted(x, z, side="right") - 1
-    h, rise = np.diff(x)[i], np.diff(y)[i]
-    theta, delta = (z - x[i]) / h, rise / h
-    turn = theta * (1 - theta)
-    below = delta + (p[i + 1] + p[i] - 2 * delta) * turn
-    value = y[i] + rise * (delta * theta**2 + p[i] * turn) / below
-    np.testing.assert_allclose(spline(z), value, rtol=1e-9, atol=1e-12 * np.abs(y).max())
-    rate = p[i + 1] * theta**2 + 2 * delta * turn + p[i] * (1 - theta) ** 2
-    np.testing.assert_allclose(spline(z, 1), delta**2 * rate / below**2, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [(quadratic, "Akima")]
-    + [(make, kind) for make in (quadratic, rational) for kind in ("random", "descending")],
-)
-def test_slopes_are_continuous_and_derivatives_those_of_values(make: Any, kind: str) -> None:
-    x, y = points(kind)
-    spline = make(x, y)
-    step = 1e-7 * np.diff(x).min()
-    at = x[1:-1]
-    before, behind = spline(at - step, 1), spline(at + step, 1)
-    curvature = np.abs(np.concatenate([spline(at - step, 2), spline(at + step, 2)])).max()
-    np.testing.assert_allclose(before, behind, rtol=0, atol=3 * step * curvature)
-    # In the middle between knots, against differences.
-    knots = np.unique(getattr(spline, "t", x))
-    for share in (0.3, 0.6):
-        z, width = knots[:-1] + share * np.diff(knots), 1e-4 * np.diff(knots)
-        for nu in (0, 1):
-            difference = (spline(z + width, nu) - spline(z - width, nu)) / (2 * width)
-            noise = 1e-3 * np.abs(difference) + 1e-11 * np.abs(spline(z, nu)) / width
-            assert (np.abs(difference - spline(z, nu + 1)) <= noise + 1e-9).all()
+def test_the_printed_formula_is_not_continuous() -> None:
+    """The value at the added knot as printed lacks a factor (t - x)**2 in its last term."""
+    pieces = quadratic_pieces(*points("random"), is_printed=True)
+    assert any(a.at(b.begin)[0] != b.at(b.begin)[0] for a, b in pairwise(pieces))
 
 
 # --- What is known of the answers -----------------------------------------------------------------
-
-
-def test_a_parabola_is_met() -> None:
-    """By the rational spline with its slopes, whatever the points."""
-    x = np.sort(np.random.default_rng(2).uniform(1, 5, 20))
-    z = np.linspace(x[0], x[-1], 400)
-    spline = MonotoneRationalSpline(x, x * x, 2 * x)
-    np.testing.assert_allclose(spline(z), z * z, rtol=4 * EPS)
-    np.testing.assert_allclose(spline(z, nu=1), 2 * z, rtol=1e-12)
-    np.testing.assert_allclose(spline(z, nu=2), 2, rtol=1e-8)
 
 
 @both
@@ -467,8 +441,6 @@ def test_derivatives_as_functions(make: Any) -> None:
     np.testing.assert_array_equal(spline.derivative()(z, nu=1), spline(z, nu=2))
     np.testing.assert_array_equal(spline.derivative().derivative()(z), spline(z, nu=2))
     assert np.isnan(spline.derivative()(x[0] - 1, extrapolate=False))
-    with pytest.raises(ValueError, match="0, 1 or 2, not 3"):
-        spline.derivative(2).derivative()
 
 
 @both
@@ -500,47 +472,3 @@ def test_dask_arrays() -> None:
     z = np.linspace(-2, 2, 50)
     lazy = da.from_array(z, chunks=20)
     np.testing.assert_array_equal(lazy.map_blocks(spline).compute(), spline(z))
-    with pytest.raises(TypeError, match="map_blocks"):
-        spline(lazy)
-    with pytest.raises(TypeError, match="x must be known"):
-        quadratic(lazy, y)
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "error", "match"),
-    [
-        ([0, 1, 0.5], [0, 1, 2], ValueError, "x must ascend"),
-        ([0, 1, 2], [0, 2, 1], ValueError, "isotonic"),
-        ([0, 1], [0, 1, 2], ValueError, r"one length, not x of shape \(2,\), y of shape \(3,\)"),
-        ([[0, 1]], [[0, 1]], ValueError, "one-dimensional"),
-        ([0], [0], ValueError, "at least two points, not 1"),
-        ([0, np.nan], [0, 1], ValueError, "x must be finite"),
-        ([0, 1], [0, np.inf], ValueError, "y must be finite"),
-        ([0, 1j], [0, 1], TypeError, "x must be real"),
-        ([0, 1], ["a", "b"], TypeError, "y must be real"),
-    ],
-)
-def test_clear_errors(x: Any, y: Any, error: type[Exception], match: str) -> None:
-    with pytest.raises(error, match=match):
-        quadratic(x, y)
-    with pytest.raises(error, match=match):
-        MonotoneRationalSpline(x, y, np.zeros(np.shape(x)))
-
-
-LINE = quadratic([0, 1], [0, 1])
-HOW = "True, False or 'constant', not 'periodic'"
-SLOPES = "slopes must be 0 or have the sign"
-REFUSED: list[Refusal] = [
-    (lambda: quadratic([1, 1], [2, 2]), ValueError, "two different points"),
-    (lambda: quadratic([0, 1], [0, 1], extrapolate="periodic"), ValueError, HOW),
-    (lambda: MonotoneRationalSpline([0, 1], [0, 1], [1, -1]), ValueError, SLOPES),
-    (lambda: MonotoneRationalSpline([0, 1], [1, 0], [1, 0]), ValueError, SLOPES),
-    (lambda: LINE(0.5, nu=3), ValueError, "0, 1 or 2, not 3"),
-    (lambda: LINE("here"), TypeError, "must be real"),
-]
-
-
-@each_of(REFUSED)
-def test_clear_errors_of_options(call: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        call()

@@ -1,9 +1,10 @@
-"""`mad` and `iqr` against NumPy's formula and SciPy, and what they promise of loads and memory."""
+"""`mad`, `iqr` and `trimmed_mean` against their definitions, and what they promise of loads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import array_api_strict
@@ -13,20 +14,33 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dask_gpuselect import ChunksChangedError, kernels
+from dask_gpuselect import ChunksChangedError, explain, kernels
 from dask_gpuselect.engine import pilot
 from dask_gpuselect.kernels.reference import selection as reference
 from dask_gpuselect.maths.candidates import HostCandidates
 from dask_gpuselect.maths.cuts import Cuts, Tally
-from dask_gpuselect.robust import deviations, iqr, mad, naniqr, nanmad
+from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.moments import means
+from dask_gpuselect.robust import (
+    deviations,
+    iqr,
+    mad,
+    naniqr,
+    nanmad,
+    nantrimmed_mean,
+    trimmed_mean,
+)
+from dask_gpuselect.robust import trimmed as trimming
 from dask_gpuselect.robust.questions import DeviationQuestion
 from tests.backends import Backend
 from tests.data import FLOATS, normal, two_halves, uniform
 from tests.features.test_boxplot import Shaped
-from tests.features.test_ecdf import lazy_of
+from tests.limits import limited
 from tests.matrix import definitions
 from tests.oracle import check
+from tests.sources import Source
 
+trimmed, nantrimmed = (partial(f, proportiontocut=0.1) for f in (trimmed_mean, nantrimmed_mean))
 FUNCTIONS = {"mad": mad, "nanmad": nanmad, "iqr": iqr, "naniqr": naniqr}
 
 
@@ -78,7 +92,7 @@ def tells_once(function: Any, a: NDArray[Any], what: str) -> None:
 @pytest.mark.parametrize("shape", [(0,), (0, 3)])
 def test_empty(shape: tuple[int, ...]) -> None:
     a = np.empty(shape)
-    for function in (mad, nanmad):
+    for function in (mad, nanmad, trimmed, nantrimmed):
         tells_once(function, a, "Mean of empty slice")
     with pytest.raises(IndexError, match="empty"):
         iqr(a)
@@ -88,7 +102,7 @@ def test_empty(shape: tuple[int, ...]) -> None:
 
 def test_all_missing() -> None:
     a = np.full(6, np.nan)
-    for function in (nanmad, naniqr):
+    for function in (nanmad, naniqr, nantrimmed):
         tells_once(function, a, "All-NaN slice")
     lanes = np.stack([a, np.arange(6)], axis=1)
     with pytest.warns(RuntimeWarning, match="All-NaN slice") as told:
@@ -251,50 +265,58 @@ def test_array_api() -> None:
             check(np.asarray(found)[()], function(a, axis))
 
 
-def test_answers_in_kind() -> None:
-    a = normal(600).reshape(20, 30)
-    assert type(mad(a)) is type(iqr(a)) is np.float64
-    assert type(mad(a, 0)) is type(iqr(a, 0)) is np.ndarray
-    assert mad(a.tolist()) == mad(a)
-    swapped = a.astype(">f4")
-    assert mad(swapped).dtype == np.dtype("f4")
-    check(computed(mad(lazy_of(swapped, 7))), mad(a.astype("f4")))
+# --- Trimmed means --------------------------------------------------------------------------------
 
 
-# --- Errors ---------------------------------------------------------------------------------------
+def defined(a: NDArray[Any], cut: float, *, name: str = "trimmed_mean") -> Any:
+    slot = definitions.Slot(a.ravel(), None, 0)
+    return definitions.trimmed_mean(name, slot, a.dtype, proportiontocut=cut)
 
 
-X = da.ones((5, 4))
-DATES = "need (numbers|integers or floats), not datetime64"
-OF_ALL: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-    *(
-        (x, {"scale": scale}, ValueError, "scale must be")
-        for x in (np.ones(5), X)
-        for scale in (0, -1.0, np.nan, np.inf, "norm")
-    ),
-    (X, {"scale": None}, TypeError, "scale must be"),
-    (X, {"scale": X.sum()}, TypeError, "scale must be known"),
-    (X, {"axis": 2}, np.exceptions.AxisError, "out of bounds"),
-    (X + 0j, {}, TypeError, "not complex128"),
-    (X.astype(object), {}, TypeError, "not object"),
-    (X.astype("M8[s]"), {}, TypeError, DATES),
-]
-REFUSED = [
-    *((function, *row) for function in FUNCTIONS.values() for row in OF_ALL),
-    (mad, np.ones(3, "f2"), {"scale": 1e9}, ValueError, "float16"),
-    *(
-        (iqr, X, {"q": q}, ValueError, "two ascending")
-        for q in (0.5, (0.1,), (0.75, 0.25), (0.1, 0.2, 0.3), (0.1, np.nan))
-    ),
-    (iqr, X, {"q": (25, 75)}, ValueError, r"q must be in \[0, 1\]"),
-    (iqr, X, {"q": da.ones(2)}, TypeError, "q must be known"),
-    (naniqr, X, {"method": "no such"}, ValueError, "method"),
-    (iqr, X > 1, {}, TypeError, "integers or floats, not bool"),
-]
+def defined_along(a: NDArray[Any], cut: float, axis: int) -> NDArray[Any]:
+    return np.array([defined(lane, cut) for lane in np.moveaxis(a, axis, -1)])
 
 
-@pytest.mark.parametrize("row", REFUSED)
-def test_errors(row: Any) -> None:
-    function, x, how, error, message = row
-    with pytest.raises(error, match=message):
-        function(x, **how)
+def test_means_are_rounded_once() -> None:
+    """A float64 halfway between two float32 does not tell which of them is nearer."""
+    total = ExactSums.of(np.zeros(2, np.int64), 1, np.array([2.0 + 2.0**-23, 2.0**-60]))
+    (found,) = means(np.array([2]), total, np.dtype("f4"))
+    assert found == np.float32(1 + 2.0**-23)
+    (nothing,) = means(np.array([0]), ExactSums.zeros((1,)), np.dtype("f8"))
+    assert np.isnan(nothing)
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 2), (1, 2)])
+def test_pieces_of_lanes(axis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes are clipped and summed piece by piece, in the order of the answer."""
+    a = uniform(9 * 10 * 11).reshape(9, 10, 11)
+    wanted = trimmed_mean(a, 0.2, axis)
+    monkeypatch.setattr(trimming, "PIECE", 200)
+    check(trimmed_mean(a, 0.2, axis), wanted)
+    check(trimmed_mean(da.from_array(a, chunks=(4, 3, 11)), 0.2, axis).compute(), wanted)
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize("shape", ["uniform", "few values"])
+def test_reads_of_all_elements(shape: str) -> None:
+    spread = {"uniform": lambda u: u, "few values": lambda u: np.floor(u * 20)}[shape]
+    source = Shaped(200_000, spread)
+    lazy = trimmed_mean(source.lazy(20_000), 0.1)
+    assert not source.loads
+    check(lazy.compute(scheduler="sync"), defined(source.whole(), 0.1))
+    assert set(source.loads.values()) == {2}
+
+
+def test_reads_along_an_axis() -> None:
+    """Once; and once more than quantiles, if columns are read in passes."""
+    source = Source((600, 40))
+    x = source.lazy((50, 20))
+    wanted = defined_along(source.values((slice(None),) * 2), 0.1, 0)
+    check(trimmed_mean(x, 0.1, 0).compute(scheduler="sync"), wanted)
+    assert set(source.loads.values()) == {1}
+    with limited(22_000):
+        source.counts.clear()
+        found = trimmed_mean(x, 0.1, 0)
+        assert any("clipped" in layer for layer in found.dask.layers)
+        check(found.compute(scheduler="sync"), wanted)
+        assert set(source.loads.values()) == {explain(x, [0.1, 0.9], axis=0).loads + 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect import Box, ChunksChangedError, describe_boxplot
+from dask_gpuselect import Box, describe_boxplot
 from dask_gpuselect.maths import boxes
 from dask_gpuselect.quantiles.weighted import WEIGHTED
 from tests.data import cluster_at_the_fence, make, normal, uniform
@@ -20,8 +19,6 @@ from tests.features.test_boxplot import Shaped
 from tests.kernels.test_weighing import WEIGHTS
 from tests.matrix import definitions
 from tests.matrix.laws import same
-from tests.refusals import Refusal, each_of
-from tests.sources import changing
 
 
 def box_of(
@@ -116,15 +113,6 @@ def test_a_third_load_where_it_is_needed(method: str, monkeypatch: pytest.Monkey
     assert {*source.loads.values(), *weights.loads.values()} == {3}
 
 
-def test_a_changing_weight_is_noticed(tmp_path: Path) -> None:
-    def change(values: NDArray[Any], load: int) -> NDArray[Any]:
-        return values * 3 if load == 2 else values + 1
-
-    w = changing(change, directory=tmp_path)
-    with pytest.raises(ChunksChangedError):
-        describe_boxplot(w * 2, weights=w).compute(scheduler="sync")
-
-
 # --- Several arrays, and what is refused ----------------------------------------------------------
 
 
@@ -146,43 +134,6 @@ def test_weights_of_each_array() -> None:
     same([second], [one])
     both = describe_boxplot([b, 2 * b], weights=w)
     assert both[1].med == 2 * both[0].med == 2 * alone[1][0].med
-
-
-A = np.arange(10.0)
-BAD: list[Refusal] = [
-    (
-        lambda: describe_boxplot(A, weights=A + 1, method="hazen"),
-        ValueError,
-        "Only methods inverted_cdf, averaged_inverted_cdf, linear support weights. Got: hazen",
-    ),
-    (lambda: describe_boxplot(A, weights=A[:3]), TypeError, "shapes of a and weights"),
-    (lambda: describe_boxplot(A, weights=["a"] * 10), TypeError, "real numbers"),
-    (
-        lambda: describe_boxplot([A, A], weights=[A + 1, A + 1, A + 1]),
-        ValueError,
-        "weights has 3 arrays, and the data have 2",
-    ),
-    (lambda: describe_boxplot({"a": A}, weights={"b": A}), ValueError, "with the same keys"),
-    (lambda: describe_boxplot(A, weights=A - 1), ValueError, "non-negative"),
-    (lambda: describe_boxplot(A, weights=A * np.nan), ValueError, "included NaN"),
-    (lambda: describe_boxplot(A, weights=A * 0), ValueError, "all zero"),
-    (
-        lambda: describe_boxplot(da.from_array(A, chunks=3), weights=A - 1).compute(),
-        ValueError,
-        "non-negative",
-    ),
-    (
-        lambda: describe_boxplot(da.from_array(A, chunks=3), weights=A * 0).compute(),
-        ValueError,
-        "all zero",
-    ),
-]
-
-
-@each_of(BAD)
-def test_what_is_refused(call: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        call()
 
 
 # --- To read --------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from dask_gpuselect.maths.fits.concentration import (
     TrimmedSquares,
     half_of,
 )
-from dask_gpuselect.maths.fits.designs import Design, rank, solve
+from dask_gpuselect.maths.fits.designs import Design, solve
 from dask_gpuselect.maths.fits.minimax import minimax
 from dask_gpuselect.maths.fits.scales import median_scale, rows_covered, trimmed_scale
 from dask_gpuselect.maths.fits.starts import StartSettings, best_fits, elemental_fits
@@ -196,18 +196,6 @@ def test_scales_of_columns_that_hardly_vary() -> None:
     assert len(np.unique(rows[:, 4])) == 9
 
 
-def test_rank() -> None:
-    x, _ = rows_and_target(100, 3)
-    assert rank(x) == 3
-    assert rank(np.column_stack([x, x[:, 0] - 2 * x[:, 1]])) == 3
-    assert rank(np.column_stack([x, x[:, 0] * (1 + 1e-15)])) == 3
-    assert rank(np.column_stack([x * 1e150, x[:, :1] ** 2 * 1e-150])) == 4
-    assert rank(np.zeros((5, 2))) == 0
-    x[:5] = 1e200
-    assert rank(x) == 3
-    assert rank(np.column_stack([x, x[:, 0] - 2 * x[:, 1]])) == 3
-
-
 def test_solve() -> None:
     random = np.random.default_rng(0)
     table = random.normal(size=(4, 20, 3)) * [1e-6, 1, 1e6]
@@ -272,19 +260,26 @@ def test_starts_of_rows_that_determine_nothing() -> None:
     np.testing.assert_allclose(fits, np.tile([1.0, 2.0], (50, 1)), atol=1e-9)
 
 
+def least(x: Floats, y: Floats, criterion: Any, max_steps: int = 100) -> tuple[Floats, float]:
+    """The rows of a design, and the least objective of a fit to eight of them that is found."""
+    design = np.column_stack([np.ones(len(x)), x])
+    search = StartSettings(criterion, True, 500, 10, max_steps)
+    found = best_fits(Tables.of(design, y), 8 / len(x), search, np.random.default_rng(0))
+    return design, found[0].objective
+
+
+def sets_of(size: int, n: int) -> list[list[int]]:
+    return [*map(list, itertools.combinations(range(n), size))]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_trimmed_squares_of_all_halves(seed: int) -> None:
     """Brute force: the least sum among least squares of all sets of h rows."""
     x, y = rows_and_target(13, 2, seed)
     y[:4] += 20
-    design, h = np.column_stack([np.ones(13), x]), 8
-    search = StartSettings(TrimmedSquares(), True, 500, 10, 100)
-    found = best_fits(Tables.of(design, y), h / 13, search, np.random.default_rng(0))[0].objective
-    best = min(
-        float(np.linalg.lstsq(design[rows], y[rows], rcond=None)[1][0])
-        for rows in map(list, itertools.combinations(range(13), h))
-    )
-    assert found == pytest.approx(best, rel=1e-9)
+    design, found = least(x, y, TrimmedSquares())
+    sums = [np.linalg.lstsq(design[rows], y[rows], rcond=None)[1][0] for rows in sets_of(8, 13)]
+    assert found == pytest.approx(min(sums), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -292,13 +287,9 @@ def test_median_squares_of_all_references(seed: int) -> None:
     """Brute force: the optimum is the minimax fit of some p + 1 rows."""
     x, y = rows_and_target(14, 1, seed)
     y[:5] += 20
-    design, h = np.column_stack([np.ones(14), x]), 8
-    search = StartSettings(MedianSquares(), True, 500, 10, 100)
-    found = best_fits(Tables.of(design, y), h / 14, search, np.random.default_rng(0))[0].objective
-    fits = (
-        minimax(design[rows], y[rows]) for rows in map(list, itertools.combinations(range(14), 3))
-    )
-    best = min(np.sort(np.abs(y - design @ theta))[h - 1] ** 2 for theta in fits)
+    design, found = least(x, y, MedianSquares())
+    fits = (minimax(design[rows], y[rows]) for rows in sets_of(3, 14))
+    best = min(np.sort(np.abs(y - design @ theta))[7] ** 2 for theta in fits)
     assert found == pytest.approx(best, rel=1e-9)
 
 
@@ -306,26 +297,16 @@ def test_median_squares_of_all_references(seed: int) -> None:
 def test_elemental_fits_by_brute_force(seed: int) -> None:
     """Without steps: the best of all elemental fits, with the best intercept of each."""
     x, y = rows_and_target(15, 1, seed)
-    design, h = np.column_stack([np.ones(15), x]), 8
-    search = StartSettings(MedianSquares(), True, 500, 10, 0)
-    found = best_fits(Tables.of(design, y), h / 15, search, np.random.default_rng(0))[0].objective
-    best = np.inf
-    for rows in map(list, itertools.combinations(range(15), 2)):
-        errors = np.sort(y - design @ np.linalg.solve(design[rows], y[rows]))
-        best = min(best, ((errors[h - 1 :] - errors[: 15 - h + 1]).min() / 2) ** 2)
-    assert found == pytest.approx(best, rel=1e-9)
+    design, found = least(x, y, MedianSquares(), max_steps=0)
+    fits = [np.linalg.solve(design[rows], y[rows]) for rows in sets_of(2, 15)]
+    errors = np.sort(y - np.stack(fits) @ design.T, axis=1)
+    best = (errors[:, 7:] - errors[:, :8]).min() / 2
+    assert found == pytest.approx(best**2, rel=1e-9)
 
 
 # --------------------------------------------------------------------------------------------------
 # Scales
 # --------------------------------------------------------------------------------------------------
-
-
-def test_rows_covered() -> None:
-    assert rows_covered(None, 21, 4) == rows_covered(0.5, 21, 4) == 13
-    assert rows_covered(1.0, 21, 4) == 21
-    assert rows_covered(0.75, 100, 3) == 76
-    assert rows_covered(None, 10**12, 6) == (10**12 + 7) // 2
 
 
 @pytest.mark.parametrize("coverage", [None, 0.75, 1.0])

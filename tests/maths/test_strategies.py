@@ -16,12 +16,9 @@ from numpy.typing import NDArray
 from dask_gpuselect.kernels.reference import measures
 from dask_gpuselect.maths.keys import (
     extreme_keys,
-    from_keys,
     key_at,
     to_keys,
-    unused_key,
 )
-from dask_gpuselect.strategies import Bucket, Radix
 from dask_gpuselect.strategies.known import ContradictionError, Known
 from dask_gpuselect.strategies.probes import (
     Extent,
@@ -242,43 +239,11 @@ def test_a_number_that_two_loads_show_is_not_proven() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Values
-# --------------------------------------------------------------------------------------------------
-
-
-# --------------------------------------------------------------------------------------------------
 # Keys
 # --------------------------------------------------------------------------------------------------
-
-
-@FEW
-@given(values=arrays())
-def test_keys_have_the_elements_order_and_give_them_back(values: NDArray[Any]) -> None:
-    keys = to_keys(values)
-    back = from_keys(keys, values.dtype)
-    assert back.dtype == values.dtype
-    np.testing.assert_array_equal(back, values)
-    np.testing.assert_array_equal(keys[:, None] < keys, values[:, None] < values)
-    least, largest = extreme_keys(values.dtype)
-    assert least <= keys.min()
-    assert keys.max() <= largest
-    assert unused_key(values.dtype) not in keys.tolist()
 
 
 @pytest.mark.parametrize("coordinate", [np.nan, np.inf, -np.inf])
 def test_a_coordinate_that_is_none_is_the_middle_key(coordinate: float) -> None:
     lo, hi = key(1.0), key(4.0)
     assert VALUE.nearest(coordinate, np.dtype("f8"), lo, hi) == (lo + hi) // 2
-
-
-# --------------------------------------------------------------------------------------------------
-# The papers' weak spots
-# --------------------------------------------------------------------------------------------------
-
-
-def test_digits_and_buckets() -> None:
-    for bits in (0, 12):
-        with pytest.raises(ValueError, match=f"bits must be from 1 to 11, not {bits}"):
-            Radix(bits)
-    with pytest.raises(ValueError, match="n_buckets must be at least 2, not 1"):
-        Bucket(1)
