@@ -91,9 +91,11 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def function(a: Any, *positional: Any, **named: Any) -> Any:
         if not is_lazy_array(a):
             return original(a, *positional, **named)
-        asked = _asked(name, positional, named)
-        supported = {key: value for key, value in asked.items() if key in known}
-        beyond = [key for key in asked if key not in known and not _is_nothing(key, asked[key])]
+        arguments = _asked(name, positional, named)
+        supported = {key: value for key, value in arguments.items() if key in known}
+        beyond = [
+            key for key in arguments if key not in known and not _is_nothing(key, arguments[key])
+        ]
         if not beyond and holds_lazy(supported.get("q")):
             beyond = ["q that is lazy"]
         problem = no_quantiles_of(a.dtype)
@@ -129,25 +131,26 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
 
 def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments behind the array by the names that this package gives them."""
-    asked = {**_named(name, positional), **named}
-    if asked.get("keepdims") is np._NoValue:
-        del asked["keepdims"]
-    return _with_method(name, asked)
+    arguments = {**_named(name, positional), **named}
+    if arguments.get("keepdims") is np._NoValue:
+        del arguments["keepdims"]
+    return _with_method(name, arguments)
 
 
-def _with_method(name: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _with_method(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Rename the argument `interpolation`, NumPy's and dask's former name, to `method`."""
-    if "interpolation" not in asked or "median" in name:
-        return asked
-    interpolation = asked.pop("interpolation")
+    if "interpolation" not in arguments or "median" in name:
+        return arguments
+    interpolation = arguments.pop("interpolation")
     if interpolation is None:
-        return asked
-    if asked.get("method", "linear") not in ("linear", interpolation):
+        return arguments
+    method = arguments.get("method", "linear")
+    if method not in ("linear", interpolation):
         raise TypeError(
-            f"{name}() got both method={asked['method']!r} and interpolation={interpolation!r}, "
+            f"{name}() got both method={method!r} and interpolation={interpolation!r}, "
             "the former name of method: pass method alone"
         )
-    return {**asked, "method": interpolation}
+    return {**arguments, "method": interpolation}
 
 
 def approximate_instead(error: TypeError, how: str) -> TypeError:

@@ -70,8 +70,8 @@ class Bucket:
         for turn in count(1):
             bins = self._bins(known, by_value=by_value)
             n_inside = known.inside
-            known, report = yield bins
-            i, j = known.bins_of(report)
+            known, measured = yield bins
+            i, j = known.bins_of(measured)
             if i != j:
                 known, _ = yield probes.Points((key_at(bins.edge(j), known.dtype),))
             by_value = by_value and 2 * known.inside <= n_inside and turn < MOST_BY_VALUE

@@ -270,10 +270,10 @@ class _Windows(NamedTuple):
         size = self.size if marks is None else marks.shape
         given = {"size": size, "mode": self.mode, "origin": self.origin}
         about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
-        found = [Halo(0, 0)] * ndim
+        reaches = [Halo(0, 0)] * ndim
         for axis, *each in zip(axes, *about, strict=True):
-            found[axis] = _reach(*each)
-        return tuple(found)
+            reaches[axis] = _reach(*each)
+        return tuple(reaches)
 
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:

@@ -155,10 +155,10 @@ def rolling(
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
     axes, sizes = _sizes(window, axis, ndim)
     how = (each_axis(center, axes, "center"), each_axis(step, axes, "step"))
-    found = [Halo(0, 0)] * ndim
+    halos = [Halo(0, 0)] * ndim
     for own, size, is_centred, every in zip(axes, sizes, *how, strict=True):
-        found[own] = _reach(size, is_centred, every, boundary, closed)
-    reaches, n = tuple(found), math.prod(sizes)
+        halos[own] = _reach(size, is_centred, every, boundary, closed)
+    reaches, n = tuple(halos), math.prod(sizes)
     most = max(n, frame_of(reaches).n)
     if min_periods is not None and not 0 <= min_periods <= most:
         raise ValueError(

@@ -285,8 +285,8 @@ def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        asked = _Asked(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
-        return self._of(asked, dim)
+        statistic = _Asked(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
+        return self._of(statistic, dim)
 
     what = "for each group", "those of the groups by default, and others in addition"
     return documented(method, pair.every, "groupby(...)", what)
@@ -380,8 +380,8 @@ class ExactGroupBy(Advising):
         check_known(q, "q")
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
         shares = np.asarray(q, np.float64)
-        asked = _Asked(QUANTILE, how, keeps_attrs, skipna, shares, is_carried=True)
-        return self._of(asked, dim)
+        statistic = _Asked(QUANTILE, how, keeps_attrs, skipna, shares, is_carried=True)
+        return self._of(statistic, dim)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """Return the number of elements of each group that are not NaN.
@@ -421,9 +421,9 @@ class ExactGroupBy(Advising):
         boxes: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
         return boxes.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
-    def _of(self, asked: _Asked, dim: Any) -> Any:
+    def _of(self, statistic: _Asked, dim: Any) -> Any:
         """Ask for a statistic along dimensions."""
-        return asked.of(self._obj, self._groups, self._dims(dim))
+        return statistic.of(self._obj, self._groups, self._dims(dim))
 
     def _dims(self, dim: Any) -> list[Hashable]:
         """Return the dimensions to reduce, which include those of the groups, or raise."""
