@@ -41,8 +41,10 @@ class Kernels:
     def __getattr__(self, name: str) -> Any:
         for module in self._modules:
             if hasattr(module, name):
-                found = getattr(module, name)
-                return self._advised(found) if self._advised and callable(found) else found
+                attribute = getattr(module, name)
+                return (
+                    self._advised(attribute) if self._advised and callable(attribute) else attribute
+                )
         raise AttributeError(f"no module of {self._modules} has {name}")
 
 
