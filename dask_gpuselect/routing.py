@@ -91,7 +91,7 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def function(a: Any, *positional: Any, **named: Any) -> Any:
         if not is_lazy_array(a):
             return original(a, *positional, **named)
-        arguments = _asked(name, positional, named)
+        arguments = _arguments(name, positional, named)
         supported = {key: value for key, value in arguments.items() if key in known}
         beyond = [
             key for key in arguments if key not in known and not _is_nothing(key, arguments[key])
@@ -129,7 +129,7 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
         )
 
 
-def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments behind the array by the names that this package gives them."""
     arguments = {**_named(name, positional), **named}
     if arguments.get("keepdims") is np._NoValue:

@@ -584,15 +584,15 @@ def _check_axis(axis: int | str) -> None:
 
 def _quantile(frame: Any, columns: list[Column], q: Any, method: str) -> Any:
     """Ask for quantiles of some columns."""
-    return _asked(frame, columns, q, check_method(method), skipna=True, label="quantile")
+    return _ask_quantiles(frame, columns, q, check_method(method), skipna=True, label="quantile")
 
 
 def _median(frame: Any, columns: list[Column], *, skipna: bool) -> Any:
     """Ask for the medians of some columns."""
-    return _asked(frame, columns, 0.5, MEDIAN, skipna=bool(skipna), label="median")
+    return _ask_quantiles(frame, columns, 0.5, MEDIAN, skipna=bool(skipna), label="median")
 
 
-def _asked(
+def _ask_quantiles(
     frame: Any, columns: list[Column], q: Any, method: Method, *, skipna: bool, label: str
 ) -> Any:
     """Ask for quantiles of some columns, in the form of pandas' answers."""

@@ -94,7 +94,7 @@ def _statistic(function: Callable[..., Any], what: str) -> Callable[..., Any]:
 
     @public()
     def method(self: ExactFrameRolling, **how: Any) -> Any:
-        return self._asked(function.__name__, **how)
+        return self._ask_statistic(function.__name__, **how)
 
     return as_method(method, function, "ExactFrameRolling", f"Return the {what} of each window.")
 
@@ -184,9 +184,11 @@ class ExactFrameRolling(Advising):
         rolling(np.empty(0), 1).quantile(q, method=method)  # raises for what makes no sense
         several = tuple(np.asarray(q, np.float64).tolist()) if np.ndim(q) else None
         q = float(q) if several is None else several
-        return self._asked("quantile", several, q=q, method=method)
+        return self._ask_statistic("quantile", several, q=q, method=method)
 
-    def _asked(self, name: str, several: tuple[float, ...] | None = None, **arguments: Any) -> Any:
+    def _ask_statistic(
+        self, name: str, several: tuple[float, ...] | None = None, **arguments: Any
+    ) -> Any:
         """Ask for a statistic of every column that leaves out missing elements."""
         answer = partial(
             _answered,

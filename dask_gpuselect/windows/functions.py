@@ -205,7 +205,7 @@ class Rolling(Advising):
         self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
     ) -> Any:
         how |= {"reaches": self._reaches, "least": self._least[omits], "omits": omits}
-        return _asked(self._x, name, q, method, **how, **self._left_out)
+        return _ask_statistic(self._x, name, q, method, **how, **self._left_out)
 
     def median(self) -> Any:
         """Return the median of each window: see `dask_gpuselect.median`."""
@@ -272,7 +272,7 @@ class Rolling(Advising):
 
 
 @public("x", "where")
-def _asked(
+def _ask_statistic(
     x: Any,
     name: str,
     q: Any,

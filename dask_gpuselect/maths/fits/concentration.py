@@ -266,13 +266,13 @@ class TrimmedSquares:
 
         These are the sum of squares, the moments and the Gram matrix.
         """
-        weights_of = _held(tally.n, half.weights(ends))
-        groups = weights_of > 0
-        moment = weights_of[groups] @ tally.moment[groups]
+        of_groups = _group_weights(tally.n, half.weights(ends))
+        groups = of_groups > 0
+        moment = of_groups[groups] @ tally.moment[groups]
         sums = np.empty((1 + len(moment), 1 + len(moment)))
-        sums[0, 0] = weights_of[groups] @ tally.squares[groups]
+        sums[0, 0] = of_groups[groups] @ tally.squares[groups]
         sums[0, 1:] = sums[1:, 0] = moment
-        sums[1:, 1:] = np.einsum("g,gij->ij", weights_of[groups], tally.gram[groups])
+        sums[1:, 1:] = np.einsum("g,gij->ij", of_groups[groups], tally.gram[groups])
         if not len(tally.rows):
             return sums
         xp, sizes = namespace(tally.rows), abs(tally.rows[:, 0])
@@ -301,7 +301,7 @@ class TrimmedSquares:
         return np.zeros(len(thetas))  # the step finds the intercept
 
 
-def _held(n: IntArray, at_ends: FloatArray) -> FloatArray:
+def _group_weights(n: IntArray, at_ends: FloatArray) -> FloatArray:
     """Compute the weights of the groups of a tally, 0 for those without rows."""
     return np.where(n > 0, np.concatenate([[1.0], at_ends]), 0.0)
 
