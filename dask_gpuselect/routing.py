@@ -102,7 +102,9 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not beyond and not problem:
             return ours(a, **supported)
         if is_masked(a) or any(supported.get(key) is not None for key in LOST):
-            what = f"does not take {', '.join(beyond)}" if beyond else f"is not possible: {problem}"
+            what = f"is not possible: {problem}"
+            if beyond:
+                what = f"does not take {', '.join(beyond)}: pass arguments of dask_gpuselect.{name}"
             raise TypeError(f"{name}() of masked or weighted elements {what}")
         if name == "percentile":
             _check_not_approximate(a, beyond, problem)

@@ -154,7 +154,7 @@ def _as_numpy(chunk: Any) -> NDArray[Any]:
     if not isinstance(chunk, np.ndarray | np.generic):
         raise TypeError(
             f"a chunk of type {type(chunk).__name__} cannot be moved to the GPU: "
-            "chunks must be NumPy or CuPy arrays"
+            "chunks must be NumPy or CuPy arrays; pass x.map_blocks(numpy.asarray)"
         )
     return np.asarray(chunk)
 

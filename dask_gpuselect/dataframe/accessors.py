@@ -641,7 +641,9 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
 def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:
     """Ask for the boxes of some columns."""
     if "axis" in how:
-        raise TypeError("axis is not supported: a box describes all elements of a column")
+        raise TypeError(
+            "axis is not supported: a box describes all elements of a column; leave out axis"
+        )
     arrays = numbers_as_arrays(frame, columns)
     names = _names(frame, columns)
     given: Any = dict(zip(map(str, names), arrays, strict=True))

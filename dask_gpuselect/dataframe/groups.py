@@ -338,7 +338,8 @@ class ExactFrameGroupBy(Advising):
             )
         if not (self._order.sort and self._order.dropna):
             raise ValueError(
-                "describe_boxplot needs groupby(..., sort=True, dropna=True), the defaults"
+                "describe_boxplot needs groupby(..., sort=True, dropna=True), the defaults: leave "
+                "out sort and dropna"
             )
         needed = list(dict.fromkeys([*self._keys, *names]))
         frame = self._frame[needed]
