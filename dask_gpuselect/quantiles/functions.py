@@ -101,7 +101,7 @@ def median(
     See Also
     --------
     nanmedian : The median that ignores NaN.
-    quantile : Any quantiles, with weights if wanted.
+    quantile : Any quantiles.
 
     Notes
     -----
@@ -116,14 +116,13 @@ def median(
     config; 1 GiB), one task computes it: each chunk is read once, and a worker holds a column for
     each of its threads. The chunks of a larger column are also read once: they are written to a
     temporary file as they are read, and their 1-D slices are read back, or, on a cluster, they move
-    between workers by dask's peer-to-peer rechunk. If q is so near 0 or 1 that the elements that
-    can be the answer fit the limit, no disk is needed for that. Without a disk, and on a cluster if
-    two reads are enough, the column is divided into slabs (pieces across the other axes) or parts
-    (some of its chunks) that fit, and each chunk is read twice or more: see `explain`. A worker
-    then holds a part for each of its threads, and the partial results of the parts, which fit the
-    limit too. Scratch memory for NumPy chunks is 1 MB, or three 1-D slices if these are
-    larger. CuPy chunks are read in place, but they are copied if their axes are not evenly spaced,
-    or if ``axis`` names axes that are not neighbours.
+    between workers by dask's peer-to-peer rechunk. Without a disk, and on a cluster if two reads
+    are enough, the column is divided into slabs (pieces across the other axes) or parts (some of
+    its chunks) that fit, and each chunk is read twice or more: see `explain`. A worker then holds a
+    part for each of its threads, and the partial results of the parts, which fit the limit too.
+    Scratch memory for NumPy chunks is 1 MB, or three 1-D slices if these are larger. CuPy chunks
+    are read in place, but they are copied if their axes are not evenly spaced, or if ``axis`` names
+    axes that are not neighbours.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -318,6 +317,8 @@ def quantile(
     {Chunks}
 
     {Along}
+    If q is so near 0 or 1 that the elements that can be the answer fit the limit, a larger column
+    is read once without a disk.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates
@@ -403,7 +404,7 @@ def nanquantile(
     -------
     dask array, or an array or scalar like `a`
         The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is, or if there is none.
+        element is NaN (NaT) or there is none.
 
     Raises
     ------
@@ -542,7 +543,7 @@ def nanpercentile(
     -------
     dask array, or an array or scalar like `a`
         The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is, or if there is none.
+        element is NaN (NaT) or there is none.
 
     Raises
     ------

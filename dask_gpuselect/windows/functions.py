@@ -60,8 +60,9 @@ def rolling(
         The number of elements in a window: an int for one axis, a tuple with one number for each
         of several axes, or a dict ``{axis: size}``.
     axis : int or tuple of int, optional
-        The axes that the window moves along. An int as `window` needs it, unless `x` has one
-        dimension. For a tuple, the default is the last axes. It is not given with a dict.
+        The axes that the window moves along. Required if `window` is an int, unless `x` has one
+        dimension. If `window` is a tuple, the default is the last axes. Leave it out if `window` is
+        a dict.
     center : bool or tuple of bool, default False
         If True, a window is centred on its element; if False, it ends with its element. A window of
         an even size has one element more before its element than after it, as in xarray and pandas.
