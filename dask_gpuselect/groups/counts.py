@@ -44,7 +44,7 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> PassSteps:
-        return PassSteps(_counted, _sum, _as_lanes, _counted, _sum, _sum)
+        return PassSteps(_counted, _sum, _found, _counted, _sum, _sum)
 
     def finished(self, lanes: Lanes) -> Any:
         return lanes.n_valid[None]
@@ -91,7 +91,7 @@ def _sum(partials: Sequence[IntArray], known: Any = None, m: int = 0) -> IntArra
     return np.asarray(np.sum(partials, axis=0))
 
 
-def _as_lanes(counts: IntArray, known: Any) -> Lanes:
+def _found(counts: IntArray, known: Any) -> Lanes:
     """Return counts as the result of lanes, without order statistics."""
     none = np.empty((len(counts), 0))
     return Lanes(none, none, counts, np.zeros_like(counts))
