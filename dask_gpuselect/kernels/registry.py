@@ -41,10 +41,8 @@ class Kernels:
     def __getattr__(self, name: str) -> Any:
         for module in self._modules:
             if hasattr(module, name):
-                attribute = getattr(module, name)
-                return (
-                    self._advised(attribute) if self._advised and callable(attribute) else attribute
-                )
+                value = getattr(module, name)
+                return self._advised(value) if self._advised and callable(value) else value
         raise AttributeError(f"no module of {self._modules} has {name}")
 
 

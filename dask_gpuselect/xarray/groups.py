@@ -213,7 +213,7 @@ class _Statistic:
     ) -> xr.DataArray:
         """Return the answer with all groups along one dimension."""
         array = groups.expanded(array)
-        answer = self.answered(array, groups, dims)
+        answer = self.answer(array, groups, dims)
         first = min(map(array.dims.index, dims))
         left = [
             groups.name if axis == first else dim
@@ -222,9 +222,7 @@ class _Statistic:
         ]
         return labelled(answer, array, left, dims, self.q, keeps_attrs=self.keeps_attrs)
 
-    def answered(
-        self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]
-    ) -> Any:
+    def answer(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
         """Return the answer for the groups of an array that has all dimensions."""
         axes = tuple(sorted(map(array.dims.index, dims)))
         grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
@@ -420,7 +418,7 @@ class ExactGroupBy(Advising):
             )
         dims = self._dims(dim)
         array = self._groups.expanded(self._obj)
-        boxes: Boxplot = _Statistic(BOXES, how, False).answered(array, self._groups, dims)
+        boxes: Boxplot = _Statistic(BOXES, how, False).answer(array, self._groups, dims)
         return boxes.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
     def _of(self, statistic: _Statistic, dim: Any) -> Any:

@@ -51,14 +51,12 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if network is not None:
         if keeps is not None:
             about = (np.where(keeps, keys, ~keys.dtype.type(0)), *about[1:])
-        element_keys = window_networks.elements(network, *about)
+        chosen = window_networks.elements(network, *about)
     elif window_columns.takes(keys, frame):
-        element_keys = window_columns.elements(keys, keeps, frame, order)
+        chosen = window_columns.elements(keys, keeps, frame, order)
     else:
-        element_keys = window_blocks.elements(
-            keys, keeps, has_missing, frame, order, is_whole=is_whole
-        )
-    return _finished(element_keys, counted, dtype, order, frame.n).reshape(-1, *shape)
+        chosen = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
+    return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *shape)
 
 
 @until_compiled(reference.answer_rows)
@@ -71,12 +69,12 @@ def answer_rows(
     keys, _, has_missing = _keys(values, dtype)
     n_missing = windows.sums(keys == ~keys.dtype.type(0) if has_missing else np.zeros(len(keys)))
     counted = (windows.ends - windows.begins - n_missing, n_missing)
-    element_keys = window_rows.elements(keys, windows, order, counted[0])
-    return _finished(element_keys, counted, dtype, order, windows.n)
+    chosen = window_rows.elements(keys, windows, order, counted[0])
+    return _finished(chosen, counted, dtype, order, windows.n)
 
 
 def _finished(
-    element_keys: list[NDArray[Any]],
+    chosen: list[NDArray[Any]],
     counted: tuple[NDArray[Any], NDArray[Any]],
     dtype: np.dtype[Any],
     order: WindowOrder,
@@ -88,12 +86,12 @@ def _finished(
         about = _kind_of(dtype)[1], order.mixes, order.skips_missing
         *_, weights = ranks_by_count(order, n)
         n_valid, n_missing = (_known(each) for each in counted)
-        _to_answers(element_keys[0], element_keys[-1], n_valid, n_missing, weights, *about)
-        return order.finished(element_keys[0].view(order.dtype), counted[0])
+        _to_answers(chosen[0], chosen[-1], n_valid, n_missing, weights, *about)
+        return order.finished(chosen[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
-    lower = upper = of(element_keys[0], dtype).T
-    if len(element_keys) > 1:
-        upper = of(element_keys[1], dtype).T
+    lower = upper = of(chosen[0], dtype).T
+    if len(chosen) > 1:
+        upper = of(chosen[1], dtype).T
     return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
 
 

@@ -139,17 +139,15 @@ def answer_rows(
     n = max(windows.n, 1)
     host = np.append(to_host(values), np.zeros(1, dtype))  # what stands for no row
     frame = Frame((1, n), (1, 1))
-    answers = []
+    parts = []
     for start in range(0, len(windows.begins), max(1, TILE // n)):
         part = slice(start, start + max(1, TILE // n))
         places = windows.begins[part, None] + np.arange(n)
         is_in = places < windows.ends[part, None]
         rows = Accompanied(host[np.where(is_in, places, -1)], is_in)
-        answers.append(_answer_part(rows, dtype, frame, order)[..., 0])
+        parts.append(_answer_part(rows, dtype, frame, order)[..., 0])
     none = np.empty((order.n_answers, 0), order.dtype)
-    return like(
-        np.concatenate(answers, axis=-1) if answers else order.finished(none, none[0]), values
-    )
+    return like(np.concatenate(parts, axis=-1) if parts else order.finished(none, none[0]), values)
 
 
 def in_slabs(

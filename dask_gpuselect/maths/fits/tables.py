@@ -109,22 +109,20 @@ class Tables(Arrays):
         sums = to_host((some._by_products if is_many else some._by_fits)(xp, used, weights, grid))
         return sums[..., :-1], sums[..., -1]
 
-    def _by_products(self, xp: Any, residuals: Array, weights: Array, grid: Grid) -> Array:
+    def _by_products(self, xp: Any, used: Array, weights: Array, grid: Grid) -> Array:
         near = self.near.transpose(1, 0, 2)
         products = (near[:, :, None, :] * near[:, None, :, :]).reshape(len(near), -1, self.n)
         of_fits = grid.spread(weights)
         grams = _summed_products(of_fits, products).reshape(*grid.shape, self.p, self.p)
-        moments = _summed_products(of_fits * grid.spread(residuals), near)
+        moments = _summed_products(of_fits * grid.spread(used), near)
         return grid.flat(xp.concatenate([grams, moments[..., None]], axis=-1))
 
-    def _by_fits(self, xp: Any, residuals: Array, weights: Array, grid: Grid) -> Array:
+    def _by_fits(self, xp: Any, used: Array, weights: Array, grid: Grid) -> Array:
         sums = []
         for i, table in enumerate((grid.places // grid.shape[1]).tolist()):
             near = self.near[:, table, :]
             weighted = near * weights[i]
-            sums.append(
-                xp.concatenate([weighted @ near.T, (weighted @ residuals[i])[:, None]], axis=1)
-            )
+            sums.append(xp.concatenate([weighted @ near.T, (weighted @ used[i])[:, None]], axis=1))
         return xp.stack(sums)
 
 
