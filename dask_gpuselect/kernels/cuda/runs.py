@@ -67,7 +67,7 @@ class SortedRuns(Runs):
         wanted = to_keys(values)
         if self.keys.numbers is None:
             wanted |= run.astype(np.uint64) << np.uint64(32)
-        return self._found([self.keys.keys], run, [wanted.view(np.int64)], upto)
+        return self._find([self.keys.keys], run, [wanted.view(np.int64)], upto)
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         last = max(self.keys.keys.size - 1, 0)
@@ -86,9 +86,9 @@ class SortedRuns(Runs):
         assert self.running is not None
         wanted = self.running.limbs_of(weights)
         limbs = [limb[0] for limb in self.running.limbs]
-        return self._found(limbs, run, wanted, np.zeros(len(run), np.bool_))
+        return self._find(limbs, run, wanted, np.zeros(len(run), np.bool_))
 
-    def _found(
+    def _find(
         self,
         table: Sequence[Array],
         run: IntArray,
@@ -141,7 +141,7 @@ def sorted_runs(
         keeps = _joined([_keeps(chunk) for chunk in chunks])
         codes = cupy.where(keeps, codes, np.int32(-1))
         n_left_out = _sizes(every, n_groups) - _sizes(codes, n_groups)
-    kept, is_idle = codes, False
+    unmasked_codes, is_idle = codes, False
     if chunks[0].weights is not None:
         weights = _joined([_weights(chunk) for chunk in chunks])
         weighs = weights > 0
@@ -156,7 +156,7 @@ def sorted_runs(
         keys = keys.taken(order)
     n_valid, n_missing = np.diff(keys.stops(2 * n_groups), prepend=0).reshape(2, -1)
     if is_idle:
-        n_idle = _sizes(kept, n_groups) - n_valid - n_missing
+        n_idle = _sizes(unmasked_codes, n_groups) - n_valid - n_missing
     n, running = int(n_valid.sum()), None
     if weights is not None and order is not None:
         weights = weights[order[:n]]
