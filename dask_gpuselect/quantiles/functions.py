@@ -687,7 +687,7 @@ def explain(
         )
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
-    about, question, axes, _ = _checked(a, q, axis, method, **how)
+    about, question, axes, _ = _asked(a, q, axis, method, **how)
     planned = plan(Asking(about, question, axes))
     grid = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
     return replace(
@@ -723,7 +723,7 @@ def ask_quantiles(
     a, q, axis, method, keepdims, strategy, weights, where
         As of `quantile`, with q in ``[0, scale]``.
     **how
-        For `_checked`. `fill_value` or `if_none` is the answer where no element takes part;
+        For `_asked`. `fill_value` or `if_none` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
     chosen = None if strategy is None else strategy_of(strategy)
@@ -735,7 +735,7 @@ def ask_quantiles(
     each_where = for_each(where, a, name="where", **of_each)
     askings = []
     for array, own, mask in zip(arrays, each_weights, each_where, strict=True):
-        about, question, axes, is_scalar = _checked(
+        about, question, axes, is_scalar = _asked(
             array, q, axis, method, weights=own, where=mask, **how
         )
         form: dict[str, Any] = {"keepdims": keepdims, "is_scalar": is_scalar}
@@ -749,7 +749,7 @@ def ask_quantiles(
     return answers[0] if together is None else together(answers)
 
 
-def _checked(
+def _asked(
     a: Any,
     q: Any,
     axis: Axis,

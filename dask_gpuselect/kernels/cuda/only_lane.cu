@@ -25,7 +25,7 @@ struct OnlyShared {
 };
 
 // Flags for the host, in its own memory.
-struct OnlyFacts {
+struct OnlyTold {
     Flags flags;
     u64 n_missing;
 };
@@ -92,7 +92,7 @@ __device__ __forceinline__ void look_up_together(
 // `totals` has BINS counts for each digit and rank; it is zero before and after.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
     const Word* elements, const __grid_constant__ OnlyWanted wanted, u64* totals,
-    OnlyShared* shared, OnlyFacts* facts, Answer* answers
+    OnlyShared* shared, OnlyTold* told, Answer* answers
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* counts = (u32*)scratch;
@@ -128,8 +128,8 @@ extern "C" __global__ void __launch_bounds__(SELECT_THREADS) only_lane(
     for (u64* total = all_totals + threadIdx.x; total < totals; total += SELECT_THREADS) *total = 0;
     if (threadIdx.x == 0) {
         volatile OnlyShared* known = shared;
-        facts->flags.all_missing = 0, facts->flags.too_wide = known->flags.too_wide;
-        facts->n_missing = known->n_missing;
+        told->flags.all_missing = 0, told->flags.too_wide = known->flags.too_wide;
+        told->n_missing = known->n_missing;
         __threadfence_system();
         known->flags.too_wide = 0, known->n_missing = 0, known->n_arrived = 0, known->n_left = 0;
     }

@@ -19,7 +19,7 @@ from dask_gpuselect.maths.lane_cuts import ElementOrder
 MOST_READ = 3 << 27
 MOST_DIGITS = 6  # digits of elements of 8 bytes
 SHARED = source.record("only_lane.cu", "OnlyShared")
-FACTS = source.record("only_lane.cu", "OnlyFacts")
+TOLD = source.record("only_lane.cu", "OnlyTold")
 BYTES_EACH = 64  # bytes for a thread: with fewer, some blocks would have no elements
 
 
@@ -48,7 +48,7 @@ def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
     answers = cupy.empty(question.n_answers, question.dtype)
     made = (*source.answered(question), ("ONLY_MOST", most))
     room = _ROOMS.here()
-    arguments = (values.data.ptr, record, room.totals, room.shared, room.facts_at, answers.data.ptr)
+    arguments = (values.data.ptr, record, room.totals, room.shared, room.told_at, answers.data.ptr)
     how: dict[str, Any] = {"blocks": blocks, "defined": made}
     shared = source.select_memory(n_ranks)
     try:
@@ -57,8 +57,8 @@ def answer_only_lane(values: Array, question: ElementOrder) -> Array | None:
     except BaseException:
         _ROOMS.leave()  # after an error, its contents are undefined
         raise
-    facts = room.facts
-    return None if facts["n_missing"] or facts["flags"]["too_wide"] else answers
+    told = room.told
+    return None if told["n_missing"] or told["flags"]["too_wide"] else answers
 
 
 class _Room:
@@ -69,9 +69,9 @@ class _Room:
         self.zeros = cupy.zeros(n_counts + SHARED.itemsize // 8, np.uint64)
         self.totals = self.zeros.data.ptr
         self.shared = self.totals + 8 * n_counts
-        self.pinned = cupy.cuda.alloc_pinned_memory(FACTS.itemsize)
-        self.facts = np.frombuffer(self.pinned, FACTS, 1)[0:1].reshape(())
-        self.facts_at = self.pinned.ptr
+        self.pinned = cupy.cuda.alloc_pinned_memory(TOLD.itemsize)
+        self.told = np.frombuffer(self.pinned, TOLD, 1)[0:1].reshape(())
+        self.told_at = self.pinned.ptr
 
 
 class _Rooms(threading.local):
@@ -101,8 +101,8 @@ def _wanted(question: ElementOrder, n: int) -> tuple[Any, int] | None:
     n_answers = question.n_answers
     if not 0 < n_answers <= source.ONLY_MADE[-1]:
         return None
-    columns = question.wanted_of_lanes(np.array([n]))
-    lower, upper, weight = (np.broadcast_to(each, (n_answers, 1))[:, 0] for each in columns)
+    found = question.wanted_of_lanes(np.array([n]))
+    lower, upper, weight = (np.broadcast_to(each, (n_answers, 1))[:, 0] for each in found)
     ranks = np.unique(np.concatenate([lower, upper]))
     most = next((n for n in source.ONLY_MADE if n >= max(len(ranks), n_answers)), None)
     if most is None or len(ranks) > most_selected():

@@ -67,7 +67,7 @@ class SortedRuns(Runs):
         wanted = to_keys(values)
         if self.keys.numbers is None:
             wanted |= run.astype(np.uint64) << np.uint64(32)
-        return self._find([self.keys.keys], run, [wanted.view(np.int64)], upto)
+        return self._found([self.keys.keys], run, [wanted.view(np.int64)], upto)
 
     def elements(self, places: IntArray) -> NDArray[Any]:
         last = max(self.keys.keys.size - 1, 0)
@@ -86,9 +86,9 @@ class SortedRuns(Runs):
         assert self.running is not None
         wanted = self.running.limbs_of(weights)
         limbs = [limb[0] for limb in self.running.limbs]
-        return self._find(limbs, run, wanted, np.zeros(len(run), np.bool_))
+        return self._found(limbs, run, wanted, np.zeros(len(run), np.bool_))
 
-    def _find(
+    def _found(
         self,
         table: Sequence[Array],
         run: IntArray,
