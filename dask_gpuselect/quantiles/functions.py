@@ -602,8 +602,8 @@ def explain(
     Returns
     -------
     Plan
-        It shows itself as one line. ``plan.table()`` is a table, which a notebook shows, with the number
-        of reads, and the time in units of that of ``x.sum()``. Its attributes:
+        Printed, it is one line. ``plan.table()`` is a table, which a notebook shows, with the
+        number of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
           each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
@@ -628,8 +628,8 @@ def explain(
           task cannot gather them all.
         - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
           not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB by default; on a
-          worker of `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
-          has the reason.
+          worker of `distributed` at most a tenth of its memory). 0 if each chunk is read twice;
+          ``why`` then has the reason.
         - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.
         - ``advice``: for plans along an axis that read chunks several times, the limit or the
           chunks with which one read is enough. The printed line ends with it.
