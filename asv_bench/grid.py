@@ -10,7 +10,8 @@ each axis, and a second one from there where both steps matter together. The fig
 time in ns an element on a CPU, and in reads, the time of ``x.sum()`` of the same array, on a GPU;
 where NumPy or CuPy has a function for the same, the ratio to its time follows. The worst cells come
 first. Two cells are neighbours if they differ in one row; a cell that takes more than three times
-as long as a neighbour is a finding.
+as long as a neighbour is a finding. Compare what the two run: mostly one of them has no kernel of
+its own. To add a row, add it to a table below; `STEPS` says which questions are neighbours.
 
 Each checkout answers in a process of its own, on a CPU by kernels, after a first call that is not
 counted. Before it fewer elements are asked about; where these say that a cell would take seconds

@@ -492,7 +492,10 @@ def _companion(array: Any, name: str, of: str = "real numbers") -> Any:
 def _laid_out(weights: Any, array: Any, axis: Axis) -> Any:
     """Return weights with the axes of the data, of size 1 along axes that they do not have."""
     if numpy_dtype(weights).kind not in "biuf":
-        raise TypeError(f"weights must be real numbers, not of dtype {numpy_dtype(weights)}")
+        raise TypeError(
+            f"weights must be real numbers, not of dtype {numpy_dtype(weights)}: pass "
+            "weights.astype(float)"
+        )
     if weights.ndim == array.ndim and all(
         size == wanted or math.isnan(size) or math.isnan(wanted)
         for size, wanted in zip(weights.shape, array.shape, strict=True)

@@ -163,7 +163,7 @@ def _open_xarray() -> None:
 
 
 def disable() -> None:
-    """Undo every `enable`, in all threads: dask has its own functions back.
+    """Undo every `enable`, in all threads: dask gets its own functions back.
 
     See Also
     --------

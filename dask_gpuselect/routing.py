@@ -91,16 +91,17 @@ def _routed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def function(a: Any, *positional: Any, **named: Any) -> Any:
         if not is_lazy_array(a):
             return original(a, *positional, **named)
-        asked = _asked(name, positional, named)
-        supported = {key: value for key, value in asked.items() if key in known}
-        beyond = [key for key in asked if key not in known and not _is_nothing(key, asked[key])]
+        given = _arguments(name, positional, named)
+        supported = {key: value for key, value in given.items() if key in known}
+        beyond = [key for key in given if key not in known and not _is_nothing(key, given[key])]
         if not beyond and holds_lazy(supported.get("q")):
             beyond = ["q that is lazy"]
         problem = no_quantiles_of(a.dtype)
         if not beyond and not problem:
             return ours(a, **supported)
         if is_masked(a) or any(supported.get(key) is not None for key in LOST):
-            what = f"does not take {', '.join(beyond)}" if beyond else f"is not possible: {problem}"
+            instead = f"{', '.join(beyond)}: pass arguments of dask_gpuselect.{name}"
+            what = f"does not take {instead}" if beyond else f"is not possible: {problem}"
             raise TypeError(f"{name}() of masked or weighted elements {what}")
         if name == "percentile":
             _check_not_approximate(a, beyond, problem)
@@ -127,27 +128,27 @@ def _check_not_approximate(a: Any, beyond: Sequence[str], problem: str) -> None:
         )
 
 
-def _asked(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments behind the array by the names that this package gives them."""
-    asked = {**_named(name, positional), **named}
-    if asked.get("keepdims") is np._NoValue:
-        del asked["keepdims"]
-    return _with_method(name, asked)
+    given = {**_named(name, positional), **named}
+    if given.get("keepdims") is np._NoValue:
+        del given["keepdims"]
+    return _with_method(name, given)
 
 
-def _with_method(name: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _with_method(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Rename the argument `interpolation`, NumPy's and dask's former name, to `method`."""
-    if "interpolation" not in asked or "median" in name:
-        return asked
-    interpolation = asked.pop("interpolation")
+    if "interpolation" not in given or "median" in name:
+        return given
+    interpolation = given.pop("interpolation")
     if interpolation is None:
-        return asked
-    if asked.get("method", "linear") not in ("linear", interpolation):
+        return given
+    if given.get("method", "linear") not in ("linear", interpolation):
         raise TypeError(
-            f"{name}() got both method={asked['method']!r} and interpolation={interpolation!r}, "
+            f"{name}() got both method={given['method']!r} and interpolation={interpolation!r}, "
             "the former name of method: pass method alone"
         )
-    return {**asked, "method": interpolation}
+    return {**given, "method": interpolation}
 
 
 def approximate_instead(error: TypeError, how: str) -> TypeError:

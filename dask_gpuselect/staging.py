@@ -61,8 +61,8 @@ def to_gpu(x: DaskArray) -> DaskArray:
     -------
     dask array
         The same values in CuPy chunks, of the same shape and chunks, in native byte order. Nothing
-        is moved until it is computed. Each chunk goes to the device that is current where and when
-        its task runs.
+        is moved until it is computed. Each chunk goes to the device that is current in the thread
+        of its task.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def to_gpu(x: DaskArray) -> DaskArray:
         does not support: datetimes, strings, objects, long doubles. While computing, for chunks of
         these kinds.
     ValueError
-        While computing, for a config value that makes no sense.
+        While computing, for an invalid config value.
     MemoryError
         While computing, if a chunk does not fit in the memory of the device.
 
@@ -154,7 +154,7 @@ def _as_numpy(chunk: Any) -> NDArray[Any]:
     if not isinstance(chunk, np.ndarray | np.generic):
         raise TypeError(
             f"a chunk of type {type(chunk).__name__} cannot be moved to the GPU: "
-            "chunks must be NumPy or CuPy arrays"
+            "chunks must be NumPy or CuPy arrays; pass x.map_blocks(numpy.asarray)"
         )
     return np.asarray(chunk)
 

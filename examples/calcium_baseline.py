@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--frames", type=int, default=3000, help="number of frames (3000)")
     parser.add_argument("--size", type=int, default=128, help="pixels per side (128)")
     parser.add_argument(
-        "--output", type=Path, default=Path("calcium_baseline.png"), help="picture file (PNG)"
+        "--output", type=Path, default=Path("calcium_baseline.png"), help="picture, PNG or JPEG"
     )
     given = parser.parse_args(argv)
     if given.frames < WINDOW or given.size < 32:

@@ -87,7 +87,7 @@ def draw(path: Path, a: xr.DataArray, bounds: xr.DataArray, hot: xr.DataArray) -
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("climatology.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("climatology.png"), help="picture, PNG or JPEG")
     add("--years", type=int, default=20, help="years of daily data (20)")
     add("--size", type=int, default=30, help="pixels from north to south (30)")
     options = parser.parse_args(arguments)

@@ -219,7 +219,7 @@ def compose(folder: Path, options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("clouds.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("clouds.png"), help="picture, PNG or JPEG")
     add("--dates", type=int, default=40, help="number of dates (40)")
     add("--bands", type=int, default=3, help="bands of each scene (3)")
     add("--size", type=int, default=360, help="pixels per side of a scene (360)")

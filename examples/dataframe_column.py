@@ -73,7 +73,7 @@ def draw(path: Path, exact: Any, approximate: Any, hours: Any) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("dataframe_column.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("dataframe_column.png"), help="picture, PNG or JPEG")
     add("--months", type=int, default=12, help="number of months, one file each (12)")
     add("--rows", type=int, default=200_000, help="rides of the last month (200,000)")
     options = parser.parse_args(arguments)

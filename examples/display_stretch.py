@@ -82,7 +82,7 @@ def draw(path: Path, plane: NDArray[Any], limits: NDArray[Any], extremes: NDArra
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("display_stretch.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("display_stretch.png"), help="picture, PNG or JPEG")
     add("--depth", type=int, default=32, help="number of planes (32)")
     add("--size", type=int, default=320, help="pixels per side of a plane (320)")
     options = parser.parse_args(arguments)

@@ -218,7 +218,7 @@ def compose(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("composite.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("composite.png"), help="picture, PNG or JPEG")
     add("--dates", type=int, default=60, help="number of images (60)")
     add("--size", type=int, default=720, help="pixels per side of an image (720)")
     add("--every", type=int, default=10, help="dates per chunk (10)")

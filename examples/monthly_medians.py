@@ -238,7 +238,7 @@ def describe(options: argparse.Namespace, folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("monthly_medians.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("monthly_medians.png"), help="picture, PNG or JPEG")
     add("--years", type=int, default=6, help="years of daily data (6)")
     add("--size", type=int, default=120, help="pixels from pole to pole (120)")
     add("--threads", type=int, default=2, help="number of threads (2)")

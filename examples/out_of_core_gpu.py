@@ -90,7 +90,7 @@ def draw(path: Path, samples: list[tuple[float, int]], nbytes: int, limit: int, 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("out_of_core_gpu.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("out_of_core_gpu.png"), help="picture, PNG or JPEG")
     add("--gigabytes", type=float, default=8.0, help="size of the data, in 1e9 bytes (8)")
     add("--device-gb", type=float, default=1.0, help="limit of device memory, in 1e9 bytes (1)")
     add("--chunks", type=int, default=100, help="number of chunks (100)")

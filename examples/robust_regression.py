@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
         dest="picture",
         type=Path,
         default=Path("robust_regression.png"),
-        help="picture file (PNG)",
+        help="picture, PNG or JPEG",
     )
     add("--gpu", action="store_true", help="copy each chunk to the GPU")
     options = parser.parse_args(arguments)

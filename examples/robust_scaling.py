@@ -97,7 +97,7 @@ def draw(path: Path, x: Any) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("robust_scaling.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("robust_scaling.png"), help="picture, PNG or JPEG")
     add("--rows", type=int, default=300_000, help="number of rows (300,000)")
     options = parser.parse_args(arguments)
     if options.rows < 1000:

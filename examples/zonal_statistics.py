@@ -99,7 +99,7 @@ def draw(
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add: Any = parser.add_argument
-    add("--output", type=Path, default=Path("zonal_statistics.png"), help="picture file (PNG)")
+    add("--output", type=Path, default=Path("zonal_statistics.png"), help="picture, PNG or JPEG")
     add("--size", type=int, default=1600, help="pixels per side of the map (1600)")
     add("--zones", type=int, default=30, help="number of districts (30)")
     options = parser.parse_args(arguments)

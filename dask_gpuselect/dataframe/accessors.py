@@ -584,15 +584,15 @@ def _check_axis(axis: int | str) -> None:
 
 def _quantile(frame: Any, columns: list[Column], q: Any, method: str) -> Any:
     """Ask for quantiles of some columns."""
-    return _asked(frame, columns, q, check_method(method), skipna=True, label="quantile")
+    return _ask_quantiles(frame, columns, q, check_method(method), skipna=True, label="quantile")
 
 
 def _median(frame: Any, columns: list[Column], *, skipna: bool) -> Any:
     """Ask for the medians of some columns."""
-    return _asked(frame, columns, 0.5, MEDIAN, skipna=bool(skipna), label="median")
+    return _ask_quantiles(frame, columns, 0.5, MEDIAN, skipna=bool(skipna), label="median")
 
 
-def _asked(
+def _ask_quantiles(
     frame: Any, columns: list[Column], q: Any, method: Method, *, skipna: bool, label: str
 ) -> Any:
     """Ask for quantiles of some columns, in the form of pandas' answers."""
@@ -626,10 +626,10 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
             raise TypeError(f"describe needs columns of integers or floats, not {column.kind}")
     # pandas checks, sorts and names the percentiles.
     index = list(pd.Series([0.0, 1.0]).describe(percentiles=percentiles).index)
-    asked = {0.25, 0.5, 0.75} if percentiles is None else set(map(float, percentiles))
-    if len(index) > 5 + len(asked):  # pandas before 3 adds the median
-        asked.add(0.5)
-    q = (0.0, *sorted(asked), 1.0)
+    shares = {0.25, 0.5, 0.75} if percentiles is None else set(map(float, percentiles))
+    if len(index) > 5 + len(shares):  # pandas before 3 adds the median
+        shares.add(0.5)
+    q = (0.0, *sorted(shares), 1.0)
     linear = check_method("linear")
     questions = [Description.of(q, linear, column.dtype, skips_missing=True) for column in columns]
     answers = _ask(frame, columns, questions, [], "describe")
@@ -641,7 +641,9 @@ def _describe(frame: Any, columns: list[Column], percentiles: Sequence[float] | 
 def _describe_boxplot(frame: Any, columns: list[Column], how: dict[str, Any]) -> Boxplot:
     """Ask for the boxes of some columns."""
     if "axis" in how:
-        raise TypeError("axis is not supported: a box describes all elements of a column")
+        raise TypeError(
+            "axis is not supported: a box describes all elements of a column; leave out axis"
+        )
     arrays = numbers_as_arrays(frame, columns)
     names = _names(frame, columns)
     given: Any = dict(zip(map(str, names), arrays, strict=True))
@@ -747,14 +749,14 @@ def _routed_quantile(original: Callable[..., Any]) -> Callable[..., Any]:
     def quantile(self: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) > len(_ORDER[self.ndim]):
             return original(self, *args, **kwargs)  # which raises
-        asked = dict(zip(_ORDER[self.ndim], args, strict=False)) | kwargs
-        method = asked.pop("method", "default")
-        if method in ("dask", "tdigest") or asked.get("axis", 0) not in (0, "index"):
+        arguments = dict(zip(_ORDER[self.ndim], args, strict=False)) | kwargs
+        method = arguments.pop("method", "default")
+        if method in ("dask", "tdigest") or arguments.get("axis", 0) not in (0, "index"):
             return original(self, *args, **kwargs)
         if method != "default":
-            asked["method"] = method
+            arguments["method"] = method
         try:
-            return _exact(self).quantile(**asked)
+            return _exact(self).quantile(**arguments)
         except TypeError as error:
             original(self, *args, **kwargs)  # which may raise an error of its own
             raise approximate_instead(error, 'method="dask"') from error
@@ -774,10 +776,10 @@ def _routed_median(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def median(self: Any, *args: Any, **kwargs: Any) -> Any:
-        asked = dict(zip(("axis", "numeric_only"), args, strict=False)) | kwargs
-        if asked.get("axis", 0) not in (0, "index"):
+        arguments = dict(zip(("axis", "numeric_only"), args, strict=False)) | kwargs
+        if arguments.get("axis", 0) not in (0, "index"):
             return original(self, *args, **kwargs)
-        return _exact(self).median(**asked)
+        return _exact(self).median(**arguments)
 
     return median
 

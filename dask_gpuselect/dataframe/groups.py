@@ -162,7 +162,7 @@ class ExactFrameGroupBy(Advising):
             return groups.quantile(0.5 if is_scalar else [0.5], interpolation=word, **how)
 
         wanted = tuple(given.tolist())
-        return self._asked(wanted, chosen, by_pandas, numeric_only, "quantile", is_scalar=is_scalar)
+        return self._ask(wanted, chosen, by_pandas, numeric_only, "quantile", is_scalar=is_scalar)
 
     @public()
     def median(self, numeric_only: bool = False) -> Any:
@@ -191,7 +191,7 @@ class ExactFrameGroupBy(Advising):
         def by_pandas(groups: Any) -> Any:
             return groups.median(numeric_only=numeric_only)
 
-        return self._asked((0.5,), MEDIAN, by_pandas, numeric_only, "median", is_scalar=True)
+        return self._ask((0.5,), MEDIAN, by_pandas, numeric_only, "median", is_scalar=True)
 
     @public()
     def count(self) -> Any:
@@ -334,7 +334,8 @@ class ExactFrameGroupBy(Advising):
             )
         if not (self._order.sort and self._order.dropna):
             raise ValueError(
-                "describe_boxplot needs groupby(..., sort=True, dropna=True), the defaults"
+                "describe_boxplot needs groupby(..., sort=True, dropna=True), the defaults: leave "
+                "out sort and dropna"
             )
         needed = list(dict.fromkeys([*self._keys, *names]))
         frame = self._frame[needed]
@@ -351,7 +352,7 @@ class ExactFrameGroupBy(Advising):
         kinds = [LabelKind(each, own) for each, (_, own) in zip(labels, taken, strict=True)]
         return GroupBy(values, (0,), *grouping_by_labels(kinds, None)).describe_boxplot(**how)
 
-    def _asked(
+    def _ask(
         self,
         q: tuple[float, ...],
         method: Method,

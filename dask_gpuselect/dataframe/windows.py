@@ -94,7 +94,7 @@ def _statistic(function: Callable[..., Any], what: str) -> Callable[..., Any]:
 
     @public()
     def method(self: ExactFrameRolling, **how: Any) -> Any:
-        return self._asked(function.__name__, **how)
+        return self._ask(function.__name__, **how)
 
     return as_method(method, function, "ExactFrameRolling", f"Return the {what} of each window.")
 
@@ -184,16 +184,16 @@ class ExactFrameRolling(Advising):
         rolling(np.empty(0), 1).quantile(q, method=method)  # raises for what makes no sense
         several = tuple(np.asarray(q, np.float64).tolist()) if np.ndim(q) else None
         q = float(q) if several is None else several
-        return self._asked("quantile", several, q=q, method=method)
+        return self._ask("quantile", several, q=q, method=method)
 
-    def _asked(self, name: str, several: tuple[float, ...] | None = None, **asked: Any) -> Any:
+    def _ask(self, name: str, several: tuple[float, ...] | None = None, **how: Any) -> Any:
         """Ask for a statistic of every column that leaves out missing elements."""
         answer = partial(
             _answered,
             columns=self._columns,
             windows=self._rows,
             name=f"nan{name}",
-            asked=asked,
+            how=how,
             several=several,
         )
         meta = answer(self._frame._meta, 0, 0)
@@ -208,7 +208,7 @@ def _answered(
     columns: tuple[Column, ...],
     windows: RowsOf,
     name: str,
-    asked: dict[str, Any],
+    how: dict[str, Any],
     several: tuple[float, ...] | None,
 ) -> Any:
     """Answer the windows of some rows, from the number `start` to before `stop`."""
@@ -218,7 +218,7 @@ def _answered(
         given = rows if column.place is None else rows.iloc[:, column.place]
         dtype = column.dtype if column.dtype == np.float32 else np.dtype(np.float64)
         values = given.to_numpy(dtype=dtype, na_value=np.nan)
-        answers = getattr(windows.windows(values, rows.index), name)(**asked)
+        answers = getattr(windows.windows(values, rows.index), name)(**how)
         by_column.append(answers[..., start:stop].astype(dtype, copy=False))
     if columns and columns[0].place is None:
         (answers,) = by_column

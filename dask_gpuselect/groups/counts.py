@@ -46,8 +46,8 @@ class LaneCounts(LaneQuestion):
     def steps(self) -> PassSteps:
         return PassSteps(_counted, _sum, _found, _counted, _sum, _sum)
 
-    def finished(self, found: Lanes) -> Any:
-        return found.n_valid[None]
+    def finished(self, lanes: Lanes) -> Any:
+        return lanes.n_valid[None]
 
 
 class NoOrder:

@@ -187,18 +187,18 @@ def checked_chunk(chunk: Any, dtype: np.dtype[Any]) -> Any:
 def words_of(
     chunk: Any,
     dtype: np.dtype[Any],
-    kept: Callable[[Accompanied, np.dtype[Any]], T],
+    unmasked_of: Callable[[Accompanied, np.dtype[Any]], T],
     elements_of: Callable[[Any, np.dtype[Any]], T],
 ) -> T:
     """Return the unmasked elements of a chunk as words of their bits.
 
-    `kept` and `elements_of` are the functions of those names of a backend whose arrays have views
-    of another dtype.
+    The last two arguments are the functions `kept` and `elements_of` of a backend, whose arrays
+    must have views of another dtype.
     """
     native, word = dtype.newbyteorder("="), np.dtype(f"u{dtype.itemsize}")
     words = values_of(chunk).astype(native, copy=False).view(word)
     if isinstance(chunk, Accompanied):
-        return kept(Accompanied(words, chunk.keeps), word)
+        return unmasked_of(Accompanied(words, chunk.keeps), word)
     return elements_of(words, word)
 
 

@@ -75,8 +75,8 @@ def dealt(
     return answer
 
 
-def places(found: Dealt, first: int) -> Array:
+def places(ordered: Dealt, first: int) -> Array:
     """Return the place of each element before it was moved, counted from `first`."""
-    if found.order is None:
-        return namespace(found.keys).arange(first, first + len(found.keys))
-    return found.order + first
+    if ordered.order is None:
+        return namespace(ordered.keys).arange(first, first + len(ordered.keys))
+    return ordered.order + first

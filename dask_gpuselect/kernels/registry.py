@@ -41,8 +41,8 @@ class Kernels:
     def __getattr__(self, name: str) -> Any:
         for module in self._modules:
             if hasattr(module, name):
-                found = getattr(module, name)
-                return self._advised(found) if self._advised and callable(found) else found
+                value = getattr(module, name)
+                return self._advised(value) if self._advised and callable(value) else value
         raise AttributeError(f"no module of {self._modules} has {name}")
 
 

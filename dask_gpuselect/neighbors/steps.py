@@ -161,7 +161,8 @@ def _check_finite(a: Any, name: str, where: str) -> None:
     if bool(xp.all(xp.isfinite(a))):
         return
     if bool(xp.any(xp.isnan(a))):
-        raise ValueError(f"Input {name} contains NaN{where}")
+        raise ValueError(f"Input {name} contains NaN{where}: leave out these rows")
     raise ValueError(
-        f"Input {name} contains infinity or a value too large for {numpy_dtype(a)}{where}"
+        f"Input {name} contains infinity or a value too large for {numpy_dtype(a)}{where}: leave "
+        "out these rows"
     )

@@ -101,7 +101,7 @@ def median(
     See Also
     --------
     nanmedian : The median that ignores NaN.
-    quantile : Any quantiles, with weights if wanted.
+    quantile : Any quantiles.
 
     Notes
     -----
@@ -116,14 +116,13 @@ def median(
     config; 1 GiB), one task computes it: each chunk is read once, and a worker holds a column for
     each of its threads. The chunks of a larger column are also read once: they are written to a
     temporary file as they are read, and their 1-D slices are read back, or, on a cluster, they move
-    between workers by dask's peer-to-peer rechunk. If q is so near 0 or 1 that the elements that
-    can be the answer fit the limit, no disk is needed for that. Without a disk, and on a cluster if
-    two reads are enough, the column is divided into slabs (pieces across the other axes) or parts
-    (some of its chunks) that fit, and each chunk is read twice or more: see `explain`. A worker
-    then holds a part for each of its threads, and the partial results of the parts, which fit the
-    limit too. Scratch memory for NumPy chunks is 1 MB, or three 1-D slices if these are
-    larger. CuPy chunks are read in place, but they are copied if their axes are not evenly spaced,
-    or if ``axis`` names axes that are not neighbours.
+    between workers by dask's peer-to-peer rechunk. Without a disk, and on a cluster if two reads
+    are enough, the column is divided into slabs (pieces across the other axes) or parts (some of
+    its chunks) that fit, and each chunk is read twice or more: see `explain`. A worker then holds a
+    part for each of its threads, and the partial results of the parts, which fit the limit too.
+    Scratch memory for NumPy chunks is 1 MB, or three 1-D slices if these are larger. CuPy chunks
+    are read in place, but they are copied if their axes are not evenly spaced, or if ``axis`` names
+    axes that are not neighbours.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates.
@@ -318,6 +317,8 @@ def quantile(
     {Chunks}
 
     {Along}
+    If q is so near 0 or 1 that the elements that can be the answer fit the limit, a larger column
+    is read once without a disk.
 
     Memory: a worker holds, for each of its threads, one chunk and scratch of at most two. Each
     chunk of n elements returns about sqrt(n) pivots (40 bytes each) and about as many candidates
@@ -403,7 +404,7 @@ def nanquantile(
     -------
     dask array, or an array or scalar like `a`
         The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is, or if there is none.
+        element is NaN (NaT) or there is none.
 
     Raises
     ------
@@ -542,7 +543,7 @@ def nanpercentile(
     -------
     dask array, or an array or scalar like `a`
         The shape and dtype are those of `quantile`. NaN (NaT), with a RuntimeWarning, if every
-        element is, or if there is none.
+        element is NaN (NaT) or there is none.
 
     Raises
     ------
@@ -601,8 +602,8 @@ def explain(
     Returns
     -------
     Plan
-        It shows itself as one line. ``plan.table()`` is a table, which a notebook shows, with the number
-        of reads, and the time in units of that of ``x.sum()``. Its attributes:
+        Printed, it is one line. ``plan.table()`` is a table, which a notebook shows, with the
+        number of reads, and the time in units of that of ``x.sum()``. Its attributes:
 
         - ``name``, a part of the names of the answer's layers. For all elements: "bracket" reads
           each chunk once or twice. "guess" reads data in memory once. "held" reads CuPy chunks that
@@ -627,8 +628,8 @@ def explain(
           task cannot gather them all.
         - ``cached_bytes``: bytes that a process may cache from the first reads, so that a chunk need
           not be read again: ``dask_gpuselect.cache-limit`` (dask config; 1 GiB by default; on a
-          worker of `distributed` at most a tenth of its memory). 0 if each chunk is read twice; ``why`` then
-          has the reason.
+          worker of `distributed` at most a tenth of its memory). 0 if each chunk is read twice;
+          ``why`` then has the reason.
         - ``disk_bytes``: bytes that are written to disk, once, by "scratch" and "p2p"; else 0.
         - ``advice``: for plans along an axis that read chunks several times, the limit or the
           chunks with which one read is enough. The printed line ends with it.
@@ -722,7 +723,7 @@ def ask_quantiles(
     a, q, axis, method, keepdims, strategy, weights, where
         As of `quantile`, with q in ``[0, scale]``.
     **how
-        For `_asked`. `fill_value` or `if_none` says what the answer is where no element takes part;
+        For `_asked`. `fill_value` or `if_none` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
     chosen = None if strategy is None else strategy_of(strategy)

@@ -153,7 +153,7 @@ def _ranks_of(k: int | ArrayLike, size: float) -> tuple[tuple[int, ...], tuple[i
         return tuple(ranks), given.shape
     for rank in ranks:
         if not -size <= rank < size:
-            raise IndexError(f"k={rank} is out of range: there are {size} elements")
+            raise IndexError(f"k={rank} is out of range: there are {size} elements, counted from 0")
     return tuple(rank % int(size) for rank in ranks), given.shape
 
 
@@ -210,7 +210,8 @@ class OrderStatistics(ElementQuestion):
         k = np.array(self.k, np.int64)
         if (beyond := k[k >= n_valid + n_missing]).size:
             raise IndexError(
-                f"k={beyond[0]} is out of range: there are {n_valid + n_missing} elements"
+                f"k={beyond[0]} is out of range: there are {n_valid + n_missing} elements, "
+                "counted from 0"
             )
         is_valid = k < n_valid
         answer = np.empty(len(k), self.dtype)

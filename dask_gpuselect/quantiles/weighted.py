@@ -145,13 +145,13 @@ class WeightedQuantiles(QuantileFields, Question):
         if plain.if_none == "empty" and tally.n_left_out:  # NaN of weight 0
             plain = replace(plain, if_none="missing")
         none = plain.answer_if_none(tally.n_valid, tally.n_missing)
-        return self._found(brackets, tally) if none is None else none
+        return self._quantiles(brackets, tally) if none is None else none
 
     @property
     def of_slot(self) -> Question:
         return self.as_kind(SlotQuantiles)
 
-    def _found(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
+    def _quantiles(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
         order = InOrder.of(brackets, tally)
         return quantiles_of(order, self.q, self.method, self.source_dtype, self.dtype)
 

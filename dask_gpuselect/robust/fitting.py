@@ -219,8 +219,8 @@ def _after_a_pass(
 ) -> list[Track]:
     """Return the tracks after one pass, in which each open track takes a step."""
     open_ = [track for track in tracks if not track.is_settled]
-    asked = [(track, theta) for track in open_ for theta in track.proposals]
-    measured = iter(_tallied(rows, sampled, asked, h, criterion))
+    fits = [(track, theta) for track in open_ for theta in track.proposals]
+    measured = iter(_tallied(rows, sampled, fits, h, criterion))
     advanced = [
         _advanced(track, [(theta, *next(measured)) for theta in track.proposals], criterion, tol)
         for track in open_
@@ -259,15 +259,15 @@ Measured = tuple[RowTally, FloatArray, Half]
 
 
 def _tallied(
-    rows: Rows, sampled: Sample, asked: list[tuple[Track, FloatArray]], h: int, criterion: Criterion
+    rows: Rows, sampled: Sample, fits: list[tuple[Track, FloatArray]], h: int, criterion: Criterion
 ) -> list[Measured]:
     """Return the tallies of some fits with their halves.
 
     That takes one pass if all guesses hold, else two more.
     """
-    thetas = np.array([theta for _, theta in asked])
-    guesses = _guesses(asked, sampled, h, criterion)
-    measured: list[Measured | None] = [None] * len(asked)
+    thetas = np.array([theta for _, theta in fits])
+    guesses = _guesses(fits, sampled, h, criterion)
+    measured: list[Measured | None] = [None] * len(fits)
     expected = sum(expected for _, expected in guesses)
     if expected * 8 * (thetas.shape[1] + 1) <= GATHERED_BYTES:
         # One chunk may have all of them, and there may be more by chance.
@@ -308,7 +308,7 @@ def _measured(
 
 
 def _guesses(
-    asked: list[tuple[Track, FloatArray]], sampled: Sample, h: int, criterion: Criterion
+    fits: list[tuple[Track, FloatArray]], sampled: Sample, h: int, criterion: Criterion
 ) -> list[tuple[FloatArray, float]]:
     """Guess two ends that have the h-th residual of each fit between them, and the rows between.
 
@@ -317,14 +317,14 @@ def _guesses(
     and are not in the sample.
     """
     size, share = sampled.size, h / sampled.n
-    sizes = sampled.residuals(np.array([theta for _, theta in asked]))
+    sizes = sampled.residuals(np.array([theta for _, theta in fits]))
     xp = namespace(sizes)
     ordered = xp.sort(sizes, axis=1)
-    places = np.full(len(asked), share * size)
-    spreads = np.full(len(asked), math.sqrt(size * share * (1 - share)))
-    bests = [track.best for track, _ in asked if track.best is not None and track.half is not None]
-    if criterion.needs_sums and len(bests) == len(asked):
-        t = like(np.array([track.half.t for track, _ in asked if track.half is not None]), sizes)
+    places = np.full(len(fits), share * size)
+    spreads = np.full(len(fits), math.sqrt(size * share * (1 - share)))
+    bests = [track.best for track, _ in fits if track.best is not None and track.half is not None]
+    if criterion.needs_sums and len(bests) == len(fits):
+        t = like(np.array([track.half.t for track, _ in fits if track.half is not None]), sizes)
         was_inside = sampled.residuals(np.array(bests)) <= t[:, None]
         n_inside = was_inside.sum(axis=1)
         own_t = xp.take_along_axis(ordered, xp.minimum(n_inside, size - 1)[:, None], axis=1)

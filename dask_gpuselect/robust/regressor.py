@@ -302,7 +302,9 @@ def _aligned(X: DaskArray, y: Any) -> DaskArray:
         raise ValueError(f"y must be one-dimensional, not of shape {y.shape}")
     known, of_y = math.isfinite(X.shape[0]), math.isfinite(y.shape[0])
     if known and of_y and X.shape[0] != y.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows, but y has {y.shape[0]}")
+        raise ValueError(
+            f"X has {X.shape[0]} rows, but y has {y.shape[0]}: pass one target for each row"
+        )
     if not isinstance(y, DaskArray):
         y = from_array(y, chunks=(X.chunks[0],) if known else -1, asarray=False)
     if X.numblocks[0] != y.numblocks[0] or (known and of_y and X.chunks[0] != y.chunks[0]):

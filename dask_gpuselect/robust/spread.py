@@ -413,7 +413,8 @@ def _iqr(
     source = numpy_dtype(as_accompanied(x, how["where"], how["nodata"]))
     check_method(method)
     if source.kind in "bmM":
-        raise TypeError(f"interquartile ranges need integers or floats, not {source}")
+        other = "x.astype('int8')" if source.kind == "b" else "x.astype('int64'), if none is NaT"
+        raise TypeError(f"interquartile ranges need integers or floats, not {source}: pass {other}")
     result_dtype(source, METHODS[method], weak_q=False)  # raises for dtypes without quantiles
     dtype = source.newbyteorder("=") if source.kind == "f" else np.dtype(np.float64)
     factor = scale_factor(scale, NORMAL_IQR, np.dtype(np.float64))

@@ -69,8 +69,8 @@ def quantile_bins(
 
     Notes
     -----
-    Reads and memory: as for `nanquantile` with as many quantiles. Along axes these may be more
-    than for one: ``explain(x, numpy.arange(n_bins + 1) / n_bins, axis)`` tells.
+    Reads and memory: as for `nanquantile` with as many quantiles. Along axes, many quantiles may
+    need more than one does: ``explain(x, numpy.arange(n_bins + 1) / n_bins, axis)`` shows the plan.
 
     Examples
     --------

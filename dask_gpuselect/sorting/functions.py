@@ -103,9 +103,9 @@ def sort(
     ``40 * sqrt(P * n * M)`` bytes in one task. With CuPy chunks their candidates wait on the
     device, in room for about a hundredth of the elements. Pieces on disk are in a file without a
     name: its space is freed when the last piece has been read, and when the process ends in any
-    way. A directory in memory (``tmpfs``) saves no memory. Nor do files with dask's scheduler of
-    processes, because there all results go through the first process, and each task that hands on a
-    piece is sent a whole chunk: use threads, or a cluster.
+    way. A directory in memory (``tmpfs``) saves no memory. With dask's scheduler "processes", files
+    save no memory either, because all results go through the first process, and each task that
+    hands on a piece is sent a whole chunk: use threads, or a cluster.
 
     Tasks: P * M tasks hand on a piece, up to 65,536. If there were more, pieces go through groups
     of about ``sqrt(M)`` chunks of the result, in about ``2 * P * sqrt(M)`` tasks: 200,000 for 2,000

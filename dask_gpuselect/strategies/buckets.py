@@ -30,8 +30,8 @@ class Bucket:
     n_buckets : int, default 1024
         Number of buckets of a round.
     phase_one : int, default 2**21
-        From so many elements on, the elements of the bucket are copied before the next round (phase
-        I), at most twice. With fewer elements, all are read again (phase II).
+        If more elements than this are left, those of the chosen bucket are copied before the next
+        round (phase I), at most twice. Otherwise all are read again (phase II).
     sort_below : int
         See `Strategy`.
     sorts : Sorting
@@ -42,7 +42,7 @@ class Bucket:
     Source: Alabi et al. 2012, section 2.3, algorithms 4 and 5; distributive partitioning (Allison &
     Noga 1980). Reads: one for the extremes, one for each round.
 
-    The paper's weak spots are avoided. Its "bucket killer" (section 4.2.5) are data of which each
+    The paper's weak spots are avoided. Its "bucket killer" (section 4.2.5) is data of which each
     round removes only a few elements, while all others share a bucket. A round that leaves more
     than half of the elements, or the eighth round, makes the next ones divide by ordered keys, 10
     bits a round. So there are at most 7 more rounds. Data near machine zero, for which the paper
@@ -70,8 +70,8 @@ class Bucket:
         for turn in count(1):
             bins = self._bins(known, by_value=by_value)
             n_inside = known.inside
-            known, report = yield bins
-            i, j = known.bins_of(report)
+            known, measured = yield bins
+            i, j = known.bins_of(measured)
             if i != j:
                 known, _ = yield probes.Points((key_at(bins.edge(j), known.dtype),))
             by_value = by_value and 2 * known.inside <= n_inside and turn < MOST_BY_VALUE

@@ -85,9 +85,9 @@ class Kelley:
             left, right = _first_cuts(known, space, extent)
         for _ in range(self.iterations):
             pivot = space.nearest(_meeting(left, right), dtype, known.lo, known.hi)
-            known, report = yield Points((pivot,), space)
-            is_left = bool(report.upto[0] <= known.first)
-            cut = _cut(known, space, pivot, report, 0, is_left=is_left)
+            known, measured = yield Points((pivot,), space)
+            is_left = bool(measured.upto[0] <= known.first)
+            cut = _cut(known, space, pivot, measured, 0, is_left=is_left)
             left, right = (cut, right) if is_left else (left, cut)
 
 
@@ -108,13 +108,13 @@ def _first_cuts(known: Known, space: Space, extent: ExtentReport) -> tuple[Cut, 
 
 
 def _cut(
-    known: Known, space: Space, key: int, report: PointsReport, i: int, *, is_left: bool
+    known: Known, space: Space, key: int, measured: PointsReport, i: int, *, is_left: bool
 ) -> Cut:
     """Compute the line at a pivot that is steepest towards the minimum."""
     n, target = known.n, known.target
-    low, high = float(report.low[i]), float(report.high[i])
+    low, high = float(measured.low[i]), float(measured.high[i])
     f = target * (high / n) + (n - target) * (low / n)
-    g = float(report.upto[i] if is_left else report.below[i]) - target
+    g = float(measured.upto[i] if is_left else measured.below[i]) - target
     return Cut(space.coordinate(key, known.dtype), f, g)
 
 

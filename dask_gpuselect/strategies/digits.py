@@ -65,8 +65,8 @@ class Radix:
             bits = min(self.bits, shift)
             shift -= bits
             bins = KeyBins(origin, shift, 1 << bits)
-            known, report = yield bins
-            i, j = known.bins_of(report)
+            known, measured = yield bins
+            i, j = known.bins_of(measured)
             if i != j:
                 known, _ = yield Points((key_at(bins.edge(j), known.dtype),))
             origin = bins.edge(i)

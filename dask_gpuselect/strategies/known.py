@@ -82,25 +82,25 @@ class Known:
         """Number of elements up to a value between the wanted ones, or up to the middle of one."""
         return (self.first + self.last + 1) / 2
 
-    def updated(self, probe: probes.Measure, report: probes.Report) -> Known:
-        """Update the known facts by a report."""
-        if isinstance(report, probes.ExtentReport):
-            self._check(report.n_valid)
-            return self._updated_by_extent(report.least, report.largest)
-        if isinstance(report, probes.PointsReport):
+    def updated(self, probe: probes.Measure, measured: probes.Report) -> Known:
+        """Update the known facts by what a probe measured."""
+        if isinstance(measured, probes.ExtentReport):
+            self._check(measured.n_valid)
+            return self._updated_by_extent(measured.least, measured.largest)
+        if isinstance(measured, probes.PointsReport):
             assert isinstance(probe, probes.Points)
-            self._check(report.n_valid)
+            self._check(measured.n_valid)
             known = self
             for i, key in enumerate(probe.keys):
                 if not known.is_settled:
-                    counts = int(report.below[i]), int(report.upto[i])
+                    counts = int(measured.below[i]), int(measured.upto[i])
                     known = known._updated_by_point(
-                        key, *counts, report.previous[i], report.next[i]
+                        key, *counts, measured.previous[i], measured.next[i]
                     )
             return known
-        if isinstance(report, probes.BinsReport):
+        if isinstance(measured, probes.BinsReport):
             assert not isinstance(probe, probes.Points)
-            return self._updated_by_bins(probe, report)  # type: ignore[arg-type]
+            return self._updated_by_bins(probe, measured)  # type: ignore[arg-type]
         return self
 
     def _updated_by_extent(self, least: int, largest: int) -> Known:
@@ -124,19 +124,19 @@ class Known:
             previous if self.first < below else key, next_ if self.last >= upto else key
         )
 
-    def _updated_by_bins(self, bins: probes.Bins, report: probes.BinsReport) -> Known:
-        self._check(report.n_valid)
-        upto = report.n_before + np.cumsum(report.counts)
-        i, j = self.bins_of(report)
-        if self.first < report.n_before or j >= len(report.counts):
+    def _updated_by_bins(self, bins: probes.Bins, measured: probes.BinsReport) -> Known:
+        self._check(measured.n_valid)
+        upto = measured.n_before + np.cumsum(measured.counts)
+        i, j = self.bins_of(measured)
+        if self.first < measured.n_before or j >= len(measured.counts):
             raise ContradictionError
-        before = int(upto[i] - report.counts[i])
+        before = int(upto[i] - measured.counts[i])
         edges = bins.edge(i) - 1, bins.edge(j + 1)
         return self._narrowed(*edges, before, int(upto[j]), is_alone=True)
 
-    def bins_of(self, report: probes.BinsReport) -> tuple[int, int]:
+    def bins_of(self, measured: probes.BinsReport) -> tuple[int, int]:
         """Find the bins of the wanted elements."""
-        upto = report.n_before + np.cumsum(report.counts)
+        upto = measured.n_before + np.cumsum(measured.counts)
         i, j = (int(np.searchsorted(upto, rank, side="right")) for rank in (self.first, self.last))
         return i, j
 

@@ -37,9 +37,9 @@ class _Objective:
         Returns the coordinate of that element, the value, and what is known.
         """
         pivot = self.space.nearest(c, known.dtype, known.lo, known.hi)
-        known, report = yield Points((pivot,), self.space)
+        known, measured = yield Points((pivot,), self.space)
         n, target = known.n, known.target
-        f = target * (float(report.high[0]) / n) + (n - target) * (float(report.low[0]) / n)
+        f = target * (float(measured.high[0]) / n) + (n - target) * (float(measured.low[0]) / n)
         return self.space.coordinate(pivot, known.dtype), f, known
 
 

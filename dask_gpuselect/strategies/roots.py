@@ -125,9 +125,9 @@ class BrentRoot(OnePivot):
             before, step = _brent_step(a, fa, b, fb, c, fc, half, before, step)
             a, fa = b, fb
             pivot = space.nearest(b + step, dtype, known.lo, known.hi)
-            known, report = yield Points((pivot,))
+            known, measured = yield Points((pivot,))
             b = space.coordinate(pivot, dtype)
-            fb = float(report.upto[0]) - known.target
+            fb = float(measured.upto[0]) - known.target
 
 
 def _brent_step(

@@ -250,7 +250,7 @@ class _Windows(NamedTuple):
         marks = None if self.footprint is None else np.asarray(self.footprint, bool)
         reaches = self._reaches(x.ndim, marks)
         if marks is not None and not marks.any():
-            raise ValueError("All-zero footprint is not supported.")
+            raise ValueError("All-zero footprint is not supported: pass one with a True element")
         places = None if marks is None or marks.all() else tuple(marks.ravel().tolist())
         how = METHODS["lower"].name, self.nan == "omit", source, source
         wanted = RankOf((0.0,), *how, rank=rank, size=frame_of(reaches, places).n)
@@ -270,10 +270,10 @@ class _Windows(NamedTuple):
         size = self.size if marks is None else marks.shape
         given = {"size": size, "mode": self.mode, "origin": self.origin}
         about = (each_axis(value, axes, name, RuntimeError) for name, value in given.items())
-        found = [Halo(0, 0)] * ndim
+        reaches = [Halo(0, 0)] * ndim
         for axis, *each in zip(axes, *about, strict=True):
-            found[axis] = _reach(*each)
-        return tuple(found)
+            reaches[axis] = _reach(*each)
+        return tuple(reaches)
 
 
 def _reach(size: Any, mode: str, origin: Any) -> Halo:

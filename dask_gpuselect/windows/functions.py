@@ -60,8 +60,9 @@ def rolling(
         The number of elements in a window: an int for one axis, a tuple with one number for each
         of several axes, or a dict ``{axis: size}``.
     axis : int or tuple of int, optional
-        The axes that the window moves along. An int as `window` needs it, unless `x` has one
-        dimension. For a tuple, the default is the last axes. It is not given with a dict.
+        The axes that the window moves along. Required if `window` is an int, unless `x` has one
+        dimension. If `window` is a tuple, the default is the last axes. Leave it out if `window` is
+        a dict.
     center : bool or tuple of bool, default False
         If True, a window is centred on its element; if False, it ends with its element. A window of
         an even size has one element more before its element than after it, as in xarray and pandas.
@@ -155,10 +156,10 @@ def rolling(
     ndim = x.ndim if hasattr(x, "ndim") else np.ndim(x)
     axes, sizes = _sizes(window, axis, ndim)
     how = (each_axis(center, axes, "center"), each_axis(step, axes, "step"))
-    found = [Halo(0, 0)] * ndim
+    halos = [Halo(0, 0)] * ndim
     for own, size, is_centred, every in zip(axes, sizes, *how, strict=True):
-        found[own] = _reach(size, is_centred, every, boundary, closed)
-    reaches, n = tuple(found), math.prod(sizes)
+        halos[own] = _reach(size, is_centred, every, boundary, closed)
+    reaches, n = tuple(halos), math.prod(sizes)
     most = max(n, frame_of(reaches).n)
     if min_periods is not None and not 0 <= min_periods <= most:
         raise ValueError(
@@ -205,7 +206,7 @@ class Rolling(Advising):
         self, name: str, q: Any, method: str | Method, *, omits: bool = False, **how: Any
     ) -> Any:
         how |= {"reaches": self._reaches, "least": self._least[omits], "omits": omits}
-        return _asked(self._x, name, q, method, **how, **self._left_out)
+        return _ask_statistic(self._x, name, q, method, **how, **self._left_out)
 
     def median(self) -> Any:
         """Return the median of each window: see `dask_gpuselect.median`."""
@@ -272,7 +273,7 @@ class Rolling(Advising):
 
 
 @public("x", "where")
-def _asked(
+def _ask_statistic(
     x: Any,
     name: str,
     q: Any,

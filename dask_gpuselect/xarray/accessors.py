@@ -229,8 +229,8 @@ class ExactDataArray(_LabelledAccessor):
 
     def _reduced(self, pair: Pair, dim: Dims, how: Mapping[str, Any], *q: Any) -> xr.DataArray:
         """Reduce the array along dimensions by one of two functions."""
-        asked, skipna = _skipna(how)
-        return answered(self._obj, pair.of(self._obj.dtype, skipna), dim, asked, *q)
+        arguments, skipna = _skipna(how)
+        return answered(self._obj, pair.of(self._obj.dtype, skipna), dim, arguments, *q)
 
     def explain(self, q: Any = 0.5, dim: Dims = None, **how: Any) -> Plan:
         """Return the plan for quantiles along dimensions: see `dask_gpuselect.explain`.
@@ -304,7 +304,7 @@ class ExactDataset(_LabelledAccessor):
 
         As in xarray, variables without these dimensions are kept.
         """
-        asked, skipna = _skipna(how)
+        arguments, skipna = _skipna(how)
         dims = reduced_dims(dim, tuple(self._obj.dims))
         method = how.get("method", "linear")
         variables = {}
@@ -313,7 +313,7 @@ class ExactDataset(_LabelledAccessor):
             if not own:
                 variables[name] = array
             elif is_answered(pair.name, array.dtype, method):
-                variables[name] = answered(array, pair.of(array.dtype, skipna), own, asked, *q)
+                variables[name] = answered(array, pair.of(array.dtype, skipna), own, arguments, *q)
         attrs = self._obj.attrs if keeps(how.get("keep_attrs")) else None
         return xr.Dataset(variables, attrs=attrs)
 
@@ -376,10 +376,10 @@ class ExactDataset(_LabelledAccessor):
 
 def _skipna(how: Mapping[str, Any]) -> tuple[dict[str, Any], bool | None]:
     """Separate `skipna` from the other arguments."""
-    asked = dict(how)
-    skipna = asked.pop("skipna", None)
+    arguments = dict(how)
+    skipna = arguments.pop("skipna", None)
     check_known(skipna, "skipna")
-    return asked, skipna
+    return arguments, skipna
 
 
 def _is_known(array: xr.DataArray, name: Hashable) -> bool:

@@ -177,8 +177,8 @@ BOXES = Pair(GroupBy.describe_boxplot, GroupBy.describe_boxplot)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A statistic that is asked of groups, with its arguments.
+class _Statistic:
+    """A statistic of groups, with its arguments.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ class _Asked:
     ) -> xr.DataArray:
         """Return the answer with all groups along one dimension."""
         array = groups.expanded(array)
-        answer = self.asked(array, groups, dims)
+        answer = self.answer(array, groups, dims)
         first = min(map(array.dims.index, dims))
         left = [
             groups.name if axis == first else dim
@@ -222,7 +222,7 @@ class _Asked:
         ]
         return labelled(answer, array, left, dims, self.q, keeps_attrs=self.keeps_attrs)
 
-    def asked(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
+    def answer(self, array: xr.DataArray, groups: LabelledGroups, dims: Sequence[Hashable]) -> Any:
         """Return the answer for the groups of an array that has all dimensions."""
         axes = tuple(sorted(map(array.dims.index, dims)))
         grouped = groupby(array.data, groups.laid_along(array), axes, groups=groups.numbers)
@@ -285,8 +285,8 @@ def _statistic(pair: Pair, *, is_carried: bool = False) -> Callable[..., Any]:
         keep_attrs: bool | None = None,
         **how: Any,
     ) -> Any:
-        asked = _Asked(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
-        return self._of(asked, dim)
+        statistic = _Statistic(pair, how, keeps(keep_attrs), skipna, is_carried=is_carried)
+        return self._of(statistic, dim)
 
     what = "for each group", "those of the groups by default, and others in addition"
     return documented(method, pair.every, "groupby(...)", what)
@@ -380,15 +380,15 @@ class ExactGroupBy(Advising):
         check_known(q, "q")
         keeps_attrs = keeps_attrs_by_default() if keep_attrs is None else keeps(keep_attrs)
         shares = np.asarray(q, np.float64)
-        asked = _Asked(QUANTILE, how, keeps_attrs, skipna, shares, is_carried=True)
-        return self._of(asked, dim)
+        statistic = _Statistic(QUANTILE, how, keeps_attrs, skipna, shares, is_carried=True)
+        return self._of(statistic, dim)
 
     def count(self, dim: Any = None, *, keep_attrs: bool | None = None, **how: Any) -> Any:
         """Return the number of elements of each group that are not NaN.
 
         It takes the arguments of `median`. As in xarray, bins and periods without elements are NaN.
         """
-        return self._of(_Asked(COUNT, how, keeps(keep_attrs)), dim)
+        return self._of(_Statistic(COUNT, how, keeps(keep_attrs)), dim)
 
     def describe_boxplot(self, dim: Any = None, **how: Any) -> Boxplot:
         """Return statistics of a box plot for each group that has elements.
@@ -418,12 +418,12 @@ class ExactGroupBy(Advising):
             )
         dims = self._dims(dim)
         array = self._groups.expanded(self._obj)
-        boxes: Boxplot = _Asked(BOXES, how, False).asked(array, self._groups, dims)
+        boxes: Boxplot = _Statistic(BOXES, how, False).answer(array, self._groups, dims)
         return boxes.of_groups(self._groups.labels, min(map(array.get_axis_num, dims)))
 
-    def _of(self, asked: _Asked, dim: Any) -> Any:
+    def _of(self, statistic: _Statistic, dim: Any) -> Any:
         """Ask for a statistic along dimensions."""
-        return asked.of(self._obj, self._groups, self._dims(dim))
+        return statistic.of(self._obj, self._groups, self._dims(dim))
 
     def _dims(self, dim: Any) -> list[Hashable]:
         """Return the dimensions to reduce, which include those of the groups, or raise."""

@@ -167,9 +167,9 @@ def answered(
     scale: int = 1,
 ) -> xr.DataArray:
     """Apply a function of arrays along dimensions; keep the other dimensions and coordinates."""
-    asked = dict(how)
-    keeps_attrs = asked.pop("keep_attrs", None)
-    if unexpected := sorted(asked.keys() & {"axis", "keepdims"}):
+    arguments = dict(how)
+    keeps_attrs = arguments.pop("keep_attrs", None)
+    if unexpected := sorted(arguments.keys() & {"axis", "keepdims"}):
         raise TypeError(
             f"{unexpected[0]} is not supported for xarray objects: pass dim=, the names of the "
             "dimensions to reduce"
@@ -179,9 +179,9 @@ def answered(
         raise ValueError(f"q must be a scalar or one-dimensional, not of shape {np.shape(q)}")
     dims = reduced_dims(dim, array.dims)
     left = [name for name in array.dims if name not in dims]
-    asked |= companions_of(array, asked)
+    arguments |= companions_of(array, arguments)
     axes = tuple(map(array.dims.index, dims))
-    answer = function(array.data, *([] if q is None else [q]), axis=axes, **asked)
+    answer = function(array.data, *([] if q is None else [q]), axis=axes, **arguments)
     shares = None if q is None else np.asarray(q, np.float64) / scale
     return labelled(answer, array, left, dims, shares, keeps_attrs=keeps(keeps_attrs))
 

@@ -41,18 +41,18 @@ def _routed_weighted(original: Callable[..., Any]) -> Callable[..., Any]:
         keep_attrs: bool | None = None,
         skipna: bool | None = True,
     ) -> Any:
-        asked: dict[str, Any] = {"dim": dim, "keep_attrs": keep_attrs, "skipna": skipna}
+        options: dict[str, Any] = {"dim": dim, "keep_attrs": keep_attrs, "skipna": skipna}
         if not any(map(is_dask_collection, (self.obj, self.weights))):
-            return original(self, q, **asked)
+            return original(self, q, **options)
         if isinstance(self.obj, xr.Dataset):
 
             def of_variable(array: xr.DataArray) -> xr.DataArray:
-                answer: xr.DataArray = quantile(array.weighted(self.weights), q, **asked)
+                answer: xr.DataArray = quantile(array.weighted(self.weights), q, **options)
                 return answer
 
             return self.obj.map(of_variable, keep_attrs=keep_attrs)
         if self.obj.dtype.kind not in "iuf":
-            return original(self, q, **asked)
+            return original(self, q, **options)
         array, weights = xr.align(self.obj, self.weights, join="inner", copy=False)
         array = array.broadcast_like(weights)
         how: dict[str, Any] = {"method": "linear", "where": weights != 0}

@@ -74,3 +74,18 @@ def test_the_first_line_can_be_read_alone(name: str) -> None:
 
 def test_docstrings_are_found() -> None:
     assert len(DOCUMENTED) > 100
+
+
+# Functions of one array that share parts of their docstrings.
+OF_ARRAYS = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
+OF_ARRAYS += ("order_statistic", "robust.mad", "robust.nanmad", "robust.iqr", "robust.naniqr")
+OF_ARRAYS += ("robust.trimmed_mean", "robust.nantrimmed_mean")
+
+
+@pytest.mark.any_dask
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_no_docstring_speaks_of_arguments_that_the_function_lacks(name: str) -> None:
+    function = DOCUMENTED[f"dask_gpuselect.{name}"]
+    parameters = inspect.signature(function).parameters
+    named = {word for word in ("q", "weights") if re.search(rf"\b{word}\b", function.__doc__ or "")}
+    assert named == parameters.keys() & {"q", "weights"}

@@ -44,7 +44,7 @@ from dask_gpuselect.robust.questions import DeviationQuestion
 from dask_gpuselect.robust.regressor import MOST_STARTS
 from dask_gpuselect.sorting.binning import MOST_BINS
 from dask_gpuselect.strategies import Kelley
-from dask_gpuselect.windows import rolling
+from dask_gpuselect.windows import median_filter, rolling
 from tests.limits import limited
 from tests.messages_table import Message, table
 from tests.oracle import MIXED
@@ -165,7 +165,7 @@ MISTAKES: Refusals = {
         ],
         "integers or floats, not bool": (DF["v"] > 0).exact.describe,
         "no column of integers or floats": DF[["s"]].exact.describe,
-        "axis is not supported": lambda: DF["v"].exact.describe_boxplot(axis=0),
+        "axis is not supported ... leave out axis": lambda: DF["v"].exact.describe_boxplot(axis=0),
         "column 's' (dtype str ... numeric_only=True": [
             GROUPS.median,
             GROUPS.quantile,
@@ -222,6 +222,10 @@ MISTAKES: Refusals = {
             X, where=np.ones(12)
         ),
         "where must be an array of bool, such as x > 3, not str": lambda: median(X, where="x > 3"),
+        "weights must be real numbers ... complex128 ... pass weights.astype(float)": lambda: (
+            quantile(X, 0.5, weights=1j * np.ones(12))
+        ),
+        "integers or floats, not bool ... pass x.astype('int8')": lambda: iqr(X > 3),
         "weights must be an array of real numbers, not str": lambda: quantile(X, 0.5, weights="w"),
         "bins must be an array of real numbers, not str": lambda: digitize(X, "quartiles"),
         "where is masked ... fill the masked elements first": lambda: median(
@@ -229,6 +233,9 @@ MISTAKES: Refusals = {
         ),
         "a has shape (3, 4) ... weights (4,) ... pass axis=": lambda: quantile(
             X.reshape(3, 4), 0.5, weights=np.ones(4)
+        ),
+        "weighted elements does not take out: pass arguments of dask_gpuselect.perc": lambda: (
+            replaced_percentile(out=1, weights=np.ones(12))
         ),
         "method='lower' ... interpolation='higher' ... pass method alone": lambda: (
             replaced_percentile(method="lower", interpolation="higher")
@@ -324,7 +331,9 @@ MISTAKES: Refusals = {
         ],
         "not 's': pass by.rename(\"key\")": lambda: DF.exact.groupby(DF["s"].isna()),
         "must be distinct": lambda: TWICE.exact.groupby("v"),
-        "sort=True, dropna=True": lambda: DF.exact.groupby("s", sort=False)["v"].describe_boxplot(),
+        "sort=True, dropna=True ... leave out sort and dropna": lambda: DF.exact.groupby(
+            "s", sort=False
+        )["v"].describe_boxplot(),
         "window must be 1 or more": lambda: DF["v"].exact.rolling(0),
         "q must be a scalar for a DataFrame": lambda: DF[["v"]].exact.rolling(3).quantile([0.5]),
         "q must be a scalar or one-dimensional": lambda: DF["v"].exact.rolling(3).quantile([[0.5]]),
@@ -352,6 +361,9 @@ MISTAKES: Refusals = {
         ],
         "by is one-dimensional ... shape (3, 4) ... pass axis=": lambda: groupby(
             X.reshape(3, 4), [0, 1, 1]
+        ),
+        "All-zero footprint ... pass one with a True element": lambda: median_filter(
+            X, footprint=[False, False]
         ),
         "one label for each box ... pass 1, not 2": lambda: describe_boxplot(X, labels=["a", "b"]),
         "chunks must not be given ... x.compute_chunk_sizes() ... leave out chunks": lambda: sort(
@@ -423,7 +435,7 @@ MISTAKES: Refusals = {
         ).compute(),
         "box 1 does not exist ... is 1": lambda: describe_boxplot(X)[1],
         "empty array ... quantile ... take fill_value=": lambda: iqr(np.zeros(0)),
-        "k=12 is out of range ... 12 elements": lambda: order_statistic(X, 12),
+        "k=12 is out of range ... 12 elements, counted from 0": lambda: order_statistic(X, 12),
     },
     KeyError: {
         "by must be the name of a column": [

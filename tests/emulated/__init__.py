@@ -1,4 +1,8 @@
-"""CUDA kernels on a CPU: a stand-in for CuPy in ``cupy/``, whose kernels g++ compiles."""
+"""CUDA kernels on a CPU: a stand-in for CuPy in ``cupy/``, whose kernels g++ compiles.
+
+Deadlocks, misaligned reads and writes beyond shared memory are errors. ``EMULATED_ORDER=backward``
+shows races, and ``EMULATED_GUARD=1`` accesses beyond an array.
+"""
 
 from __future__ import annotations
 

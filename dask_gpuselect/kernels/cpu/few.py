@@ -100,7 +100,7 @@ def _elements_in_tiles(parts: Sequence[NDArray[Any]], ranks: RanksOfLanes) -> It
     """
     wanted = _Wanted.of(sum(part.shape[-1] for part in parts), ranks)
     for table in _columns(parts):
-        yield _found(table, wanted, ranks)
+        yield _select(table, wanted, ranks)
 
 
 def sorted_tiles(parts: Sequence[NDArray[Any]]) -> Iterator[NDArray[Any]]:
@@ -134,7 +134,8 @@ class _Wanted(NamedTuple):
         return cls(lower, upper, bool((lower == upper).all()), exchanges(n, wanted))
 
 
-def _found(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
+def _select(table: NDArray[Any], wanted: _Wanted, ranks: RanksOfLanes) -> Lanes:
+    """Select the elements of the wanted ranks in every column of a table."""
     n, n_lanes = table.shape
     table, n_missing = _without_missing(table)
     if n_missing is None:

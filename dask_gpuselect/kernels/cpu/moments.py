@@ -510,8 +510,8 @@ def _sums_by_numpy(
 ) -> tuple[ExactSums, ExactSums]:
     place = np.arange(rows.shape[1])
     lane, at = np.nonzero((place >= first[:, None]) & (place < stop[:, None]))
-    found = Moments.of(rows[lane, at], lane, len(rows))
-    return found.total, found.square
+    sums = Moments.of(rows[lane, at], lane, len(rows))
+    return sums.total, sums.square
 
 
 @until_compiled(_sums_by_numpy)

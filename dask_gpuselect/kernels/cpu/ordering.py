@@ -231,17 +231,17 @@ def _find_classes(keys: t.Values, tree: Tree, n_marks: int, of_each: t.Cells) ->
     missing = np.uint32(2 * n_marks + 2)
     for start in range(0, keys.size, RUN):
         run = keys[start : min(start + RUN, keys.size)]
-        found = of_each[start : start + run.size]
+        run_classes = of_each[start : start + run.size]
         walk(run, tree, cell)
         n_missing = 0
         for k in range(run.size):
             n_missing += is_missing(run[k])
             i = cell[k] - leaf
-            found[k] = np.uint32(2) * i + np.uint32(run[k] == marks[i])
+            run_classes[k] = np.uint32(2) * i + np.uint32(run[k] == marks[i])
         if n_missing:
             for k in range(run.size):
                 if is_missing(run[k]):
-                    found[k] = missing
+                    run_classes[k] = missing
     counts = np.zeros((4, 2 * n_marks + 3), np.int64)
     count_in_turn(of_each, counts)
     return counts.sum(axis=0)

@@ -61,8 +61,8 @@ def _moves(padded: tuple[int, ...], frame: Frame) -> tuple[Any, ...]:
     before = np.concatenate([nothing, marks[..., :-1]], axis=-1)
     behind = np.concatenate([marks[..., 1:], nothing], axis=-1)
     strides = np.roll(strides_of((extents[-1], *extents[:-1])), -1)
-    found = (np.argwhere(each) @ strides for each in (marks, marks & ~behind, marks & ~before))
-    return tile, strides, *found
+    offsets = (np.argwhere(each) @ strides for each in (marks, marks & ~behind, marks & ~before))
+    return tile, strides, *offsets
 
 
 def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
@@ -73,12 +73,12 @@ def _tile(padded: tuple[int, ...], frame: Frame) -> list[int]:
     """
     share = (LEAST_BLOCK / math.prod(frame.size)) ** (1 / len(frame.size))
     least = 2.5 if len(frame.size) < 3 else 1.5
-    found = []
+    tile = []
     for n, size, step in zip(padded, frame.size, frame.step, strict=True):
         places = n - size + 1
         n_tiles = -(-places // math.ceil(size * max(share, least)))
-        found.append(-(-places // (n_tiles * step)) * step)
-    return found
+        tile.append(-(-places // (n_tiles * step)) * step)
+    return tile
 
 
 def elements(
@@ -98,11 +98,11 @@ def elements(
     axes, given, marks, own = laid_out(keys, keeps, frame)
     ranks = WindowRanks.of(order, own.n, is_whole=is_whole)
     shape = frame.shape(keys.shape)
-    found = ranks.room(math.prod(shape), keys.dtype)
+    outs = ranks.room(math.prod(shape), keys.dtype)
     about = has_missing, _walk_of(given.shape, own), tuple(ranks), order.deviates
-    flat = [each.reshape(-1) for each in found]
+    flat = [each.reshape(-1) for each in outs]
     _walk(given.reshape(-1), marks, *about, (flat[0], flat[-1]))
-    return [restored(each, axes, shape) for each in found]
+    return [restored(each, axes, shape) for each in outs]
 
 
 def laid_out(
@@ -128,14 +128,14 @@ def laid_out(
     return axes, given.reshape(math.prod(batch), *rest), marks, own
 
 
-def restored(found: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+def restored(answers: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
     """Return answers, ``(n_answers, n_windows)``, for axes that have been moved as if they had not.
 
     `shape` is that of the answers before.
     """
     back = (0, *(axis + 1 for axis in np.argsort(axes).tolist()))
     moved = (shape[axis] for axis in axes)
-    return found.reshape(-1, *moved).transpose(back).reshape(found.shape)
+    return answers.reshape(-1, *moved).transpose(back).reshape(answers.shape)
 
 
 Ranks = tuple[t.IntRows, t.IntRows, int]
@@ -163,7 +163,7 @@ def _walk(
     room = 1
     for a in range(d):
         room *= extents[a]
-    found = np.empty((2, room), keys.dtype)
+    buffers = np.empty((2, room), keys.dtype)
     places = np.empty((2, room), np.int32)
     ranks = np.empty(room, np.int32)
     digits = np.empty((keys.itemsize, 256), np.int32)
@@ -195,14 +195,14 @@ def _walk(
             start += first * strides[a]
             out += first // step[a] * of_out[a]
         layout = start, own, size, strides, of_block
-        n = _gather(keys, keeps, has_missing, layout, found, places, ranks)
-        side = _sort(found, places, digits, n)
+        n = _gather(keys, keeps, has_missing, layout, buffers, places, ranks)
+        side = _sort(buffers, places, digits, n)
         for i in range(n):
             ranks[places[side, i]] = i
         if deviates:
-            _decode(found[side], found[1 - side], n)
+            _decode(buffers[side], buffers[1 - side], n)
         for question in range(lower.shape[0]):
-            sorted_block = found[side], found[1 - side], ranks, words, n
+            sorted_block = buffers[side], buffers[1 - side], ranks, words, n
             moves = own, step, of_block, of_out, whole, entering, leaving
             wanted = lower[question], upper[question], has_upper
             _walk_block(
@@ -212,7 +212,7 @@ def _walk(
 
 @called_by_kernels
 def _gather(
-    keys: Any, keeps: Any, has_missing: Any, layout: Any, found: Any, places: Any, ranks: Any
+    keys: Any, keeps: Any, has_missing: Any, layout: Any, buffers: Any, places: Any, ranks: Any
 ) -> Any:
     """Copy the valid elements of a block with their places in it; return their number."""
     start, own, size, strides, of_block = layout
@@ -236,7 +236,7 @@ def _gather(
             takes_part = not (has_missing and key == missing)
             if keeps.size > 0:
                 takes_part = takes_part and keeps[first + i] != 0
-            found[0, n] = key
+            buffers[0, n] = key
             places[0, n] = place
             ranks[place] = -1
             place += of_block[d - 1]
@@ -245,40 +245,40 @@ def _gather(
 
 
 @called_by_kernels
-def _sort(found: Any, places: Any, digits: Any, n: Any) -> Any:
+def _sort(buffers: Any, places: Any, digits: Any, n: Any) -> Any:
     """Sort the first n keys with their places; return the index of the buffer that holds them.
 
     The highest bits that differ are sorted by three digits, and the rest by insertion if that takes
     few moves: 9 ns an element for 5,000 float64, where sorting by eight digits takes 25.
     """
-    kind = found.dtype.type
+    kind = buffers.dtype.type
     low, high = ~kind(0), kind(0)
     for i in range(n):
-        low = min(low, found[0, i])
-        high = max(high, found[0, i])
+        low = min(low, buffers[0, i])
+        high = max(high, buffers[0, i])
     n_bits = 0
     differs = np.uint64(high ^ low) if n > 0 else np.uint64(0)
     while differs > 0:
         differs >>= np.uint64(1)
         n_bits += 1
     shift = max(n_bits - 8 * DIGITS, 0)
-    side = _sort_by_digits(found, places, digits, n, 0, shift, n_bits)
-    if shift > 0 and not _insert(found[side], places[side], n):
-        side = _sort_by_digits(found, places, digits, n, side, 0, n_bits)
+    side = _sort_by_digits(buffers, places, digits, n, 0, shift, n_bits)
+    if shift > 0 and not _insert(buffers[side], places[side], n):
+        side = _sort_by_digits(buffers, places, digits, n, side, 0, n_bits)
     return side
 
 
 @called_by_kernels
 def _sort_by_digits(
-    found: Any, places: Any, digits: Any, n: Any, side: Any, shift: Any, n_bits: Any
+    buffers: Any, places: Any, digits: Any, n: Any, side: Any, shift: Any, n_bits: Any
 ) -> Any:
     """Sort keys by their bits from `shift` on, digit by digit."""
-    kind = found.dtype.type
+    kind = buffers.dtype.type
     byte = kind(255)
     n_digits = (n_bits - shift + 7) // 8
     digits[:n_digits] = 0
     for i in range(n):
-        key = found[side, i] >> kind(shift)
+        key = buffers[side, i] >> kind(shift)
         for digit in range(n_digits):
             digits[digit, key & byte] += 1
             key = key >> kind(7) >> kind(1)  # two shifts, because a byte cannot be shifted by 8
@@ -289,7 +289,7 @@ def _sort_by_digits(
             count = digits[digit, value]
             digits[digit, value] = total
             total += count
-        keys, to_keys = found[side], found[1 - side]
+        keys, to_keys = buffers[side], buffers[1 - side]
         own_places, to_places = places[side], places[1 - side]
         for i in range(n):
             key = keys[i]
@@ -335,7 +335,7 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
 
     `below` is the number of elements of the window whose ranks are in words before the current one.
     """
-    found, decoded, ranks, words, n = block
+    keys, decoded, ranks, words, n = block
     own, step, of_block, of_out, whole, entering, leaving = moves
     lower, upper, has_upper = wanted_of
     out_lower, out_upper = outs
@@ -357,13 +357,13 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
             to += i * of_out[a]
         for i in range(n_words):
             words[i] = np.uint64(0)
-        held, below = 0, 0
+        n_in_window, below = 0, 0
         for i in range(whole.size):
             rank = ranks[first + whole[i]]
             if rank >= 0:
                 words[rank >> 6] |= np.uint64(1) << np.uint64(rank & 63)
                 below += (rank >> 6) < word
-                held += 1
+                n_in_window += 1
         until = 0
         for j in range(length):
             if j > 0:
@@ -372,20 +372,20 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                     if rank >= 0:
                         words[rank >> 6] ^= np.uint64(1) << np.uint64(rank & 63)
                         below -= (rank >> 6) < word
-                        held -= 1
+                        n_in_window -= 1
                 first += of_block[d - 1]
                 for i in range(entering.size):
                     rank = ranks[first + entering[i]]
                     if rank >= 0:
                         words[rank >> 6] |= np.uint64(1) << np.uint64(rank & 63)
                         below += (rank >> 6) < word
-                        held += 1
+                        n_in_window += 1
             if until > 0:
                 until -= 1
                 continue
             until = every - 1
-            if held > 0:
-                wanted = lower[held]
+            if n_in_window > 0:
+                wanted = lower[n_in_window]
                 while below > wanted:
                     word -= 1
                     below -= n_bits(words[word])
@@ -399,20 +399,20 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
                     bits &= bits - np.uint64(1)
                 if deviates:
                     lowest = 64 * word + first_bit(bits)
-                    about = (values, words, n_words, lowest, held)
-                    distances = _distances(*about, wanted, upper[held])
+                    about = (values, words, n_words, lowest, n_in_window)
+                    distances = _distances(*about, wanted, upper[n_in_window])
                     first_out[to], second_out[to] = distances
                     to += 1
                     continue
-                out_lower[to] = found[64 * word + first_bit(bits)]
+                out_lower[to] = keys[64 * word + first_bit(bits)]
                 if has_upper:
                     other = word
-                    if upper[held] > wanted:
+                    if upper[n_in_window] > wanted:
                         bits &= bits - np.uint64(1)
                         while bits == 0:
                             other += 1
                             bits = words[other]
-                    out_upper[to] = found[64 * other + first_bit(bits)]
+                    out_upper[to] = keys[64 * other + first_bit(bits)]
             else:
                 out_lower[to] = 0
                 if has_upper:
@@ -422,7 +422,7 @@ def _walk_block(block: Any, moves: Any, wanted_of: Any, deviates: Any, out: Any,
 
 @called_by_kernels
 def _distances(
-    values: Any, words: Any, n_words: Any, middle: Any, held: Any, wanted: Any, upper: Any
+    values: Any, words: Any, n_words: Any, middle: Any, n_in_window: Any, wanted: Any, upper: Any
 ) -> Any:
     """Find the distances of two ranks from the median of a window, by merging both its sides.
 
@@ -438,7 +438,7 @@ def _distances(
         high = words[high_word]
     a = np.float64(values[middle])
     b = a
-    if held % 2 == 0:
+    if n_in_window % 2 == 0:
         b = np.float64(values[64 * high_word + first_bit(high)])
     total = a + b
     centre = kind(total / 2 if np.isfinite(total) else a / 2 + b / 2)

@@ -47,8 +47,8 @@ class _Code:
 
     def address_itself(self) -> int:
         """Return the address, which is valid as long as this object is known."""
-        found: int = self._engine.get_function_address("run")
-        return found
+        address: int = self._engine.get_function_address("run")
+        return address
 
 
 def _module(made: Network, itemsize: int, width: int) -> Any:

@@ -50,11 +50,11 @@ def elements(
     starts = np.array(list(np.ndindex(*answers[:-2])), np.int64) @ strides[:-2]
     inner = np.array(list(np.ndindex(*own.size[:-2])), np.int64) @ strides[1:-2]
     ranks = WindowRanks.of(order, own.n, is_whole=keeps is None)
-    found = ranks.room(math.prod(answers), keys.dtype)
+    outs = ranks.room(math.prod(answers), keys.dtype)
     about = (starts, inner, (*answers[-2:], *own.size[-2:]), tuple(ranks))
-    flat = [each.reshape(-1) for each in found]
+    flat = [each.reshape(-1) for each in outs]
     _count_columns(given.reshape(-1), marks, *about, (flat[0], flat[-1]))
-    return [restored(each, axes, frame.shape(keys.shape)) for each in found]
+    return [restored(each, axes, frame.shape(keys.shape)) for each in outs]
 
 
 @kernel_of("u1")
@@ -100,9 +100,9 @@ def _count_columns(
                     continue
                 window[:] = 0
                 until[:] = -width
-                held = 0
+                n_in_window = 0
                 for x in range(reach):
-                    held += n_valid[x]
+                    n_in_window += n_valid[x]
                     for i in range(4):
                         window[i] += coarse[x, i]
                     place = x - width + 1
@@ -111,7 +111,7 @@ def _count_columns(
                     to = (plane * n_rows + row) * n_places + left + place
                     for question in range(lower.shape[0]):
                         for second in range(1 + has_upper):
-                            rank = (upper if second else lower)[question, held]
+                            rank = (upper if second else lower)[question, n_in_window]
                             high, below = _bin_of(window, rank)
                             bins = within[high]
                             if 2 * (place - until[high]) >= width:
@@ -125,12 +125,12 @@ def _count_columns(
                                         bins[i] += fine[high, k + width, i] - fine[high, k, i]
                             until[high] = place
                             low, _ = _bin_of(bins, rank - below)
-                            key = np.uint8(16 * high + low) if held > 0 else np.uint8(0)
+                            key = np.uint8(16 * high + low) if n_in_window > 0 else np.uint8(0)
                             if second:
                                 out_upper[question * total + to] = key
                             else:
                                 out_lower[question * total + to] = key
-                    held -= n_valid[place]
+                    n_in_window -= n_valid[place]
                     for i in range(4):
                         window[i] -= coarse[place, i]
 

@@ -75,9 +75,9 @@ def _merged(parts: Sequence[NDArray[Any]], atoms: Atoms, ranks: RanksOfLanes) ->
         ordered = _sorted_atoms(rows, atoms)
         _select(ordered, *given, lower[:, some], upper[:, some], n_valid[:, some])
         begin += len(rows)
-    found = (len(sizes) * n_lanes, shape[2])
+    flat = (len(sizes) * n_lanes, shape[2])
     n_missing = sizes[:, None] - n_valid
-    return Lanes(lower.reshape(found), upper.reshape(found), n_valid.ravel(), n_missing.ravel())
+    return Lanes(lower.reshape(flat), upper.reshape(flat), n_valid.ravel(), n_missing.ravel())
 
 
 def _sorted_atoms(rows: NDArray[Any], atoms: Atoms) -> NDArray[Any]:
@@ -115,7 +115,7 @@ def _select(
     n_atoms = starts.size - 1
     stops = np.empty(n_atoms, np.int64)  # end of the valid elements of each atom
     cut = np.empty(n_atoms, np.int64)  # the first element above the cut
-    seen = np.empty(n_atoms, np.int64)  # the last window that used the cut
+    last_window = np.empty(n_atoms, np.int64)  # the last window that used the cut
     for lane in range(rows.shape[0]):
         row = rows[lane]
         for atom in range(n_atoms):
@@ -124,16 +124,16 @@ def _select(
                 stop -= 1
             stops[atom] = stop
         for q in range(lower_rank.shape[1]):
-            seen[:] = -2
+            last_window[:] = -2
             value = row[0]
             for window in range(first_member.size - 1):
                 own = members[first_member[window] : first_member[window + 1]]
                 n = np.int64(0)
                 below = np.int64(0)
                 for atom in own:
-                    if seen[atom] != window - 1:
+                    if last_window[atom] != window - 1:
                         cut[atom] = first_from(row, starts[atom], stops[atom], value)
-                    seen[atom] = window
+                    last_window[atom] = window
                     n += stops[atom] - starts[atom]
                     below += cut[atom] - starts[atom]
                 n_valid[window, lane] = n

@@ -80,11 +80,11 @@ class Network(NamedTuple):
         if n_valid is not None:  # rounded, so that few networks are made
             least = max(int(n_valid.min(initial=least)) // FEW * FEW, 1)
         wanted = np.unique([lower[:, least:], upper[:, least:]]).tolist()
-        found = network(frame.size, frame.footprint, tuple(wanted))
-        work = sum((low >= 0) + (high >= 0) for stage in found.stages for *_, low, high in stage)
+        made = network(frame.size, frame.footprint, tuple(wanted))
+        work = sum((low >= 0) + (high >= 0) for stage in made.stages for *_, low, high in stage)
         work *= keys.itemsize
         n_sides = sum(n > 1 for n in frame.size)
-        return found if work <= MOST_WORK * (1 + (n_sides > 1)) else None
+        return made if work <= MOST_WORK * (1 + (n_sides > 1)) else None
 
 
 @lru_cache(maxsize=64)
@@ -154,11 +154,11 @@ class _Comparisons:
         if len(first) == len(second) == 1:
             return list(self.compare(first[0], second[0]))
         even, odd = (self.merge(first[i::2], second[i::2]) for i in (0, 1))
-        found = even[:1]
+        merged = even[:1]
         for low, high in zip(odd, even[1:], strict=False):
-            found += self.compare(low, high)
+            merged += self.compare(low, high)
         n = min(len(odd), len(even) - 1)
-        return found + odd[n:] + even[1 + n :]
+        return merged + odd[n:] + even[1 + n :]
 
     def selected(self, first: list[Node], second: list[Node], rank: int) -> Node:
         """Find the element of one rank in two sorted lists.
@@ -166,15 +166,15 @@ class _Comparisons:
         It is the least of the largest elements of i of the first list and the rest of the second.
         """
         n = rank + 1
-        found = []
+        nodes = []
         for i in range(max(0, n - len(second)), min(len(first), n) + 1):
             ends = first[i - 1 : i] if i else [], second[n - i - 1 : n - i] if n > i else []
             some = [*ends[0], *ends[1]]
-            found.append(self.compare(*some)[1] if len(some) > 1 else some[0])
-        while len(found) > 1:
-            pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
-            found = [self.compare(*pair)[0] if len(pair) > 1 else pair[0] for pair in pairs]
-        return found[0]
+            nodes.append(self.compare(*some)[1] if len(some) > 1 else some[0])
+        while len(nodes) > 1:
+            pairs = [nodes[i : i + 2] for i in range(0, len(nodes), 2)]
+            nodes = [self.compare(*pair)[0] if len(pair) > 1 else pair[0] for pair in pairs]
+        return nodes[0]
 
     def cost(self, answers: Iterable[Node]) -> int:
         """Count the rows that are computed for some answers."""
@@ -182,13 +182,13 @@ class _Comparisons:
 
     def _needed(self, answers: Iterable[Node]) -> list[Step]:
         """List comparisons that answers depend on, with their results, -1 for what none needs."""
-        needed, found = {number for number, _ in answers}, list[Step]()
+        needed, steps = {number for number, _ in answers}, list[Step]()
         for key, number in reversed(self._numbers.items()):
             low, high = (each if each in needed else -1 for each in (number, number + 1))
             if (low, high) != (-1, -1):
                 needed |= {key[0], key[2]}
-                found.append((*key, low, high))
-        return found[::-1]
+                steps.append((*key, low, high))
+        return steps[::-1]
 
     def laid(self, answers: dict[int, Node], key: tuple[Any, ...], n: int) -> Network:
         """Divide comparisons into stages, and give a row to each value that one leaves for later.
@@ -258,16 +258,16 @@ def elements(
     """
     shape = frame.shape(keys.shape)
     ranks = WindowRanks.of(order, frame.n, is_whole=n_valid is None)
-    found = ranks.room(math.prod(shape), keys.dtype)
+    outs = ranks.room(math.prod(shape), keys.dtype)
     strides = strides_of(keys.shape)
-    held = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
+    sizes = np.empty(0, np.int64) if n_valid is None else np.ascontiguousarray(n_valid)
     rows = np.array(list(np.ndindex(*frame.size[:-1])), np.int64) @ strides[:-1]
     about = (np.array(shape), strides * frame.step, rows, frame.size[-1] - 1)
     width = (ROW + ROUND) // keys.itemsize + 2 * (frame.size[-1] - 1)
     network = address_of(made, keys.itemsize, width), width, made.n_rows, made.places
-    flat = [each.reshape(-1) for each in found]
-    _compare_windows(keys.reshape(-1), about, held, network, tuple(ranks), (flat[0], flat[-1]))
-    return found
+    flat = [each.reshape(-1) for each in outs]
+    _compare_windows(keys.reshape(-1), about, sizes, network, tuple(ranks), (flat[0], flat[-1]))
+    return outs
 
 
 @by_types
@@ -296,7 +296,7 @@ def _flip(keys: Any) -> Any:
 def _compare_windows(
     given: t.Values,
     layout: tuple[t.Places, t.Places, t.Places, int],
-    held: t.Places,
+    sizes: t.Places,
     network: tuple[int, int, int, t.IntRows],
     ranks: Ranks,
     outs: Outs,
@@ -341,8 +341,8 @@ def _compare_windows(
             for question in range(lower.shape[0]):
                 place = question * total + to
                 lows, highs = out_lower[place : place + stop], out_upper[place : place + stop]
-                if held.size > 0:
-                    counts = held[to : to + stop]
+                if sizes.size > 0:
+                    counts = sizes[to : to + stop]
                     for j in range(stop):
                         lows[j] = rows[from_lower[question, counts[j]] + j] ^ flip
                         if has_upper:

@@ -25,10 +25,10 @@ def elements(
 ) -> list[NDArray[Any]]:
     """Find the keys of the two elements of each answer; see `window_networks.elements`."""
     ranks = WindowRanks.of(order, windows.n, is_whole=False)
-    found = ranks.room(len(windows.begins), keys.dtype)
+    outs = ranks.room(len(windows.begins), keys.dtype)
     about = (windows.begins, windows.ends, n_valid, tuple(ranks))
-    _move(keys, *about, (found[0], found[-1]))
-    return found
+    _move(keys, *about, (outs[0], outs[-1]))
+    return outs
 
 
 @kernel_of("u8 u4 u2 u1")
@@ -36,7 +36,7 @@ def _move(
     keys: t.Values,
     begins: t.Places,
     ends: t.Places,
-    held: t.Places,
+    n_valid: t.Places,
     ranks: Ranks,
     outs: tuple[t.Table, t.Table],
 ) -> None:
@@ -57,9 +57,9 @@ def _move(
             size = _put_in(window, size, keys[end])
             end += 1
         for question in range(lower.shape[0]):
-            out_lower[question, j] = window[lower[question, held[j]]]
+            out_lower[question, j] = window[lower[question, n_valid[j]]]
             if has_upper:
-                out_upper[question, j] = window[upper[question, held[j]]]
+                out_upper[question, j] = window[upper[question, n_valid[j]]]
 
 
 @called_by_kernels

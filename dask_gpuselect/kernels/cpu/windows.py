@@ -51,12 +51,12 @@ def _answer_slab(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if network is not None:
         if keeps is not None:
             about = (np.where(keeps, keys, ~keys.dtype.type(0)), *about[1:])
-        found = window_networks.elements(network, *about)
+        chosen = window_networks.elements(network, *about)
     elif window_columns.takes(keys, frame):
-        found = window_columns.elements(keys, keeps, frame, order)
+        chosen = window_columns.elements(keys, keeps, frame, order)
     else:
-        found = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
-    return _finished(found, counted, dtype, order, frame.n).reshape(-1, *shape)
+        chosen = window_blocks.elements(keys, keeps, has_missing, frame, order, is_whole=is_whole)
+    return _finished(chosen, counted, dtype, order, frame.n).reshape(-1, *shape)
 
 
 @until_compiled(reference.answer_rows)
@@ -69,12 +69,12 @@ def answer_rows(
     keys, _, has_missing = _keys(values, dtype)
     n_missing = windows.sums(keys == ~keys.dtype.type(0) if has_missing else np.zeros(len(keys)))
     counted = (windows.ends - windows.begins - n_missing, n_missing)
-    found = window_rows.elements(keys, windows, order, counted[0])
-    return _finished(found, counted, dtype, order, windows.n)
+    chosen = window_rows.elements(keys, windows, order, counted[0])
+    return _finished(chosen, counted, dtype, order, windows.n)
 
 
 def _finished(
-    found: list[NDArray[Any]],
+    chosen: list[NDArray[Any]],
     counted: tuple[NDArray[Any], NDArray[Any]],
     dtype: np.dtype[Any],
     order: WindowOrder,
@@ -86,12 +86,12 @@ def _finished(
         about = _kind_of(dtype)[1], order.mixes, order.skips_missing
         *_, weights = ranks_by_count(order, n)
         n_valid, n_missing = (_known(each) for each in counted)
-        _to_answers(found[0], found[-1], n_valid, n_missing, weights, *about)
-        return order.finished(found[0].view(order.dtype), counted[0])
+        _to_answers(chosen[0], chosen[-1], n_valid, n_missing, weights, *about)
+        return order.finished(chosen[0].view(order.dtype), counted[0])
     of = np.ndarray.view if order.deviates else _elements_of
-    lower = upper = of(found[0], dtype).T
-    if len(found) > 1:
-        upper = of(found[1], dtype).T
+    lower = upper = of(chosen[0], dtype).T
+    if len(chosen) > 1:
+        upper = of(chosen[1], dtype).T
     return order.finished(order.lane_values(Lanes(lower, upper, *counted)), counted[0])
 
 
@@ -115,17 +115,17 @@ def _sums(marks: NDArray[np.bool_], frame: Frame) -> NDArray[Any]:
     if not is_of_rows or frame.step != frame.size[:-1] + (1,):
         return np.asarray(reference.sums(marks, frame)).reshape(-1)
     rows = np.ascontiguousarray(marks).view(np.uint8).reshape(-1, marks.shape[-1])
-    found = np.empty((len(rows), rows.shape[1] - frame.n + 1), np.int64)
-    _sum_rows(rows, found)
-    return found.reshape(-1)
+    totals = np.empty((len(rows), rows.shape[1] - frame.n + 1), np.int64)
+    _sum_rows(rows, totals)
+    return totals.reshape(-1)
 
 
 @kernel_of("u1")
-def _sum_rows(marks: t.Rows, found: t.IntTable) -> None:
+def _sum_rows(marks: t.Rows, totals: t.IntTable) -> None:
     """Sum the marks of each window along rows."""
-    size = marks.shape[1] - found.shape[1] + 1
+    size = marks.shape[1] - totals.shape[1] + 1
     for row in range(marks.shape[0]):
-        own, out = marks[row], found[row]
+        own, out = marks[row], totals[row]
         total = 0
         for i in range(size - 1):
             total += own[i]

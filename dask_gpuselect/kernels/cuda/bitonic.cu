@@ -22,9 +22,9 @@ extern "C" __global__ void __launch_bounds__(BITONIC_THREADS) bitonic_runs(
                 int low = 2 * t - (t & (apart - 1));
                 int high = apart == length / 2 ? low ^ (length - 1) : low + apart;
                 if (high < n_own && is_less_than(run[high], run[low])) {
-                    Value held = run[low];
+                    Value larger = run[low];
                     run[low] = run[high];
-                    run[high] = held;
+                    run[high] = larger;
                 }
             }
             __syncthreads();

@@ -48,10 +48,10 @@ def report_dtype(buckets: int) -> np.dtype[Any]:
     )
 
 
-def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
+def assemble(sheet: Any, dtype: np.dtype[Any], above: Any) -> Cells:
     """Make the cells between the pivots from the counts in the buckets."""
-    n = int(report["n_buckets"])
-    buckets = report["buckets"][:n]
+    n = int(sheet["n_buckets"])
+    buckets = sheet["buckets"][:n]
     has_pivot = buckets["has_pivot"].astype(bool)
     # A bucket beyond its slot's window contains no element, and its pivot may be anything.
     pivot_keys = buckets["pivot"][has_pivot]
@@ -72,9 +72,9 @@ def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
         end_keys = np.append(pivot_keys, np.uint64(last_key))
     inside, equal, distance, slack = _add_up(
         buckets,
-        report["counts"][:, :n],
-        report["sums"][:, :n],
-        report["far"][:n],
+        sheet["counts"][:, :n],
+        sheet["sums"][:, :n],
+        sheet["far"][:n],
         edges,
         next_keys,
         ends,
@@ -83,7 +83,7 @@ def assemble(report: Any, dtype: np.dtype[Any], above: Any) -> Cells:
     )
     upto = np.cumsum(inside[:-1] + equal)
     n_valid = int(inside.sum() + equal.sum())
-    return Cells(pivots, upto - equal, upto, distance, slack, n_valid, int(report["n_missing"]))
+    return Cells(pivots, upto - equal, upto, distance, slack, n_valid, int(sheet["n_missing"]))
 
 
 # Compiled, 7,800 buckets take 0.2 ms; 40 NumPy operations took 0.6, as long as a pass over 2^28

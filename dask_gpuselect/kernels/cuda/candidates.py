@@ -84,9 +84,9 @@ class DeviceCandidates:
         rooms = [most for _, _, most in listed]
         starts = [0, *itertools.accumulate(rooms)]
         sheet["room"][:n_kept], sheet["start"][:n_kept] = rooms, starts[:-1]
-        told = on_device(sheet, room=starts[-1] * itemsize)
-        launch(self.dtype, "survey", self.elements, len(self), told, told[SURVEY.itemsize :])
-        host = told.get()
+        record = on_device(sheet, room=starts[-1] * itemsize)
+        launch(self.dtype, "survey", self.elements, len(self), record, record[SURVEY.itemsize :])
+        host = record.get()
         sheet = host[: SURVEY.itemsize].view(SURVEY)[0]
         elements = host[SURVEY.itemsize :].view(self.dtype)
         ends = from_keys(np.stack([sheet["least"][:n], sheet["most"][:n]]), self.dtype)
@@ -94,8 +94,8 @@ class DeviceCandidates:
         # One element at each end, or none.
         surveys = [(m, *ends[:, i, None][:, : min(m, 1)]) for i, m in enumerate(numbers)]
         numbers = np.minimum(sheet["n_kept"], sheet["room"]).tolist()
-        found = [elements[start : start + m] for start, m in zip(starts, numbers, strict=False)]
-        return surveys, found[:n_kept]
+        lists = [elements[start : start + m] for start, m in zip(starts, numbers, strict=False)]
+        return surveys, lists[:n_kept]
 
     def counts(self, values: NDArray[Any]) -> Counts:
         """Count the elements below, and up to, each of some values.
@@ -146,8 +146,8 @@ def select_few(elements: Array, places: IntArray) -> tuple[dict[int, Any], int]:
 
     Also returns the number of missing elements. If there are any, the elements may be wrong.
     """
-    told = _start_few(elements, places)
-    selection = told.get().view(SELECTION)[0]
+    device_sheet = _start_few(elements, places)
+    selection = device_sheet.get().view(SELECTION)[0]
     return selected(selection, len(places), elements.dtype), int(selection["n_missing"])
 
 
@@ -155,9 +155,9 @@ def _start_few(elements: Array, places: IntArray) -> Array:
     selection = np.zeros((), SELECTION)
     selection["n"] = elements.size
     selection["places"][: len(places)] = selection["ranks"][: len(places)] = places
-    told = on_device(selection)
-    start_selection(elements, np.uint64(told.data.ptr), len(places))
-    return told
+    device_sheet = on_device(selection)
+    start_selection(elements, np.uint64(device_sheet.data.ptr), len(places))
+    return device_sheet
 
 
 def _select(elements: Array, places: IntArray) -> NDArray[Any]:
@@ -165,14 +165,14 @@ def _select(elements: Array, places: IntArray) -> NDArray[Any]:
 
     Reads the array once for each digit of the keys: 3 times for elements of 4 bytes, 6 for 8.
     """
-    asked = []
+    started = []
     n_together = most_selected()
     for start in range(0, len(places), n_together):
         ranks = places[start : start + n_together]
-        asked.append((_start_few(elements, ranks), len(ranks)))
+        started.append((_start_few(elements, ranks), len(ranks)))
     parts: dict[int, Any] = {}
-    for told, n_ranks in asked:
-        parts |= selected(told.get().view(SELECTION)[0], n_ranks, elements.dtype)
+    for device_sheet, n_ranks in started:
+        parts |= selected(device_sheet.get().view(SELECTION)[0], n_ranks, elements.dtype)
     return np.array([parts[place] for place in places.tolist()], elements.dtype)
 
 

@@ -71,14 +71,14 @@ def _cells(values: Elements, n_pivots: int, above: Any) -> Cells | None:
 
     None if the elements spread over more slots than buckets can serve.
     """
-    report = _classify(values, n_pivots)
-    if report is None:
+    sheet = _classify(values, n_pivots)
+    if sheet is None:
         return None
-    return _split_heavy(assemble(report, values.dtype, above), values, n_pivots, above)
+    return _split_heavy(assemble(sheet, values.dtype, above), values, n_pivots, above)
 
 
 def _classify(values: Elements, n_pivots: int) -> Any:
-    """Run the kernels of ``cells.cu``; return a record of `report_dtype` on the host.
+    """Run the kernels of ``cells.cu``; return the sheet, of `report_dtype`, on the host.
 
     None if the elements spread over too many slots.
     """
@@ -89,8 +89,8 @@ def _classify(values: Elements, n_pivots: int) -> Any:
     pivots = cupy.empty(sizes.buckets, f"u{source.key_size(dtype)}")
     # All that goes back to the host is in one piece of memory: one copy, and one wait.
     layout = report_dtype(sizes.buckets)
-    report = cupy.zeros(layout.itemsize, np.uint8)
-    at = places_in(report, layout)
+    device_sheet = cupy.zeros(layout.itemsize, np.uint8)
+    at = places_in(device_sheet, layout)
 
     # About a third of the buckets have no pivot of their own, or lie beyond the data in their slot.
     aim = min(sizes.buckets, n_pivots + n_pivots // 2)
@@ -101,8 +101,8 @@ def _classify(values: Elements, n_pivots: int) -> Any:
     shared = source.classify_memory(dtype, sizes)
     places = (windows, pivots, at["n_buckets"], at["counts"])
     launch(dtype, "classify", *chunk, *places, shared=shared, defined=more)
-    found = report.get().view(layout)[0]
-    return found if found["n_buckets"] else None
+    sheet = device_sheet.get().view(layout)[0]
+    return sheet if sheet["n_buckets"] else None
 
 
 def _split_heavy(cells: Cells, values: Elements, n_pivots: int, above: Any) -> Cells:
@@ -115,8 +115,8 @@ def _split_heavy(cells: Cells, values: Elements, n_pivots: int, above: Any) -> C
     parts = [cells]
     ends = np.append(cells.pivots, cells.pivots[:0] if above is None else above)
     for j in heavy:
-        held = _gather_cell(cells.pivots, int(j), values, int(inside[j]))
-        within = _cells_of_gathered(held, -(-int(inside[j]) // share) + 1, ends[j : j + 1])
+        gathered = _gather_cell(cells.pivots, int(j), values, int(inside[j]))
+        within = _cells_of_gathered(gathered, -(-int(inside[j]) // share) + 1, ends[j : j + 1])
         parts.append(within._replace(below=within.below + before[j], upto=within.upto + before[j]))
         # The cell now ends at the last of its own pivots; the rest of it ends where the cell did.
         distance[j], slack[j] = within.distance[-1], within.slack[-1]
@@ -129,28 +129,28 @@ def _gather_cell(pivots: NDArray[Any], j: int, values: Elements, size: int) -> A
     ends = pivots[max(j - 1, 0) : j + 1]
     wanted = np.zeros(len(ends) + 1, np.bool_)
     wanted[1 if j else 0] = True
-    found = tally_on_device(values, Brackets(ends, wanted), size)
-    if found is None:
+    tally = tally_on_device(values, Brackets(ends, wanted), size)
+    if tally is None:
         raise RuntimeError(
             "the chunk changed while it was read, because another thread writes to it: pass a "
             "copy, a.copy()"
         )
-    return found.candidates.elements
+    return tally.candidates.elements
 
 
-def _cells_of_gathered(held: Array, n_pivots: int, above: NDArray[Any]) -> Cells:
+def _cells_of_gathered(gathered: Array, n_pivots: int, above: NDArray[Any]) -> Cells:
     """Find the cells of a heavy cell's elements; `above` is empty, or the cell's end."""
-    if held.size > FEW:
-        cells = _cells(held, n_pivots, above[0] if len(above) else None)
+    if gathered.size > FEW:
+        cells = _cells(gathered, n_pivots, above[0] if len(above) else None)
         if cells is not None:
             return cells
-    found = cpu.cuts_of_sorted(np.sort(held.get()), n_pivots, 0)
-    assert found.distance is not None
-    assert found.slack is not None
+    exact = cpu.cuts_of_sorted(np.sort(gathered.get()), n_pivots, 0)
+    assert exact.distance is not None
+    assert exact.slack is not None
     # The extremes are pivots: no element is below the first or above the last.
-    distance, slack = np.append(found.distance, 0.0), np.append(found.slack, 0.0)
+    distance, slack = np.append(exact.distance, 0.0), np.append(exact.slack, 0.0)
     distance[0] = slack[0] = 0.0
-    return Cells(found.pivots, found.below, found.upto, distance, slack, held.size, 0)
+    return Cells(exact.pivots, exact.below, exact.upto, distance, slack, gathered.size, 0)
 
 
 def _with_split(parts: list[Cells]) -> Cells:

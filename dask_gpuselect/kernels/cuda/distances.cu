@@ -155,17 +155,17 @@ extern "C" __global__ void __launch_bounds__(NEAR_THREADS) near_keys(
     u32 n = near_rows ? n_near[blockIdx.x] : n_rows;
     for (u32 i = threadIdx.x; i < n; i += NEAR_THREADS) {
         i64 row = near_rows ? near_rows[begin + i] : i;
-        double found = squared_distance(rows, row, query, 1, 1);
+        double square = squared_distance(rows, row, query, 1, 1);
         signed char level = 0;
-        if (found < tiny) {
+        if (square < tiny) {
             level = small;
-            found = squared_distance(rows, row, query, 1, up);
-        } else if (isinf(found)) {
+            square = squared_distance(rows, row, query, 1, up);
+        } else if (isinf(square)) {
             level = large;
-            found = squared_distance(rows, row, query, down, 1);
+            square = squared_distance(rows, row, query, down, 1);
         }
         levels[begin + i] = level;
-        squared[begin + i] = found;
+        squared[begin + i] = square;
     }
 }
 

@@ -36,10 +36,10 @@ class DeviceNearest:
     @property
     def distances(self) -> Array:
         squared = self.best.squared
-        found = cupy.empty(squared.shape)
-        if found.size:
-            launch(FLOAT, "near_distances", self.best.level, squared, found.size, UP, DOWN, found)
-        return found
+        out = cupy.empty(squared.shape)
+        if out.size:
+            launch(FLOAT, "near_distances", self.best.level, squared, out.size, UP, DOWN, out)
+        return out
 
     def on_host(self) -> Nearest:
         best = self.best
@@ -129,8 +129,8 @@ class _Tiles:
     def __init__(self, question: Queries, room: int, best: Best | None) -> None:
         self.question, self.room = question, room
         (n_queries, p), k = question.queries.shape, question.k
-        told = cupy.zeros(1 + n_queries, np.uint32)
-        self.failed, self.n_near = told[:1], told[1:]
+        counters = cupy.zeros(1 + n_queries, np.uint32)
+        self.failed, self.n_near = counters[:1], counters[1:]
         self.near = cupy.empty((n_queries, room), np.uint32)
         self.keys = cupy.empty(self.near.shape, np.int8), cupy.empty(self.near.shape)
         self.factors, self.squares = cupy.empty((p, n_queries)), cupy.empty(n_queries)
@@ -156,9 +156,9 @@ class _Tiles:
         share, near = 1 - question.slack, self.near if start else None
         if start:
             about = (self.factors, self.squares, self.limits, n_queries, share)
-            found = (near, self.room, self.n_near, self.failed, number)
+            outs = (near, self.room, self.n_near, self.failed, number)
             blocks = -(-n // NEAR_ROWS) * -(-n_queries // NEAR_QUERIES)
-            given = (pointer, n, *steps, question.centre, *about, *found)
+            given = (pointer, n, *steps, question.centre, *about, *outs)
             launch(tile.dtype, "near_pairs", *given, blocks=blocks)
         given = (n, near, self.room, self.n_near, self.failed)
         rows, scales = (pointer, *steps, question.queries), (TINY, UP, DOWN, SMALL, LARGE)

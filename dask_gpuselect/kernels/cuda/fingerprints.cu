@@ -1,38 +1,38 @@
 // The fingerprint of a chunk: words are hashed and added up, so that the order of the threads does not
 // matter.
 
-__device__ void add_up(u64 sum, u64* found) {
+__device__ void add_up(u64 sum, u64* sums) {
     sum = total_over_warp(sum);
-    if (threadIdx.x % 32 == 0) atomicAdd(found, sum);
+    if (threadIdx.x % 32 == 0) atomicAdd(sums, sum);
 }
 
 // Each word is hashed together with its place, so that their order matters. Bytes behind the last word
 // are returned separately.
 extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_words(
-    const u64* words, i64 n, i64 n_bytes, u64* found
+    const u64* words, i64 n, i64 n_bytes, u64* sums
 ) {
     u64 sum = 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         const unsigned char* rest = (const unsigned char*)(words + n);
         u64 word = 0;
         for (i64 i = n_bytes - 8 * n; i-- > 0;) word = word << 8 | rest[i];
-        found[1] = word;
+        sums[1] = word;
     }
     for (i64 i = own_thread(); i < n; i += all_threads()) 
         sum += mixed_word(words[i] ^ mixed_word((u64)i + 1));
-    add_up(sum, found);
+    add_up(sum, sums);
 }
 
 // Each element is hashed together with the hash of the elements of other arrays at its place, if there
-// are any; its place does not matter. The hashes are replaced, or added up if `found` is not null.
+// are any; its place does not matter. The hashes are replaced, or added up if `sums` is not null.
 extern "C" __global__ void __launch_bounds__(MARK_THREADS) mark_elements(
-    const Word* chunk, i64 n, const i64* layout, u64* hashes, u64* found
+    const Word* chunk, i64 n, const i64* layout, u64* hashes, u64* sums
 ) {
     u64 sum = 0;
     for (i64 i = own_thread(); i < n; i += all_threads()) {
         u64 hash = mixed_word((hashes ? hashes[i] : 0) ^ (u64)element(chunk, layout, i));
-        if (found) sum += hash;
+        if (sums) sum += hash;
         else hashes[i] = hash;
     }
-    if (found) add_up(sum, found);
+    if (sums) add_up(sum, sums);
 }

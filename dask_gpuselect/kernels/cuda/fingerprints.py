@@ -46,9 +46,9 @@ def begun(start: int, chunk: Array) -> int | PendingFingerprint:
 
     Reads the chunk once, and copies it only if it is not in C order or not aligned to a word.
     """
-    found = _begun(start, chunk)
+    pending = _begun(start, chunk)
     is_shared = cupy.cuda.get_current_stream().ptr == cupy.cuda.Stream.null.ptr
-    return found if is_shared else ended([found])[0]
+    return pending if is_shared else ended([pending])[0]
 
 
 def mixed_in(start: int, chunk: Array) -> int:
@@ -60,10 +60,10 @@ def _begun(start: int, chunk: Array) -> PendingFingerprint:
     flat = cupy.ascontiguousarray(chunk)
     if flat.data.ptr % WORD.itemsize:
         flat = flat.copy()
-    found = cupy.zeros(2, np.uint64)
+    words = cupy.zeros(2, np.uint64)
     if flat.nbytes:
-        launch(WORD, "mark_words", flat, flat.nbytes // WORD.itemsize, flat.nbytes, found)
-    return PendingFingerprint(start, flat.nbytes, found)
+        launch(WORD, "mark_words", flat, flat.nbytes // WORD.itemsize, flat.nbytes, words)
+    return PendingFingerprint(start, flat.nbytes, words)
 
 
 def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
@@ -81,15 +81,15 @@ def summed(start: int, columns: Sequence[Array]) -> PendingFingerprint:
         At least one array of unsigned integers; all have one shape.
     """
     *others, last = columns
-    found = cupy.zeros(2, np.uint64)  # the second sum, of bytes behind the last word, stays 0
+    words = cupy.zeros(2, np.uint64)  # the second sum, of bytes behind the last word, stays 0
     if last.size and not others:
-        launch(last.dtype, "mark_elements", *Chunk.of(last)[:3], None, found)
+        launch(last.dtype, "mark_elements", *Chunk.of(last)[:3], None, words)
     elif last.size:
         hashes = cupy.zeros(last.size, np.uint64)
         for column in others:
             launch(column.dtype, "mark_elements", *_in_c_order(column), hashes, None)
-        launch(last.dtype, "mark_elements", *_in_c_order(last), hashes, found)
-    return PendingFingerprint(start, 0, found)
+        launch(last.dtype, "mark_elements", *_in_c_order(last), hashes, words)
+    return PendingFingerprint(start, 0, words)
 
 
 def _in_c_order(column: Array) -> tuple[Any, ...]:
@@ -109,8 +109,8 @@ def ended(all_begun: Sequence[PendingFingerprint]) -> list[int]:
     words = [each.words for each in all_begun]
     if len({int(each.device.id) for each in words}) == 1:
         with words[0].device:
-            found = (words[0] if len(words) == 1 else cupy.concatenate(words)).get()
+            sums = (words[0] if len(words) == 1 else cupy.concatenate(words)).get()
     else:
-        found = np.concatenate([each.get() for each in words])
-    pairs = found.reshape(-1, 2).tolist()
+        sums = np.concatenate([each.get() for each in words])
+    pairs = sums.reshape(-1, 2).tolist()
     return [each.of(*pair) for each, pair in zip(all_begun, pairs, strict=True)]

@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_keys(
 // write its key, how many keys of the run are below it and up to it, and whether it differs from the
 // pivot before. `start` and `first` have one more entry, where all end.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
-    const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, u64* found, i64* below,
+    const u64* keys, const i64* start, const i64* first, int n_runs, i64 n, u64* pivot_keys, i64* below,
     i64* upto, unsigned char* is_new
 ) {
     for (i64 i = own_thread(); i < n; i += all_threads()) {
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
         u64 key = keys[place];
         i64 low = first_not(begin, place, [&](i64 at) { return keys[at] < key; });
         i64 behind = first_not(place + 1, end, [&](i64 at) { return keys[at] <= key; });
-        found[i] = key, below[i] = low - begin, upto[i] = behind - begin;
+        pivot_keys[i] = key, below[i] = low - begin, upto[i] = behind - begin;
         i64 before = begin + (number - 1) * whole + (number - 1) * rest / steps;
         is_new[i] = number == 0 || before < low;
     }
@@ -57,10 +57,10 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_pivots(
 // `n_words` words, the lowest first; word k of number i of the table is ``table[k * n + i]``.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_find(
     const u64* table, i64 n, int n_words, const i64* start, const i64* stop, const i64* passes,
-    const u64* wanted, i64 n_wanted, i64* found
+    const u64* wanted, i64 n_wanted, i64* places
 ) {
     for (i64 i = own_thread(); i < n_wanted; i += all_threads()) {
-        found[i] = first_not(start[i], stop[i], [&](i64 place) {
+        places[i] = first_not(start[i], stop[i], [&](i64 place) {
             for (int k = n_words - 1; k >= 0; --k) {
                 u64 word = table[k * n + place], its = wanted[k * n_wanted + i];
                 if (word != its) return word < its;
@@ -98,18 +98,18 @@ struct Counts {
 // each other. So the block caches the first places that it meets in shared memory.
 struct Counts {
     u64* counts;
-    i64* held;  // the cached places, or -1
+    i64* first_places;  // the cached places, or -1
     u32* own;
 
     __device__ __forceinline__ void start() {
-        for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) held[i] = -1, own[i] = 0;
+        for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) first_places[i] = -1, own[i] = 0;
         __syncthreads();
     }
     __device__ __forceinline__ void add(i64 place) {
         int slot = (int)(place % GROUPS_HELD);
-        i64 its = ((volatile i64*)held)[slot];
+        i64 its = ((volatile i64*)first_places)[slot];
         if (its < 0) {
-            its = (i64)atomicCAS((u64*)held + slot, ~(u64)0, (u64)place);
+            its = (i64)atomicCAS((u64*)first_places + slot, ~(u64)0, (u64)place);
             if (its < 0) its = place;
         }
         if (its == place) atomicAdd(own + slot, 1u); else atomicAdd(counts + place, (u64)1);
@@ -117,7 +117,7 @@ struct Counts {
     __device__ __forceinline__ void finish(u64*) {
         __syncthreads();
         for (int i = threadIdx.x; i < GROUPS_HELD; i += GROUPS_THREADS) {
-            if (own[i]) atomicAdd(counts + held[i], (u64)own[i]);
+            if (own[i]) atomicAdd(counts + first_places[i], (u64)own[i]);
         }
     }
 };
@@ -147,9 +147,9 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
     for (int i = threadIdx.x; i < n_cells; i += GROUPS_THREADS) own_wanted[i] = wanted[i];
     ends = own_ends, first = own_first, wanted = own_wanted;
 #else
-    __shared__ i64 held[GROUPS_HELD];
+    __shared__ i64 first_places[GROUPS_HELD];
     __shared__ u32 own[GROUPS_HELD];
-    Counts counts = {totals + 1, held, own};
+    Counts counts = {totals + 1, first_places, own};
 #endif
     counts.start();
     constexpr int N_WARPS = GROUPS_THREADS / 32;
@@ -217,15 +217,15 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_tally(
 // Find for each element the place of its word in the table of all groups. Without codes, consecutive
 // runs of `width` elements are the groups.
 extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
-    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* found
+    const Word* words, const int* codes, i64 n, i64 width, int n_groups, int n_words, u64* totals
 ) {
 #if IN_SHARED
     extern __shared__ u64 memory[];
     Counts counts = {(u32*)memory, (i64)n_groups * n_words};
 #else
-    __shared__ i64 held[GROUPS_HELD];
+    __shared__ i64 first_places[GROUPS_HELD];
     __shared__ u32 own[GROUPS_HELD];
-    Counts counts = {found, held, own};
+    Counts counts = {totals, first_places, own};
 #endif
     counts.start();
 #pragma unroll 4
@@ -233,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS_THREADS) groups_words(
         i64 group = codes ? (i64)codes[i] : i / width;
         if (group >= 0) counts.add(group * n_words + words[i]);
     }
-    counts.finish(found);
+    counts.finish(totals);
 }
 
 #endif

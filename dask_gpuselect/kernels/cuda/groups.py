@@ -94,17 +94,17 @@ class Keys:
         """Count the sorted elements whose number is below 1, 2, ..., n."""
         if self.numbers is None:
             wanted = cupy.arange(1, n + 1, dtype=np.uint64) << np.uint64(32)
-            found = cupy.searchsorted(self.keys, wanted)
+            counts = cupy.searchsorted(self.keys, wanted)
         else:
-            found = cupy.searchsorted(self.numbers, cupy.arange(1, n + 1, dtype=np.uint32))
-        return np.asarray(found.get(), np.int64)
+            counts = cupy.searchsorted(self.numbers, cupy.arange(1, n + 1, dtype=np.uint32))
+        return np.asarray(counts.get(), np.int64)
 
     def elements_at(self, places: IntArray) -> NDArray[Any]:
         """Return the elements at some places, on the host."""
         if not self.keys.size:
             return np.zeros(places.shape, self.dtype)
-        found = self.keys.take(cupy.asarray(places.ravel())).get()
-        return from_keys(found, self.dtype).reshape(places.shape)
+        keys = self.keys.take(cupy.asarray(places.ravel())).get()
+        return from_keys(keys, self.dtype).reshape(places.shape)
 
     def on_host(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """Return the elements and the number of each, on the host."""
@@ -125,12 +125,12 @@ def cuts(parts: Parts, n_groups: int, share: int) -> Cuts:
     stops = np.cumsum(np.stack([n, pivot_counts(n, share)]), axis=1)
     start, first = cupy.asarray(np.pad(stops, ((0, 0), (1, 0))))
     n_pivots = int(stops[1, -1]) if len(groups) else 0
-    found, is_new = cupy.empty((3, n_pivots), np.int64), cupy.empty(n_pivots, np.bool_)
+    table, is_new = cupy.empty((3, n_pivots), np.int64), cupy.empty(n_pivots, np.bool_)
     if n_pivots:
         runs = keys.keys, start, first, len(groups)
-        launch(dtype, "groups_pivots", *runs, n_pivots, *found, is_new)
+        launch(dtype, "groups_pivots", *runs, n_pivots, *table, is_new)
     del keys
-    key, below, upto = (each[is_new].get() for each in found)
+    key, below, upto = (each[is_new].get() for each in table)
     so_far = cupy.zeros(n_pivots + 1, np.int64)
     so_far[1:] = cupy.cumsum(is_new, dtype=np.int64)
     sizes = np.diff(so_far[first].get())
@@ -172,9 +172,9 @@ def elements(parts: Parts, n_groups: int, ranks: RanksOfLanes) -> Lanes:
     for each element if all are sorted.
     """
     parts = _ready(parts)
-    found = _by_guess(parts, n_groups, ranks)
-    if found is not None:
-        return found
+    lanes = _by_guess(parts, n_groups, ranks)
+    if lanes is not None:
+        return lanes
     keys, n_valid, n_missing = _in_groups(parts, n_groups)
     places = ranks_in_one_order(n_valid, ranks)
     return elements_of_places(places, keys.elements_at, n_valid, n_missing)
@@ -185,11 +185,11 @@ def value_counts(parts: Iterable[tuple[Array, Array]], n_groups: int, n_words: i
 
     Reads words and codes once.
     """
-    found = cupy.zeros(n_groups * n_words, np.uint64)
+    table = cupy.zeros(n_groups * n_words, np.uint64)
     for words, codes in parts:
         words, codes = cupy.ascontiguousarray(words), cupy.ascontiguousarray(codes)
-        _count_words(words, codes, 1, n_groups, n_words, found)
-    return np.asarray(found.get().view(np.int64).reshape(n_groups, n_words))
+        _count_words(words, codes, 1, n_groups, n_words, table)
+    return np.asarray(table.get().view(np.int64).reshape(n_groups, n_words))
 
 
 def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | None:
@@ -204,13 +204,13 @@ def lane_counts(rows: Array, keeps: Array | None, n_words: int) -> IntArray | No
     if keeps is not None:
         lane = cupy.arange(n_lanes, dtype=np.int32)[:, None]
         codes = cupy.ascontiguousarray(cupy.where(keeps, lane, np.int32(-1)))
-    found = cupy.zeros(n_lanes * n_words, np.uint64)
-    _count_words(cupy.ascontiguousarray(rows), codes, n, n_lanes, n_words, found)
-    return np.asarray(found.get().view(np.int64).reshape(n_lanes, n_words))
+    table = cupy.zeros(n_lanes * n_words, np.uint64)
+    _count_words(cupy.ascontiguousarray(rows), codes, n, n_lanes, n_words, table)
+    return np.asarray(table.get().view(np.int64).reshape(n_lanes, n_words))
 
 
 def _count_words(
-    words: Array, codes: Any, width: int, n_groups: int, n_words: int, found: Array
+    words: Array, codes: Any, width: int, n_groups: int, n_words: int, table: Array
 ) -> None:
     """Add the counts of every word in every group to a table.
 
@@ -219,7 +219,7 @@ def _count_words(
     if not words.size:
         return
     given, how = (words, codes, words.size, width), _memory(words_memory(n_groups, n_words))
-    launch(words.dtype, "groups_words", *given, n_groups, n_words, found, **how)
+    launch(words.dtype, "groups_words", *given, n_groups, n_words, table, **how)
 
 
 def _memory(n_bytes: int) -> dict[str, Any]:
@@ -294,17 +294,17 @@ def _tallied(
     taken = Keys.room(room, dtype)
     ends = to_keys(brackets.ends).astype(np.uint64 if dtype.itemsize == 8 else np.uint32)
     tables = (ends, brackets.first_end.astype(np.int32), brackets.wanted)
-    told = (*map(cupy.asarray, tables), n_groups, n_ends, totals)
+    of_brackets = (*map(cupy.asarray, tables), n_groups, n_ends, totals)
     into = taken.keys, taken.numbers, room
     how = _memory(groups_memory(dtype, n_groups, n_ends))
     for values, codes in parts:
         if values.size:
-            launch(dtype, "groups_tally", values, codes, values.size, *told, *into, **how)
-    found = totals.get().view(np.int64)
-    n_candidates = int(found[0])
-    counts = found[1 : 1 + 2 * n_cells].reshape(n_cells, 2)
+            launch(dtype, "groups_tally", values, codes, values.size, *of_brackets, *into, **how)
+    sums = totals.get().view(np.int64)
+    n_candidates = int(sums[0])
+    counts = sums[1 : 1 + 2 * n_cells].reshape(n_cells, 2)
     candidates = taken.taken(slice(n_candidates)) if n_candidates <= room else None
-    return counts, found[1 + 2 * n_cells :], candidates, n_candidates
+    return counts, sums[1 + 2 * n_cells :], candidates, n_candidates
 
 
 def _dtype(parts: Parts) -> np.dtype[Any]:

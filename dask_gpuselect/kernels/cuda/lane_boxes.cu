@@ -79,9 +79,9 @@ __device__ __forceinline__ void merge_sums(Group& group, LaneSums& sums, LaneSum
             others.total.parts[l] = group.other(sums.total.parts[l], mask);
             others.square.parts[l] = group.other(sums.square.parts[l], mask);
         }
-        u32 told = sums.total.lost | sums.square.lost << 1;
-        told = group.other(told, mask);
-        others.total.lost = told & 1, others.square.lost = told >> 1;
+        u32 flags = sums.total.lost | sums.square.lost << 1;
+        flags = group.other(flags, mask);
+        others.total.lost = flags & 1, others.square.lost = flags >> 1;
         others.n_high = group.other(sums.n_high, mask), others.n_low = group.other(sums.n_low, mask);
         sums.merge(others);
     });
@@ -227,7 +227,7 @@ static_assert(RUNS == 1, "a thread has one run");
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Wanted wanted,
     const __grid_constant__ Drawn drawn, const __grid_constant__ Columns columns,
-    const __grid_constant__ Fliers fliers, LaneSums* sums_of_lanes, Told* told
+    const __grid_constant__ Fliers fliers, LaneSums* sums_of_lanes, Facts* facts
 ) {
     extern __shared__ u64 memory[];
     Key* kept = (Key*)memory;
@@ -263,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
         }
         // Lanes without elements have arbitrary keys.
         double answer = none ? 0.0
-                             : mixed(first, second, wanted.weights[entry + a], wanted.mixes, &told->flags);
+                             : mixed(first, second, wanted.weights[entry + a], wanted.mixes, &facts->flags);
 #pragma unroll
         for (int k = 0; k < MOST_Q; ++k) q[k] = k == a ? answer : q[k];
     }
@@ -315,18 +315,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     u32 n_own = kept_low + kept_high, n_before = 0, n_together = n_own;
     u64 start;
     if constexpr (GROUP > 32) {
-        u64* told_to_all = (u64*)(of_warps + slot * (GROUP / 32));
+        u64* start_of_all = (u64*)(of_warps + slot * (GROUP / 32));
         if (me == 0) {
-            *told_to_all = start = n_own ? atomicAdd(&told->n_fliers, (u64)n_own) : 0;
+            *start_of_all = start = n_own ? atomicAdd(&facts->n_fliers, (u64)n_own) : 0;
             if (lane < n_lanes) fliers.starts[lane] = start, fliers.counts[lane] = n_own;
         }
         group.sync();
-        start = *told_to_all;
+        start = *start_of_all;
     } else {
         if (me == 0) numbers[slot] = n_own;
         n_together = sums_before(numbers);
         if (threadIdx.x == 0) {
-            *place = n_together ? atomicAdd(&told->n_fliers, (u64)n_together) : 0;
+            *place = n_together ? atomicAdd(&facts->n_fliers, (u64)n_together) : 0;
             fliers.starts[tile] = *place, fliers.counts[tile] = n_together;
         }
         __syncthreads();
@@ -343,7 +343,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) boxes_of_lanes(
     if (me == 0 && lane < n_lanes) {
         double nan = __longlong_as_double(0x7ff8000000000000ll);
         if constexpr (GROUP == 1) {
-            finish_lane(sums, n_valid, none, lane, columns, told);
+            finish_lane(sums, n_valid, none, lane, columns, facts);
         } else {
             sums_of_lanes[lane] = sums;
         }

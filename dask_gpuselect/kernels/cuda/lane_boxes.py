@@ -23,7 +23,7 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder
 FLIERS_SHARE = 5
 COLUMNS = source.fields_of("lane_columns.cuh", "Columns")
 DRAWN, FLIERS = (source.record("lane_boxes.cu", name) for name in ("Drawn", "Fliers"))
-WHERE, TOLD = (source.record("lane_columns.cuh", name) for name in ("Columns", "Told"))
+WHERE, FACTS = (source.record("lane_columns.cuh", name) for name in ("Columns", "Facts"))
 
 
 def box_lanes(
@@ -50,23 +50,23 @@ def box_lanes(
     kernel = source.box_kernel(dtype, selecting)
     if kernel.shared + source.STATIC > most_shared(cupy.cuda.Device().id):
         return None
-    wanted, held = wanted_of(question, 0 if dtype.kind == "f" else n, n)
+    wanted, refs = wanted_of(question, 0 if dtype.kind == "f" else n, n)
     drawn, shapes = _drawn(rule, omits_nan=omits_nan), {"q": (question.n_answers, n_lanes)}
     columns = {
         name: cupy.empty(shapes.get(name, n_lanes), source.TYPES.get(kind, dtype))
         for kind, _, name, _ in COLUMNS
     }
-    told, fliers, starts, counts = _filled(stack, kernel, (wanted, drawn), columns)
-    del held
-    if told["flags"]["too_wide"]:
+    facts, fliers, starts, counts = _filled(stack, kernel, (wanted, drawn), columns)
+    del refs
+    if facts["flags"]["too_wide"]:
         return None
-    if told["n_unsure"]:
+    if facts["n_unsure"]:
         _sum_again(stack, columns)
     del columns["is_unsure"]
     return LaneBoxes(
         n=n,
         **columns,
-        fliers=fliers[: int(told["n_fliers"])].copy(),
+        fliers=fliers[: int(facts["n_fliers"])].copy(),
         starts=starts,
         counts=counts,
         most_fliers=int(drawn["most_fliers"]),
@@ -90,17 +90,17 @@ def _filled(
     n_starts = n_lanes if group > 32 else stack.n_tiles(kernel)
     starts, counts = cupy.empty((2, n_starts), np.int64)
     sums = cupy.empty(0 if group == 1 else n_lanes * source.LANE_SUMS, np.uint8)
-    told = cupy.empty(TOLD.itemsize, np.uint8)
+    facts = cupy.empty(FACTS.itemsize, np.uint8)
     room = stack.n * n_lanes // FLIERS_SHARE + 1
     while True:
         fliers = cupy.empty(room, stack.dtype)
         places = filled(FLIERS, elements=fliers, room=room, starts=starts, counts=counts)
-        told.fill(0)
-        stack.start(kernel, *how, where, places, sums, told)
+        facts.fill(0)
+        stack.start(kernel, *how, where, places, sums, facts)
         if group > 1:
-            given = sums, n_lanes, stack.n, how[1]["omits_missing"], where, told
+            given = sums, n_lanes, stack.n, how[1]["omits_missing"], where, facts
             launch(stack.dtype, "finish_of_lanes", *given, n_threads=n_lanes)
-        host = told.get().view(TOLD)[0]
+        host = facts.get().view(FACTS)[0]
         if host["n_fliers"] <= room or host["flags"]["too_wide"]:
             return host, fliers, starts, counts
         room = int(host["n_fliers"])

@@ -12,19 +12,19 @@ struct Columns {
 };
 
 // Flags and counts for all lanes together.
-struct Told {
+struct Facts {
     Flags flags;
     u64 n_fliers, n_unsure;
 };
 
 // Write the mean and the deviation of a lane; it may have none.
 __device__ __forceinline__ void finish_lane(
-    const LaneSums& sums, u32 n_valid, bool none, i64 lane, const Columns& columns, Told* told
+    const LaneSums& sums, u32 n_valid, bool none, i64 lane, const Columns& columns, Facts* facts
 ) {
     double mean, deviation, nan = __longlong_as_double(0x7ff8000000000000ll);
     bool is_sure = sums.finish(n_valid, mean, deviation) || none;
     columns.mean[lane] = none ? nan : mean;
     columns.deviation[lane] = none ? nan : deviation;
     columns.is_unsure[lane] = !is_sure;
-    if (!is_sure) atomicAdd(&told->n_unsure, 1ull);
+    if (!is_sure) atomicAdd(&facts->n_unsure, 1ull);
 }

@@ -59,7 +59,7 @@ static_assert(RUNS == 1, "a thread has one run");
 // Shared memory: that of lanes_select.
 extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
     const __grid_constant__ Stack stack, const __grid_constant__ Brackets brackets,
-    const __grid_constant__ Counts counts, const i64* starts, Word* found
+    const __grid_constant__ Counts counts, const i64* starts, Word* elements
 ) {
     extern __shared__ u64 memory[];
     Key* kept = (Key*)memory;
@@ -103,17 +103,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
             if constexpr (PASS == 2) {
                 u32 n_all, place = group.sum_before(max(to - from, 0), n_all);
                 if (!is_lane) continue;
-                Word* its_found = found + starts[entry];
-                for (int i = from; i < to; ++i) its_found[place++] = word_of(mine[i * PITCH]);
+                Word* its_elements = elements + starts[entry];
+                for (int i = from; i < to; ++i) its_elements[place++] = word_of(mine[i * PITCH]);
                 continue;
             }
             if constexpr (PASS == 3) {
                 // If a bracket has more elements than it can have, the chunk has changed. They are left
                 // out, and the counts tell.
                 u32 n_all, place = group.sum_before(max(to - from, 0), n_all), room = brackets.n_ranks;
-                Word* its_found = found + entry * room;
+                Word* its_elements = elements + entry * room;
                 for (int i = from; i < to && is_lane; ++i, ++place) {
-                    if (place < room) its_found[place] = word_of(mine[i * PITCH]);
+                    if (place < room) its_elements[place] = word_of(mine[i * PITCH]);
                 }
             }
             before = group.sum(before), below_high = group.sum(below_high);
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, MIN_BLOCKS) passes_of_lanes(
                     u32 rank = before + (u32)((u64)j * last / (u64)max(brackets.n_ranks - 1, 1));
                     rank = min(rank, n_valid ? n_valid - 1 : 0);  // arbitrary where nothing is inside
                     Key key = key_in(kept + slot * STRIDE, rank);
-                    if (is_lane) found[entry * brackets.n_ranks + j] = word_of(key);
+                    if (is_lane) elements[entry * brackets.n_ranks + j] = word_of(key);
                 }
             }
         }

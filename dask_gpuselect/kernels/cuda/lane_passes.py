@@ -36,7 +36,7 @@ from dask_gpuselect.maths.sizes import tally_room
 CUTS, COUNTED, CANDIDATES, ROWS = range(4)
 """Results of a launch; PASS of ``lane_passes.cu``."""
 BRACKETS, COUNTS = (source.record("lane_passes.cu", name) for name in ("Brackets", "Counts"))
-KNOWN, TOLD = (source.record("lane_reports.cuh", name) for name in ("Known", "Told"))
+KNOWN, FACTS = (source.record("lane_reports.cuh", name) for name in ("Known", "Facts"))
 
 
 def pass_of(result: int) -> source.Defined:
@@ -56,13 +56,13 @@ def cuts(parts: Sequence[Array], brackets: LaneBrackets | None, m: int) -> Any:
         return moved(reference.cuts(parts, known, m), cupy.asarray)
     stack, kernel = measurable
     n_questions = 1 if brackets is None else brackets.low.shape[1]
-    found = cupy.empty((stack.n_lanes, n_questions, m), stack.dtype)
+    pivots = cupy.empty((stack.n_lanes, n_questions, m), stack.dtype)
     counts = _counts(stack.n_lanes, n_questions, "n_valid", "n_missing", "before", "inside")
     ends = _ends_of(brackets, stack.dtype)
-    asked = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=m)
-    stack.start(kernel, asked, filled(COUNTS, **counts), None, found, defined=pass_of(CUTS))
+    record = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=m)
+    stack.start(kernel, record, filled(COUNTS, **counts), None, pivots, defined=pass_of(CUTS))
     n_valid, n_missing, n_before, n_inside = counts.values()
-    return LaneCuts(found, found, n_inside, n_before, n_valid, n_missing)
+    return LaneCuts(pivots, pivots, n_inside, n_before, n_valid, n_missing)
 
 
 @with_companions(reference.tally)
@@ -81,19 +81,19 @@ def tally(parts: Sequence[Array], brackets: LaneBrackets) -> Any:
     counts = _counts(stack.n_lanes, n_questions, *names)
     room = None if brackets.sizes is None else brackets.sizes.room
     ends = _ends_of(brackets, stack.dtype)
-    asked = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=room or 0)
+    record = filled(BRACKETS, **ends, n_questions=n_questions, n_ranks=room or 0)
     where, inside = filled(COUNTS, **counts), counts["inside"].ravel()
     if room is not None:
         candidates = cupy.empty((inside.size, room), stack.dtype)
-        stack.start(kernel, asked, where, None, candidates, defined=pass_of(ROWS))
+        stack.start(kernel, record, where, None, candidates, defined=pass_of(ROWS))
     else:
         nothing = cupy.empty(0, stack.dtype)
-        stack.start(kernel, asked, where, None, nothing, defined=pass_of(COUNTED))
+        stack.start(kernel, record, where, None, nothing, defined=pass_of(COUNTED))
         stops = cupy.cumsum(inside)
         candidates = cupy.empty(int(stops[-1]), stack.dtype)
         if candidates.size:
             starts, made = stops - inside, pass_of(CANDIDATES)
-            stack.start(kernel, asked, where, starts, candidates, defined=made)
+            stack.start(kernel, record, where, starts, candidates, defined=made)
     n_valid, n_missing, below, n_before, n_inside, upto = counts.values()
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
@@ -108,11 +108,11 @@ def bracketed(parts: Sequence[LaneCuts], lower: IntArray, upper: IntArray) -> tu
     low, high = cupy.empty(shape, dtype), cupy.empty(shape, dtype)
     if low.size:
         columns = [(part.low, part.high, part.n_inside, part.low.shape[-1]) for part in parts]
-        records, held = _records(columns)
+        records, refs = _records(columns)
         ranks = [cupy.ascontiguousarray(each) for each in (lower, upper)]
         given = (records, len(parts), *ranks, low.size // k, k, low, high)
         launch(dtype, "reports_bracket", *given, n_threads=2 * low.size)
-        del held
+        del refs
     return low, high
 
 
@@ -121,9 +121,9 @@ def find_lane_brackets(parts: Sequence[LaneCuts], ranks: RanksOfLanes) -> LaneBr
 
     The host waits once, for the numbers of valid elements, from which the ranks follow.
     """
-    told = _no_facts()
-    n_valid, n_missing = _sums(parts, ("n_valid", "n_missing"), told)
-    _, _, least, most, *_ = _read(told)
+    facts = _no_facts()
+    n_valid, n_missing = _sums(parts, ("n_valid", "n_missing"), facts)
+    _, _, least, most, *_ = _read(facts)
     if not 0 <= most - least < MOST_COUNTS:
         return lane_cuts.find_lane_brackets(parts, ranks, bracketed)
     pair = ranks(np.maximum(np.arange(least, most + 1), 1))
@@ -161,10 +161,10 @@ def merge_tallies(parts: Sequence[LaneTally]) -> LaneTally:
         starts, room = cupy.cumsum(n_inside.ravel()) - n_inside.ravel(), 0
         candidates = cupy.empty(sum(part.candidates.size for part in parts), dtype)
     if candidates.size:
-        records, held = _records([(part.candidates, part.n_inside, *_ends(part)) for part in parts])
+        records, refs = _records([(part.candidates, part.n_inside, *_ends(part)) for part in parts])
         given = (records, len(parts), starts, room, n_inside.size, candidates)
         launch(dtype, "reports_merge", *given, n_threads=8 * n_inside.size)
-        del held
+        del refs
     return LaneTally(below, n_before, n_inside, upto, candidates, n_valid, n_missing)
 
 
@@ -186,15 +186,15 @@ def answers(tally: LaneTally, brackets: LaneBrackets, order: LaneOrder) -> Array
         return None
     n_lanes, dtype = len(tally.n_valid), np.dtype(tally.candidates.dtype)
     wanted, tables = wanted_of(order, sizes.least, sizes.most)
-    known, held = _known(tally, brackets)
-    found = cupy.empty((order.n_answers, n_lanes), order.dtype)
-    told, how = _no_facts(), {"n_threads": 32 * found.size, "defined": source.answered(order)}
-    launch(dtype, "answers_of_tally", known, wanted, n_lanes, found, told, **how)
-    has_changed, *_, too_wide = _read(told)
-    del held, tables
+    known, refs = _known(tally, brackets)
+    out = cupy.empty((order.n_answers, n_lanes), order.dtype)
+    facts, how = _no_facts(), {"n_threads": 32 * out.size, "defined": source.answered(order)}
+    launch(dtype, "answers_of_tally", known, wanted, n_lanes, out, facts, **how)
+    has_changed, *_, too_wide = _read(facts)
+    del refs, tables
     if has_changed:
         _on_host(tally, brackets)  # which raises
-    return None if too_wide else found
+    return None if too_wide else out
 
 
 def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
@@ -202,21 +202,21 @@ def order_statistics(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     shape, dtype = tally.n_inside.shape, np.dtype(tally.candidates.dtype)
     if not tally.n_inside.size:
         return _on_host(tally, brackets)
-    known, held = _known(tally, brackets)
+    known, refs = _known(tally, brackets)
     lower, upper = cupy.empty(shape, dtype), cupy.empty(shape, dtype)
-    told = _no_facts()
-    given = known, lower.size, shape[1], lower, upper, told
+    facts = _no_facts()
+    given = known, lower.size, shape[1], lower, upper, facts
     launch(dtype, "reports_select", *given, n_threads=32 * lower.size)
-    has_changed, any_missing, least, most, *_ = _read(told)
-    del held
+    has_changed, any_missing, least, most, *_ = _read(facts)
+    del refs
     if has_changed:
         return _on_host(tally, brackets)  # which raises
-    found = lower.get(), upper.get()
+    elements = lower.get(), upper.get()
     if least == most and not any_missing:  # one number for all
         counts = [np.broadcast_to(np.int64(n), len(tally.n_valid)) for n in (least, 0)]
-        return Lanes(*found, *counts)
+        return Lanes(*elements, *counts)
     columns_of_lanes: tuple[Array, ...] = (tally.n_valid, tally.n_missing)
-    return Lanes(*found, *(column.get() for column in columns_of_lanes))
+    return Lanes(*elements, *(column.get() for column in columns_of_lanes))
 
 
 def _known(tally: LaneTally, brackets: LaneBrackets) -> tuple[Any, list[Array]]:
@@ -230,18 +230,18 @@ def _known(tally: LaneTally, brackets: LaneBrackets) -> tuple[Any, list[Array]]:
     columns |= {name: getattr(brackets, name) for name in ("lower", "upper", "low", "high")}
     columns |= {"known_valid": brackets.n_valid, "known_missing": brackets.n_missing}
     columns |= {"inside": tally.n_inside} | ({} if stops is None else {"stops": stops})
-    held = {name: cupy.ascontiguousarray(column) for name, column in columns.items()}
-    return filled(KNOWN, **held, room=room), list(held.values())
+    refs = {name: cupy.ascontiguousarray(column) for name, column in columns.items()}
+    return filled(KNOWN, **refs, room=room), list(refs.values())
 
 
 def _no_facts() -> Array:
-    return on_device(filled(TOLD, least=np.iinfo(np.uint64).max))
+    return on_device(filled(FACTS, least=np.iinfo(np.uint64).max))
 
 
-def _read(told: Array) -> tuple[int, ...]:
+def _read(facts: Array) -> tuple[int, ...]:
     """Read the flags of a kernel; the host waits for them."""
-    found: tuple[int, ...] = told.get().view(TOLD)[0].item()
-    return found
+    numbers: tuple[int, ...] = facts.get().view(FACTS)[0].item()
+    return numbers
 
 
 def _on_host(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
@@ -256,10 +256,10 @@ def _on_host(tally: LaneTally, brackets: LaneBrackets) -> Lanes:
     return lane_cuts.order_statistics(tally, brackets)
 
 
-def _sums(parts: Sequence[Any], names: Sequence[str], told: Array | None = None) -> list[Array]:
+def _sums(parts: Sequence[Any], names: Sequence[str], facts: Array | None = None) -> list[Array]:
     """Sum some tables over all parts by one launch.
 
-    With `told`, the kernel also writes flags, and the first two tables must be n_valid and
+    With `facts`, the kernel also writes flags, and the first two tables must be n_valid and
     n_missing.
     """
     tables = [[cupy.ascontiguousarray(getattr(part, name)) for part in parts] for name in names]
@@ -270,7 +270,7 @@ def _sums(parts: Sequence[Any], names: Sequence[str], told: Array | None = None)
     ]
     records, most = _as_record(addresses), max(out.size for out in sums)
     if most:
-        given = records, len(names), len(parts), told
+        given = records, len(names), len(parts), facts
         launch(np.dtype(np.int64), "reports_sum", *given, n_threads=most)
     return sums
 
@@ -281,21 +281,21 @@ def _records(columns: Sequence[tuple[Any, ...]]) -> tuple[Array, list[Array]]:
     The records are on the device, one for each part. The arrays must live until the kernel has
     started. The address of None is 0.
     """
-    held = [
+    refs = [
         [cupy.ascontiguousarray(each) if hasattr(each, "dtype") else each for each in column]
         for column in columns
     ]
     addresses = [
         [each.data.ptr if hasattr(each, "dtype") else each or 0 for each in column]
-        for column in held
+        for column in refs
     ]
-    return _as_record(addresses), [each for column in held for each in column]
+    return _as_record(addresses), [each for column in refs for each in column]
 
 
 def _as_record(words: Sequence[Sequence[int]]) -> Array:
     """Copy rows of addresses and sizes to the device."""
-    found = np.array(words, np.uint64)
-    return on_device(found.reshape(-1).view(f"V{found.nbytes}"))
+    table = np.array(words, np.uint64)
+    return on_device(table.reshape(-1).view(f"V{table.nbytes}"))
 
 
 def _measurable(parts: Sequence[Array]) -> tuple[LaneStack, source.LaneKernel] | None:

@@ -73,9 +73,9 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_bracket(
     }
 }
 
-// Add up tables of all parts. If `told` is not null, the first two are n_valid and n_missing.
+// Add up tables of all parts. If `facts` is not null, the first two are n_valid and n_missing.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
-    const u64* summed, int n_tables, int n_parts, Told* told
+    const u64* summed, int n_tables, int n_parts, Facts* facts
 ) {
     for (int table = 0; table < n_tables; ++table, summed += 2 + n_parts) {
         const Summed& to = *(const Summed*)summed;
@@ -84,11 +84,11 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
             i64 sum = 0;
             for (int p = 0; p < n_parts; ++p) sum += parts[p][i];
             to.sums[i] = sum;
-            if (told && table == 0) {
-                if ((u64)sum < told->least) atomicMin(&told->least, (u64)sum);
-                if ((u64)sum > told->most) atomicMax(&told->most, (u64)sum);
+            if (facts && table == 0) {
+                if ((u64)sum < facts->least) atomicMin(&facts->least, (u64)sum);
+                if ((u64)sum > facts->most) atomicMax(&facts->most, (u64)sum);
             }
-            if (told && table == 1 && sum) told->any_missing = 1;
+            if (facts && table == 1 && sum) facts->any_missing = 1;
         }
     }
 }
@@ -96,10 +96,10 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_sum(
 // Copy the candidates of all parts, row by row. `starts` has the place of each row's first; without it,
 // each row has `room` places.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
-    const Gathered* parts, int n_parts, const i64* starts, i64 room, i64 n_rows, Word* found
+    const Gathered* parts, int n_parts, const i64* starts, i64 room, i64 n_rows, Word* out
 ) {
     for (i64 row = own_thread() / TOGETHER; row < n_rows; row += all_threads() / TOGETHER) {
-        Word* its_found = found + (starts ? starts[row] : row * room);
+        Word* its_out = out + (starts ? starts[row] : row * room);
         i64 left = room;
         for (int p = 0; p < n_parts; ++p) {
             const Gathered& part = parts[p];
@@ -107,8 +107,8 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
             const Word* its = part.candidates + (part.stops ? part.stops[row] - n : row * part.room);
             if (!part.stops) n = min(n, part.room);
             if (!starts) n = min(n, left), left -= n;
-            for (i64 i = threadIdx.x % TOGETHER; i < n; i += TOGETHER) its_found[i] = its[i];
-            its_found += n;
+            for (i64 i = threadIdx.x % TOGETHER; i < n; i += TOGETHER) its_out[i] = its[i];
+            its_out += n;
         }
     }
 }
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_merge(
 // Find the elements of the lower and the upper rank of each row, one warp for each.
 extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_select(
     const __grid_constant__ Known known, i64 n_rows, i64 n_questions, Word* lower, Word* upper,
-    Told* told
+    Facts* facts
 ) {
     for (i64 row = own_thread() / 32; row < n_rows; row += all_threads() / 32) {
         Word words[2];
@@ -124,9 +124,9 @@ extern "C" __global__ void __launch_bounds__(REPORT_THREADS) reports_select(
         if (threadIdx.x % 32) continue;
         lower[row] = words[0], upper[row] = words[1];
         i64 lane = row / n_questions, n_valid = known.n_valid[lane];
-        check_row(known, row, lane, told);
-        if (known.n_missing[lane]) told->any_missing = 1;
-        if ((u64)n_valid < told->least) atomicMin(&told->least, (u64)n_valid);
-        if ((u64)n_valid > told->most) atomicMax(&told->most, (u64)n_valid);
+        check_row(known, row, lane, facts);
+        if (known.n_missing[lane]) facts->any_missing = 1;
+        if ((u64)n_valid < facts->least) atomicMin(&facts->least, (u64)n_valid);
+        if ((u64)n_valid > facts->most) atomicMax(&facts->most, (u64)n_valid);
     }
 }

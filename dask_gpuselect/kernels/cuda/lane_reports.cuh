@@ -11,7 +11,7 @@ struct Known {
     i64 room;
 };
 
-struct Told {
+struct Facts {
     u64 has_changed;  // some lane has other elements than in the passes before
     u64 any_missing;
     u64 least, most;  // valid elements of a lane
@@ -54,10 +54,10 @@ __device__ __forceinline__ void select_words(const Known& known, i64 row, Word (
 }
 
 // Check that the elements of a row's lane are the known ones; if not, note that they have changed.
-__device__ __forceinline__ void check_row(const Known& known, i64 row, i64 lane, Told* told) {
+__device__ __forceinline__ void check_row(const Known& known, i64 row, i64 lane, Facts* facts) {
     i64 n_valid = known.n_valid[lane], n_missing = known.n_missing[lane];
     bool holds = known.below[row] <= known.lower[row] && known.upper[row] < known.upto[row];
     bool is_same = n_valid == known.known_valid[lane] && n_missing == known.known_missing[lane];
     if (!known.stops) is_same &= known.inside[row] <= known.room;
-    if (!is_same || (n_valid && !holds)) told->has_changed = 1;
+    if (!is_same || (n_valid && !holds)) facts->has_changed = 1;
 }

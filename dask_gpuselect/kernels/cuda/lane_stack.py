@@ -32,9 +32,9 @@ def parts_in_three(chunks: Sequence[Array], axes: tuple[int, ...]) -> list[Part]
     if not axes:  # every element is a lane
         chunks, axes, ndim = [chunk[..., None] for chunk in chunks], (ndim,), ndim + 1
     if axes[-1] - axes[0] >= len(axes):  # other axes lie between the reduced ones
-        kept = [axis for axis in range(ndim) if axis not in axes]
-        chunks = [cupy.ascontiguousarray(chunk.transpose(*kept, *axes)) for chunk in chunks]
-        axes = tuple(range(len(kept), ndim))
+        left = [axis for axis in range(ndim) if axis not in axes]
+        chunks = [cupy.ascontiguousarray(chunk.transpose(*left, *axes)) for chunk in chunks]
+        axes = tuple(range(len(left), ndim))
     if len(chunks) > MOST_STACKED:
         # Joined along the first of the axes: the chunks have all of the others.
         joined = [_as_rows(chunk, axes) for chunk in chunks]
@@ -85,9 +85,9 @@ class LaneStack(NamedTuple):
         stops = np.cumsum([part.shape[1] for part in parts])
         sides = {"n_inner": inner, "n_lanes": outer * inner, "n": stops[-1], "one": 1}
         record = filled(STACK, n_parts=len(parts), **sides)
-        for told, part, stop in zip(record["parts"], parts, stops, strict=False):
-            told["data"], told["stop"] = part.chunk.data.ptr, stop
-            told["outer"], told["row"], told["inner"] = part.strides
+        for row, part, stop in zip(record["parts"], parts, stops, strict=False):
+            row["data"], row["stop"] = part.chunk.data.ptr, stop
+            row["outer"], row["row"], row["inner"] = part.strides
         return cls(parts, record)
 
     @property

@@ -75,11 +75,11 @@ __device__ __forceinline__ Leading leading(const Exact<LEVELS>& exact) {
     double rest = 0.0;
 #pragma unroll
     for (int l = 3; l < LEVELS; ++l) rest += fabs(p[l]);
-    Leading found = {p[0], p[1], p[2], rest == 0.0, !exact.lost};
+    Leading leads = {p[0], p[1], p[2], rest == 0.0, !exact.lost};
     double size = fabs(p[0]);
-    found.is_known = found.is_known && fabs(p[1]) <= 0x1p-52 * size && fabs(p[2]) <= 0x1p-104 * size &&
+    leads.is_known = leads.is_known && fabs(p[1]) <= 0x1p-52 * size && fabs(p[2]) <= 0x1p-104 * size &&
                      rest <= SURE_TAIL * size;
-    return found;
+    return leads;
 }
 
 // As `moments._rounded_sum`, for numbers that are not scaled.
@@ -155,9 +155,9 @@ __device__ __forceinline__ bool is_zero(const Wide& sum) {
 }
 
 __device__ __forceinline__ double rounded_once(const Exact<3>& sum, bool& sure) {
-    Leading found = leading(sum);
-    sure = sure && found.is_known;
-    return rounded_sum(found.high, found.middle, found.low == 0.0, sure);
+    Leading leads = leading(sum);
+    sure = sure && leads.is_known;
+    return rounded_sum(leads.high, leads.middle, leads.low == 0.0, sure);
 }
 
 // Divide, and round once. If the numerator is not exact (`is_exact`), its relative error is below
@@ -170,9 +170,9 @@ __device__ double quotient_once(const Wide& numerator, const Leading& by, bool& 
     subtract_times(rest, second, by);
     sure = sure && !rest.lost && by.is_known;
     is_exact = is_exact && is_zero(rest);
-    double found = rounded_sum(first, second, is_exact, sure);
+    double rounded = rounded_sum(first, second, is_exact, sure);
     is_exact = is_exact && second == 0.0;
-    return found;
+    return rounded;
 }
 
 // --- Sums of elements of few magnitudes -----------------------------------------------------------
@@ -373,9 +373,9 @@ struct LaneSums {
                 if (parts[j] != 0.0) spread.add_product(-2.0 * parts[j], parts[i]);
             }
         }
-        Leading found = leading(spread);
-        found.is_known = found.is_known && found.high >= 0.0;
-        deviation = root_over(found, by, n, sure);
+        Leading leads = leading(spread);
+        leads.is_known = leads.is_known && leads.high >= 0.0;
+        deviation = root_over(leads, by, n, sure);
         return sure;
     }
 };

@@ -39,10 +39,10 @@ def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
     """
     chunks, wide = column.chunks, _floating(column)
     if wide is None:
-        found = None
+        answers = None
         if chunks[0].weights is not None and all(chunk.size for chunk in chunks):
-            found = weighed_lanes.answer_lanes(column, question)
-        return host.answer_lanes(column, question) if found is None else found
+            answers = weighed_lanes.answer_lanes(column, question)
+        return host.answer_lanes(column, question) if answers is None else answers
     keeps = [chunk.keeps for chunk in chunks]
     if len(chunks) == 1 and keeps[0] is not None:
         answers = plain_lanes.answers_of_few(column.as_type(), question, keeps[0])
@@ -50,9 +50,9 @@ def _answer_masked(column: ChunkColumn, question: LaneOrder) -> Array:
             return answers
     if all(each is not None for each in keeps):
         among = _AmongFloats(question, wide)
-        found = plain_lanes.answers_of_masked(column.as_type(wide), keeps, among)
-        if found is not None and not any(among.noted) and (question.skips_missing or not found[1]):
-            return found[0].astype(question.dtype, copy=False)
+        pair = plain_lanes.answers_of_masked(column.as_type(wide), keeps, among)
+        if pair is not None and not any(among.noted) and (question.skips_missing or not pair[1]):
+            return pair[0].astype(question.dtype, copy=False)
     return _answers(column, Blanked.of(column, wide), question)
 
 
@@ -75,15 +75,15 @@ def _masked_boxes(
     has_missing = blanked.has_missing()
     if has_missing and not omits_nan:
         return None
-    found = lane_boxes.box_lanes(blanked.column, question, rule, omits_nan=True)
-    if found is None or (dtype.kind != "f" and not bool(found.n_valid.all())):
+    boxes = lane_boxes.box_lanes(blanked.column, question, rule, omits_nan=True)
+    if boxes is None or (dtype.kind != "f" and not bool(boxes.n_valid.all())):
         return None
     elements = ("least", "most", "low", "high", "fliers")
-    own = {name: getattr(found, name).astype(dtype, copy=False) for name in elements}
-    n_left_out = found.n - found.n_valid
+    own = {name: getattr(boxes, name).astype(dtype, copy=False) for name in elements}
+    n_left_out = boxes.n - boxes.n_valid
     if has_missing:
         n_left_out = _counted([~_keeps(chunk) for chunk in chunks], axes)
-    answer: LaneBoxes | None = replace(found, **own, n_left_out=n_left_out)
+    answer: LaneBoxes | None = replace(boxes, **own, n_left_out=n_left_out)
     return answer
 
 
@@ -112,7 +112,7 @@ def _answer_masked_groups(
     """Answer a question for every group of every masked lane, on the device.
 
     See `reference.lanes.answer_group_lanes`. Scratch: a copy of every chunk, of four bytes an
-    element or more. None also where unmasked NaN have to be told from masked elements.
+    element or more. None also if unmasked NaN must be distinguished from masked elements.
     """
     wide = _floating(column)
     if wide is None:
@@ -126,8 +126,8 @@ def _answer_masked_groups(
         return None
     if is_any_none:
         none, nothing = np.zeros(1, np.int64), np.zeros((1, question.n_answers), column.dtype)
-        told = question.lane_answer(Lanes(nothing, nothing, none, none))  # or it raises
-        if not np.isnan(told).all():
+        value = question.lane_answer(Lanes(nothing, nothing, none, none))  # or it raises
+        if not np.isnan(value).all():
             return None
     return answers.astype(question.dtype, copy=False)
 
@@ -168,12 +168,12 @@ class Blanked(NamedTuple):
     Parameters
     ----------
     column : ChunkColumn
-    told : list of (cupy.ndarray of one uint32, or None)
+    flags : list of (cupy.ndarray of one uint32, or None)
         Not 0 if an element of the chunk that takes part is NaN. None if the chunk has no mask.
     """
 
     column: ChunkColumn
-    told: list[Array | None]
+    flags: list[Array | None]
 
     @classmethod
     def of(cls, column: ChunkColumn, wide: np.dtype[Any]) -> Blanked:
@@ -185,8 +185,8 @@ class Blanked(NamedTuple):
     def has_missing(self) -> bool:
         """Return whether an element that takes part is NaN."""
         return any(
-            any_true(cupy.isnan(values)) if told is None else bool(told.get()[0])
-            for values, told in zip(self.column.chunks, self.told, strict=True)
+            any_true(cupy.isnan(values)) if flag is None else bool(flag.get()[0])
+            for values, flag in zip(self.column.chunks, self.flags, strict=True)
         )
 
 
@@ -197,11 +197,11 @@ def _blanked(chunk: Accompanied, wide: np.dtype[Any]) -> tuple[Array, Array | No
     # By a kernel: `cupy.where`, `isnan` and `&` took 5.5 ms of 3.8e8 float32, which it copies in
     # 0.9, and CuPy takes denormal float32 for zeros.
     values, keeps = map(cupy.ascontiguousarray, (values, chunk.keeps))
-    filled, told = cupy.empty_like(values), cupy.zeros(1, np.uint32)
+    filled, flag = cupy.empty_like(values), cupy.zeros(1, np.uint32)
     is_aligned = values.data.ptr % 16 == keeps.data.ptr % 16 == 0
     n_vectors = values.nbytes // 16 if is_aligned else 0
-    launch(wide, "blank_masked", values, keeps, values.size, n_vectors, filled, told)
-    return filled, told
+    launch(wide, "blank_masked", values, keeps, values.size, n_vectors, filled, flag)
+    return filled, flag
 
 
 def _answers(column: ChunkColumn, blanked: Blanked, question: LaneOrder) -> Array:
@@ -218,13 +218,13 @@ def _answers(column: ChunkColumn, blanked: Blanked, question: LaneOrder) -> Arra
     if not question.skips_missing:
         answers = cupy.where(is_missing, answers.dtype.type(np.nan), answers)
     answers = answers.astype(question.dtype, copy=False)
-    # What there is to tell of lanes without a valid element, told of one lane of each kind.
+    # Lanes without a valid element: the question answers one lane of each kind.
     kinds = {n: is_none & (is_missing == n) for n in (0, 1)}
     some = np.array([n for n, lanes in kinds.items() if any_true(lanes)], np.int64)
     if len(some):
         nothing = np.zeros((len(some), question.n_answers), selection_dtype(dtype))
-        told = question.lane_answer(Lanes(nothing, nothing, np.zeros_like(some), some))
-        for n, column in zip(some.tolist(), told.T, strict=True):
+        of_kinds = question.lane_answer(Lanes(nothing, nothing, np.zeros_like(some), some))
+        for n, column in zip(some.tolist(), of_kinds.T, strict=True):
             answers = cupy.where(kinds[n], cupy.asarray(column)[:, None], answers)
     return answers
 
@@ -235,16 +235,16 @@ def _counted(masks: Sequence[Array], axes: tuple[int, ...]) -> Array:
 
 
 def _of_integers(ends: LaneEnds, dtype: np.dtype[Any]) -> LaneEnds:
-    """Convert ends that were found among floats to integers."""
+    """Convert ends of floats to integers."""
     least, most = extremes_of(dtype)
     infinite = {np.inf: most, -np.inf: least}
 
     def integers(values: NDArray[Any]) -> NDArray[Any]:
         is_one = np.isfinite(values)
-        found = np.where(is_one, values, 0).astype(dtype)
+        whole = np.where(is_one, values, 0).astype(dtype)
         for other, stands_for in infinite.items():
-            found[values == other] = stands_for
-        return found
+            whole[values == other] = stands_for
+        return whole
 
     def outermost(side: Outermost) -> Outermost:
         return replace(side, elements=integers(side.elements))
@@ -293,17 +293,17 @@ class _AmongFloats:
     def lane_ranks(self, n: IntArray) -> tuple[IntArray, IntArray]:
         return self.question.lane_ranks(n)
 
-    def lane_answer(self, found: Lanes) -> NDArray[Any]:
-        return self.lane_values(found)
+    def lane_answer(self, lanes: Lanes) -> NDArray[Any]:
+        return self.lane_values(lanes)
 
-    def lane_values(self, found: Lanes) -> NDArray[Any]:
+    def lane_values(self, lanes: Lanes) -> NDArray[Any]:
         # Missing elements are those left out. A lane of nothing else is NaN, whatever answers it
         # in the end: an error, a value that fills it, or NaN of a dtype that has none.
-        is_none = found.n_valid == 0
+        is_none = lanes.n_valid == 0
         if is_none.all():
             return np.full((self.n_answers, len(is_none)), np.nan, self.dtype)
-        found = replace(found, n_missing=np.zeros_like(found.n_missing))
-        values = self.question.lane_values(found).astype(self.dtype)
+        lanes = replace(lanes, n_missing=np.zeros_like(lanes.n_missing))
+        values = self.question.lane_values(lanes).astype(self.dtype)
         return np.where(is_none, self.dtype.type(np.nan), values)
 
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:

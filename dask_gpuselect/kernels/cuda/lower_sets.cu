@@ -11,7 +11,7 @@ constexpr i64 LONGEST = 16 * SETS_THREADS;  // length of segments
 constexpr u64 INFINITE = 0xfffull << 52;  // inf in the form of `ordered`
 
 // Numbers that the first kernel computes for the others.
-struct Told {
+struct Facts {
     double slack, weight_slack;  // bounds of what the high parts of two sums leave out
     i64 exponent;  // sums are of y * 2**-exponent
 };
@@ -37,8 +37,8 @@ __device__ __forceinline__ double difference(
 template <bool WEIGHTED>
 __device__ __forceinline__ void smallest_averages(
     const double* high, const double* low, const double* weight_high, const double* weight_low,
-    i64 n, const Told* told, u64* smallest) {
-    double slack = told->slack, weight_slack = told->weight_slack;
+    i64 n, const Facts* facts, u64* smallest) {
+    double slack = facts->slack, weight_slack = facts->weight_slack;
     __shared__ double ends[2][SETS_THREADS], weights[WEIGHTED ? 2 : 1][SETS_THREADS];
     i64 n_tiles = (n + SETS_THREADS - 1) / SETS_THREADS;
     // Segments are short enough that all blocks have one, if possible: 1e4 elements have 40 tiles.
@@ -87,15 +87,15 @@ __device__ __forceinline__ void smallest_averages(
 }
 
 extern "C" __global__ void __launch_bounds__(SETS_THREADS)
-sets_smallest(const double* high, const double* low, i64 n, const Told* told, u64* smallest) {
-    smallest_averages<false>(high, low, nullptr, nullptr, n, told, smallest);
+sets_smallest(const double* high, const double* low, i64 n, const Facts* facts, u64* smallest) {
+    smallest_averages<false>(high, low, nullptr, nullptr, n, facts, smallest);
 }
 
 extern "C" __global__ void __launch_bounds__(SETS_THREADS)
 sets_weighted(
     const double* high, const double* low, const double* weight_high, const double* weight_low,
-    i64 n, const Told* told, u64* smallest) {
-    smallest_averages<true>(high, low, weight_high, weight_low, n, told, smallest);
+    i64 n, const Facts* facts, u64* smallest) {
+    smallest_averages<true>(high, low, weight_high, weight_low, n, facts, smallest);
 }
 
 // --- One block: each thread has a stretch ---
@@ -184,7 +184,7 @@ __device__ double prefix_sums(
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
 sets_sums(
     const double* y, const double* weights, i64 n, double* high, double* low, double* weight_high,
-    double* weight_low, Told* told, u64* smallest) {
+    double* weight_low, Facts* facts, u64* smallest) {
     __shared__ double sizes[SCAN_THREADS];
     for (i64 i = threadIdx.x; i < n; i += blockDim.x) smallest[i] = INFINITE;
     Scaled of_y = Scaled::of(y, n, sizes), of_weights = Scaled::of(weights, n, sizes);
@@ -194,12 +194,12 @@ sets_sums(
         __syncthreads();
         most_weight = prefix_sums({nullptr, 0}, of_weights, n, weight_high, weight_low, sizes);
     }
-    if (threadIdx.x == 0) *told = {left_out * most, left_out * most_weight, of_y.exponent};
+    if (threadIdx.x == 0) *facts = {left_out * most, left_out * most_weight, of_y.exponent};
 }
 
 // The largest average up to each element, in units of y; keys are replaced by numbers.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
-sets_largest(u64* keys, i64 n, const Told* told) {
+sets_largest(u64* keys, i64 n, const Facts* facts) {
     __shared__ u64 shared[SCAN_THREADS];
     i64 each = (n + blockDim.x - 1) / blockDim.x;
     i64 start = each * threadIdx.x < n ? each * threadIdx.x : n;
@@ -210,7 +210,7 @@ sets_largest(u64* keys, i64 n, const Told* told) {
     largest = threadIdx.x ? shared[threadIdx.x - 1] : 0;
     for (i64 i = start; i < stop; ++i) {
         largest = joined(largest, keys[i]);
-        double found = scalbn(from_ordered(largest), (int)told->exponent);
-        keys[i] = (u64)__double_as_longlong(found);
+        double average = scalbn(from_ordered(largest), (int)facts->exponent);
+        keys[i] = (u64)__double_as_longlong(average);
     }
 }

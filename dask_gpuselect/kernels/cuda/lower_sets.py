@@ -11,7 +11,7 @@ import numpy as np
 from dask_gpuselect.kernels.cuda.launch import Array, launch
 
 FLOAT64 = np.dtype(np.float64)
-TOLD_BYTES = 24
+FACTS_BYTES = 24
 
 # Up to this many elements, lower sets are faster than copies to the host and back. For 1e4
 # ascending elements with noise they take 0.5 times as long, for 3e4 1.2 times; for descending ones
@@ -31,10 +31,10 @@ def lower_sets(y: Array, weights: Array | None = None) -> Array:
     y = cupy.ascontiguousarray(y)
     weights = None if weights is None else cupy.ascontiguousarray(weights)
     sums = [cupy.empty(n + 1) for _ in range(2 if weights is None else 4)]
-    told, smallest = cupy.empty(TOLD_BYTES, np.uint8), cupy.empty(n, np.uint64)
+    facts, smallest = cupy.empty(FACTS_BYTES, np.uint8), cupy.empty(n, np.uint64)
     of_weights = (None, None) if weights is None else ()
-    launch(FLOAT64, "sets_sums", y, weights, n, *sums, *of_weights, told, smallest, blocks=1)
+    launch(FLOAT64, "sets_sums", y, weights, n, *sums, *of_weights, facts, smallest, blocks=1)
     name = "sets_smallest" if weights is None else "sets_weighted"
-    launch(FLOAT64, name, *sums, n, told, smallest)
-    launch(FLOAT64, "sets_largest", smallest, n, told, blocks=1)
+    launch(FLOAT64, name, *sums, n, facts, smallest)
+    launch(FLOAT64, "sets_largest", smallest, n, facts, blocks=1)
     return smallest.view(np.float64)

@@ -5,7 +5,7 @@
 extern "C" __global__ void __launch_bounds__(BLANK_THREADS) blank_masked(
     const Word* chunk, const Keep* keeps, i64 n, i64 n_vectors, Word* out, u32* has_missing
 ) {
-    bool found = false;
+    bool has_any = false;
     for (i64 v = own_thread(); v < n_vectors; v += all_threads()) {
         Loaded<VECTOR> loaded;
         Present<VECTOR> present(true);
@@ -14,14 +14,14 @@ extern "C" __global__ void __launch_bounds__(BLANK_THREADS) blank_masked(
 #pragma unroll
         for (int e = 0; e < VECTOR; ++e) {
             if (!present[e]) loaded.words[e] = NOT_A_NUMBER;
-            else found |= is_missing(value_of(loaded.words[e]));
+            else has_any |= is_missing(value_of(loaded.words[e]));
         }
         ((uint4*)out)[v] = loaded.vectors[0];
     }
     for (i64 i = n_vectors * VECTOR + own_thread(); i < n; i += all_threads()) {
         Word word = keeps[i] ? chunk[i] : NOT_A_NUMBER;
-        found |= keeps[i] && is_missing(value_of(word));
+        has_any |= keeps[i] && is_missing(value_of(word));
         out[i] = word;
     }
-    if (found) *has_missing = 1;
+    if (has_any) *has_missing = 1;
 }

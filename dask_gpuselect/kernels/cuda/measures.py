@@ -25,8 +25,8 @@ def report(values: Elements, probe: probes.Measure) -> probes.Report:
     values = compressed(values)
     if values.size <= FEW:
         return cpu_measures.report(on_host(values), probe)
-    found: probes.Report = MEASURES[type(probe)](values, probe)
-    return found
+    result: probes.Report = MEASURES[type(probe)](values, probe)
+    return result
 
 
 def _counted(
@@ -37,10 +37,10 @@ def _counted(
     dtype = np.dtype(values.dtype)
     blocks = blocks_at_once(dtype, name, made)
     sheet = np.dtype([("counted", COUNTED), ("sums", "f8", (blocks, n_sums))])
-    told = cupy.zeros(sheet.itemsize, np.uint8)
-    arguments = (*Chunk.of(values), *arguments, told, told[COUNTED.itemsize :])
+    out = cupy.zeros(sheet.itemsize, np.uint8)
+    arguments = (*Chunk.of(values), *arguments, out, out[COUNTED.itemsize :])
     launch(dtype, name, *arguments, blocks=blocks, defined=made)
-    back = told.get().view(sheet)[0]
+    back = out.get().view(sheet)[0]
     with np.errstate(over="ignore", invalid="ignore"):
         return back["counted"], back["sums"].sum(axis=0)
 
@@ -119,8 +119,8 @@ def _binned(
 
 def _drawn(values: Array, probe: probes.Draw) -> probes.Drawn:
     places = np.unravel_index(measures.places_of(values.size, probe), values.shape)
-    found = values[tuple(map(cupy.asarray, places))]
-    return measures.drawn(on_host(found), probe)
+    elements = values[tuple(map(cupy.asarray, places))]
+    return measures.drawn(on_host(elements), probe)
 
 
 MEASURES: Mapping[type[Any], Callable[..., Any]] = {

@@ -70,14 +70,14 @@ def dealt(
     inner = np.stack([side[first] for side in known], axis=1).ravel()
     rooms = pieces.rooms(np.append(0, inner[1::2]), np.append(inner[::2], n))
     counts = _classes(values, distinct, rooms)
-    found = np.cumsum(counts)
-    if n == pieces.ends[-1] and np.array_equal(found[:-2], inner):
+    stops = np.cumsum(counts)
+    if n == pieces.ends[-1] and np.array_equal(stops[:-2], inner):
         for start, stop, key in zip(inner[::2], inner[1::2], distinct, strict=True):
             pieces.fill(int(start), int(stop), key)
         pieces.fill(n - int(counts[-1]), n, distinct.dtype.type(np.iinfo(distinct.dtype).max))
     at = 2 * distinct.searchsorted(wanted) + 1
     keys = pieces.arrays[0] if ends is None else pieces.arrays
-    return Dealt(keys, None, (found - counts)[at], found[at])
+    return Dealt(keys, None, (stops - counts)[at], stops[at])
 
 
 class KeyBuffers(NamedTuple):
@@ -120,8 +120,8 @@ class KeyBuffers(NamedTuple):
 
     def _piece_of(self, places: Any) -> Any:
         """Return the piece of each place, the last piece for places behind all."""
-        found = self.ends.searchsorted(places, side="right") - 1
-        return np.clip(found, 0, len(self.arrays) - 1)
+        pieces = self.ends.searchsorted(places, side="right") - 1
+        return np.clip(pieces, 0, len(self.arrays) - 1)
 
 
 def counts_at(values: Array, marks: NDArray[Any]) -> tuple[IntArray, IntArray]:
@@ -151,8 +151,8 @@ def _classes(values: Array, marks: NDArray[Any], rooms: IntArray | None = None) 
     sheet["marks"][: len(marks)] = marks
     if rooms is not None:
         sheet["rooms"] = rooms
-    told = on_device(sheet)
-    at = places_in(told, layout)
+    device_sheet = on_device(sheet)
+    at = places_in(device_sheet, layout)
     taken = cupy.zeros((2 * len(marks) + 2, source.DEAL_APART), np.uint64)
     given = (*Chunk.of(values)[:3], at["marks"], room, len(marks), taken)
     if rooms is None:

@@ -100,9 +100,9 @@ def answers_of_masked(
         return None
     stack.record["parts"]["keeps"][: len(keeps)] = [each.data.ptr for each in keeps]
     stack.record["has_missing"] = flags.data.ptr + 2 * flags.itemsize
-    answers, held = _begun(stack, 0, flags, question)
+    answers, refs = _begun(stack, 0, flags, question)
     has_missing = _read(question, flags)[2]
-    del held
+    del refs
     return answers, has_missing
 
 
@@ -113,9 +113,9 @@ def _answers(column: ChunkColumn, question: LaneOrder) -> Array | None:
     if n >= 1 << 31:
         return None
     flags = cupy.zeros(2, np.uint32)
-    answers, held = _begun(stack, 0 if dtype.kind == "f" else n, flags, question)
+    answers, refs = _begun(stack, 0 if dtype.kind == "f" else n, flags, question)
     all_missing, too_wide = _read(question, flags)
-    del held
+    del refs
     if too_wide:
         return None
     if all_missing and (values := _values_if_missing(question, dtype)) is not None:
@@ -132,12 +132,12 @@ def _begun(
 
     Also returns arrays that must live until the answers are there.
     """
-    wanted, held = wanted_of(question, first_v, stack.n)
+    wanted, refs = wanted_of(question, first_v, stack.n)
     answers = cupy.empty((question.n_answers, stack.n_lanes), question.dtype)
     for kernel, how in _kernels(stack, question):
         made = source.answered(question)
         stack.start(kernel, wanted, *how, answers, flags, defined=made)
-    return answers, held
+    return answers, refs
 
 
 def _kernels(
@@ -205,22 +205,22 @@ def answer_group_lanes(
         return None
     answers = cupy.empty((question.n_answers, len(rows), stack.n_lanes), question.dtype)
     flags, made = cupy.zeros(2, np.uint32), (*source.answered(question), *source.LISTED)
-    wanted, held = wanted_of(question, 0, int(sizes.max()))
+    wanted, refs = wanted_of(question, 0, int(sizes.max()))
     # Where each list begins, how many rows it has and its number; those of a kernel together.
-    told = np.zeros((len(rows), 4), np.int32)
-    told[:, 0], told[:, 1], told[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
+    table = np.zeros((len(rows), 4), np.int32)
+    table[:, 0], table[:, 1], table[:, 2] = np.cumsum(sizes) - sizes, sizes, np.arange(len(rows))
     order = np.concatenate([numbers for _, numbers in starts])
-    told = told[order]  # without empty lists
-    words = told.ravel(), np.concatenate(rows).astype(np.int32)
+    table = table[order]  # without empty lists
+    words = table.ravel(), np.concatenate(rows).astype(np.int32)
     on_device, done = cupy.asarray(np.concatenate(words)), 0
     for (kernel, numbers), blocks in zip(starts, n_tiles, strict=True):
-        at = on_device.data.ptr + done * told[0].nbytes
-        of_rows = on_device.data.ptr + told.nbytes
+        at = on_device.data.ptr + done * table[0].nbytes
+        of_rows = on_device.data.ptr + table.nbytes
         lists = filled(LISTS, rows=of_rows, each=at, n=len(numbers), n_all=len(rows))
         done += len(numbers)
         stack.start(kernel, wanted, lists, answers, flags, n_tiles=blocks, defined=made)
     all_missing, too_wide = _read(question, flags)
-    del held
+    del refs
     if too_wide or (all_missing and _values_if_missing(question, dtype) is not None):
         return None
     empty = np.flatnonzero(sizes == 0)
@@ -240,14 +240,14 @@ def _for_kernels(
     None if some are too long for shared memory.
     """
     shared = most_shared(cupy.cuda.Device().id)
-    found: dict[source.LaneKernel, list[int]] = {}
+    sizes_of: dict[source.LaneKernel, list[int]] = {}
     for size in np.unique(sizes[sizes > 0]).tolist():
         kernel = source.lane_kernel(dtype, size, shared, side_by_side=side_by_side)
         if kernel is None:
             return None
-        found.setdefault(kernel, []).append(size)
+        sizes_of.setdefault(kernel, []).append(size)
     return [
-        (kernel, np.flatnonzero(np.isin(sizes, some))) for kernel, some in found.items()
+        (kernel, np.flatnonzero(np.isin(sizes, some))) for kernel, some in sizes_of.items()
     ] or None
 
 

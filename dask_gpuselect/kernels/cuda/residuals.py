@@ -58,29 +58,29 @@ def _begun(
     blocks = blocks_at_once(dtype, "rows_tally", defined)
     of_y = (design.y_centre, design.y_scale)
     numbers = np.concatenate([design.centre, design.scale, of_y, theta, ends])
-    found = cupy.zeros(2 + n_ends + n_ends * n_sums + blocks * (1 + n_sums))
-    counts, at_ends, of_blocks = cupy.split(found, np.cumsum([2 + n_ends, n_ends * n_sums]))
+    totals = cupy.zeros(2 + n_ends + n_ends * n_sums + blocks * (1 + n_sums))
+    counts, at_ends, of_blocks = cupy.split(totals, np.cumsum([2 + n_ends, n_ends * n_sums]))
     places, rows = cupy.empty(most, np.int64), cupy.empty((most, 1 + p))
-    told = on_device(numbers.view(f"V{numbers.nbytes}"))
-    given = (x, y, len(x), told, n_ends, with_sums, most)
+    device_numbers = on_device(numbers.view(f"V{numbers.nbytes}"))
+    given = (x, y, len(x), device_numbers, n_ends, with_sums, most)
     out = (counts, at_ends, of_blocks, places, rows)
     launch(dtype, "rows_tally", *given, *out, blocks=blocks, defined=defined)
-    return found, places, rows
+    return totals, places, rows
 
 
-def _row_tally(found: Array, places: Array, rows: Array, n_ends: int, p: int) -> RowTally:
+def _row_tally(totals: Array, places: Array, rows: Array, n_ends: int, p: int) -> RowTally:
     n_sums, most = row_sums(p), len(places)
-    host = found.get()
+    host = totals.get()
     counted = host[: 2 + n_ends].view(np.int64)
     sums = host[2 + n_ends :]
     below = sums[n_ends * n_sums :].reshape(-1, 1 + n_sums).sum(axis=0)
     n = np.append(np.int64(below[0]), counted[1:-1])
     groups = np.vstack([below[1:], sums[: n_ends * n_sums].reshape(n_ends, n_sums)])
     n_between = int(counted[-1])
-    n_held = min(n_between, most)
+    n_gathered = min(n_between, most)
     # In the order of the data, so that sums of them are reproducible.
-    held = rows[cupy.argsort(places[:n_held])]
-    return RowTally(n, *_unpacked(groups, p), held, n_between <= most)
+    gathered = rows[cupy.argsort(places[:n_gathered])]
+    return RowTally(n, *_unpacked(groups, p), gathered, n_between <= most)
 
 
 def _unpacked(groups: FloatArray, p: int) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -141,7 +141,7 @@ def sorted_runs(
         keeps = _joined([_keeps(chunk) for chunk in chunks])
         codes = cupy.where(keeps, codes, np.int32(-1))
         n_left_out = _sizes(every, n_groups) - _sizes(codes, n_groups)
-    kept, is_idle = codes, False
+    unmasked_codes, is_idle = codes, False
     if chunks[0].weights is not None:
         weights = _joined([_weights(chunk) for chunk in chunks])
         weighs = weights > 0
@@ -157,7 +157,7 @@ def sorted_runs(
     n_valid, n_missing = np.diff(keys.stops(2 * n_groups), prepend=0).reshape(2, -1)
     if is_idle:
         # NaN and NaT of weight 0 are left out.
-        n_idle = _sizes(cupy.where(values == values, kept, np.int32(-1)), n_groups) - n_valid
+        n_idle = _sizes(cupy.where(values == values, unmasked_codes, np.int32(-1)), n_groups) - n_valid
         n_left_out = _sizes(every, n_groups) - n_valid - n_missing - n_idle
     n, running = int(n_valid.sum()), None
     if weights is not None and order is not None:

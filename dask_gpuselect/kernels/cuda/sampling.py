@@ -229,8 +229,8 @@ def _without_repeated(brackets: Brackets, tally: Tally) -> tuple[Brackets, Tally
         return brackets, tally
     ends = np.concatenate([[True], is_new])
     cells = np.concatenate([[True], is_new, [True]])
-    found = replace(tally, below=tally.below[ends], upto=tally.upto[ends])
-    return Brackets(brackets.ends[ends], brackets.wanted[cells]), found
+    fewer = replace(tally, below=tally.below[ends], upto=tally.upto[ends])
+    return Brackets(brackets.ends[ends], brackets.wanted[cells]), fewer
 
 
 class PreparedPilot(NamedTuple):
@@ -343,10 +343,10 @@ def _sorted(drawn: Array) -> Array:
 def drawn_from(values: Elements, size: int) -> Array:
     """Draw the unmasked elements at `size` hashed places, NaN included."""
     drawn = cupy.empty(size, selection_dtype(values.dtype))
-    told = cupy.zeros(2, np.uint64)
+    numbers = cupy.zeros(2, np.uint64)
     if size:
-        start_sample(values, size, drawn, told[:1], told[1:])
-    return drawn[: int(told[1])] if masked(values) else drawn
+        start_sample(values, size, drawn, numbers[:1], numbers[1:])
+    return drawn[: int(numbers[1])] if masked(values) else drawn
 
 
 def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_drawn: Any) -> None:

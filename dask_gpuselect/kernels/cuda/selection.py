@@ -51,8 +51,8 @@ def value_counts(chunk: Any, dtype: np.dtype[Any]) -> ValueCounts:
     words, _ = words_of(chunk, dtype, unmasked, elements_of)
     device = cupy.cuda.Device().id
     window, shared = tabulate_memory(words.dtype, most_shared(device))
-    found = cupy.zeros(1 << 8 * dtype.itemsize, np.uint64)
-    told, defined = Chunk.of(words), (*masked(words), ("WINDOW", window))
-    for first in range(0, found.size, window):
-        launch(words.dtype, "tabulate_words", *told, first, found, shared=shared, defined=defined)
-    return ValueCounts.of_table(found.get().astype(np.int64), dtype)
+    table = cupy.zeros(1 << 8 * dtype.itemsize, np.uint64)
+    given, defined = Chunk.of(words), (*masked(words), ("WINDOW", window))
+    for first in range(0, table.size, window):
+        launch(words.dtype, "tabulate_words", *given, first, table, shared=shared, defined=defined)
+    return ValueCounts.of_table(table.get().astype(np.int64), dtype)

@@ -163,9 +163,9 @@ FIELD = re.compile(r"(\*?)\s*(\w+)(?:\[(\w+)\])?")
 def fields_of(file: str, struct: str) -> list[tuple[str, str, str, str]]:
     """Return type, asterisk, name and size of each field of a struct without functions."""
     text = "".join(with_included(file).values())
-    found = re.search(rf"^struct {struct} \{{[^\n]*\n(.*?)^\}};", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, struct
-    body = re.sub(r"//.*", "", found[1])
+    match = re.search(rf"^struct {struct} \{{[^\n]*\n(.*?)^\}};", text, re.MULTILINE | re.DOTALL)
+    assert match is not None, struct
+    body = re.sub(r"//.*", "", match[1])
     declared = re.findall(r"(?:const )?(unsigned char|\w+)\b([^;]+);", body)
     return [(kind, *each) for kind, names in declared for each in FIELD.findall(names)]
 
@@ -216,7 +216,7 @@ def source(name: str, dtype: np.dtype[Any], sizes: Sizes, more: Defined = ()) ->
     defined = definitions(dtype, sizes, more).items()
     texts = with_included("elements.cuh") | with_included(kernels()[name].file)
     text = "".join(texts.values())
-    alone = KERNEL.sub(lambda found: found[0] if found[2] == name else "", text)
+    alone = KERNEL.sub(lambda match: match[0] if match[2] == name else "", text)
     return "".join([*(f"#define {name} {value}\n" for name, value in defined), alone])
 
 
@@ -443,15 +443,15 @@ def cut_for(near: NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, int]:
     for pieces in (least, least + 1):
         # Number of binades that an element may be smaller than the largest.
         room = PIECE * pieces - 2 - last_bit
-        held = np.searchsorted(tops, tops, "right") - np.searchsorted(tops, tops - room, "left")
-        if pieces > least or not len(tops) or held.max() >= ENOUGH * len(tops):
+        n_fit = np.searchsorted(tops, tops, "right") - np.searchsorted(tops, tops - room, "left")
+        if pieces > least or not len(tops) or n_fit.max() >= ENOUGH * len(tops):
             break
     if not len(tops):
         return least, 0
     # Among cuts that fit equally many values, take the one that covers most of the range between
     # the first and the last: these may be the only values from the tails.
     reach = np.minimum(room, tops - tops[0])
-    top = int(tops[np.lexsort((reach, held))[-1]])
+    top = int(tops[np.lexsort((reach, n_fit))[-1]])
     lowest = int(tops[np.searchsorted(tops, top - room, "left")])
     top += min((room - (top - lowest)) // 2, 2)
     return pieces, top if dtype.itemsize == 8 else min(max(top, LEAST_TOP), MOST_TOP)
@@ -592,14 +592,14 @@ def lane_kernel(
     most = MOST_KEPT * 4 // key_size(dtype)
     group = 1
     while group <= MOST_THREADS:
-        kept = -(-n // group)
+        n_keys = -(-n // group)
         # A warp that has a lane for itself waits for no other. So two runs are better than two
         # warps: 2.9 reads instead of 3.6 for 3,650 elements (side by side, it is 4.0 instead of
         # 3.7).
-        has_two = group == 32 and not side_by_side and kept > most
+        has_two = group == 32 and not side_by_side and n_keys > most
         runs = 2 if has_two and most_runs > 1 else 1
-        if kept <= (SHORT if group == 1 else runs * most):
-            kernel = _lane_kernel(dtype, kept, group, runs, shared, side_by_side=side_by_side)
+        if n_keys <= (SHORT if group == 1 else runs * most):
+            kernel = _lane_kernel(dtype, n_keys, group, runs, shared, side_by_side=side_by_side)
             if in_vectors and group == 1:
                 vector = ("WORDS", 16 // dtype.itemsize)
                 kernel = kernel._replace(defined=(*kernel.defined[:-1], vector))
@@ -610,11 +610,11 @@ def lane_kernel(
 
 
 def _lane_kernel(
-    dtype: np.dtype[Any], kept: int, group: int, runs: int, shared: int, *, side_by_side: bool
+    dtype: np.dtype[Any], n_keys: int, group: int, runs: int, shared: int, *, side_by_side: bool
 ) -> LaneKernel:
-    """Return the kernel for groups of `group` threads, each with `kept` keys; see ``lanes.cu``."""
+    """Return the kernel for groups of `group` threads, each with `n_keys` keys (``lanes.cu``)."""
     size = key_size(dtype)
-    run = -(-kept // runs)
+    run = -(-n_keys // runs)
     step = 1 if run <= 4 else 2 if run <= 8 else 4  # rounded up, for fewer kernels
     run = -(-run // step) * step
     # Side by side: enough threads for rows of 32 bytes, which is what one access to memory reads.

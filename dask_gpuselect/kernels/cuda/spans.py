@@ -45,8 +45,8 @@ def tally(values: Elements, brackets: Brackets, most: int) -> Tally | None:
     """
     if values.size <= FEW:
         return cpu.tally(on_host(values), brackets, most)
-    found = tally_on_device(values, brackets, most)
-    return found and replace(found, candidates=HostCandidates(found.candidates.on_host()))
+    tallied = tally_on_device(values, brackets, most)
+    return tallied and replace(tallied, candidates=HostCandidates(tallied.candidates.on_host()))
 
 
 def tally_in_place(values: Elements, brackets: Brackets, most: int) -> Tally | None:
@@ -120,15 +120,15 @@ def tally_and_sums(
     n_ranks = len(wanted) if kinds == "cells" and len(wanted) <= most_selected() else 0
     sheet["ranks"][:n_ranks] = wanted[:n_ranks]
     pieces, sheet["top"] = cut_for(brackets.ends, np.dtype(values.dtype))
-    told = on_device(sheet, 8 * N_SUMS)
-    candidates = start_tally(values, layout, told, kinds, most, pieces)
+    device_sheet = on_device(sheet, 8 * N_SUMS)
+    candidates = start_tally(values, layout, device_sheet, kinds, most, pieces)
     if n_ranks:
-        start_located(candidates, layout, told, n_ranks)
-    return summed_tally(told.get(), layout, spans, candidates, n, n_ranks)
+        start_located(candidates, layout, device_sheet, n_ranks)
+    return summed_tally(device_sheet.get(), layout, spans, candidates, n, n_ranks)
 
 
 def summed_tally(
-    found: Any,
+    host: Any,
     layout: Layout,
     spans: list[Span],
     candidates: Array,
@@ -137,11 +137,11 @@ def summed_tally(
 ) -> tuple[Tally | None, Moments]:
     """Read the tally of n elements, with those of the wanted ranks, and the sums.
 
-    `found` holds a sheet on which kernels wrote, and the sums behind it.
+    `host` is a copy of the sheet on which kernels wrote, and of the sums behind it.
     """
     size = layout.dtype.itemsize
-    sums = moments_of(found[None, size:].view(np.int64), n)
-    sheet = found[:size].view(layout.dtype)[0]
+    sums = moments_of(host[None, size:].view(np.int64), n)
+    sheet = host[:size].view(layout.dtype)[0]
     tally = tally_of(sheet, spans, candidates, n)
     if tally is None:
         return None, sums
@@ -168,7 +168,7 @@ def _sheet_of(brackets: Brackets) -> tuple[list[Span], Layout, Any]:
 def start_tally(
     values: Elements,
     layout: Layout,
-    told: Array,
+    device_sheet: Array,
     kinds: str,
     most: int,
     pieces: int | None = None,
@@ -182,20 +182,20 @@ def start_tally(
     """
     dtype = np.dtype(values.dtype)
     candidates = cupy.empty(most, selection_dtype(dtype))
-    at = places_in(told, layout.dtype)
+    at = places_in(device_sheet, layout.dtype)
     places = [at[name] for name in ("bounds", "segments", "ends", "wanted", "is_in_vain")]
-    found = (layout.n_spans, layout.n_ends, at["below"], candidates, most)
+    outs = (layout.n_spans, layout.n_ends, at["below"], candidates, most)
     made = (("SPANS", layout.room), ("SPANS_ARE", source.SPANS_ARE[kinds]), *masked(values))
     made = (("PLACED", int(is_placed)), *made)
     name = "tally"
     into: tuple[Any, ...] = ()
     if pieces is not None:
-        name, sums = "gather_and_sum", told.data.ptr + layout.dtype.itemsize
+        name, sums = "gather_and_sum", device_sheet.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
         made = (("PIECES", pieces), *made)
     memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
     for part in parts_of(values):  # which add to the same counts and sums
-        arguments = (*Chunk.of(part), *places, *found, *into)
+        arguments = (*Chunk.of(part), *places, *outs, *into)
         launch(dtype, name, *arguments, shared=memory, defined=made)
     return candidates
 
@@ -214,14 +214,14 @@ def tally_of(sheet: Any, spans: list[Span], candidates: Array, size: int) -> Tal
     n_missing, n_found = int(sheet["n_missing"]), int(sheet["n_found"])
     if n_found > candidates.size:
         return None
-    found = sheet["held"]
-    before = np.zeros_like(found)  # elements before each segment
+    inside = sheet["held"]
+    before = np.zeros_like(inside)  # elements before each segment
     for (first, last), n_below in zip(spans, sheet["below"], strict=False):
-        held = found[first : last + 1]
-        before[first : last + 1] = n_below + np.cumsum(held) - held
+        counts = inside[first : last + 1]
+        before[first : last + 1] = n_below + np.cumsum(counts) - counts
     below = before[1::2]
     gathered = DeviceCandidates(candidates[:n_found])
-    return Tally(below, below + found[1::2], gathered, size - n_missing, n_missing)
+    return Tally(below, below + inside[1::2], gathered, size - n_missing, n_missing)
 
 
 def _spans(brackets: Brackets) -> list[Span]:

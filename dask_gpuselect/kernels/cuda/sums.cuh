@@ -125,9 +125,9 @@ struct Specials {
     }
 
     __device__ __forceinline__ void write(u64* counts) const {
-        u32 found[3] = {n_high, n_low, n_missing};
+        u32 numbers[3] = {n_high, n_low, n_missing};
 #pragma unroll
-        for (int i = 0; i < 3; ++i) add_over_warp(&counts[i], found[i]);
+        for (int i = 0; i < 3; ++i) add_over_warp(&counts[i], numbers[i]);
     }
 };
 
@@ -220,17 +220,17 @@ struct Sums : PieceSums<Sums, u32, u64> {
     }
 
     __device__ __forceinline__ Cut cut(Value rest) const {
-        Cut found;
+        Cut made;
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) {
             float sum = sum_of(rest, cuts[i]);
             u32 bits = __float_as_uint(sum), before = __float_as_uint(cuts[i]);
-            found.pieces[i] = bits - before;
-            if (i == 0) found.moved = bits ^ before;
+            made.pieces[i] = bits - before;
+            if (i == 0) made.moved = bits ^ before;
             rest = difference_of(rest, difference_of(sum, cuts[i]));
         }
-        found.left = __float_as_uint(rest);
-        return found;
+        made.left = __float_as_uint(rest);
+        return made;
     }
 
     template <bool UNDOES>

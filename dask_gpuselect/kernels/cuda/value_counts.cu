@@ -25,7 +25,7 @@ struct Tabulate {
 };
 
 extern "C" __global__ void __launch_bounds__(TABULATE_THREADS) tabulate_words(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u32 first, u64* found
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, u32 first, u64* counts
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     u32* tables = (u32*)scratch;
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(TABULATE_THREADS) tabulate_words(
     for (int i = threadIdx.x; i < WINDOW; i += TABULATE_THREADS) {
         u64 sum = 0;
         for (int copy = 0; copy < COPIES; ++copy) sum += tables[copy * PITCH + i];
-        if (sum) atomicAdd(found + first + i, sum);
+        if (sum) atomicAdd(counts + first + i, sum);
     }
 }
 

@@ -138,11 +138,11 @@ __device__ __forceinline__ Weight handed_out(Held held, Weighed weight) {
 constexpr int VALID_EACH = 8;  // elements that a thread looks at before its warp writes
 
 // Copy the elements that are not missing and weigh something, with their weights, in any order, as far
-// as there is room. `told` gets the number of these, that of missing elements that weigh something, and
+// as there is room. `counters` gets the number of these, that of missing elements that weigh something, and
 // what is wrong with weights.
 extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
     const Word* values, const Held* weights, i64 n, Word* taken, Weight* their_weights, u64 room,
-    u64* told
+    u64* counters
 ) {
     u32 lane = threadIdx.x % 32, faults = 0, n_missing = 0;
     i64 first = own_thread() / 32 * 32 * VALID_EACH, step = all_threads() * VALID_EACH;
@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
             holders[e] = __ballot_sync(ALL_LANES, weighs && !missing);
             n_taken += __popc(holders[e]);
         }
-        u64 at = reserved(told, n_taken);
+        u64 at = reserved(counters, n_taken);
 #pragma unroll
         for (int e = 0; e < VALID_EACH; ++e) {
             u64 mine = at + n_before(holders[e]);
@@ -176,8 +176,8 @@ extern "C" __global__ void __launch_bounds__(WEIGH_THREADS) weigh_valid(
             at += __popc(holders[e]);
         }
     }
-    if (n_missing) atomicAdd(told + 1, (u64)n_missing);
-    if (faults) atomicOr(told + 2, (u64)faults);
+    if (n_missing) atomicAdd(counters + 1, (u64)n_missing);
+    if (faults) atomicOr(counters + 2, (u64)faults);
 }
 
 // Choose the exponent of a unit of which most weights are multiples, from those at hashed places: the
@@ -312,10 +312,10 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_once(
     if (faults & IS_NOT_FINITE) atomicAdd(&others[1], 1u << 16);
     __syncthreads();
     if (threadIdx.x < 2 && others[threadIdx.x]) {
-        u64 found = others[threadIdx.x];
+        u64 number = others[threadIdx.x];
         // The numbers of blocks that found either fault.
-        if (threadIdx.x == 1) found = (u64)(found >> 16 != 0) << 32 | ((found & 0xffff) != 0);
-        atomicAdd(totals + threadIdx.x, found);
+        if (threadIdx.x == 1) number = (u64)(number >> 16 != 0) << 32 | ((number & 0xffff) != 0);
+        atomicAdd(totals + threadIdx.x, number);
     }
     for (int i = threadIdx.x; i < 5 * n_segments; i += T) {
         int segment = i / 5, field = i % 5;
@@ -345,12 +345,12 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_drawn(
     their_weights[i] = is_good ? (double)handed_out(weights[place], weight) : 0;
 }
 
-// For each stretch of a sorted sample, one warp finds the last element with a positive weight. `told`
+// For each stretch of a sorted sample, one warp finds the last element with a positive weight. `out`
 // gets the largest weights of all stretches, then the sums of weights divided by these, then the sums
 // of their squares.
 extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
     const i64* order, const Value* drawn, const double* their_weights, i64 size, i64 n_stretches,
-    double* told, Value* last
+    double* out, Value* last
 ) {
     i64 stretch = own_thread() / 32;
     if (stretch >= n_stretches) return;
@@ -374,9 +374,9 @@ extern "C" __global__ void __launch_bounds__(ONCE_THREADS) weigh_stretches(
     sum = total_over_warp(sum);
     squares = total_over_warp(squares);
     if (lane) return;
-    told[stretch] = most;
-    told[n_stretches + stretch] = sum;
-    told[2 * n_stretches + stretch] = squares;
+    out[stretch] = most;
+    out[n_stretches + stretch] = sum;
+    out[2 * n_stretches + stretch] = squares;
     last[stretch] = drawn[order[at]];
 }
 
@@ -404,19 +404,19 @@ __device__ __forceinline__ void add_limbs(
 }
 
 template <int N>
-__device__ __forceinline__ void multiply(const u32 (&left)[N], u64 right, u32 (&found)[N + 2]) {
+__device__ __forceinline__ void multiply(const u32 (&left)[N], u64 right, u32 (&product)[N + 2]) {
     u64 low = right & 0xffffffffull, high = right >> 32, carry = 0, before = 0;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         u64 one = left[i] * low, other = left[i] * high;
         u64 sum = (one & 0xffffffffull) + (before & 0xffffffffull) + carry;
-        found[i] = (u32)sum;
+        product[i] = (u32)sum;
         carry = (sum >> 32) + (one >> 32) + (before >> 32);
         before = other;
     }
     u64 sum = (before & 0xffffffffull) + carry;
-    found[N] = (u32)sum;
-    found[N + 1] = (u32)((sum >> 32) + (before >> 32));
+    product[N] = (u32)sum;
+    product[N + 1] = (u32)((sum >> 32) + (before >> 32));
 }
 
 // Sum exactly the weights of elements between two others, their products with the elements and, if

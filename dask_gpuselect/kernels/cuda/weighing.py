@@ -102,7 +102,7 @@ def weighed(chunk: Accompanied, dtype: np.dtype[Any]) -> tuple[Array, Array, int
     assert weights is not None
     if weights.dtype.kind != "f" or dtype.kind in "mM" or not chunk.size:
         return reference.weighed(chunk, dtype)
-    values, weights = elements_of(chunk.values, dtype)[0], _held(chunk)
+    values, weights = elements_of(chunk.values, dtype)[0], _weights_as_read(chunk)
     assert weights is not None
     nothing = values[:0], cupy.empty(0, np.float64)
     n, n_missing, faults = _valid(values, weights, *nothing)
@@ -123,11 +123,11 @@ def _valid(values: Array, weights: Array, taken: Array, their_weights: Array) ->
     Return the number of these, that of missing elements that weigh something, and the faults of
     weights.
     """
-    told = cupy.zeros(3, np.uint64)
+    counters = cupy.zeros(3, np.uint64)
     given, made = (*_arrays(values, weights), taken, their_weights), _defined_once(weights)
-    launch(values.dtype, "weigh_valid", *given, taken.size, told, defined=made)
-    found: list[int] = told.get().tolist()
-    return found
+    launch(values.dtype, "weigh_valid", *given, taken.size, counters, defined=made)
+    numbers: list[int] = counters.get().tolist()
+    return numbers
 
 
 def cuts(values: Array, weights: Array, n_pivots: int) -> Cuts:
@@ -178,8 +178,8 @@ def _in_heavy_cells(
 ) -> NDArray[Any]:
     """Choose pivots inside the cells that hold too much by count or by weight."""
     heavy: set[int] = set()
-    for held in segments:
-        upto = np.cumsum(held)
+    for sums in segments:
+        upto = np.cumsum(sums)
         share = max(int(upto[-1]) // n_pivots, 1)
         heavy |= set(heavy_cells(upto[:-1:2], upto[1::2], int(upto[-1]), share)[0].tolist())
     if not heavy:
@@ -189,13 +189,13 @@ def _in_heavy_cells(
     size = int(segments[0][::2][wanted].sum())
     taken, their_weights = _taken(values, weights, pivots, wanted, size)
     cell = np.searchsorted(pivots, taken)
-    found = []
+    chosen = []
     for j in sorted(heavy):
         # As many as the cell's share of all elements and of all weight asks for.
-        parts = max(int(held[2 * j]) * n_pivots // max(int(held.sum()), 1) for held in segments)
+        parts = max(int(sums[2 * j]) * n_pivots // max(int(sums.sum()), 1) for sums in segments)
         inside = cell == j
-        found.append(reference.cuts(taken[inside], their_weights[inside], parts + 1).pivots)
-    return np.concatenate(found)
+        chosen.append(reference.cuts(taken[inside], their_weights[inside], parts + 1).pivots)
+    return np.concatenate(chosen)
 
 
 def _measured(weights: Array) -> tuple[int, float]:
@@ -243,12 +243,12 @@ def tally_in_place(
     dtypes than float32, float64 and int64 twice. Scratch on the device: `most` elements with
     float64 weights.
     """
-    weights = _held(chunk)
+    weights = _weights_as_read(chunk)
     ends = brackets.ends
     if weights is None or len(ends) > _most_ends_at_once():
         values, weights, n_missing = weighed(chunk, dtype)
-        found = tally(values, weights, brackets, most)
-        return found and reference.with_others(found, chunk, dtype, n_missing)
+        tallied = tally(values, weights, brackets, most)
+        return tallied and reference.with_others(tallied, chunk, dtype, n_missing)
     values, _ = elements_of(chunk.values, dtype)
     kind, is_whole = np.dtype(values.dtype), weights.dtype.kind == "i"
     taken = cupy.empty(most, selection_dtype(kind))
@@ -257,8 +257,8 @@ def tally_in_place(
     blank = np.zeros((), _told_once(taken.dtype, n_ends))
     blank["ends"], blank["wanted"] = ends, brackets.wanted
     n_segments = 2 * n_ends + 1
-    told = on_device(blank, 8 * (3 + n_segments * (5 + TOTAL_DIGITS)))
-    at = places_in(told, blank.dtype)
+    device_sheet = on_device(blank, 8 * (3 + n_segments * (5 + TOTAL_DIGITS)))
+    at = places_in(device_sheet, blank.dtype)
     given, more = _arrays(values, weights), _defined_once(weights)
     if not is_whole:
         launch(kind, "weigh_unit", *given[1:], at["unit"], blocks=1, defined=more)
@@ -266,9 +266,9 @@ def tally_in_place(
     arguments = (*given, *of_ends, taken, their_weights, most)
     launch(kind, "weigh_once", *arguments, shared=once_memory(n_ends), defined=more)
 
-    found = told.get()
-    unit = int(found[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
-    sheet = found[blank.dtype.itemsize :].view(np.uint64)
+    host = device_sheet.get()
+    unit = int(host[: blank.dtype.itemsize].view(blank.dtype)[0]["unit"])
+    sheet = host[blank.dtype.itemsize :].view(np.uint64)
     n_missing, faults, n_found = sheet[:3].tolist()
     if faults & FAULT:
         raise ValueError(NEGATIVE)
@@ -291,7 +291,7 @@ def sorted_sample(
 
     See `reference.weighing.sorted_sample`.
     """
-    weights = _held(chunk)
+    weights = _weights_as_read(chunk)
     if weights is None:
         return reference.sorted_sample(chunk, dtype, size)
     values, _ = elements_of(chunk.values, dtype)
@@ -301,18 +301,18 @@ def sorted_sample(
         given, more = _arrays(values, weights), _defined_once(weights)
         launch(kind, "weigh_drawn", *given, size, drawn, weighs, n_threads=size, defined=more)
     n_stretches = min(STRETCHES, size)
-    told = cupy.empty((4, n_stretches), np.float64)
+    stretches = cupy.empty((4, n_stretches), np.float64)
     if size:
-        last = told[3].view(drawn.dtype)
-        sample = drawn.argsort(), drawn, weighs, size, n_stretches, told, last
+        last = stretches[3].view(drawn.dtype)
+        sample = drawn.argsort(), drawn, weighs, size, n_stretches, stretches, last
         launch(kind, "weigh_stretches", *sample, n_threads=32 * n_stretches, defined=more)
-    most, sums, squares, last = told.get()
+    most, sums, squares, last = stretches.get()
     scale = most / max(most.max(initial=0), LEAST)
-    found = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
-    return WeightedSample(*found), size / max(chunk.size, 1)
+    columns = last.view(drawn.dtype)[:n_stretches], sums * scale, squares * scale * scale
+    return WeightedSample(*columns), size / max(chunk.size, 1)
 
 
-def _held(chunk: Accompanied) -> Array | None:
+def _weights_as_read(chunk: Accompanied) -> Array | None:
     """Return the weights of a chunk as `weigh_once` reads them, 0 for masked elements.
 
     None if they may not fit int64.
@@ -333,8 +333,8 @@ def _held(chunk: Accompanied) -> Array | None:
 @lru_cache
 def _told_once(dtype: np.dtype[Any], n_ends: int) -> np.dtype[Any]:
     """Return the dtype of the input of `weigh_once`, with the sums behind it."""
-    told = [("ends", dtype, (n_ends,)), ("wanted", "?", (n_ends + 1,)), ("unit", "i4")]
-    return np.dtype([*told, ("totals", "u8", (0,))], align=True)
+    fields = [("ends", dtype, (n_ends,)), ("wanted", "?", (n_ends + 1,)), ("unit", "i4")]
+    return np.dtype([*fields, ("totals", "u8", (0,))], align=True)
 
 
 def _most_ends_at_once() -> int:
@@ -443,9 +443,9 @@ def _taken_there(
     """Gather the elements in the wanted cells, `size` in all, and their weights."""
     taken, their_weights = cupy.empty(size, values.dtype), cupy.empty(size, weights.dtype)
     if size:
-        found = cupy.zeros(1, np.uint64)
-        told = (cupy.asarray(ends), len(ends), cupy.asarray(wanted))
-        given, room = (*_arrays(values, weights), *told), (taken, their_weights, size, found)
+        count = cupy.zeros(1, np.uint64)
+        of_ends = (cupy.asarray(ends), len(ends), cupy.asarray(wanted))
+        given, room = (*_arrays(values, weights), *of_ends), (taken, their_weights, size, count)
         launch(values.dtype, "weigh_taken", *given, *room, defined=_defined(weights))
     return taken, their_weights
 

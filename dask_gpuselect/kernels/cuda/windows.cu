@@ -11,7 +11,7 @@
 #include "lanes.cuh"
 #include "networks.cuh"
 
-struct Held {
+struct Window {
     const Word* chunk;
     const Keep* keeps;
     const i64* offsets;
@@ -42,10 +42,10 @@ struct Held {
 
 template <int N>
 __device__ __forceinline__ Key place_among(const Key (&keys)[N], i64 rank) {
-    Key found = keys[0];
+    Key chosen = keys[0];
 #pragma unroll
-    for (int i = 1; i < N; ++i) found = i == rank ? keys[i] : found;
-    return found;
+    for (int i = 1; i < N; ++i) chosen = i == rank ? keys[i] : chosen;
+    return chosen;
 }
 
 // --- Reads ----------------------------------------------------------------------------------------
@@ -101,21 +101,21 @@ __device__ __forceinline__ double of_bits(Distance bits) {
 #endif
 
 // The median of the distances of the elements of a window from their median.
-__device__ Answer deviation_of(const Held& held, i64 n_valid, Flags* flags) {
+__device__ Answer deviation_of(const Window& own, i64 n_valid, Flags* flags) {
     Key low, high;
     i64 lower = (n_valid - 1) / 2, upper = n_valid / 2;
-    auto keys = [&](int i, Key& key) { return held.at(i, key); };
-    select_key<Key>(held.n, lower, upper, BITS, keys, low, high);
+    auto keys = [&](int i, Key& key) { return own.at(i, key); };
+    select_key<Key>(own.n, lower, upper, BITS, keys, low, high);
     Answer centre = mixed(low, high, 0.5, 1, flags);
     Distance first, second;
     auto distances = [&](int i, Distance& distance) {
         Key key;
-        if (!held.at(i, key)) return false;
+        if (!own.at(i, key)) return false;
         distance = bits_of(distance_of(word_of(key), centre));
         return true;
     };
     if (!is_finite(of_bits(bits_of(centre)))) return no_answer();
-    select_key<Distance>(held.n, lower, upper, 8 * sizeof(Distance), distances, first, second);
+    select_key<Distance>(own.n, lower, upper, 8 * sizeof(Distance), distances, first, second);
     double a = of_bits(first), b = of_bits(second), sum = __dadd_rn(a, b);
     if (is_finite(sum)) return rounded(__dmul_rn(sum, 0.5), 0);
     return rounded(__dadd_rn(__dmul_rn(a, 0.5), __dmul_rn(b, 0.5)), 0);
@@ -133,18 +133,18 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
     Answer* answers, int* valid, Flags* flags
 ) {
     for (i64 i = own_thread(); i < n_windows; i += all_threads()) {
-        Held held = {chunk, keeps, offsets, place_of(i, layout), n};
+        Window own = {chunk, keeps, offsets, place_of(i, layout), n};
         int n_valid = 0, n_missing = 0;
 #if PLACES
         Key keys[PLACES];
 #pragma unroll
         for (int j = 0; j < PLACES; ++j) {
             Key key;
-            bool is_valid = held.at(j, key);
+            bool is_valid = own.at(j, key);
             keys[j] = is_valid ? key : LARGEST;
             n_valid += is_valid;
 #if KIND == FLOATING
-            n_missing += held.is_missing_at(j);
+            n_missing += own.is_missing_at(j);
 #endif
         }
 #if !DEVIATES
@@ -153,8 +153,8 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
 #elif KEEPS || KIND == FLOATING
         for (int j = 0; j < n; ++j) {
             Key key;
-            n_valid += held.at(j, key);
-            n_missing += held.is_missing_at(j);
+            n_valid += own.at(j, key);
+            n_missing += own.is_missing_at(j);
         }
 #else
         n_valid = n;
@@ -169,14 +169,14 @@ extern "C" __global__ void __launch_bounds__(WINDOWS_THREADS) windows_answer(
                 continue;
             }
 #if DEVIATES
-            *answer = deviation_of(held, n_valid, flags);
+            *answer = deviation_of(own, n_valid, flags);
 #else
             i64 lower = ranks[place], upper = ranks[(i64)n_answers * (n + 1) + place];
             Key first, second;
 #if PLACES
             first = place_among(keys, lower), second = place_among(keys, upper);
 #else
-            auto all = [&](int j, Key& key) { return held.at(j, key); };
+            auto all = [&](int j, Key& key) { return own.at(j, key); };
             select_key<Key>(n, lower, upper, BITS, all, first, second);
 #endif
             *answer = mixed(first, second, weights[place], mixes, flags);

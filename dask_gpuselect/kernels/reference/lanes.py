@@ -205,8 +205,8 @@ def _ends_of_rows(
     def nearest(mask: Array, other: Any, find: Callable[..., Array]) -> NDArray[Any]:
         if n == 0:
             return np.full(len(n_valid), other)
-        found = find(xp.where(mask, exact, other.item()), axis=1)
-        return np.asarray(to_host(found), other.dtype)
+        extremes = find(xp.where(mask, exact, other.item()), axis=1)
+        return np.asarray(to_host(extremes), other.dtype)
 
     beyond_low, beyond_high = (
         Outermost.of(

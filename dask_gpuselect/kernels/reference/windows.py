@@ -62,8 +62,8 @@ def _missing(values: Array) -> Array | None:
     """Mark the elements that are NaN or NaT; return None if there are none."""
     if numpy_dtype(values).kind not in "fmM":
         return None
-    found = values != values  # noqa: PLR0124
-    return found if bool(namespace(values).any(found)) else None
+    is_missing = values != values  # noqa: PLR0124
+    return is_missing if bool(namespace(values).any(is_missing)) else None
 
 
 def sums(marks: Array, frame: Frame) -> Array:
@@ -139,15 +139,15 @@ def answer_rows(
     n = max(windows.n, 1)
     host = np.append(to_host(values), np.zeros(1, dtype))  # what stands for no row
     frame = Frame((1, n), (1, 1))
-    found = []
+    parts = []
     for start in range(0, len(windows.begins), max(1, TILE // n)):
         part = slice(start, start + max(1, TILE // n))
         places = windows.begins[part, None] + np.arange(n)
         is_in = places < windows.ends[part, None]
         rows = Accompanied(host[np.where(is_in, places, -1)], is_in)
-        found.append(_answer_part(rows, dtype, frame, order)[..., 0])
+        parts.append(_answer_part(rows, dtype, frame, order)[..., 0])
     none = np.empty((order.n_answers, 0), order.dtype)
-    return like(np.concatenate(found, axis=-1) if found else order.finished(none, none[0]), values)
+    return like(np.concatenate(parts, axis=-1) if parts else order.finished(none, none[0]), values)
 
 
 def in_slabs(
@@ -159,15 +159,15 @@ def in_slabs(
     most: int,
 ) -> Any:
     """Call a function with slabs of a chunk, about `most` windows each, and join its answers."""
-    padded, found = tuple(chunk.shape), None
+    padded, answers = tuple(chunk.shape), None
     for part, out in frame.slabs(padded, max(1, most)):
         some = answer_of(_without_mask(chunk[part]), dtype, frame, order)
-        if found is None:
+        if answers is None:
             if some.shape[1:] == frame.shape(padded):
                 return some
-            found = np.empty((len(some), *frame.shape(padded)), some.dtype)
-        found[(slice(None), *out)] = some
-    return found
+            answers = np.empty((len(some), *frame.shape(padded)), some.dtype)
+        answers[(slice(None), *out)] = some
+    return answers
 
 
 def _without_mask(chunk: Any) -> Any:
@@ -184,8 +184,8 @@ def _answer_part(chunk: Any, dtype: np.dtype[Any], frame: Frame, order: WindowOr
     if order.deviates:
         rows = deviations(rows, n_valid, order)
     rows.sort(axis=-1)
-    found = order.lane_values(_lanes(rows, n_valid, n_missing, order))
-    return order.finished(found, n_valid).reshape(-1, *shape)
+    lane_values = order.lane_values(_lanes(rows, n_valid, n_missing, order))
+    return order.finished(lane_values, n_valid).reshape(-1, *shape)
 
 
 def _unfolded(chunk: Any, dtype: np.dtype[Any], frame: Frame) -> Any:
@@ -229,6 +229,6 @@ def deviations(rows: Any, n_valid: IntArray, order: WindowOrder) -> Any:
     n = np.maximum(n_valid, 1)[:, None]
     lower, upper = (np.take_along_axis(rows, each, axis=1) for each in ((n - 1) // 2, n // 2))
     centre = interpolate(lower, upper, 0.5, MEDIAN, order.dtype)
-    found = np.abs(rows.astype(order.dtype) - centre)
-    found[np.arange(rows.shape[1]) >= n] = np.inf
-    return np.where(np.isfinite(centre), found, np.nan)
+    distances = np.abs(rows.astype(order.dtype) - centre)
+    distances[np.arange(rows.shape[1]) >= n] = np.inf
+    return np.where(np.isfinite(centre), distances, np.nan)

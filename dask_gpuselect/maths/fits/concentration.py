@@ -97,30 +97,30 @@ class Half:
 
 def half_of(tally: RowTally, ends: FloatArray, h: int) -> Half | None:
     """Find the half of a fit; None if its largest residual is not at the ends or between them."""
-    held = int(tally.n[0])
-    if not tally.is_whole or held >= h:
+    n_others = int(tally.n[0])
+    if not tally.is_whole or n_others >= h:
         return None
     sizes = abs(tally.rows[:, 0])
     # No gathered row is below the first end, and all are below the last one.
     inner = [int((sizes < end).sum()) for end in ends[1:-1].tolist()]
     counts = [0, *inner, len(sizes)][: len(ends)]
     for end, n_at, n_rows in zip(ends.tolist(), tally.n[1:].tolist(), counts, strict=True):
-        n_below = held + n_rows
+        n_below = n_others + n_rows
         if n_below >= h:
             xp = namespace(sizes)
-            t = xp.partition(sizes, h - held - 1)[h - held - 1]
-            return _half_at(xp, sizes, t, held, h)
+            t = xp.partition(sizes, h - n_others - 1)[h - n_others - 1]
+            return _half_at(xp, sizes, t, n_others, h)
         if n_below + n_at >= h:
             return Half(end, n_below, n_at, h)
-        held += n_at
+        n_others += n_at
     return None
 
 
-def _half_at(xp: Any, sizes: Array, t: Array, held: int, h: int) -> Half:
-    """Make the half with the largest residual t, from some rows and `held` others below them."""
-    told = xp.stack([t, (sizes < t).sum(), (sizes == t).sum()])  # counts below 2^53 stay exact
-    largest, n_below, n_tied = to_host(told).tolist()
-    return Half(largest, held + int(n_below), int(n_tied), h)
+def _half_at(xp: Any, sizes: Array, t: Array, n_others: int, h: int) -> Half:
+    """Make the half with the largest residual t, from some rows and the number of others below."""
+    numbers = xp.stack([t, (sizes < t).sum(), (sizes == t).sum()])  # counts below 2^53 stay exact
+    largest, n_below, n_tied = to_host(numbers).tolist()
+    return Half(largest, n_others + int(n_below), int(n_tied), h)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,13 +155,13 @@ class Halves(Arrays):
     def of(cls, tables: Tables, thetas: FloatArray, h: int, which: IntArray | None = None) -> Self:
         """Compute the halves of fits of the first table, or of the tables `which`."""
         which = np.zeros(len(thetas), np.int64) if which is None else which
-        found = tables.residuals(thetas, which)
-        xp, sizes = namespace(found), abs(found)
+        residuals = tables.residuals(thetas, which)
+        xp, sizes = namespace(residuals), abs(residuals)
         t = xp.partition(sizes, h - 1, axis=1)[:, h - 1]
         is_below, is_tied = sizes < t[:, None], sizes == t[:, None]
         n_left = h - xp.count_nonzero(is_below, axis=1)
         share = n_left / xp.maximum(xp.count_nonzero(is_tied, axis=1), 1)
-        return cls(tables, which, found, t, is_below + is_tied * share[:, None], h)
+        return cls(tables, which, residuals, t, is_below + is_tied * share[:, None], h)
 
     def half(self, i: int) -> Half:
         """Return the half of the i-th fit."""
@@ -266,13 +266,13 @@ class TrimmedSquares:
 
         These are the sum of squares, the moments and the Gram matrix.
         """
-        held = _held(tally.n, half.weights(ends))
-        groups = held > 0
-        moment = held[groups] @ tally.moment[groups]
+        of_groups = _group_weights(tally.n, half.weights(ends))
+        groups = of_groups > 0
+        moment = of_groups[groups] @ tally.moment[groups]
         sums = np.empty((1 + len(moment), 1 + len(moment)))
-        sums[0, 0] = held[groups] @ tally.squares[groups]
+        sums[0, 0] = of_groups[groups] @ tally.squares[groups]
         sums[0, 1:] = sums[1:, 0] = moment
-        sums[1:, 1:] = np.einsum("g,gij->ij", held[groups], tally.gram[groups])
+        sums[1:, 1:] = np.einsum("g,gij->ij", of_groups[groups], tally.gram[groups])
         if not len(tally.rows):
             return sums
         xp, sizes = namespace(tally.rows), abs(tally.rows[:, 0])
@@ -301,7 +301,7 @@ class TrimmedSquares:
         return np.zeros(len(thetas))  # the step finds the intercept
 
 
-def _held(n: IntArray, at_ends: FloatArray) -> FloatArray:
+def _group_weights(n: IntArray, at_ends: FloatArray) -> FloatArray:
     """Compute the weights of the groups of a tally, 0 for those without rows."""
     return np.where(n > 0, np.concatenate([[1.0], at_ends]), 0.0)
 
@@ -369,5 +369,5 @@ def shortest_middles(residuals: Array, h: int) -> FloatArray:
     widths = xp.where(xp.isfinite(widths), widths, np.inf)
     shortest = xp.argmin(widths, axis=1)[:, None]
     width = xp.take_along_axis(widths, shortest, axis=1)
-    found = (xp.take_along_axis(ordered, shortest, axis=1) + width / 2)[:, 0]
-    return np.asarray(to_host(xp.where(xp.isfinite(found), found, 0.0)))
+    middles = (xp.take_along_axis(ordered, shortest, axis=1) + width / 2)[:, 0]
+    return np.asarray(to_host(xp.where(xp.isfinite(middles), middles, 0.0)))

@@ -78,8 +78,8 @@ class Design(Arrays):
 def _typical_and_largest(sizes: Array) -> FloatArray:
     """Find the median and the largest of each row of sizes, shape (2, rows)."""
     xp = namespace(sizes)
-    found: FloatArray = to_host(xp.stack([xp.median(sizes, axis=1), sizes.max(axis=1)]))
-    return found
+    both: FloatArray = to_host(xp.stack([xp.median(sizes, axis=1), sizes.max(axis=1)]))
+    return both
 
 
 def _power_of_two(typical: float, largest: float) -> float:
@@ -95,10 +95,10 @@ def residuals(design: Array, target: Array, theta: FloatArray) -> Array:
 
     The operations are those of the kernels, in the same order, so that results have the same bits.
     """
-    found = target
+    rest = target
     for column, coefficient in zip(design.T, theta.tolist(), strict=True):
-        found = found - column * coefficient
-    return found
+        rest = rest - column * coefficient
+    return rest
 
 
 def rank(design: Array) -> int:

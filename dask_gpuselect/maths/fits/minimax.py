@@ -42,17 +42,17 @@ def minimax(design: Array, target: Array) -> FloatArray:
     n, p = design.shape
     if n <= p:
         return np.zeros(p)
-    held = _largest(design, target, abs(target))
-    if len(independent_rows(held[:, 2:])) < p:
+    table = _largest(design, target, abs(target))
+    if len(independent_rows(table[:, 2:])) < p:
         whole = _with_places(to_host(design), to_host(target), np.arange(n))
-        held = _united(held, whole[independent_rows(whole[:, 2:])])
-    while len(independent := independent_rows(held[:, 2:])) == p:
-        targets, rows = np.ascontiguousarray(held[:, 1]), np.ascontiguousarray(held[:, 2:])
+        table = _united(table, whole[independent_rows(whole[:, 2:])])
+    while len(independent := independent_rows(table[:, 2:])) == p:
+        targets, rows = np.ascontiguousarray(table[:, 1]), np.ascontiguousarray(table[:, 2:])
         theta = _exchanged(rows, targets, independent)
         sizes = abs(residuals(design, target, theta))
         if float(sizes.max()) <= np.abs(residuals(rows, targets, theta)).max():
             return theta
-        held = _united(held, _largest(design, target, sizes))
+        table = _united(table, _largest(design, target, sizes))
     return np.zeros(p)
 
 
@@ -63,8 +63,8 @@ def _largest(design: Array, target: Array, sizes: Array) -> FloatArray:
     """
     xp, n_others = namespace(sizes), max(len(sizes) - FEW, 0)
     places = xp.argpartition(sizes, n_others)[n_others:]
-    found: FloatArray = to_host(_with_places(design[places], target[places], places))
-    return found[np.argsort(found[:, 0])]
+    table: FloatArray = to_host(_with_places(design[places], target[places], places))
+    return table[np.argsort(table[:, 0])]
 
 
 def _with_places(design: Array, target: Array, places: Array) -> Array:
@@ -72,9 +72,9 @@ def _with_places(design: Array, target: Array, places: Array) -> Array:
     return namespace(design).concatenate([places[:, None], target[:, None], design], axis=1)
 
 
-def _united(held: FloatArray, more: FloatArray) -> FloatArray:
+def _united(table: FloatArray, more: FloatArray) -> FloatArray:
     """Merge the rows of two tables, each once, in their order."""
-    both = np.concatenate([held, more])
+    both = np.concatenate([table, more])
     return both[np.unique(both[:, 0], return_index=True)[1]]
 
 
@@ -130,11 +130,11 @@ def independent_rows(design: FloatArray) -> IntArray:
     rest = design.copy()
     lengths = (rest * rest).sum(axis=1)
     least = TOLERANCE**2 * lengths.max(initial=0.0)
-    found: list[int] = []
-    while len(found) < design.shape[1] and lengths.max(initial=0.0) > least:
-        found.append(int(np.argmax(lengths)))
-        direction = rest[found[-1]] / np.sqrt(lengths[found[-1]])
+    chosen: list[int] = []
+    while len(chosen) < design.shape[1] and lengths.max(initial=0.0) > least:
+        chosen.append(int(np.argmax(lengths)))
+        direction = rest[chosen[-1]] / np.sqrt(lengths[chosen[-1]])
         along = -residuals(rest, np.zeros(len(rest)), direction)
         rest -= np.outer(along, direction)
         lengths = (rest * rest).sum(axis=1)
-    return np.array(found, np.int64)
+    return np.array(chosen, np.int64)

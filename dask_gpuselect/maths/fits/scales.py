@@ -54,12 +54,12 @@ def trimmed_scale(
     share = h / n
     if share < 1:
         q = NORMAL.inv_cdf((share + 1) / 2)
-        held = 1 - 2 * q * NORMAL.pdf(q) / share  # variance of the central share
+        variance = 1 - 2 * q * NORMAL.pdf(q) / share  # variance of the central share
     else:
-        held = 1.0
+        variance = 1.0
     coverage = _COVERAGES[0] if coverage is None else coverage
     correction = _small_sample(p - has_intercept, n, coverage, has_intercept=has_intercept)
-    return math.sqrt(objective / h / held) * correction
+    return math.sqrt(objective / h / variance) * correction
 
 
 def median_scale(t: float, h: int, n: int, p: int) -> float:

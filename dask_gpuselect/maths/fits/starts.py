@@ -105,14 +105,14 @@ def best_fits(
     quick = search.criterion.quick if len(subsets) > 1 else search.criterion
     tables = whole.taken(np.stack(subsets)) if len(subsets) > 1 else whole
     drawn = _starts(tables, share, search, random)
-    found = _best(tables, *drawn, share, search, quick, first_steps)
+    fits = _best(tables, *drawn, share, search, quick, first_steps)
     if len(subsets) > 1:
         tables = whole.taken(np.concatenate(subsets)[None])
-        found = _best(tables, *_of_one(found), share, search, quick, first_steps)
+        fits = _best(tables, *_of_one(fits), share, search, quick, first_steps)
     if tol:
-        found = _best(whole, *_of_one(found), share, search, quick, first_steps)
-        found = different(found, whole, share)
-    thetas, which = _of_one(found)
+        fits = _best(whole, *_of_one(fits), share, search, quick, first_steps)
+        fits = different(fits, whole, share)
+    thetas, which = _of_one(fits)
     return _best(whole, thetas, which, share, search, search.criterion, search.most_steps, tol)
 
 
@@ -323,4 +323,4 @@ def concentrated(
         n_done[better] = n
         going, halves = going[goes_on], halves.chosen(np.flatnonzero(goes_on))
     each = zip(thetas, objectives.tolist(), n_done.tolist(), is_settled.tolist(), strict=True)
-    return [Fit(*told) for told in each]
+    return [Fit(*facts) for facts in each]

@@ -84,10 +84,10 @@ class Tables(Arrays):
         grid = Grid.of(which)
         some = self.between(*grid.tables)
         at = like(grid.padded(thetas), self.target)
-        found = some.target[:, None, :] - some.columns[0][:, None, :] * at[..., 0, None]
+        rest = some.target[:, None, :] - some.columns[0][:, None, :] * at[..., 0, None]
         for i in range(1, self.p):
-            found -= some.columns[i][:, None, :] * at[..., i, None]
-        return grid.flat(found)
+            rest -= some.columns[i][:, None, :] * at[..., i, None]
+        return grid.flat(rest)
 
     def normal_equations(
         self, residuals: Array, weights: Array, which: IntArray
@@ -103,26 +103,26 @@ class Tables(Arrays):
         one fit it takes 4, and by itself 1.
         """
         xp, grid = namespace(residuals), Grid.of(which)
-        held = xp.where(weights > 0, residuals, 0.0)
+        used = xp.where(weights > 0, residuals, 0.0)
         some = self.between(*grid.tables)
         is_many = grid.shape[1] > self.p and some.near.size * self.p <= MOST_PRODUCTS
-        sums = to_host((some._by_products if is_many else some._by_fits)(xp, held, weights, grid))
+        sums = to_host((some._by_products if is_many else some._by_fits)(xp, used, weights, grid))
         return sums[..., :-1], sums[..., -1]
 
-    def _by_products(self, xp: Any, held: Array, weights: Array, grid: Grid) -> Array:
+    def _by_products(self, xp: Any, used: Array, weights: Array, grid: Grid) -> Array:
         near = self.near.transpose(1, 0, 2)
         products = (near[:, :, None, :] * near[:, None, :, :]).reshape(len(near), -1, self.n)
         of_fits = grid.spread(weights)
         grams = _summed_products(of_fits, products).reshape(*grid.shape, self.p, self.p)
-        moments = _summed_products(of_fits * grid.spread(held), near)
+        moments = _summed_products(of_fits * grid.spread(used), near)
         return grid.flat(xp.concatenate([grams, moments[..., None]], axis=-1))
 
-    def _by_fits(self, xp: Any, held: Array, weights: Array, grid: Grid) -> Array:
+    def _by_fits(self, xp: Any, used: Array, weights: Array, grid: Grid) -> Array:
         sums = []
         for i, table in enumerate((grid.places // grid.shape[1]).tolist()):
             near = self.near[:, table, :]
             weighted = near * weights[i]
-            sums.append(xp.concatenate([weighted @ near.T, (weighted @ held[i])[:, None]], axis=1))
+            sums.append(xp.concatenate([weighted @ near.T, (weighted @ used[i])[:, None]], axis=1))
         return xp.stack(sums)
 
 
@@ -139,8 +139,8 @@ def _summed_products(a: Array, b: Array) -> Array:
     def blocks(each: Array) -> Array:
         return each[..., :whole].reshape(*each.shape[:2], -1, size).transpose(0, 2, 1, 3)
 
-    found = (blocks(a) @ blocks(b).swapaxes(2, 3)).sum(axis=1)
-    return found + a[..., whole:] @ b[..., whole:].swapaxes(1, 2) if whole < n else found
+    products = (blocks(a) @ blocks(b).swapaxes(2, 3)).sum(axis=1)
+    return products + a[..., whole:] @ b[..., whole:].swapaxes(1, 2) if whole < n else products
 
 
 @dataclass(frozen=True, slots=True, eq=False)
