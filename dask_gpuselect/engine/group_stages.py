@@ -36,7 +36,7 @@ from dask_gpuselect.engine.group_elements import (
     renumbered,
 )
 from dask_gpuselect.engine.keeping import FirstPartial, limits, room_for
-from dask_gpuselect.engine.plans import LanePlan
+from dask_gpuselect.engine.lane_plans import LanePlan
 from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.engine.stages import Asked, Stage, dividing, further_stages

@@ -21,9 +21,9 @@ from dask_gpuselect.engine.grid import share_axis, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_stages import stages_of_groups
 from dask_gpuselect.engine.groups import GroupedLanes
+from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
-from dask_gpuselect.engine.plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (

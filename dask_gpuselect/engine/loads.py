@@ -49,13 +49,7 @@ from dask_gpuselect.engine.keeping import (
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
-from dask_gpuselect.engine.plans import (
-    ElementPlan,
-    is_resident,
-    plan_together,
-    share_of_one_task,
-    stays_on_device,
-)
+from dask_gpuselect.engine.plans import ElementPlan, plan_each, plan_loads
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
@@ -64,7 +58,6 @@ from dask_gpuselect.engine.source import (
     List,
     Task,
     TaskRef,
-    aligned,
     extended,
     merged,
     nothing,
@@ -110,24 +103,35 @@ class FirstLoad:
     ----------
     asked : ArrayQuestion
         The array and the question.
-    settled : dask array or None
-        Result of a pilot, if there is one.
-    narrowing : Narrowing or None
-        How cuts are narrowed on their way to one task, if they are too many.
+    plan : ElementPlan
+        How the question is answered.
     cuts : dask array
         Partial results of the first load: one for each chunk, or for each group of chunks.
-    order : ChunkOrder or None
-        Order of the chunks in these groups.
-    reads : Reads or None
-        How the array is read, if a load has determined that and there is one array alone.
+    settled : dask array or None
+        Result of a pilot, if there is one.
     """
 
     asked: ArrayQuestion
-    settled: DaskArray | None
-    narrowing: Narrowing | None
+    plan: ElementPlan
     cuts: DaskArray
-    order: ChunkOrder | None = None
-    reads: Reads | None = None
+    settled: DaskArray | None = None
+
+    @property
+    def order(self) -> ChunkOrder | None:
+        """The order of the chunks, if `cuts` are those of groups."""
+        return None if self.plan.keeping is None else self.plan.keeping.order
+
+    @property
+    def turns(self) -> IntArray | None:
+        """The position of each chunk in that order."""
+        return None if self.order is None else self.order.turns()
+
+    @property
+    def reads(self) -> Reads:
+        """How the array is read, by a further load."""
+        keeping = self.plan.keeping
+        is_alone = keeping is not None and len(keeping.reads.arrays) == 1
+        return keeping.reads if keeping is not None and is_alone else Reads(self.asked.x)
 
 
 def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -155,20 +159,11 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
-    loaded = []
-    for each in distinct:
-        if is_resident(each.x, each.question):
-            answers[each.identity] = _ask_resident(each, label)
-        else:
-            loaded.append(each)
-    for places in aligned([each.x for each in loaded]):
-        group = [loaded[place] for place in places]
-        if stays_on_device([each.x for each in group], [each.question for each in group]):
-            answered = [_ask_resident(each, label) for each in group]
-        else:
-            answered = _ask_group(group, label)
-        for each, answer in zip(group, answered, strict=True):
-            answers[each.identity] = answer
+    plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
+    for places, planned in plans:
+        group = [distinct[i] for i in places]
+        some = ASKS.get(planned[0].name, _ask_loads)(group, planned, label)
+        answers |= zip((each.identity for each in group), some, strict=True)
     return [answers[each.identity] for each in asked]
 
 
@@ -220,41 +215,58 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     This takes one load if values are counted. Otherwise it takes two, or one for the chunks of
     which the first load has cached enough.
     """
-    plans = plan_together([x], [question])
-    if plans[0].name == "counts":
+    (plan,) = plan_loads([x], [question])
+    if plan.name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
     asked = ArrayQuestion(x, question, Form((), None, x._meta))
     (begun,), (bracket,), (load,) = _loaded(
-        [asked], plans, label, None, is_marked=False, is_apart=True
+        [asked], [plan], label, None, is_marked=False, is_apart=True
     )
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
-    narrowing = begun.narrowing
-    if narrowing is None:
-        return ByChunk(brackets, load, begun.order)
-    return ByChunk(brackets, waiting(load, narrowing), begun.order, narrowing)
+    if plan.narrowing is not None:
+        load = waiting(load, plan.narrowing)
+    return ByChunk(brackets, load, begun.order, plan.narrowing)
 
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
 
 
-def _ask_resident(asked: ArrayQuestion, label: str) -> DaskArray:
-    """Answer a question about chunks in the memory of one device, in one task."""
-    x, question, form = asked.x, asked.question, asked.form
-    name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
-    share = share_of_one_task(x, question)
-    arguments = {"dtype": x.dtype, "question": question, "form": form, "share": share}
-    return form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **arguments))
+def _ask_resident(
+    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str
+) -> list[DaskArray]:
+    """Answer questions about chunks in the memory of one device, in one task each."""
+    answers = []
+    for each, plan in zip(asked, plans, strict=True):
+        x, question, form = each.x, each.question, each.form
+        name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
+        how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
+        answers.append(
+            form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **how))
+        )
+    return answers
 
 
-def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
-    """Answer questions about arrays that are loaded together."""
+def _among(asked: Sequence[ArrayQuestion]) -> str | None:
+    """Return the token of all arrays that are loaded together; None if there is one."""
     names = sorted({each.x.name for each in asked})
-    among = tokenize(names) if len(names) > 1 else None
+    return tokenize(names) if len(names) > 1 else None
+
+
+def _ask_counts(
+    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str
+) -> list[DaskArray]:
+    """Answer questions by the counts of all values."""
+    del plans
     arrays, questions = [each.x for each in asked], [each.question for each in asked]
-    plans = plan_together(arrays, questions)
-    if plans[0].name == "counts":
-        return ask_counts(arrays, questions, [each.form for each in asked], label, among)
+    return ask_counts(arrays, questions, [each.form for each in asked], label, _among(asked))
+
+
+def _ask_loads(
+    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str
+) -> list[DaskArray]:
+    """Answer questions about arrays by two or three loads, which they make together."""
+    among = _among(asked)
     # An answer from the second load alone needs no fingerprints: its counts prove it.
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
@@ -263,6 +275,9 @@ def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     finish = _answer_of if is_last else partial(_after_third, label=label)
     return [finish(*each) for each in zip(begun, found, strict=True)]
 
+
+ASKS = {"held": _ask_resident, "counts": _ask_counts}
+"""How the questions of a plan are answered; those of other plans by `_ask_loads`."""
 
 Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
 """The first loads of some arrays, their brackets, and their second loads."""
@@ -284,8 +299,7 @@ def _loaded(
     merge: MergeGathered = list if is_apart else Gathered.merge
     arrays, keeping = [each.x for each in asked], plans[0].keeping
     if keeping is not None:
-        narrowings = [plan.narrowing for plan in plans]
-        return _cached(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
+        return _cached(asked, plans, keeping, label, among, is_marked=is_marked, merge=merge)
     begun = [_begin(*each, label, among) for each in zip(asked, plans, strict=True)]
     brackets = all_brackets(begun, label, among)
     turn = _after_all(brackets, label) if among else None
@@ -293,7 +307,7 @@ def _loaded(
     for each, bracket in zip(begun, brackets, strict=True):
         how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
         # Candidates that are never merged are resolved on the device where they are.
-        how["stays"] = is_apart and each.narrowing is None
+        how["stays"] = is_apart and each.plan.narrowing is None
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
     return begun, brackets, loads
@@ -307,14 +321,15 @@ def narrow(
     Their brackets are narrowed as well.
     """
     for i, each in enumerate(begun):
-        if each.narrowing is not None and each.narrowing.rounds:
-            how = (each.asked.question, each.narrowing, label)
+        narrowing = each.plan.narrowing
+        if narrowing is not None and narrowing.rounds:
+            how = (each.asked.question, narrowing, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
 
 
 def _cached(
     asked: Sequence[ArrayQuestion],
-    narrowings: Sequence[Narrowing | None],
+    plans: Sequence[ElementPlan],
     keeping: Keeping,
     label: str,
     among: str | None,
@@ -324,14 +339,13 @@ def _cached(
 ) -> Loaded:
     """Make the loads of `_loaded`, with a first load that caches what the second would ask for."""
     partials = []
-    for each, narrowing in zip(asked, narrowings, strict=True):
-        how = (keeping, each.x, each.question, share_of(each, narrowing), among)
+    for each, plan in zip(asked, plans, strict=True):
+        how = (keeping, each.x, each.question, plan.share, among)
         partials.append(first_partials(*how, is_marked=is_marked))
     groups = grouped(keeping, partials)
-    reads = keeping.reads if len(asked) == 1 else None
     begun = [
-        FirstLoad(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
-        for i, (each, narrowing) in enumerate(zip(asked, narrowings, strict=True))
+        FirstLoad(each, plan, cuts_of(groups, i))
+        for i, (each, plan) in enumerate(zip(asked, plans, strict=True))
     ]
     brackets = all_brackets(begun, label, among)
     questions = [each.question for each in asked]
@@ -344,15 +358,9 @@ def _cached(
 
 
 def _begin(asked: ArrayQuestion, plan: ElementPlan, label: str, among: str | None) -> FirstLoad:
-    x, narrowing = asked.x, plan.narrowing
+    x = asked.x
     settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
-    cuts = _first_load(x, share_of(asked, narrowing), settled, among)
-    return FirstLoad(asked, settled, narrowing, cuts)
-
-
-def share_of(asked: ArrayQuestion, narrowing: Narrowing | None) -> int:
-    """Return the number of wanted ranks for each pivot of a first load."""
-    return asked.question.share if narrowing is None else narrowing.share
+    return FirstLoad(asked, plan, _first_load(x, plan.share, settled, among), settled)
 
 
 def _first_load(
@@ -386,19 +394,19 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     finishes = []
     for each in begun:
         question = each.asked.question
-        name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
-        turns = None if each.order is None else each.order.turns()
-        arguments = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
+        name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.plan.narrowing)}"
+        grid = each.asked.x.numblocks
+        arguments = {"question": question, "numblocks": grid, "turns": each.turns}
         finishes.append(graphs.Finish(_find_brackets, name, arguments))
     cuts = [each.cuts for each in begun]
-    narrowings = [each.narrowing for each in begun]
+    narrowings = [each.plan.narrowing for each in begun]
     if not any(narrowings):
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
     are_groups = begun[0].order is not None
     questions = [each.asked.question for each in begun]
     groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
     grids = [each.asked.x.numblocks for each in begun]
-    orders = [None if each.order is None else each.order.turns() for each in begun]
+    orders = [each.turns for each in begun]
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
         found = brackets_of_stretches(groups, questions[0], narrowings[0])
         return proven_by(groups, found, grids, orders, label)
@@ -536,9 +544,8 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
-    reads = begun.reads or Reads(x)
     third = each_if_needed(
-        _gather_if_needed, name, reads, [], [looked], x.dtype, wants=_wants_third
+        _gather_if_needed, name, begun.reads, [], [looked], x.dtype, wants=_wants_third
     )
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(

@@ -28,10 +28,10 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.loads import ArrayQuestion, FirstLoad, all_brackets, narrow, share_of
+from dask_gpuselect.engine.loads import ArrayQuestion, FirstLoad, all_brackets, narrow
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven
-from dask_gpuselect.engine.plans import narrowing_of
+from dask_gpuselect.engine.plans import ElementPlan, Plan, plan_rest
 from dask_gpuselect.engine.questions import ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
@@ -136,6 +136,50 @@ class Progress:
         return first, last
 
 
+@dataclass(frozen=True, repr=False)
+class RoundsPlan(Plan):
+    """The plan of a strategy.
+
+    Parameters
+    ----------
+    opening : Measure
+        What the first load measures.
+    n_rounds : int
+        Number of the rounds that follow.
+    room : int
+        Most elements that may be gathered in all.
+    rest : ElementPlan
+        The plan of the default engine for what the strategy leaves.
+    """
+
+    opening: Measure = field(kw_only=True)
+    n_rounds: int = field(kw_only=True)
+    room: int = field(kw_only=True)
+    rest: ElementPlan = field(kw_only=True)
+
+
+def plan_rounds(x: DaskArray, question: ElementQuestion, strategy: Strategy) -> RoundsPlan:
+    """Plan a question about all elements of a dask array, for a strategy.
+
+    Loads: at most `strategy.rounds`, one more to count if it has no opening, one to gather what is
+    left, and two of the default engine if that is too much. Chunks in memory are read in place.
+    """
+    rest = plan_rest(x, question)
+    n_rounds = strategy.rounds - (strategy.opening is not None)
+    return RoundsPlan(
+        type(strategy).__name__.lower(),
+        n_rounds + 2 + rest.loads,
+        rest.task_bytes,
+        rest.gathered_bytes,
+        root_bytes=rest.root_bytes,
+        waiting_bytes=rest.waiting_bytes,
+        opening=strategy.opening or Extent(VALUE),
+        n_rounds=n_rounds,
+        room=settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize),
+        rest=rest,
+    )
+
+
 def ask_rounds(
     x: DaskArray, question: ElementQuestion, strategy: Strategy, label: str, form: Form
 ) -> DaskArray:
@@ -153,18 +197,13 @@ def ask_rounds(
         Prefix of the names of the layers.
     form : Form
         Form of the answer.
-
-    Notes
-    -----
-    Loads: at most `strategy.rounds`, one more to count if it has no opening, one to gather what is
-    left, and two of the default engine if that is too much. Chunks in memory are read in place.
     """
+    plan = plan_rounds(x, question, strategy)
     reads, token = Reads(x), tokenize(x.name, question, strategy)
-    label = f"{label}-{type(strategy).__name__.lower()}"
-    opening = strategy.opening or Extent(VALUE)
+    label = f"{label}-{plan.name}"
     first = private_copy(x, f"load 1 of {x.name}")
-    name = f"{label}-opening-{tokenize(first.name, opening)}"
-    how: dict[str, Any] = {"probe": opening, "is_marked": not Source.of(x).is_in_memory}
+    name = f"{label}-opening-{tokenize(first.name, plan.opening)}"
+    how: dict[str, Any] = {"probe": plan.opening, "is_marked": not Source.of(x).is_in_memory}
     opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
     progress = reduced(
         opened,
@@ -174,13 +213,12 @@ def ask_rounds(
         f"{label}-0-{token}",
         question=question,
         strategy=strategy,
-        opening=opening,
+        opening=plan.opening,
         dtype=x.dtype,
         numblocks=x.numblocks,
-        room=settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize),
+        room=plan.room,
     )
-    n_rounds = strategy.rounds - (strategy.opening is not None)
-    for turn in range(1, n_rounds + 1):
+    for turn in range(1, plan.n_rounds + 1):
         name = f"{label}-round{turn}-{token}"
         measured = each_if_needed(_measured, name, reads, [], [progress], x.dtype)
         progress = reduced(
@@ -204,7 +242,7 @@ def ask_rounds(
         n_chunks=x.npartitions,
         sorts=strategy.sorts,
     )
-    return _by_default(x, reads, found, question, label, token, form)
+    return _by_default(ArrayQuestion(x, question, form), plan.rest, reads, found, label, token)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
@@ -354,18 +392,18 @@ def _with_candidates(
 
 
 def _by_default(
-    x: DaskArray,
+    asked: ArrayQuestion,
+    plan: ElementPlan,
     reads: Reads,
     found: DaskArray,
-    question: ElementQuestion,
     label: str,
     token: str,
-    form: Form,
 ) -> DaskArray:
-    asked, narrowing = ArrayQuestion(x, question, form), narrowing_of(x, question)
-    name, share = f"{label}-rest-cuts-{token}", share_of(asked, narrowing)
-    cuts = each_if_needed(_cuts, name, reads, [], [found], x.dtype, share)
-    begun = FirstLoad(asked, None, narrowing, cuts)
+    """Answer a question by two loads, which do nothing unless a strategy has left something."""
+    x, question, form = asked.x, asked.question, asked.form
+    name = f"{label}-rest-cuts-{token}"
+    cuts = each_if_needed(_cuts, name, reads, [], [found], x.dtype, plan.share)
+    begun = FirstLoad(asked, plan, cuts)
     brackets = all_brackets([begun], f"{label}-rest", None)
     name = f"{label}-rest-candidates-{token}"
     loads = [each_if_needed(_rest, name, reads, [], [found, *brackets], x.dtype)]

@@ -21,7 +21,7 @@ from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.groups import Grouping
-from dask_gpuselect.engine.plans import one_lane_limit
+from dask_gpuselect.engine.lane_plans import one_lane_limit
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, merged
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally

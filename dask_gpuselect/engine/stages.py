@@ -22,7 +22,7 @@ from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Place, Tasks
 from dask_gpuselect.engine.grid import lane_sizes
-from dask_gpuselect.engine.plans import LanePlan
+from dask_gpuselect.engine.lane_plans import LanePlan
 from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, LastSteps, PassSteps
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.sizes import TALLIES_EVERY

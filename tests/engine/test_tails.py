@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import explain, nanquantile, quantile
-from dask_gpuselect.engine import plans
+from dask_gpuselect.engine import lane_plans
 from dask_gpuselect.groups import groupby
 from tests.data import normal, uniform
 from tests.engine.test_lane_passes import N, limited, share
@@ -56,7 +56,7 @@ def elements(dtype: str) -> NDArray[Any]:
 def test_answers(dtype: str, shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a load for all with the same companions, by one task for a column or by several."""
     if shares:
-        monkeypatch.setattr(plans, "SHARE_BYTES", 1)
+        monkeypatch.setattr(lane_plans, "SHARE_BYTES", 1)
     a, loads = elements(dtype), Counter[Any]()
 
     def read(block: Any, block_id: tuple[int, ...]) -> Any:
