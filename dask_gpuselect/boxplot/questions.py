@@ -62,7 +62,6 @@ class BoxQuestion(Question):
 
     wants_sums: ClassVar[bool] = True
     third: ClassVar[str] = "fences"
-    resolves_again: ClassVar[bool] = True
     # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes 1.3 ms
     # instead of 2.3, and of 2^24 2.6 instead of 1.5.
     whole_times: ClassVar[int] = 8

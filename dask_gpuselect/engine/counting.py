@@ -85,7 +85,7 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
 
 def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
-    brackets = question.brackets_by(counts)
+    brackets = question.bracket(counts.cuts())
     found = question.resolve(brackets, counts.tally(brackets))
     more = question.more(brackets, found)
     tally = None if more is None else counts.tally(more)

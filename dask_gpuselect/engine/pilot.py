@@ -47,7 +47,7 @@ def is_worth(size: float, n_chunks: int, question: Question) -> bool:
 
     Candidates must be few, and chunks large enough that a saved read counts, but not too large.
     """
-    is_guessed = question.has_guess and question.guesses_chunks and question.share == 1
+    is_guessed = question.guesses_chunks and question.defines("guess") and question.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
@@ -120,7 +120,7 @@ def settled(
         more = question.more(guess, found)
         if more is None:
             return found
-        if gather is None or not question.resolves_again:
+        if gather is None or not question.defines("resolve_again"):
             return None
         last = gather(more)
         return None if last is None else question.resolve_again(found, more, last)
@@ -141,7 +141,7 @@ class Guessed(NamedTuple):
 
 def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
     """Guess brackets and measure there, if an array is small or a pilot pays off; else None."""
-    if not question.has_guess:
+    if not question.defines("guess"):
         return None
     size = math.prod(values.shape)
     ranks = question.ranks_of_sample(size)
@@ -157,7 +157,7 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return Guessed(*kernels.pilot(values, dtype, sampled, ranks))
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
-    if question.wants_sums and question.sums_all and not question.weighs:
+    if question.wants_sums and not question.defines("summed") and not question.weighs:
         there = question.guess_there(math.prod(sample.shape))
         about = room, question.first_ranks
         if there is not None:

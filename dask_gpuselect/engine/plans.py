@@ -415,7 +415,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         limit,
         can_wait=among == 1 and question.narrows_candidates,
         halves=1 + question.weighs,
-        can_divide=among == 1 and question.divides,
+        can_divide=among == 1 and question.defines("stretch"),
     )
     if found is None or n_slots == 1:
         return found

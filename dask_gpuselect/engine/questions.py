@@ -51,8 +51,8 @@ class BaseQuestion:
 class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
-    Subclasses implement `bracket`, `guess` and `resolve`. All else is optional. A subclass that
-    overrides `n_ranges` also needs `ranges`; one whose `has_guess` is False needs no `guess`.
+    Subclasses implement `bracket` and `resolve`. All else is optional: the engine asks `defines`
+    what there is. A subclass that overrides `n_ranges` also needs `ranges`.
     """
 
     guesses_chunks: ClassVar[bool] = True
@@ -70,16 +70,9 @@ class Question(BaseQuestion, ABC):
     third: ClassVar[str | None] = None
     """Name of the third load, used in the names of its layers. None if there is never one."""
 
-    resolves_again: ClassVar[bool] = False
-    """True if `resolve_again` resolves the third load, with proof by its counts alone.
-
-    The proof then holds however the earlier brackets were found.
-    """
-
-    @property
-    def has_guess(self) -> bool:
-        """True if a sample of the elements can guess the brackets."""
-        return True
+    def defines(self, hook: str) -> bool:
+        """Return whether the question has a method of that name, which is optional."""
+        return getattr(type(self), hook) is not getattr(Question, hook)
 
     @property
     def n_answers(self) -> int:
@@ -87,7 +80,7 @@ class Question(BaseQuestion, ABC):
         return 1
 
     counts_values: ClassVar[bool] = True
-    """True if counts of every value answer the question, for small dtypes; see `brackets_by`."""
+    """True if counts of every value answer the question, for small dtypes."""
 
     @property
     def share(self) -> int:
@@ -112,11 +105,7 @@ class Question(BaseQuestion, ABC):
     @property
     def keeps(self) -> bool:
         """True if a tally at the brackets of `keep` has all that the second load needs."""
-        return self.sums_all or not self.wants_sums
-
-    def brackets_by(self, partial_result: Any) -> Brackets:
-        """Return the brackets at which counts of every value are resolved."""
-        return self.bracket(partial_result.cuts())
+        return not self.wants_sums or not self.defines("summed")
 
     def keep(self, cuts: Cuts) -> Brackets:
         """Return the brackets at which the first load may cache, from cuts of some chunks.
@@ -142,16 +131,13 @@ class Question(BaseQuestion, ABC):
         raise TypeError(f"{type(self).__name__} does not define `ranges`")
 
     def stretch(self, i: int, n: int) -> Question:
-        """Return the question about the `i`-th of `n` runs of ranks, if it `divides`."""
+        """Return the question about the `i`-th of `n` runs of ranks, if the ranges are of ranks."""
         raise TypeError(f"{type(self).__name__} does not define `stretch`")
-
-    divides: ClassVar[bool] = False
-    """True if the ranges are ranges of ranks, which `stretch` can split."""
 
     @property
     def narrows_candidates(self) -> bool:
         """True if `narrower` can tell which candidates matter."""
-        return type(self).narrower is not Question.narrower
+        return self.defines("narrower")
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         """Narrow brackets to the candidates that matter.
@@ -205,27 +191,19 @@ class Question(BaseQuestion, ABC):
     whole_times: ClassVar[int] = 1
     """Cost of the question among all elements as candidates, over that of ranks."""
 
-    takes_run: ClassVar[bool] = False
-    """True if `of_run` is defined: where a device sorts fast, nothing has to be guessed."""
-
     wants_squares: ClassVar[bool] = False
     """True if `resolve` needs the sum of the squares of all weights."""
 
     def of_run(self, run: Runs) -> Any:
         """Return the answer, in the form of that of `finish`, from one run of all elements.
 
-        At least one of them is valid.
+        At least one of them is valid. Where a device sorts fast, nothing has to be guessed.
         """
         raise TypeError(f"{type(self).__name__} does not define `of_run`")
 
     def first_ranks(self, n: int) -> IntArray:
         """Return the ranks that `resolve` needs first of `n` elements: devices may select them."""
         return np.empty(0, np.int64)
-
-    @property
-    def sums_all(self) -> bool:
-        """True if all elements are summed."""
-        return type(self).summed is Question.summed
 
     def summed(self, brackets: Brackets) -> NDArray[np.bool_] | None:
         """Mark the open cells of brackets whose elements are summed; None to sum all elements.
@@ -239,7 +217,10 @@ class Question(BaseQuestion, ABC):
         return None
 
     def resolve_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
-        """Resolve the question from the tally of a third load, in the form of `resolve`."""
+        """Resolve the question from the tally of a third load, in the form of `resolve`.
+
+        Its counts alone prove the result, however the earlier brackets were found.
+        """
         raise NotImplementedError
 
     def finish(

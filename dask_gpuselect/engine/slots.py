@@ -64,7 +64,6 @@ class OfSlots(Question):
 
     guesses_chunks: ClassVar[bool] = False
     counts_values: ClassVar[bool] = False
-    has_guess = False
     keeps = False
 
     @property

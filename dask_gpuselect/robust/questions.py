@@ -83,7 +83,6 @@ class DeviationQuestion(Question):
     scale: float
 
     third: ClassVar[str] = "distances"
-    resolves_again: ClassVar[bool] = True
 
     @classmethod
     def of(
