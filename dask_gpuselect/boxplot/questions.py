@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import COLUMNS, Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxGuess,
@@ -232,21 +232,17 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         if boxes is not None:
             return table(boxes, shape.remaining(chunks[0].shape), dtype)
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
-        return self.boxes(q, ends, chunks[0].shape, dtype, shape)
+        return self.restored(self.boxes(q, ends, dtype), chunks[0].shape, shape)
+
+    def restored(self, answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:
+        return answers.reshape(shape.remaining(block))
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
         return Boxes.concatenated(blocks, axis)
 
-    def boxes(
-        self,
-        q: FloatArray,
-        ends: LaneEnds,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        """Return the boxes of a block of the data with the shape `block`."""
-        boxes = Boxes.of_lanes(q, ends, shape.remaining(block), self.rule).in_dtype(dtype)
+    def boxes(self, q: FloatArray, ends: LaneEnds, dtype: np.dtype[Any]) -> Boxes:
+        """Return the box of each lane."""
+        boxes = Boxes.of_lanes(q, ends, self.rule).in_dtype(dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
@@ -260,17 +256,11 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the boxes have their numbers of elements."""
 
-    def counted(
-        self,
-        counts: LaneValueCounts,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        """Return the boxes of a block by the counts of all its values."""
+    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Boxes:
+        """Return the boxes of lanes by the counts of all their values."""
         q = self.q_of(counts.found(self.lane_ranks))
         ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
-        return self.boxes(q, ends, block, dtype, shape)
+        return self.boxes(q, ends, dtype)
 
 
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
@@ -314,14 +304,7 @@ class LaneEndsLoad(FurtherLoad):
     def merge(self, partials: Sequence[Any]) -> LaneEnds:
         return LaneEnds.merge(partials, self.question.rule.max_fliers)
 
-    def finish(
-        self,
-        partials: Sequence[Any],
-        known: Any,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
+    def finish(self, partials: Sequence[Any], known: Any, dtype: np.dtype[Any]) -> Boxes:
         ends = self.merge(partials)
         check_lanes_unchanged([ends], known)
-        return self.question.boxes(known.q.T, ends, block, dtype, shape)
+        return self.question.boxes(known.q.T, ends, dtype)

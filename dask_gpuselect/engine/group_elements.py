@@ -7,7 +7,7 @@ their labels if these are not known before. A run is the set of elements of one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -102,9 +102,8 @@ class GroupsOfAll(GroupedLanes):
             values = [value.spread(at, len(names)) for value, at in pairs]
         return Named(names, LaneValueCounts.merge(values))
 
-    def counted(self, part: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        every = rows(self.n_groups_of(part.names))
-        return self.of_group.counted(part.value, every, dtype, shape.of_rows)
+    def counted(self, counts: Named, dtype: np.dtype[Any]) -> Named:
+        return Named(counts.names, self.of_group.counted(counts.value, dtype))
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if self.grouping.n_groups and self._takes_runs(chunks):
@@ -126,8 +125,12 @@ class GroupsOfAll(GroupedLanes):
         each = batches_of(chunks, self.grouping)
         return self.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
 
-    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
-        return self.of_group.restored(found, rows(self.grouping.number), shape.of_rows)
+    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
+        names = None
+        if isinstance(answers, Named):
+            names, answers = answers.names, answers.value
+        # A table with one row a group, as far as answers depend on it.
+        return self.of_group.restored(answers, (self.n_groups_of(names), 0), shape.of_rows)
 
     @property
     def steps(self) -> PassSteps:
@@ -174,17 +177,6 @@ class GroupsOfAll(GroupedLanes):
         assert callable(function)
         return function(first, *others, **how)
 
-    def finished_further(
-        self,
-        finish: Callable[..., Any],
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        return finish(partials, known, rows(self.grouping.number), dtype, shape.of_rows)
-
 
 @dataclass(frozen=True, eq=False)
 class GroupedElements(GroupsOfAll):
@@ -219,11 +211,8 @@ class GroupedElements(GroupsOfAll):
         names, codes_of = self.names_in(chunks)
         n_groups = self.n_groups_of(names)
         found = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
-        return in_kind(self.restored(Named(names, found), (), shape), values_of(chunks[0]))
-
-    def restored(self, found: Named, block: Block, shape: AnswerAxes) -> Any:
-        answer = self.of_group.finished(found.value)
-        return answer[0, ...] if shape.is_scalar else answer
+        answers = self.finished(Named(names, found))
+        return in_kind(self.restored(answers, (), shape), values_of(chunks[0]))
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
         """Return the group numbers that divide groups among several tasks; None for one task."""
@@ -299,6 +288,13 @@ class GroupedElements(GroupsOfAll):
     def each(function: ForGroups, first: Any, *others: Any, **how: Any) -> Named:
         return Named(first.names, GroupsOfAll.each(function, first.value, *others, **how))
 
+    @staticmethod
+    def merged(merge: ForGroups, partials: Sequence[Any], *known: Any, **how: Any) -> Any:
+        assert callable(merge)
+        if not known:
+            return merge(partials, **how)
+        return GroupedElements.each(partial(merge, partials, **how), *known)
+
     def measured(
         self,
         measure: ForGroups,
@@ -310,18 +306,6 @@ class GroupedElements(GroupsOfAll):
     ) -> Any:
         about, some = self.numbered(known.names), coded(chunks, known.names)
         return about.measured(measure, some, dtype, axes, known.value, **arguments)
-
-    def finished_further(
-        self,
-        finish: Callable[..., Any],
-        partials: Sequence[Any],
-        known: Named,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        about = self.numbered(known.names)
-        return about.finished_further(finish, partials, known.value, block, dtype, shape)
 
 
 def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:
@@ -365,8 +349,3 @@ def codes_of_names(names: Labels | None) -> CodesOf:
 
 def _itself(labels: Any) -> Any:
     return labels
-
-
-def rows(n_groups: int) -> Block:
-    """Return the shape of a table with one row a group, as far as answers depend on it."""
-    return n_groups, 0

@@ -25,7 +25,6 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import (
@@ -119,7 +118,7 @@ def _answered(parts: Sequence[Named], *, asked: Asked) -> Any:
     found, further = _joined(parts), asked.question.further
     if further is not None:
         return further.known(found)
-    return in_kind(asked.question.restored(found, (), asked.shape), asked.kind)
+    return asked.made(asked.question.finished(found), ())
 
 
 # --- Cache of the first load ----------------------------------------------------------------------

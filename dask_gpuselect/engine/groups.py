@@ -475,9 +475,12 @@ class GroupedLanes(LaneQuestion):
     def joined(self, blocks: Sequence[Any], axis: int) -> Any:
         return self.of_group.joined(blocks, axis)
 
-    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
+    def finished(self, found: Any) -> Any:
+        return self.each(self.of_group.finished, found)
+
+    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
         one = shape.of_one_group
-        return self.together([self.of_group.restored(each, block, one) for each in found], shape)
+        return self.together([self.of_group.restored(each, block, one) for each in answers], shape)
 
     @property
     def steps(self) -> PassSteps:
@@ -553,19 +556,6 @@ class GroupedLanes(LaneQuestion):
         each = zip(_of_each_group(function, n), *columns, strict=True)
         return tuple(own(*items, **how) for own, *items in each)
 
-    def finished_further(
-        self,
-        finish: Callable[..., Any],
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        """Compute a block of the answer by ``finish``, which does so for one group."""
-        how = {"block": block, "dtype": dtype, "shape": shape.of_one_group}
-        return self.together(self.merged(finish, partials, known, **how), shape)
-
     def together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
         """Join the answers about each group along the axis of groups."""
         labels = shape.of_one_group.labels
@@ -607,13 +597,5 @@ class FurtherOfGroups(FurtherLoad):
     def merge(self, partials: Sequence[Any]) -> Any:
         return self.question.merged(self.of_group.merge, partials)
 
-    def finish(
-        self,
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        finish = self.of_group.finish
-        return self.question.finished_further(finish, partials, known, block, dtype, shape)
+    def finish(self, partials: Sequence[Any], known: Any, dtype: np.dtype[Any]) -> Any:
+        return self.question.merged(self.of_group.finish, partials, known, dtype=dtype)

@@ -477,11 +477,9 @@ class LaneQuestion(BaseQuestion, ABC):
         """Merge the counts of values of several parts of a column."""
         return LaneValueCounts.merge(partials)
 
-    def counted(
-        self, partial_result: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Any:
-        """Return a block of the answer from the counts of values of a block of that shape."""
-        return self.restored(partial_result.found(self.order.lane_ranks), block, shape)
+    def counted(self, counts: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the answers, in the form of those of `finished`, from the counts of all values."""
+        return self.finished(counts.found(self.order.lane_ranks))
 
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
@@ -504,9 +502,9 @@ class LaneQuestion(BaseQuestion, ABC):
         """Convert the result of passes to answers ``(n_answers, n_lanes)`` on the host."""
         return self.order.lane_answer(found)
 
-    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
-        """Convert the result of passes to a block of the answer, for data of that shape."""
-        return shape.restore(self.finished(found), block)
+    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
+        """Give the answers about the lanes of a block of that shape the axes of the answer."""
+        return shape.restore(answers, block)
 
     def tails(self, n: int) -> Tails | None:
         """Return how the tails of lanes of `n` elements give the answer; None if they do not."""
@@ -610,12 +608,5 @@ class FurtherLoad(ABC):
         """Merge the partial results of several parts of a column."""
 
     @abstractmethod
-    def finish(
-        self,
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        """Compute a block of the answer, for a block of data of that shape."""
+    def finish(self, partials: Sequence[Any], known: Any, dtype: np.dtype[Any]) -> Any:
+        """Compute the answers, in the form of those of `LaneQuestion.finished`."""

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Place, Tasks
 from dask_gpuselect.engine.grid import lane_sizes
@@ -172,8 +171,7 @@ class Asked:
     def counted(self, partials: Sequence[Any], known: None, block: Block) -> Any:
         """Compute a block of the answer from the counts of all values."""
         counts = self.question.merge_value_counts(partials)
-        found = self.question.counted(counts, block, self.dtype, self.shape)
-        return block_in_kind(found, self.kind)
+        return self.made(self.question.counted(counts, self.dtype), block)
 
     def answered(
         self, partials: Sequence[Any], known: Any, block: Block, *, steps: LastSteps
@@ -181,17 +179,19 @@ class Asked:
         """Compute a block of the answer from the order statistics of the last pass."""
         merged = steps.merge_tallies(partials)
         answers = steps.answers(merged, known)
-        if answers is not None:
-            return in_kind(self.shape.restore(answers, block), self.kind)
-        found = steps.found(merged, known)
-        return in_kind(self.question.restored(found, block, self.shape), self.kind)
+        if answers is None:
+            answers = self.question.finished(steps.found(merged, known))
+        return self.made(answers, block)
 
     def finished(
         self, partials: Sequence[Any], known: Any, block: Block, *, further: FurtherLoad
     ) -> Any:
         """Compute a block of the answer from the partial results of a further load."""
-        found = further.finish(partials, known, block, self.dtype, self.shape)
-        return block_in_kind(found, self.kind)
+        return self.made(further.finish(partials, known, self.dtype), block)
+
+    def made(self, answers: Any, block: Block) -> Any:
+        """Return the block of the answer for a block of data of that shape."""
+        return block_in_kind(self.question.restored(answers, block, self.shape), self.kind)
 
 
 def stages_by_counts(

@@ -21,9 +21,8 @@ from dask_gpuselect.arguments import (
     same_kind,
 )
 from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
-from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.asking import Asking, ask
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, RankQuestion
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, RankQuestion
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -348,15 +347,11 @@ class LaneTrimmedMean(LaneQuestion):
             pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
-    def counted(
-        self, partial_result: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Any:
-        cuts = self.cuts.lane_answer(partial_result.found(self.cuts.lane_ranks))
-        clipped = partial_result.mapped(
-            lambda values, lanes: kernels.clipped(values, *cuts[:, lanes])
-        )
+    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
+        cuts = self.cuts.lane_answer(counts.found(self.cuts.lane_ranks))
+        clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))
         ends = clipped.ends(_no_bounds(cuts, dtype), 1)
-        return shape.restore(self.mean.lane_answer(self.means(ends, cuts)), block)
+        return self.mean.lane_answer(self.means(ends, cuts))
 
     def clipped_ends(
         self,
@@ -408,19 +403,11 @@ class ClippedLoad(FurtherLoad):
     def merge(self, partials: Sequence[LaneEnds]) -> LaneEnds:
         return LaneEnds.merge(partials, 1)
 
-    def finish(
-        self,
-        partials: Sequence[LaneEnds],
-        known: Lanes,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
+    def finish(self, partials: Sequence[LaneEnds], known: Lanes, dtype: np.dtype[Any]) -> Any:
         ends = self.merge(partials)
         check_lanes_unchanged([ends], known)
         cuts = self.question.cuts.lane_answer(known)
-        means = self.question.means(ends, cuts)
-        return shape.restore(self.question.mean.lane_answer(means), block)
+        return self.question.mean.lane_answer(self.question.means(ends, cuts))
 
 
 def _no_bounds(cuts: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
