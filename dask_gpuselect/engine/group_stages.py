@@ -115,10 +115,7 @@ def _joined(parts: Sequence[Named]) -> Named:
 
 def _answered(parts: Sequence[Named], *, asked: Asked) -> Any:
     """Return the answer about all groups, or what a further load needs to know of them."""
-    found, further = _joined(parts), asked.question.further
-    if further is not None:
-        return further.known(found)
-    return asked.made(asked.question.finished(found), ())
+    return asked.resolved(_joined(parts), ())
 
 
 # --- Cache of the first load ----------------------------------------------------------------------

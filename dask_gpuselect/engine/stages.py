@@ -176,12 +176,19 @@ class Asked:
     def answered(
         self, partials: Sequence[Any], known: Any, block: Block, *, steps: LastSteps
     ) -> Any:
-        """Compute a block of the answer from the order statistics of the last pass."""
+        """Compute a block of the answer from the last pass, or what a further load needs."""
         merged = steps.merge_tallies(partials)
-        answers = steps.answers(merged, known)
+        answers = None if self.question.further else steps.answers(merged, known)
         if answers is None:
-            answers = self.question.finished(steps.found(merged, known))
+            return self.resolved(steps.found(merged, known), block)
         return self.made(answers, block)
+
+    def resolved(self, found: Any, block: Block) -> Any:
+        """Return a block of the answer by order statistics, or what a further load needs."""
+        further = self.question.further
+        if further is not None:
+            return further.known(found)
+        return self.made(self.question.finished(found), block)
 
     def finished(
         self, partials: Sequence[Any], known: Any, block: Block, *, further: FurtherLoad
@@ -229,7 +236,7 @@ def stages_in_passes(
     x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Narrow the brackets of each column load by load; then make the question's further load."""
-    steps, further = asked.question.steps, asked.question.further
+    steps = asked.question.steps
     passes = [
         Stage(
             name="quantile-lane-cuts",
@@ -241,12 +248,11 @@ def stages_in_passes(
         )
         for load, m in enumerate(plan.passes.widths, 1)
     ]
-    answered: Callable[..., Any] = partial(asked.answered, steps=steps)
     last = Stage(
         name=f"{label}-candidates",
         measure=steps.tally,
         reduce=merging(steps.merge_tallies, TALLIES_EVERY),
-        settle=answered if further is None else partial(_known, steps=steps, further=further),
+        settle=partial(asked.answered, steps=steps),
         finds="order",
     )
     return [*passes, last, *further_stages(asked, label)]
@@ -270,11 +276,3 @@ def further_stages(asked: Asked, label: str) -> list[Stage]:
 def _narrowed(partials: list[Any], known: Any, block: Block, *, steps: PassSteps) -> Any:
     del block
     return steps.narrowed(partials, known)
-
-
-def _known(
-    partials: list[Any], known: Any, block: Block, *, steps: PassSteps, further: FurtherLoad
-) -> Any:
-    """Return what a further load needs to know of the order statistics."""
-    del block
-    return further.known(steps.found(steps.merge_tallies(partials), known))
