@@ -20,6 +20,7 @@ from dask_gpuselect.arrays import in_kind, namespace, numpy_dtype
 from dask_gpuselect.engine import loads, shuffles
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
+from dask_gpuselect.engine.first_loads import ArrayQuestion
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
 from dask_gpuselect.engine.lane_plans import plan_lanes, with_labels
@@ -159,9 +160,7 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
         return [_answer_now(each) for each in askings]
     lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
-    asked = [
-        loads.ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
-    ]
+    asked = [ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes]
     found = map(_whole, wholes, loads.ask_together(asked, label))
     return [
         each.question.lazily(next(found) if each.is_whole else _ask_lanes(each, label))

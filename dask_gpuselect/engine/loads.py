@@ -32,26 +32,20 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine import graphs, pilot
+from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
 )
-from dask_gpuselect.engine.keeping import (
-    Keeping,
-    MergeGathered,
-    cuts_of,
-    first_partials,
-    grouped,
-    second_loads,
-)
+from dask_gpuselect.engine.first_loads import ArrayQuestion, FirstLoad, first_loads
+from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
 from dask_gpuselect.engine.plans import ElementPlan, plan_each, plan_loads
 from dask_gpuselect.engine.questions import OneLoadQuestion, Question
-from dask_gpuselect.engine.reads import Reads, each_if_needed
+from dask_gpuselect.engine.reads import each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
@@ -69,69 +63,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing
 
 CUTS_MERGE = "quantile-cuts-merge"
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayQuestion:
-    """A question about all elements of a dask array.
-
-    Parameters
-    ----------
-    x : dask array
-        Chunks of any number and size, known or not, NumPy or CuPy.
-    question : Question
-        What to find.
-    form : Form
-        Form of the answer.
-    """
-
-    x: DaskArray
-    question: Question
-    form: Form
-
-    @property
-    def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
-        """The fields that distinguish this from other questions that are asked together."""
-        return self.x.name, self.question, self.form.shape, self.form.dtype
-
-
-@dataclass(frozen=True)
-class FirstLoad:
-    """The first load of one array, for one question.
-
-    Parameters
-    ----------
-    asked : ArrayQuestion
-        The array and the question.
-    plan : ElementPlan
-        How the question is answered.
-    cuts : dask array
-        Partial results of the first load: one for each chunk, or for each group of chunks.
-    settled : dask array or None
-        Result of a pilot, if there is one.
-    """
-
-    asked: ArrayQuestion
-    plan: ElementPlan
-    cuts: DaskArray
-    settled: DaskArray | None = None
-
-    @property
-    def order(self) -> ChunkOrder | None:
-        """The order of the chunks, if `cuts` are those of groups."""
-        return None if self.plan.keeping is None else self.plan.keeping.order
-
-    @property
-    def turns(self) -> IntArray | None:
-        """The position of each chunk in that order."""
-        return None if self.order is None else self.order.turns()
-
-    @property
-    def reads(self) -> Reads:
-        """How the array is read, by a further load."""
-        keeping = self.plan.keeping
-        is_alone = keeping is not None and len(keeping.reads.arrays) == 1
-        return keeping.reads if keeping is not None and is_alone else Reads(self.asked.x)
 
 
 def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -297,17 +228,18 @@ def _loaded(
     If `is_apart`, the candidates of the chunks stay unmerged.
     """
     merge: MergeGathered = list if is_apart else Gathered.merge
-    arrays, keeping = [each.x for each in asked], plans[0].keeping
-    if keeping is not None:
-        return _cached(asked, plans, keeping, label, among, is_marked=is_marked, merge=merge)
-    begun = [_begin(*each, label, among) for each in zip(asked, plans, strict=True)]
+    begun = first_loads(asked, plans, label, among, is_marked=is_marked)
     brackets = all_brackets(begun, label, among)
+    keeping, groups, arrays = plans[0].keeping, begun[0].groups, [each.x for each in asked]
+    if keeping is not None and groups is not None:
+        about = keeping, groups, [each.question for each in asked], brackets, label
+        return begun, brackets, second_loads(*about, is_marked=is_marked, merge=merge)
     turn = _after_all(brackets, label) if among else None
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
-        how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
+        how = {"summing": who_sums(each.question), "is_marked": is_marked, "merge": merge}
         # Candidates that are never merged are resolved on the device where they are.
-        how["stays"] = is_apart and each.plan.narrowing is None
+        how["stays"] = is_apart and each.narrowing is None
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
         loads.append(load)
     return begun, brackets, loads
@@ -321,69 +253,9 @@ def narrow(
     Their brackets are narrowed as well.
     """
     for i, each in enumerate(begun):
-        narrowing = each.plan.narrowing
-        if narrowing is not None and narrowing.rounds:
-            how = (each.asked.question, narrowing, label)
+        if each.narrowing is not None and each.narrowing.rounds:
+            how = (each.question, each.narrowing, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
-
-
-def _cached(
-    asked: Sequence[ArrayQuestion],
-    plans: Sequence[ElementPlan],
-    keeping: Keeping,
-    label: str,
-    among: str | None,
-    *,
-    is_marked: bool,
-    merge: MergeGathered,
-) -> Loaded:
-    """Make the loads of `_loaded`, with a first load that caches what the second would ask for."""
-    partials = []
-    for each, plan in zip(asked, plans, strict=True):
-        how = (keeping, each.x, each.question, plan.share, among)
-        partials.append(first_partials(*how, is_marked=is_marked))
-    groups = grouped(keeping, partials)
-    begun = [
-        FirstLoad(each, plan, cuts_of(groups, i))
-        for i, (each, plan) in enumerate(zip(asked, plans, strict=True))
-    ]
-    brackets = all_brackets(begun, label, among)
-    questions = [each.question for each in asked]
-    how_to_load: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
-    loads = second_loads(keeping, groups, questions, brackets, label, **how_to_load)
-    return begun, brackets, loads
-
-
-# --- Load 1 -------------------------------------------------------------------------------------
-
-
-def _begin(asked: ArrayQuestion, plan: ElementPlan, label: str, among: str | None) -> FirstLoad:
-    x = asked.x
-    settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
-    return FirstLoad(asked, plan, _first_load(x, plan.share, settled, among), settled)
-
-
-def _first_load(
-    x: DaskArray, share: int, settled: DaskArray | None = None, among: str | None = None
-) -> DaskArray:
-    """Compute the cuts of every chunk, in the chunks' own grid; None if a pilot has the answer.
-
-    Questions about one array share these tasks.
-    """
-    # Each array has a seed of its own: if x and x - median(x) had the same copy of x, x would stay
-    # in memory until its median is known.
-    source = private_copy(x, f"load 1 of {among or x.name}")
-    arguments: dict[str, Any] = {"dtype": x.dtype, "share": share}
-    known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
-    if settled is None:
-        name = f"quantile-cuts-{tokenize(source.name, known)}"
-        return graphs.each_chunk(kernels.cuts, name, [source], **arguments)
-    name = f"quantile-cuts-{tokenize(source.name, known, settled.name)}"
-    return graphs.each_chunk(_cuts_unless, name, [source], [settled], **arguments)
-
-
-def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
-    return kernels.cuts(chunk, **arguments) if settled is None else None
 
 
 # --- The brackets -------------------------------------------------------------------------------
@@ -393,25 +265,19 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     """Find the brackets of every question from the first loads of all chunks."""
     finishes = []
     for each in begun:
-        question = each.asked.question
-        name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.plan.narrowing)}"
-        grid = each.asked.x.numblocks
-        arguments = {"question": question, "numblocks": grid, "turns": each.turns}
-        finishes.append(graphs.Finish(_find_brackets, name, arguments))
-    cuts = [each.cuts for each in begun]
-    narrowings = [each.plan.narrowing for each in begun]
+        token = tokenize(each.cuts.name, each.question, among, each.narrowing)
+        arguments = {"question": each.question, "numblocks": each.grid, "turns": each.turns}
+        finishes.append(graphs.Finish(_find_brackets, f"{label}-bracket-{token}", arguments))
+    narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
+        cuts = [each.cuts for each in begun]
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
-    are_groups = begun[0].order is not None
-    questions = [each.asked.question for each in begun]
-    groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
-    grids = [each.asked.x.numblocks for each in begun]
-    orders = [each.turns for each in begun]
+    groups = narrowed(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
-        found = brackets_of_stretches(groups, questions[0], narrowings[0])
-        return proven_by(groups, found, grids, orders, label)
+        found = brackets_of_stretches(groups, begun[0].question, narrowings[0])
+        return proven_by(groups, found, begun, label)
     if not all(each is None or each.looks for each in narrowings):
-        return in_tree(groups, questions, narrowings, grids, orders, label)
+        return in_tree(groups, begun, label)
     return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
 
 
@@ -507,11 +373,11 @@ def _after_second(
         arguments = {
             "proven": TaskRef((bracket.name,)),
             "settled": None if settled is None else TaskRef((settled.name,)),
-            "question": each.asked.question,
+            "question": each.question,
             "order": each.order,
             "form": form,
         }
-        token = tokenize(load.name, each.asked.question, form.shape)
+        token = tokenize(load.name, each.question, form.shape)
         if is_last:
             how = _finish_second, f"{label}-{token}", arguments, form.key_index
             finishes.append(graphs.Finish(*how))

@@ -27,8 +27,9 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.first_loads import ArrayQuestion, FirstLoad
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.loads import ArrayQuestion, FirstLoad, all_brackets, narrow
+from dask_gpuselect.engine.loads import all_brackets, narrow
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.plans import ElementPlan, Plan, plan_rest
