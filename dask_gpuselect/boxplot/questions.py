@@ -207,7 +207,30 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
 
     @property
     def further(self) -> FurtherLoad | None:
-        return LaneEndsLoad(self)
+        functions = self.measure_ends, self.merge_ends, self.boxes_by_ends, self.known
+        # Sorting the fliers of more partial results at once takes five times as long.
+        return FurtherLoad(*functions, "ends", 2)
+
+    def known(self, found: Any) -> LaneQuantiles:
+        """Return what the load of the ends needs to know of the quantiles."""
+        return LaneQuantiles(self.q_of(found).T, found.n_valid, found.n_missing)
+
+    def measure_ends(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
+    ) -> LaneEnds:
+        """Measure the ends of every lane, when its quantiles are known."""
+        about = bounds_of(self.rule, known.q.T, dtype), self.rule.max_fliers
+        return kernels.lane_ends(chunks, dtype, axes, *about)
+
+    def merge_ends(self, partials: Sequence[Any]) -> LaneEnds:
+        """Merge the ends of lanes in several parts."""
+        return LaneEnds.merge(partials, self.rule.max_fliers)
+
+    def boxes_by_ends(self, partials: Sequence[Any], known: Any) -> Boxes:
+        """Return the box of each lane, from its quantiles and ends."""
+        ends = self.merge_ends(partials)
+        check_lanes_unchanged([ends], known)
+        return self.boxes(known.q.T, ends, self.source_dtype)
 
     def q_of(self, lanes: Lanes) -> FloatArray:
         """Return the quantiles `Rule.q`, ``(n_q, n_lanes)``."""
@@ -275,36 +298,3 @@ class LaneQuantiles(Arrays):
     q: FloatArray
     n_valid: IntArray
     n_missing: IntArray
-
-
-@dataclass(frozen=True)
-class LaneEndsLoad(FurtherLoad):
-    """The load that measures the ends of every lane, when its quantiles are known."""
-
-    question: BoxesOfLanes
-
-    name: ClassVar[str] = "ends"
-    # Sorting the fliers of more partial results at once takes five times as long.
-    merge_every: ClassVar[int] = 2
-
-    def known(self, found: Any) -> LaneQuantiles:
-        return LaneQuantiles(self.question.q_of(found).T, found.n_valid, found.n_missing)
-
-    def measure(
-        self,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: Any,
-    ) -> LaneEnds:
-        rule = self.question.rule
-        about = bounds_of(rule, known.q.T, dtype), rule.max_fliers
-        return kernels.lane_ends(chunks, dtype, axes, *about)
-
-    def merge(self, partials: Sequence[Any]) -> LaneEnds:
-        return LaneEnds.merge(partials, self.question.rule.max_fliers)
-
-    def finish(self, partials: Sequence[Any], known: Any, dtype: np.dtype[Any]) -> Boxes:
-        ends = self.merge(partials)
-        check_lanes_unchanged([ends], known)
-        return self.question.boxes(known.q.T, ends, dtype)

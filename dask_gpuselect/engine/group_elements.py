@@ -19,7 +19,7 @@ from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_batches import batches_of
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, PerGroup
-from dask_gpuselect.engine.questions import Block, PassSteps
+from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf, values_of
 from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays, Cuts
@@ -131,15 +131,6 @@ class GroupsOfAll(GroupedLanes):
             names, answers = answers.names, answers.value
         # A table with one row a group, as far as answers depend on it.
         return self.of_group.restored(answers, (self.n_groups_of(names), 0), shape.of_rows)
-
-    @property
-    def steps(self) -> PassSteps:
-        steps = self.of_group.steps
-        return replace(
-            steps,
-            cuts=partial(self.measured, steps.cuts),
-            tally=partial(self.measured, steps.tally),
-        )
 
     def measured(
         self,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
     FurtherLoad,
+    LaneLoad,
     LaneQuestion,
     LaneSlots,
     PassSteps,
@@ -482,37 +483,41 @@ class GroupedLanes(LaneQuestion):
         one = shape.of_one_group
         return self.together([self.of_group.restored(each, block, one) for each in answers], shape)
 
+    def _of_each(self, *loads: LaneLoad) -> tuple[Any, Any, Any]:
+        """Return the functions of a load about all groups, given one for all or one for each."""
+
+        def of_each(name: str) -> ForGroups:
+            functions = tuple(getattr(load, name) for load in loads)
+            return functions if len(functions) > 1 else functions[0]
+
+        return (
+            partial(self.measured, of_each("measure")),
+            partial(self.merged, of_each("merge")),
+            partial(self.merged, of_each("finish")),
+        )
+
     @property
     def steps(self) -> PassSteps:
         steps = self.of_group.steps
         return PassSteps(
-            partial(self.measured, steps.tally),
-            partial(self.merged, steps.merge_tallies),
-            partial(self.each, steps.found),
-            partial(self.measured, steps.cuts),
-            partial(self.merged, steps.merge_cuts),
-            partial(self.merged, steps.narrowed),
+            LaneLoad(*self._of_each(steps.narrow)), LaneLoad(*self._of_each(steps.last))
         )
 
     def tails(self, n: int) -> Tails | None:
         del n
         sizes = self.grouping.sizes or ()
         of_size = {size: self.of_group.tails(size) for size in set(sizes)}
-        found = [of_size[size] for size in sizes]
-        each = [tails for tails in found if tails is not None]
-        if not each or len(each) < len(found):
+        each = [tails for size in sizes if (tails := of_size[size]) is not None]
+        if not each or len(each) < len(sizes):
             return None
-        return Tails(
-            partial(self.measured, tuple(tails.tally for tails in each)),
-            partial(self.merged, tuple(tails.merge_tallies for tails in each)),
-            partial(self.each, tuple(tails.found for tails in each)),
-            sum(tails.n_kept for tails in each),
-        )
+        return Tails(*self._of_each(*each), sum(tails.n_kept for tails in each))
 
     @property
     def further(self) -> FurtherLoad | None:
         further = self.of_group.further
-        return None if further is None else FurtherOfGroups(self, further)
+        if further is None:
+            return None
+        return FurtherLoad(*self._of_each(further), partial(self.each, further.known), "groups", 2)
 
     def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
         return pieces_of_groups(chunks, axes, self.grouping)
@@ -574,28 +579,3 @@ class GroupedLanes(LaneQuestion):
 
 def _of_each_group(function: ForGroups, n: int) -> PerGroup:
     return function if isinstance(function, tuple) else (function,) * n
-
-
-@dataclass(frozen=True, eq=False)
-class FurtherOfGroups(FurtherLoad):
-    """A further load of every group."""
-
-    question: GroupedLanes
-    of_group: FurtherLoad
-
-    name: ClassVar[str] = "groups"
-    merge_every: ClassVar[int] = 2
-
-    def known(self, found: Any) -> Any:
-        return self.question.each(self.of_group.known, found)
-
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
-    ) -> Any:
-        return self.question.measured(self.of_group.measure, chunks, dtype, axes, known)
-
-    def merge(self, partials: Sequence[Any]) -> Any:
-        return self.question.merged(self.of_group.merge, partials)
-
-    def finish(self, partials: Sequence[Any], known: Any, dtype: np.dtype[Any]) -> Any:
-        return self.question.merged(self.of_group.finish, partials, known, dtype=dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -317,68 +317,98 @@ class OneLoadQuestion(BaseQuestion, ABC):
         """Return the answer, any object, from the partial result of all chunks."""
 
 
-def no_answers(partial_result: Any, brackets: Any) -> None:
-    """Return None: the partial results do not answer without `PassSteps.found`."""
-
-
 @dataclass(frozen=True)
-class LastSteps:
-    """The functions of the last load of every lane, which take the chunks of a part of a column.
+class LaneLoad:
+    """The functions of one load of every lane, which take the chunks of a part of a column.
 
     Parameters
     ----------
-    tally : callable
-        ``(chunks, dtype, axes, brackets or None)``: the partial result of a part.
-    merge_tallies : callable
-        ``(tallies)``: merge the partial results of several parts.
-    found : callable
-        ``(tally, brackets or None)``: the resolved order statistics.
+    measure : callable
+        ``(chunks, dtype, axes, known)``: the partial result of a part. `known` is the result of the
+        load before, or None.
+    merge : callable
+        ``(partials)``: merge the partial results of several parts.
+    finish : callable
+        ``(partials, known)``: the result.
+    """
+
+    measure: Callable[..., Any]
+    merge: Callable[..., Any]
+    finish: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class FurtherLoad(LaneLoad):
+    """A load of every lane that follows once its order statistics are known.
+
+    Its result are the answers, in the form of those of `LaneQuestion.finished`.
+
+    Parameters
+    ----------
+    known : callable
+        ``(order statistics)``: what the load needs to know of them.
+    name : str
+        Part of the names of its layers.
+    merge_every : int
+        Number of partial results that one task merges.
+    """
+
+    known: Callable[[Any], Any]
+    name: str
+    merge_every: int
+
+
+def no_answers(partials: Any, brackets: Any) -> None:
+    """Return None: the partial results do not answer without the order statistics."""
+
+
+@dataclass(frozen=True)
+class PassSteps:
+    """The loads that find the order statistics of every lane.
+
+    Parameters
+    ----------
+    narrow : LaneLoad
+        A load that results in brackets. `measure` and `merge` also get a number of ranks, `m`.
+    last : LaneLoad
+        The last load, which results in order statistics.
     answers : callable, optional
-        ``(tally, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device of
-        the tally; None if they have to be made from `found`.
+        ``(partials, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device
+        of the partial results; None if they have to be made from the order statistics.
     """
 
-    tally: Callable[..., Any]
-    merge_tallies: Callable[..., Any]
-    found: Callable[..., Any]
-    answers: Callable[..., Any | None] = field(default=no_answers, kw_only=True)
-
-
-@dataclass(frozen=True)
-class PassSteps(LastSteps):
-    """The functions of all passes, which narrow brackets before the last load.
-
-    Parameters
-    ----------
-    cuts : callable
-        ``(chunks, dtype, axes, brackets or None, m=)``: the cuts of a pass, at `m` ranks.
-    merge_cuts : callable
-        ``(cuts, m=)``: merge the cuts of several parts.
-    narrowed : callable
-        ``(cuts, brackets or None)``: the brackets that the cuts of a pass prove.
-    """
-
-    cuts: Callable[..., Any]
-    merge_cuts: Callable[..., Any]
-    narrowed: Callable[..., Any]
+    narrow: LaneLoad
+    last: LaneLoad
+    answers: Callable[..., Any | None] = no_answers
 
     @classmethod
     def by_counts(cls, order: LaneOrder) -> PassSteps:
         """Return the steps that find order statistics by counts."""
+        bracketed = partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks)
+        merge = kernels.merge_lane_tallies
         return cls(
-            kernels.lane_tally,
-            kernels.merge_lane_tallies,
-            kernels.order_statistics_of_lanes,
-            kernels.lane_cuts,
-            kernels.merge_lane_cuts,
-            partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
-            answers=partial(kernels.answers_of_tally, order=order),
+            LaneLoad(kernels.lane_cuts, kernels.merge_lane_cuts, bracketed),
+            LaneLoad(
+                kernels.lane_tally, merge, of_merged(merge, kernels.order_statistics_of_lanes)
+            ),
+            of_merged(merge, partial(kernels.answers_of_tally, order=order)),
         )
 
 
+def of_merged(merge: Callable[..., Any], finish: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that merges partial results before it finishes them."""
+    return partial(_of_merged, merge, finish)
+
+
+def _of_merged(
+    merge: Callable[..., Any], finish: Callable[..., Any], partials: Sequence[Any], known: Any
+) -> Any:
+    return finish(merge(partials), known)
+
+
 @dataclass(frozen=True)
-class Tails(LastSteps):
-    """The functions that answer from the tails of every lane.
+class Tails(LaneLoad):
+    """The load that finds order statistics in the tails of every lane.
 
     Parameters
     ----------
@@ -390,13 +420,11 @@ class Tails(LastSteps):
 
     @classmethod
     def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
-        """Return the functions for tails of these sizes, which contain every lane's ranks."""
-        return cls(
-            partial(kernels.lane_tails, sizes=sizes),
-            partial(kernels.merge_lane_tails, sizes=sizes),
-            partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes),
-            sizes.width(sizes.n),
-        )
+        """Return the load for tails of these sizes, which contain every lane's ranks."""
+        merge = partial(kernels.merge_lane_tails, sizes=sizes)
+        found = partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes)
+        measure = partial(kernels.lane_tails, sizes=sizes)
+        return cls(measure, merge, of_merged(merge, found), sizes.width(sizes.n))
 
 
 def _found_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
@@ -582,31 +610,3 @@ class LaneQuestion(BaseQuestion, ABC):
         ``ask(x, question, seen)`` answers these.
         """
         raise NotImplementedError
-
-
-class FurtherLoad(ABC):
-    """A load of every lane that follows once its order statistics are known."""
-
-    name: ClassVar[str]
-    """Part of the names of the load's layers."""
-
-    merge_every: ClassVar[int]
-    """Number of partial results that one task merges."""
-
-    @abstractmethod
-    def known(self, found: Any) -> Any:
-        """Return what the tasks of the load need to know of the order statistics."""
-
-    @abstractmethod
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
-    ) -> Any:
-        """Compute the partial result of some chunks of a column."""
-
-    @abstractmethod
-    def merge(self, partials: Sequence[Any]) -> Any:
-        """Merge the partial results of several parts of a column."""
-
-    @abstractmethod
-    def finish(self, partials: Sequence[Any], known: Any, dtype: np.dtype[Any]) -> Any:
-        """Compute the answers, in the form of those of `LaneQuestion.finished`."""

@@ -22,7 +22,7 @@ from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
 from dask_gpuselect.engine.columns import Columns, Place, Tasks
 from dask_gpuselect.engine.grid import lane_sizes
 from dask_gpuselect.engine.lane_plans import LanePlan
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, LastSteps, PassSteps
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneLoad, LaneQuestion, no_answers
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 
@@ -174,14 +174,20 @@ class Asked:
         return self.made(self.question.counted(counts, self.dtype), block)
 
     def answered(
-        self, partials: Sequence[Any], known: Any, block: Block, *, steps: LastSteps
+        self,
+        partials: Sequence[Any],
+        known: Any,
+        block: Block,
+        *,
+        last: LaneLoad,
+        answers: Callable[..., Any] = no_answers,
     ) -> Any:
         """Compute a block of the answer from the last pass, or what a further load needs."""
-        merged = steps.merge_tallies(partials)
-        answers = None if self.question.further else steps.answers(merged, known)
-        if answers is None:
-            return self.resolved(steps.found(merged, known), block)
-        return self.made(answers, block)
+        merged = [last.merge(partials)]
+        made = None if self.question.further else answers(merged, known)
+        if made is None:
+            return self.resolved(last.finish(merged, known), block)
+        return self.made(made, block)
 
     def resolved(self, found: Any, block: Block) -> Any:
         """Return a block of the answer by order statistics, or what a further load needs."""
@@ -194,7 +200,7 @@ class Asked:
         self, partials: Sequence[Any], known: Any, block: Block, *, further: FurtherLoad
     ) -> Any:
         """Compute a block of the answer from the partial results of a further load."""
-        return self.made(further.finish(partials, known, self.dtype), block)
+        return self.made(further.finish(partials, known), block)
 
     def made(self, answers: Any, block: Block) -> Any:
         """Return the block of the answer for a block of data of that shape."""
@@ -225,9 +231,9 @@ def stages_by_tails(
     return [
         Stage(
             name=f"{label}-kept",
-            measure=tails.tally,
-            reduce=merging(tails.merge_tallies, plan.passes.merge_every),
-            settle=partial(asked.answered, steps=tails),
+            measure=tails.measure,
+            reduce=merging(tails.merge, plan.passes.merge_every),
+            settle=partial(asked.answered, last=tails),
         )
     ]
 
@@ -240,19 +246,19 @@ def stages_in_passes(
     passes = [
         Stage(
             name="quantile-lane-cuts",
-            measure=steps.cuts,
+            measure=steps.narrow.measure,
             arguments={"m": m},
-            reduce=merging(partial(steps.merge_cuts, m=m), plan.passes.merge_every),
-            settle=partial(_narrowed, steps=steps),
+            reduce=merging(partial(steps.narrow.merge, m=m), plan.passes.merge_every),
+            settle=partial(_narrowed, finish=steps.narrow.finish),
             finds=f"bracket-{load}",
         )
         for load, m in enumerate(plan.passes.widths, 1)
     ]
     last = Stage(
         name=f"{label}-candidates",
-        measure=steps.tally,
-        reduce=merging(steps.merge_tallies, TALLIES_EVERY),
-        settle=partial(asked.answered, steps=steps),
+        measure=steps.last.measure,
+        reduce=merging(steps.last.merge, TALLIES_EVERY),
+        settle=partial(asked.answered, last=steps.last, answers=steps.answers),
         finds="order",
     )
     return [*passes, last, *further_stages(asked, label)]
@@ -273,6 +279,6 @@ def further_stages(asked: Asked, label: str) -> list[Stage]:
     ]
 
 
-def _narrowed(partials: list[Any], known: Any, block: Block, *, steps: PassSteps) -> Any:
+def _narrowed(partials: list[Any], known: Any, block: Block, *, finish: Callable[..., Any]) -> Any:
     del block
-    return steps.narrowed(partials, known)
+    return finish(partials, known)

@@ -328,7 +328,25 @@ class LaneTrimmedMean(LaneQuestion):
 
     @property
     def further(self) -> FurtherLoad:
-        return ClippedLoad(self)
+        """The sums of the elements of every lane, clipped at its cuts, which are known."""
+        functions = self.measure_clipped, self.merge_ends, self.means_by_ends, _as_it_is
+        return FurtherLoad(*functions, "clipped", 8)
+
+    def measure_clipped(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
+    ) -> LaneEnds:
+        """Sum the elements of every lane, clipped at its cuts."""
+        return self.clipped_ends(chunks, dtype, axes, self.cuts.lane_answer(known))
+
+    def merge_ends(self, partials: Sequence[LaneEnds]) -> LaneEnds:
+        """Merge the sums of several parts."""
+        return LaneEnds.merge(partials, 1)
+
+    def means_by_ends(self, partials: Sequence[LaneEnds], known: Lanes) -> Any:
+        """Return the mean of each lane."""
+        ends = self.merge_ends(partials)
+        check_lanes_unchanged([ends], known)
+        return self.mean.lane_answer(self.means(ends, self.cuts.lane_answer(known)))
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
         ends = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
@@ -382,32 +400,8 @@ class LaneTrimmedMean(LaneQuestion):
         return Lanes(answer, answer, n, ends.n_missing)
 
 
-@dataclass(frozen=True)
-class ClippedLoad(FurtherLoad):
-    """The sums of the elements of every lane, clipped at its cuts, which are known."""
-
-    question: LaneTrimmedMean
-
-    name: ClassVar[str] = "clipped"
-    merge_every: ClassVar[int] = 8
-
-    def known(self, order: Lanes) -> Lanes:
-        return order
-
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
-    ) -> LaneEnds:
-        cuts = self.question.cuts.lane_answer(known)
-        return self.question.clipped_ends(chunks, dtype, axes, cuts)
-
-    def merge(self, partials: Sequence[LaneEnds]) -> LaneEnds:
-        return LaneEnds.merge(partials, 1)
-
-    def finish(self, partials: Sequence[LaneEnds], known: Lanes, dtype: np.dtype[Any]) -> Any:
-        ends = self.merge(partials)
-        check_lanes_unchanged([ends], known)
-        cuts = self.question.cuts.lane_answer(known)
-        return self.question.mean.lane_answer(self.question.means(ends, cuts))
+def _as_it_is(known: Lanes) -> Lanes:
+    return known
 
 
 def _no_bounds(cuts: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:
