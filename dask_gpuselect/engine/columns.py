@@ -131,8 +131,8 @@ class Columns:
             for key, (start, stop) in zip(keys[place], self.parts, strict=True):
                 part = List(*chunks[start:stop])
                 number: dict[str, Any] = {"number": key[-1]} if is_numbered else {}
-                told = (part, self.x.dtype, self.axes, known)
-                tasks[key] = Task(key, quietly(measure), *told, **number, **arguments)
+                given = (part, self.x.dtype, self.axes, known)
+                tasks[key] = Task(key, quietly(measure), *given, **number, **arguments)
         self._add(name, tasks, source.name, above)
         return Tasks(name, keys)
 
@@ -157,8 +157,8 @@ class Columns:
             measure=measure,
             ordered=self.ordered,
         )
-        told = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
-        function = partial(_known_or_read, known_by=known_by, measure=read, told=told)
+        message = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
+        function = partial(_known_or_read, known_by=known_by, measure=read, told=message)
         name = f"{name}-{tokenize(cached.name, brackets.name)}"
         for place in self.places:
             known = TaskRef(brackets.keys[place][0])
@@ -168,9 +168,9 @@ class Columns:
             for key, (start, stop), own in each:
                 some = of_chunks[start:stop]
                 tasks[key] = task_if_needed(key, function, some, TaskRef(own), known)
-        held = in_place(self.x)
-        graph = Graph.merge(self.graph, held)
-        above = {cached.name, brackets.name, *held.layers}
+        resident = in_place(self.x)
+        graph = Graph.merge(self.graph, resident)
+        above = {cached.name, brackets.name, *resident.layers}
         annotations = next(iter(reads.annotations), None)
         self.graph = extended(graph, name, tasks, above, annotations)
         return Tasks(name, keys)
@@ -215,10 +215,10 @@ class Columns:
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
         for place, parts in partials.keys.items():
-            told = List(*(TaskRef(each.keys[place][0]) for each in known))
+            facts = List(*(TaskRef(each.keys[place][0]) for each in known))
             keys[place] = [(name, *key[1:]) for key in parts]
             for key, part in zip(keys[place], parts, strict=True):
-                tasks[key] = Task(key, quietly(_of_partial), function, TaskRef(part), told)
+                tasks[key] = Task(key, quietly(_of_partial), function, TaskRef(part), facts)
         self._add(name, tasks, partials.name, *(each.name for each in known))
         return Tasks(name, keys)
 
@@ -293,8 +293,8 @@ class Columns:
             given = List(*map(TaskRef, parts))
             number: dict[str, Any] = {"number": divided[0] if divided else 0} if is_numbered else {}
             own = partial(function, **number)
-            told = (own, given, known, block, named, seen)
-            tasks[key] = Task(key, Step("reduce", quietly(_settled)), *told)
+            about = (own, given, known, block, named, seen)
+            tasks[key] = Task(key, Step("reduce", quietly(_settled)), *about)
             keys[place] = [key]
         self._add(name, tasks, partials.name, brackets.name if brackets else None)
         return Tasks(name, keys)
@@ -357,8 +357,8 @@ def _measure_seen(
 ) -> KnownChunks:
     """Compute a partial result about some chunks, with possibly unfinished fingerprints."""
     brackets = None if known is None else known.value
-    found = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
-    return KnownChunks(found, begun_marks(chunks, ordered=ordered))
+    value = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
+    return KnownChunks(value, begun_marks(chunks, ordered=ordered))
 
 
 def _known_or_read(
@@ -370,9 +370,9 @@ def _known_or_read(
     measure: Callable[..., KnownChunks],
     told: str,
 ) -> KnownChunks:
-    found = known_by(cached.value, known.value)
-    if found is not None:
-        return KnownChunks(found, cached.marks)
+    value = known_by(cached.value, known.value)
+    if value is not None:
+        return KnownChunks(value, cached.marks)
     logger.debug(told)
     return measure(read(), known=known)
 

@@ -63,8 +63,8 @@ def ask_counts(
     for x, question, form in zip(arrays, questions, forms, strict=True):
         counts.append(_counts_of(x, among))
         name = f"{label}-{tokenize(counts[-1].name, question, form.shape)}"
-        told = {"question": question, "form": form}
-        finishes.append(graphs.Finish(_answer, name, told, form.key_index))
+        arguments = {"question": question, "form": form}
+        finishes.append(graphs.Finish(_answer, name, arguments, form.key_index))
     answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
     return [form.lazy(answer) for form, answer in zip(forms, answers, strict=True)]
 
@@ -86,8 +86,8 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
 def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
     brackets = question.bracket(counts.cuts())
-    found = question.resolve(brackets, counts.tally(brackets))
-    more = question.more(brackets, found)
+    resolved = question.resolve(brackets, counts.tally(brackets))
+    more = question.more(brackets, resolved)
     tally = None if more is None else counts.tally(more)
     sums = None
     if question.wants_sums:
@@ -98,7 +98,7 @@ def answer_by_values(counts: ValueCounts, question: Question) -> Any:
                 counts.values[kernels.in_cells(counts.values, brackets.ends, cells)]
             )
         sums = some.moments()
-    return question.finish(found, more, tally, sums)
+    return question.finish(resolved, more, tally, sums)
 
 
 # --- Brackets and the tally of every chunk --------------------------------------------------------

@@ -146,11 +146,11 @@ class GroupsOfAll(GroupedLanes):
         `known` is what earlier loads have found of the groups.
         """
         assert callable(measure)
-        found = []
+        partials = []
         for piece in batches_of(chunks, self.grouping):
             own = None if known is None else some_lanes(known, piece.groups)
-            found.append(piece.of_groups(measure(piece.parts, dtype, (1,), own, **arguments)))
-        return join(found)
+            partials.append(piece.of_groups(measure(piece.parts, dtype, (1,), own, **arguments)))
+        return join(partials)
 
     @staticmethod
     def merged(
@@ -201,8 +201,8 @@ class GroupedElements(GroupsOfAll):
             return self._block_by_group(chunks, dtype, shape)
         names, codes_of = self.names_in(chunks)
         n_groups = self.n_groups_of(names)
-        found = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
-        answers = self.finished(Named(names, found))
+        elements = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
+        answers = self.finished(Named(names, elements))
         return in_kind(self.restored(answers, (), shape), values_of(chunks[0]))
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
@@ -224,8 +224,8 @@ class GroupedElements(GroupsOfAll):
         """Compute the cuts of the runs in some chunks, split by `edges` if given."""
         names, codes_of = self.names_in(chunks)
         share = pivot_share(self.of_group.n_answers)
-        found = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
-        return Named(names, found) if edges is None else found.among(edges)
+        cuts = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
+        return Named(names, cuts) if edges is None else cuts.among(edges)
 
     def bracketed(
         self,
@@ -254,13 +254,13 @@ class GroupedElements(GroupsOfAll):
     ) -> Any:
         """Compute the tally of some chunks, split by `edges` if given."""
         brackets = known.value.brackets
-        found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
-        return found if edges is None else found.among(brackets, edges)
+        tally = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
+        return tally if edges is None else tally.among(brackets, edges)
 
     def found(self, tallies: Sequence[CellTally], known: Named, block: Block) -> Named:
         """Select the order statistics of the groups that belong to one task."""
-        found = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
-        return Named(known.names, found)
+        elements = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
+        return Named(known.names, elements)
 
     def _block_by_group(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes

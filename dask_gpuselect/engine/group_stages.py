@@ -138,11 +138,11 @@ def first_of_groups(
     board_name: str,
 ) -> FirstPartial:
     """Measure the runs in a part, by its number, and cache what guesses ask for."""
-    found = question.cuts(chunks, dtype, axes, known, edges=None)
-    names, cuts = found.names, found.value
+    named = question.cuts(chunks, dtype, axes, known, edges=None)
+    names, cuts = named.names, named.value
     n_groups = np.count_nonzero(cuts.sizes)
     if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * LEAST_OF_GROUP:
-        return FirstPartial(found, None, None)
+        return FirstPartial(named, None, None)
     keep = partial(_bracket_of_group, ranks=question.ranks)
     first = max(min(FIRST, n_parts // FIRST), 2)
     how = keep, n_parts, pivot_share(question.of_group.n_answers), first, False
@@ -156,14 +156,14 @@ def first_of_groups(
             guessed[group] = guess.brackets
             expected += guess.share * int(own.n_valid[0])
     if len(guessed) < len(boards) or not boards:
-        return FirstPartial(found, None, boards)
+        return FirstPartial(named, None, boards)
     nothing = Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     slots = range(question.n_groups_of(names))
     brackets = Brackets.of_each([guessed.get(slot, nothing) for slot in slots])
     tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
     if len(tally.candidates) > room_for(expected):
-        return FirstPartial(found, None, boards)
-    return FirstPartial(found, Cached.of(brackets, tally, limits), boards)
+        return FirstPartial(named, None, boards)
+    return FirstPartial(named, Cached.of(brackets, tally, limits), boards)
 
 
 def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
@@ -253,6 +253,6 @@ def _narrower(cuts: Sequence[Cuts], known: Named, block: Block, *, ranks: RanksO
 
 def _narrower_tally(tally: CellTally, known: Named, narrower: Named) -> CellTally:
     old, new = known.value.brackets, narrower.value.brackets
-    found = cell_tally_by(old, tally, new, np.arange(old.n_slots))
-    assert found is not None
-    return found
+    narrowed = cell_tally_by(old, tally, new, np.arange(old.n_slots))
+    assert narrowed is not None
+    return narrowed

@@ -166,7 +166,7 @@ def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
         One-dimensional columns with the same chunks.
     """
     pairs = (each for column in (keys, *columns) for each in (column, (0,)))
-    found: DaskArray = blockwise(
+    rows: DaskArray = blockwise(
         _rows,
         (0,),
         *pairs,
@@ -175,7 +175,7 @@ def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
         dtype=object,
         meta=np.empty(0, object),
     )
-    return found
+    return rows
 
 
 def _rows(keyed: Keyed, *columns: Any) -> Slab:
@@ -266,15 +266,15 @@ class GroupedColumns:
 
     def bracketed(self, partials: Sequence[OfClass], known: None, block: Block) -> Class:
         """Collect all groups of a class, and find their brackets in each column."""
-        found, places = Class.of(partials)
+        groups, places = Class.of(partials)
         codes = [each.astype(np.int32) for each in places]
         brackets = []
         for i, question in enumerate(self.questions):
             cuts: list[Cuts] = [part.value[i] for part in partials]
             cuts = [replace(c, slots=p[c.slots]) for c, p in zip(cuts, codes, strict=True)]
             ranks = question.order.lane_ranks
-            brackets.append(bracket_slots(cuts, len(found.names), ranks))
-        return replace(found, value=tuple(brackets))
+            brackets.append(bracket_slots(cuts, len(groups.names), ranks))
+        return replace(groups, value=tuple(brackets))
 
     def tally(
         self,
@@ -292,9 +292,9 @@ class GroupedColumns:
         for one, edge, (start, stop) in zip(
             known, edges[:-1], itertools.pairwise(ends), strict=True
         ):
-            found = one.names.places(names.take(np.arange(start, stop)))
+            at = one.names.places(names.take(np.arange(start, stop)))
             # Of a group that the first load has not seen, the chunk's fingerprint tells.
-            places[start:stop] = np.where(found < 0, -1, found + edge)
+            places[start:stop] = np.where(at < 0, -1, at + edge)
         codes = places[rows.keyed.codes]
         columns = []
         for i, own in enumerate(self.dtypes):
@@ -310,8 +310,8 @@ class GroupedColumns:
         answers = []
         for i, question in enumerate(self.questions):
             tallies, ranks = [part[i] for part in partials], question.order.lane_ranks
-            found = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
-            answers.append(question.finished(found))
+            elements = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
+            answers.append(question.finished(elements))
         return replace(known, value=tuple(answers))
 
 
@@ -438,9 +438,9 @@ def _counted(rows: KeyedRows) -> tuple[IntArray, ...]:
 
 
 def _all_counted(partials: Sequence[OfClass], known: None, block: Block) -> Class:
-    found, places = Class.of(partials)
-    totals = [np.zeros(len(found.names), np.int64) for _ in partials[0].value]
+    groups, places = Class.of(partials)
+    totals = [np.zeros(len(groups.names), np.int64) for _ in partials[0].value]
     for part, at in zip(partials, places, strict=True):
         for total, counts in zip(totals, part.value, strict=True):
             total[at] += counts
-    return replace(found, value=tuple(totals))
+    return replace(groups, value=tuple(totals))

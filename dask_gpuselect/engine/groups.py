@@ -171,14 +171,14 @@ class Grouping:
         if self.windows is None:
             stops = np.searchsorted(ordered, np.arange(self.number + 1))
             return [order[a:b] for a, b in zip(stops[:-1], stops[1:], strict=True)]
-        found = []
+        positions = []
         for window in self.windows:
             if not len(ordered):
-                found.append(order)
+                positions.append(order)
                 continue
             at = np.minimum(np.searchsorted(ordered, window), len(ordered) - 1)
-            found.append(np.sort(order[at[ordered[at] == window]]))
-        return found
+            positions.append(np.sort(order[at[ordered[at] == window]]))
+        return positions
 
 
 def _numbers_among(labels: Any, names: list[Labels]) -> Any:
@@ -294,8 +294,8 @@ def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
     n = math.prod(chunk.shape[axis] for axis in axes)
     if not all(chunk.shape):
         return np.full(n, -1)
-    found: IntArray = np.asarray(to_host(chunk.labels[index])).reshape(n)
-    return found
+    labels: IntArray = np.asarray(to_host(chunk.labels[index])).reshape(n)
+    return labels
 
 
 def _flattened(chunk: Accompanied, axes: tuple[int, ...]) -> Any:
@@ -408,9 +408,9 @@ class GroupedLanes(LaneQuestion):
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if not self.grouping.n_groups:
             return self.of_no_groups(chunks, dtype, shape)
-        found = self._at_once(chunks, dtype, shape.axes)
-        if found is not None:
-            return shape.restore_groups(found, chunks[0].shape)
+        answers = self._at_once(chunks, dtype, shape.axes)
+        if answers is not None:
+            return shape.restore_groups(answers, chunks[0].shape)
         return self.of_groups(chunks, dtype, shape)
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
@@ -428,10 +428,10 @@ class GroupedLanes(LaneQuestion):
         """
         first = chunks[0]
         none = tuple(slice(None if axis in shape.axes else 0) for axis in range(first.ndim))
-        found = self.of_group.block([first[none]], dtype, shape.of_one_group)
+        answer = self.of_group.block([first[none]], dtype, shape.of_one_group)
         sizes = shape.new_axes(self.n_answers) | {shape.ndim + 1 + shape.axes[0]: 0}
         whole = tuple(first.shape[i] if i < shape.ndim else sizes[i] for i in shape.labels)
-        return found.reshape(whole)
+        return answer.reshape(whole)
 
     def _at_once(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
@@ -450,10 +450,10 @@ class GroupedLanes(LaneQuestion):
         answers = self.of_group.answer_groups(chunks, dtype, axes, places)
         if answers is not None:
             return answers
-        found = self._in_windows(chunks, dtype, axes, np.concatenate(labels))
-        if found is None:
+        elements = self._in_windows(chunks, dtype, axes, np.concatenate(labels))
+        if elements is None:
             return None
-        answers = self.of_group.finished(found)
+        answers = self.of_group.finished(elements)
         return answers.reshape(len(answers), self.grouping.number, -1)
 
     def _in_windows(
@@ -565,15 +565,15 @@ class GroupedLanes(LaneQuestion):
         """Join the answers about each group along the axis of groups."""
         labels = shape.of_one_group.labels
         axis = labels.index(shape.ndim + 1 + shape.axes[0])
-        found = self.joined(blocks, axis)
+        joined = self.joined(blocks, axis)
         gone = {i for i, label in enumerate(labels) if label > shape.ndim and i != axis}
         if shape.is_one_lane:
             gone.add(labels.index(0))
-        kept = tuple(size for i, size in enumerate(found.shape) if i not in gone)
+        sizes = tuple(size for i, size in enumerate(joined.shape) if i not in gone)
         return (
-            found.reshape(kept)
-            if hasattr(found, "reshape")
-            else namespace(found).reshape(found, kept)
+            joined.reshape(sizes)
+            if hasattr(joined, "reshape")
+            else namespace(joined).reshape(joined, sizes)
         )
 
 

@@ -130,13 +130,13 @@ class LanePlan(Plan):
         if self.scratch is None:
             return ""
         place = self.scratch.where
-        told = "moved between workers, on their disks" if place is None else f"on disk, in {place}"
-        return f"{format_bytes(self.disk_bytes)} {told}"
+        where = "moved between workers, on their disks" if place is None else f"on disk, in {place}"
+        return f"{format_bytes(self.disk_bytes)} {where}"
 
     @property
     def rows(self) -> dict[str, str]:
         more = {"written once": self._on_disk, "advice": self.advice}
-        return super().rows | {name: told for name, told in more.items() if told}
+        return super().rows | {name: text for name, text in more.items() if text}
 
 
 # Elements in whose time a task is run: of a column, 200 us at 10 ns each.
@@ -270,11 +270,11 @@ def _plan_within(lanes: _Lanes, limit: int) -> LanePlan | None:
         if plan is not None:
             loads = question.loads_in_passes(plan.loads) if plan.parts else 1
             least = min(least, slabs * loads)
-            found = replace(plan, slabs=slabs, loads=slabs * plan.loads)
+            in_slabs = replace(plan, slabs=slabs, loads=slabs * plan.loads)
             # Elements that are looked at, and tasks, which are one for each load of each chunk.
             looks = loads * question.pass_time * question.slots.pass_factor if plan.parts else 1.0
             looks += slabs * loads * TASK * len(chunks) / (sum(chunks) * lanes.n_lanes)
-            plans.append((slabs * loads, looks, found))
+            plans.append((slabs * loads, looks, in_slabs))
         if slabs >= MORE_LOADS * least and not x.is_in_memory:
             break  # more slabs are more loads
     loads, _, best = (0, 0.0, None)
@@ -308,8 +308,8 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     Return None if the question does not allow it, or if there is no space.
     """
     x, lane_bytes = lanes.x, sum(lanes.chunks) * lanes.itemsize
-    found, disk_bytes = _disk(lanes), Carried.by(x, lanes.axes).n_bytes(x)
-    if found is None or lane_bytes > limit or disk_bytes > found.room:
+    place, disk_bytes = _disk(lanes), Carried.by(x, lanes.axes).n_bytes(x)
+    if place is None or lane_bytes > limit or disk_bytes > place.room:
         return None
     # Several for each thread, as far as they are worth a task.
     most = min(limit, TILE, max(lanes.column_bytes // COLUMNS, SHARE_BYTES))
@@ -318,11 +318,11 @@ def _plan_scratch(lanes: _Lanes, limit: int, loads: int) -> LanePlan | None:
     tile_lanes = math.prod(size for axis, size in enumerate(tile) if axis not in lanes.axes)
     task_bytes = max(tile_lanes * lane_bytes, max(lanes.chunks) * lanes.n_lanes * lanes.itemsize)
     return LanePlan(
-        found.plan,
+        place.plan,
         1,
         task_bytes,
         0,
-        scratch=Scratch(tile, most, found.where),
+        scratch=Scratch(tile, most, place.where),
         disk_bytes=int(disk_bytes),
         why=f"passes would take {loads}" if loads else "passes find no answer",
     )
@@ -336,10 +336,10 @@ def _disk(lanes: _Lanes) -> Disk | None:
 
 def _room_advice(lanes: _Lanes) -> str:
     """Return advice on how to get columns written to disk, if only space is missing."""
-    found, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
-    if found is None or n <= found.room:
+    place, n = _disk(lanes), int(Carried.by(lanes.x, lanes.axes).n_bytes(lanes.x))
+    if place is None or n <= place.room:
         return ""
-    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {found.told}"
+    return f"or set scratch-limit to {format_bytes(n)}, with as much room in {place.told}"
 
 
 def with_labels(
@@ -580,13 +580,13 @@ def _plan_slab(lanes: _Lanes, n_lanes: int, limit: int) -> LanePlan | None:
         if passes is None:
             return None
         loads, gathered = len(passes.widths) + 1, passes.gathered * n_each
-        found = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
-        return pass_cost(sizes, n_each, partial_result["itemsize"], passes), found
+        planned = LanePlan("passes", loads, max(whole) * row_bytes, gathered, 1, parts, passes)
+        return pass_cost(sizes, n_each, partial_result["itemsize"], passes), planned
 
     every = [tuple(runs(chunks, (limit >> i) // row_bytes)) for i in range(PART_SIZES)]
-    found = [each for parts in every if (each := plan(parts, one_pass=True))]
-    if found:
-        return min(found, key=itemgetter(0))[1]
+    options = [each for parts in every if (each := plan(parts, one_pass=True))]
+    if options:
+        return min(options, key=itemgetter(0))[1]
     largest = plan(every[0], one_pass=False)
     return largest and largest[1]
 

@@ -102,9 +102,9 @@ def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
     """Answer a question that takes one load, lazily; the answer is an object."""
     source = private_copy(x, f"load 1 of {x.name}")
     # The question is one task of its own: as a literal it would be copied to every task.
-    asked = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
+    single = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
     name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
-    partials = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
+    partials = graphs.each_chunk(_measure, name, [source], [single], dtype=x.dtype)
     name = f"{label}-{tokenize(name)}"
     merge = question.merge
     return graphs.reduced(partials, f"{label}-merge", merge, _answer_once, name, question=question)
@@ -149,9 +149,9 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     (plan,) = plan_loads([x], [question])
     if plan.name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
-    asked = ArrayQuestion(x, question, Form((), None, x._meta))
+    about = ArrayQuestion(x, question, Form((), None, x._meta))
     (begun,), (bracket,), (load,) = _loaded(
-        [asked], [plan], label, None, is_marked=False, is_apart=True
+        [about], [plan], label, None, is_marked=False, is_apart=True
     )
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
     if plan.narrowing is not None:
@@ -202,9 +202,9 @@ def _ask_loads(
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
     narrow(begun, brackets, loads, label)
-    found = _after_second(begun, brackets, loads, label, is_last=is_last)
+    ends = _after_second(begun, brackets, loads, label, is_last=is_last)
     finish = _answer_of if is_last else partial(_after_third, label=label)
-    return [finish(*each) for each in zip(begun, found, strict=True)]
+    return [finish(*each) for each in zip(begun, ends, strict=True)]
 
 
 ASKS = {"held": _ask_resident, "counts": _ask_counts}
@@ -274,8 +274,8 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
     groups = narrowed(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
-        found = brackets_of_stretches(groups, begun[0].question, narrowings[0])
-        return proven_by(groups, found, begun, label)
+        in_stretches = brackets_of_stretches(groups, begun[0].question, narrowings[0])
+        return proven_by(groups, in_stretches, begun, label)
     if not all(each is None or each.looks for each in narrowings):
         return in_tree(groups, begun, label)
     return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
@@ -336,8 +336,8 @@ def _gather(
     **how: Any,
 ) -> Any:
     # None if a pilot has the answer.
-    found = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
-    return merge([found])
+    own = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
+    return merge([own])
 
 
 def _look(
@@ -353,9 +353,9 @@ def _look(
     whole = Gathered.whole(parts, form.kind)
     assert proven is not None
     assert whole.tally is not None
-    found = question.resolve(proven.brackets, whole.tally)
+    resolved = question.resolve(proven.brackets, whole.tally)
     marks = whole.marks if order is None or not len(whole.marks) else whole.marks[order.turns()]
-    return Resolved(found, whole.sums, question.more(proven.brackets, found), marks)
+    return Resolved(resolved, whole.sums, question.more(proven.brackets, resolved), marks)
 
 
 def _after_second(

@@ -212,10 +212,10 @@ def _coarse_of_each(parts: list[list[Column]], mosts: Sequence[int | None]) -> l
 
 def _coarse(column: Column, most: int | None, every: int) -> Column:
     """Merge cuts exactly, or at about `most` of their pivots."""
-    found = [cuts for cuts in column if cuts is not None]
-    if most is None or not found:
+    some = [cuts for cuts in column if cuts is not None]
+    if most is None or not some:
         return _merged(column)
-    return [merged_coarsely(found, most, every)]
+    return [merged_coarsely(some, most, every)]
 
 
 def _brackets_of_each(

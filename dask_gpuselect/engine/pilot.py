@@ -99,8 +99,8 @@ def _settle(
     parts: list[Gathered], guess: Brackets, question: Question, kind: Any
 ) -> Resolved | None:
     whole = Gathered.whole(parts, kind)
-    found = settled(guess, whole.tally, question)
-    return None if found is None else Resolved(found, whole.sums)
+    resolved = settled(guess, whole.tally, question)
+    return None if resolved is None else Resolved(resolved, whole.sums)
 
 
 def settled(
@@ -116,14 +116,14 @@ def settled(
     if tally is None:
         return None
     try:
-        found = question.resolve(guess, tally)
-        more = question.more(guess, found)
+        resolved = question.resolve(guess, tally)
+        more = question.more(guess, resolved)
         if more is None:
-            return found
+            return resolved
         if gather is None or not question.defines("resolve_again"):
             return None
         last = gather(more)
-        return None if last is None else question.resolve_again(found, more, last)
+        return None if last is None else question.resolve_again(resolved, more, last)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 
@@ -161,9 +161,9 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         there = question.guess_there(math.prod(sample.shape))
         about = room, question.first_ranks
         if there is not None:
-            found = kernels.guess_and_sums(values, dtype, sample, there, *about)
-            if found is not None:
-                return Guessed(*found)
+            measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
+            if measured is not None:
+                return Guessed(*measured)
         guess = question.guess(sample, rate)
         return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
     guess = question.guess(sample, rate)
@@ -191,13 +191,13 @@ def _narrowed(
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
         narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
-        found = kernels.tally_in_place(inside, dtype, narrow, n)
-        assert found is not None
-        if 2 * len(found.candidates) > n:
+        inner = kernels.tally_in_place(inside, dtype, narrow, n)
+        assert inner is not None
+        if 2 * len(inner.candidates) > n:
             if n > LEFT * tally.n_valid + NARROWING:
                 return brackets, None
             break
-        brackets, tally = refined(brackets, tally, narrow, found)
+        brackets, tally = refined(brackets, tally, narrow, inner)
     if tally is not None and tally.weighs:
         tally = _in_order(tally)
     return brackets, tally

@@ -156,12 +156,12 @@ class Plan:
     def table(self) -> str:
         """Return the rows as text, one in each line."""
         width = max(map(len, self.rows))
-        return "\n".join(f"{name:{width}}  {told}" for name, told in self.rows.items())
+        return "\n".join(f"{name:{width}}  {text}" for name, text in self.rows.items())
 
     def _repr_html_(self) -> str:
         rows = (
-            f"<tr><th>{escape(name)}</th><td>{escape(told)}</td></tr>"
-            for name, told in self.rows.items()
+            f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
+            for name, text in self.rows.items()
         )
         return f"<table>{''.join(rows)}</table>"
 
@@ -301,8 +301,8 @@ def _plan_two_loads(
 
 def _most_elements(x: DaskArray) -> float:
     """Return the number of elements of the largest chunk, by the largest sizes along each axis."""
-    found: float = math.prod(max(sizes, default=0) for sizes in x.chunks)
-    return found
+    most: float = math.prod(max(sizes, default=0) for sizes in x.chunks)
+    return most
 
 
 def _chunk_bytes(x: Source) -> int:
@@ -360,8 +360,8 @@ def _at_root(x: DaskArray, question: Question, narrowing: Narrowing | None) -> t
         return -1, 0, 0
     for_pivot, for_candidate = question.root_bytes(selection_dtype(x.dtype))
     if narrowing is not None:
-        found = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
-        gathered, work, waiting = (found * for_pivot // PIVOT_BYTES).tolist()
+        of_all = np.array([narrowing.gathered, narrowing.work, narrowing.waiting])
+        gathered, work, waiting = (of_all * for_pivot // PIVOT_BYTES).tolist()
         return gathered, work, waiting
     pivots = 0
     for alike in itertools.product(*(Counter(sizes).items() for sizes in x.chunks)):
@@ -407,7 +407,7 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
     share = n_slots * question.share
     if fit_one_place(*about, share, limit):
         return None  # and a question may have a million ranges to count
-    found = plan_narrowing(
+    narrowing = plan_narrowing(
         *about,
         question.n_ranges,
         share,
@@ -417,8 +417,8 @@ def narrowing_of(x: DaskArray, question: Question, *, among: int = 1) -> Narrowi
         halves=1 + question.weighs,
         can_divide=among == 1 and question.defines("stretch"),
     )
-    if found is None or n_slots == 1:
-        return found
+    if narrowing is None or n_slots == 1:
+        return narrowing
     # Of each slot a part of the pivots.
-    coarse = max(found.coarse // n_slots, LEAST_OF_GROUP)
-    return replace(found, share=max(found.share // n_slots, 1), coarse=coarse)
+    coarse = max(narrowing.coarse // n_slots, LEAST_OF_GROUP)
+    return replace(narrowing, share=max(narrowing.share // n_slots, 1), coarse=coarse)

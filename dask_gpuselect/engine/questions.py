@@ -296,8 +296,8 @@ class ElementQuestion(RankQuestion):
         """Return the answer, given a function from ranks to elements."""
 
     def resolve(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
-        found = partial(order_statistics, brackets, tally)
-        return self.answer_by(tally.n_valid, tally.n_missing, found)
+        elements_at_ranks = partial(order_statistics, brackets, tally)
+        return self.answer_by(tally.n_valid, tally.n_missing, elements_at_ranks)
 
 
 class OneLoadQuestion(BaseQuestion, ABC):
@@ -422,9 +422,9 @@ class Tails(LaneLoad):
     def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
         """Return the load for tails of these sizes, which contain every lane's ranks."""
         merge = partial(kernels.merge_lane_tails, sizes=sizes)
-        found = partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes)
+        in_tails = partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes)
         measure = partial(kernels.lane_tails, sizes=sizes)
-        return cls(measure, merge, of_merged(merge, found), sizes.width(sizes.n))
+        return cls(measure, merge, of_merged(merge, in_tails), sizes.width(sizes.n))
 
 
 def _found_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:

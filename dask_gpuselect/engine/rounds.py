@@ -233,7 +233,7 @@ def ask_rounds(
         )
     name = f"{label}-candidates-{token}"
     gathered = each_if_needed(_gathered, name, reads, [], [progress], x.npartitions, x.dtype)
-    found = reduced(
+    last = reduced(
         gathered,
         f"{label}-candidates-merge",
         merge_all,
@@ -243,12 +243,12 @@ def ask_rounds(
         n_chunks=x.npartitions,
         sorts=strategy.sorts,
     )
-    return _by_default(ArrayQuestion(x, question, form), plan.rest, reads, found, label, token)
+    return _by_default(ArrayQuestion(x, question, form), plan.rest, reads, last, label, token)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
-    report = kernels.report(chunk, dtype, probe)
-    return KnownChunks([report], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
+    counts = kernels.report(chunk, dtype, probe)
+    return KnownChunks([counts], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
 def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
@@ -257,8 +257,8 @@ def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
 
 def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
     """Merge the replies of all chunks to each probe; return None if there was no probe."""
-    found = [part for part in parts if part is not None]
-    return [merge(same) for same in zip(*found, strict=True)] if found else None
+    some = [part for part in parts if part is not None]
+    return [merge(same) for same in zip(*some, strict=True)] if some else None
 
 
 def _opened(
@@ -272,14 +272,14 @@ def _opened(
     room: int,
 ) -> Progress:
     merged = _merge_openings(parts)
-    (report,) = merged.value
+    (opened,) = merged.value
     wanted = []
-    for first, last in pairs_of(*question.ranks(report.n_valid)):
-        known = Known.at_first(first, last, report.n_valid, selection_dtype(dtype))
-        known = known.updated(opening, report)
-        replies = (Reply(known, report if strategy.opening else None),)
+    for first, last in pairs_of(*question.ranks(opened.n_valid)):
+        known = Known.at_first(first, last, opened.n_valid, selection_dtype(dtype))
+        known = known.updated(opening, opened)
+        replies = (Reply(known, opened if strategy.opening else None),)
         wanted.append(RankSearch(known, replies, _next_probe(strategy, known, replies)))
-    counts = (report.n_valid, report.n_missing)
+    counts = (opened.n_valid, opened.n_missing)
     about: dict[str, Any] = {"marks": merged.marks, "numblocks": numblocks, "room": room}
     progress = Progress(*counts, tuple(wanted), **about)
     return _settled(progress)
@@ -325,10 +325,10 @@ def _for_share(probe: Measure, share: float) -> Measure:
 def _advanced(
     parts: list[list[Report] | None], *, progress: Progress, strategy: Strategy
 ) -> Progress:
-    reports = _merge_reports(parts)
-    if reports is None:
+    measured = _merge_reports(parts)
+    if measured is None:
         return progress
-    by_probe = dict(zip(progress.probes, reports, strict=True))
+    by_probe = dict(zip(progress.probes, measured, strict=True))
     try:
         wanted = tuple(_continued(each, by_probe, strategy) for each in progress.wanted)
     except ContradictionError as error:
@@ -339,9 +339,9 @@ def _advanced(
 def _continued(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
     if each.probe is None:
         return each
-    report = reports[each.probe]
-    known = each.known.updated(each.probe, report)
-    replies = (*each.replies, Reply(known, report))
+    counts = reports[each.probe]
+    known = each.known.updated(each.probe, counts)
+    replies = (*each.replies, Reply(known, counts))
     return RankSearch(known, replies, _next_probe(strategy, known, replies))
 
 
@@ -387,8 +387,8 @@ def _with_candidates(
     ranks = np.unique([[known.first, known.last] for known in wanted])
     if tally.n_valid != progress.n_valid:
         raise _changed()
-    found = order_statistics(brackets_of(wanted), tally, ranks)
-    elements = progress.elements | dict(zip(ranks.tolist(), found, strict=True))
+    selected = order_statistics(brackets_of(wanted), tally, ranks)
+    elements = progress.elements | dict(zip(ranks.tolist(), selected, strict=True))
     return replace(progress, elements=elements)
 
 
