@@ -33,7 +33,7 @@ from dask_gpuselect.engine.questions import (
     OneLoadQuestion,
 )
 from dask_gpuselect.engine.resident import answer_in_memory
-from dask_gpuselect.engine.rounds import ask_rounds
+from dask_gpuselect.engine.rounds import ask_rounds, plan_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, map_blocks
@@ -136,6 +136,16 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
     """
     if strategy is None:
         return ask_each([asking], label)[0]
+    question = _of_strategy(asking)
+    if asking.is_lazy:
+        return ask_rounds(asking.array, question, strategy, label, asking.form)
+    dtype = numpy_dtype(asking.array)
+    selected = select_now(asking.array, dtype, question.ranks, strategy)
+    return asking.form.made(question.answer_by(selected.n_valid, selected.n_missing, selected.at))
+
+
+def _of_strategy(asking: Asking) -> ElementQuestion:
+    """Return the question of an `Asking` that a strategy can answer."""
     question = asking.question
     if isinstance(asking.array, Grouped):
         raise ValueError("strategy= is not supported for groups: leave it out")
@@ -143,11 +153,7 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
         raise ValueError("strategy= is not supported along an axis: leave out axis or strategy")
     if not isinstance(question, ElementQuestion):
         raise TypeError("strategy= is not supported for this function: leave it out")
-    if asking.is_lazy:
-        return ask_rounds(asking.array, question, strategy, label, asking.form)
-    dtype = numpy_dtype(asking.array)
-    selected = select_now(asking.array, dtype, question.ranks, strategy)
-    return asking.form.made(question.answer_by(selected.n_valid, selected.n_missing, selected.at))
+    return question
 
 
 def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
@@ -220,8 +226,10 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
     return answer_once_now(a, numpy_dtype(a), question)
 
 
-def plan(asking: Asking) -> Plan:
+def plan(asking: Asking, strategy: Strategy | None = None) -> Plan:
     """Return the plan for a question about a dask array."""
+    if strategy is not None:
+        return plan_rounds(asking.array, _of_strategy(asking), strategy)
     grouped = by_group(asking)
     return replace(_plan(asking, grouped), shuffle=shuffles.told(grouped.array))
 

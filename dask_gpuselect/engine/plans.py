@@ -125,6 +125,10 @@ class Plan:
     def __repr__(self) -> str:
         return f"<plan {self}>"
 
+    @property
+    def _least_loads(self) -> int:
+        return self.loads - 1 if self.cached_bytes else self.loads
+
     def _loads_in_words(self) -> str:
         loads = _times_in_words(self.loads)
         if self.cached_bytes:
@@ -146,10 +150,11 @@ class Plan:
             rows["cached per process"] = f"{format_bytes(self.cached_bytes)} at most"
         if self.n_chunks >= 0:
             most = self.n_chunks * self.loads
-            rows["reads of all chunks"] = f"{most:,}{' at most' if self.cached_bytes else ''}"
+            is_most = self._least_loads < self.loads
+            rows["reads of all chunks"] = f"{most:,}{' at most' if is_most else ''}"
         if not self.is_in_memory:  # where loads take no time
-            least = self.loads - 1 if self.cached_bytes else self.loads
-            often = f"{least} to {self.loads}" if self.cached_bytes else f"{least}"
+            least = self._least_loads
+            often = f"{least} to {self.loads}" if least < self.loads else f"{least}"
             rows["time"] = f"about {often} × x.sum(), if reading dominates"
         return rows
 

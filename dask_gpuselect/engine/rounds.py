@@ -158,6 +158,13 @@ class RoundsPlan(Plan):
     room: int = field(kw_only=True)
     rest: ElementPlan = field(kw_only=True)
 
+    @property
+    def _least_loads(self) -> int:
+        return 1
+
+    def _loads_in_words(self) -> str:
+        return f"at most {self.loads} times"
+
 
 def plan_rounds(x: DaskArray, question: ElementQuestion, strategy: Strategy) -> RoundsPlan:
     """Plan a question about all elements of a dask array, for a strategy.
