@@ -67,6 +67,33 @@ class Tasks:
     keys: dict[Place, list[Key]]
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """The results of the tasks that end a stage, one for each column.
+
+    Parameters
+    ----------
+    to_index : callable
+        Function from the place of a column to what follows the name in the key.
+    seen : bool
+        True if each result is a `KnownChunks`, with the fingerprints of the column's chunks.
+    made : callable, optional
+        ``(value, shape of a chunk)``: the block of an answer.
+    """
+
+    to_index: Callable[[Place], tuple[int, ...]] = tuple
+    seen: bool = True
+    made: Callable[..., Any] | None = None
+
+    def result(self, value: Any, marks: Any, block: Place) -> Any:
+        """Return the result for a value, about a column of chunks of that shape."""
+        value = value if self.made is None else self.made(value, block)
+        return KnownChunks(value, marks) if self.seen else value
+
+
+FOR_NEXT_LOAD = Blocks()
+
+
 class Columns:
     """A graph about the columns of chunks of `x`, which grows by a layer with each call.
 
@@ -244,9 +271,7 @@ class Columns:
         function: Callable[..., Any],
         name: str,
         divided: Tasks,
-        to_index: Callable[[Place], tuple[int, ...]] = tuple,
-        *,
-        seen: bool = True,
+        blocks: Blocks = FOR_NEXT_LOAD,
     ) -> Tasks:
         """Apply ``function(values)`` to the results of all tasks about each column.
 
@@ -257,9 +282,9 @@ class Columns:
         for own, (part,) in divided.keys.items():
             keys.setdefault(own[: self.x.ndim], []).append(part)
         for place, parts in keys.items():
-            key = (name, *to_index(place))
-            given = List(*map(TaskRef, parts))
-            tasks[key] = Task(key, Step("reduce", quietly(_gathered)), function, given, seen)
+            key = (name, *blocks.to_index(place))
+            about = function, List(*map(TaskRef, parts)), self._block(place), blocks
+            tasks[key] = Task(key, Step("reduce", quietly(_gathered)), *about)
             keys[place] = [key]
         self._add(name, tasks, divided.name)
         return Tasks(name, keys)
@@ -270,15 +295,13 @@ class Columns:
         name: str,
         partials: Tasks,
         brackets: Tasks | None,
-        to_index: Callable[[Place], tuple[int, ...]] = tuple,
+        blocks: Blocks = FOR_NEXT_LOAD,
         *,
-        seen: bool = True,
         is_numbered: bool = False,
     ) -> Tasks:
-        """Apply ``function(partials, brackets, shape of a chunk)`` to each column.
+        """Apply ``function(partials, brackets)`` to each column.
 
-        If `seen`, the result has the fingerprints of the column's chunks, for the next load. If
-        `is_numbered`, `function` also gets the `number` of the task, if a column has several.
+        If `is_numbered`, `function` also gets the `number` of the task, if a column has several.
 
         Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
         other elements than the load of the brackets.
@@ -287,13 +310,12 @@ class Columns:
         for place, parts in partials.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             column, divided = place[: self.x.ndim], place[self.x.ndim :]
-            block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, column, strict=True))
-            key = (name, *to_index(place))
+            key = (name, *blocks.to_index(place))
             named = InColumn(self.x.numblocks, self.axes, column)
             given = List(*map(TaskRef, parts))
             number: dict[str, Any] = {"number": divided[0] if divided else 0} if is_numbered else {}
             own = partial(function, **number)
-            about = (own, given, known, block, named, seen)
+            about = (own, given, known, named, self._block(column), blocks)
             tasks[key] = Task(key, Step("reduce", quietly(_settled)), *about)
             keys[place] = [key]
         self._add(name, tasks, partials.name, brackets.name if brackets else None)
@@ -318,6 +340,10 @@ class Columns:
             source = in_one_task_each(source, self.x)
         self.graph = Graph.merge(self.graph, source.dask)
         return source
+
+    def _block(self, place: Place) -> Place:
+        """Return the shape of the first chunk of a column."""
+        return tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
 
     def _column(self, place: Place) -> Iterator[Place]:
         """Yield the places of the chunks of a column, in C order."""
@@ -391,25 +417,25 @@ def _item(own: KnownChunks, i: int) -> KnownChunks:
     return KnownChunks(own.value[i], own.marks)
 
 
-def _gathered(function: Callable[..., Any], parts: list[KnownChunks], seen: bool) -> Any:
-    value = function([part.value for part in parts])
-    return KnownChunks(value, parts[0].marks) if seen else value
+def _gathered(
+    function: Callable[..., Any], parts: list[KnownChunks], block: Place, blocks: Blocks
+) -> Any:
+    return blocks.result(function([part.value for part in parts]), parts[0].marks, block)
 
 
 def _settled(
     function: Callable[..., Any],
     parts: list[KnownChunks],
     known: KnownChunks | None,
-    block: tuple[int, ...],
     place_of: InColumn,
-    seen: bool,
+    block: Place,
+    blocks: Blocks,
 ) -> Any:
     marks = ended(joined(part.marks for part in parts))
     if known is not None:
         check_same(known.marks, marks, place_of)
     brackets = None if known is None else known.value
-    value = function([part.value for part in parts], brackets, block)
-    return KnownChunks(value, marks) if seen else value
+    return blocks.result(function([part.value for part in parts], brackets), marks, block)
 
 
 def side_by_side(

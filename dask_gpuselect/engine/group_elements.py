@@ -153,20 +153,12 @@ class GroupsOfAll(GroupedLanes):
         return join(partials)
 
     @staticmethod
-    def merged(
-        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
-    ) -> Any:
-        """Merge partial results about all groups, which are those about the lanes of a table."""
-        assert callable(merge)
-        return merge(partials, *known, **how)
-
-    @staticmethod
-    def each(
-        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
-    ) -> Any:
-        """Apply a function to a result about all groups."""
+    def each(function: ForGroups, first: Any, *others: PerGroup | None, **how: Any) -> Any:
+        """Apply a function to results about all groups: those about the lanes of a table."""
         assert callable(function)
         return function(first, *others, **how)
+
+    merged = each
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +223,6 @@ class GroupedElements(GroupsOfAll):
         self,
         partials: Sequence[Any],
         known: None,
-        block: Block,
         *,
         edges: tuple[int, ...] | None,
         number: int,
@@ -257,7 +248,7 @@ class GroupedElements(GroupsOfAll):
         tally = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
         return tally if edges is None else tally.among(brackets, edges)
 
-    def found(self, tallies: Sequence[CellTally], known: Named, block: Block) -> Named:
+    def found(self, tallies: Sequence[CellTally], known: Named) -> Named:
         """Select the order statistics of the groups that belong to one task."""
         elements = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
         return Named(known.names, elements)
@@ -280,11 +271,11 @@ class GroupedElements(GroupsOfAll):
         return Named(first.names, GroupsOfAll.each(function, first.value, *others, **how))
 
     @staticmethod
-    def merged(merge: ForGroups, partials: Sequence[Any], *known: Any, **how: Any) -> Any:
-        assert callable(merge)
-        if not known:
-            return merge(partials, **how)
-        return GroupedElements.each(partial(merge, partials, **how), *known)
+    def merged(function: ForGroups, first: Any, *others: Any, **how: Any) -> Any:
+        assert callable(function)
+        if not others:
+            return function(first, **how)
+        return GroupedElements.each(partial(function, first, **how), *others)
 
     def measured(
         self,

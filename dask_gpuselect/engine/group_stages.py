@@ -36,7 +36,6 @@ from dask_gpuselect.engine.group_elements import (
 )
 from dask_gpuselect.engine.keeping import FirstPartial, limits, room_for
 from dask_gpuselect.engine.lane_plans import LanePlan
-from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.engine.stages import Asked, Stage, dividing, further_stages
 from dask_gpuselect.kernels.companions import Accompanied
@@ -115,7 +114,7 @@ def _joined(parts: Sequence[Named]) -> Named:
 
 def _answered(parts: Sequence[Named], *, asked: Asked) -> Any:
     """Return the answer about all groups, or what a further load needs to know of them."""
-    return asked.resolved(_joined(parts), ())
+    return asked.resolved(_joined(parts))
 
 
 # --- Cache of the first load ----------------------------------------------------------------------
@@ -246,8 +245,7 @@ def _few_of(tally: CellTally, known: Named, *, most: int) -> Cuts:
     return cuts_of_cells(known.value.brackets, tally, most)
 
 
-def _narrower(cuts: Sequence[Cuts], known: Named, block: Block, *, ranks: RanksOfLanes) -> Named:
-    del block
+def _narrower(cuts: Sequence[Cuts], known: Named, *, ranks: RanksOfLanes) -> Named:
     return Named(known.names, narrower_slots(known.value, Cuts.merge(cuts), ranks))
 
 

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
-from dask_gpuselect.engine.columns import Columns
+from dask_gpuselect.engine.columns import Blocks, Columns
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_elements import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
-from dask_gpuselect.engine.questions import Block, LaneQuestion
+from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.engine.stages import Stage, dividing, run
 from dask_gpuselect.kernels import fingerprints
@@ -264,7 +264,7 @@ class GroupedColumns:
             for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True))
         )
 
-    def bracketed(self, partials: Sequence[OfClass], known: None, block: Block) -> Class:
+    def bracketed(self, partials: Sequence[OfClass], known: None) -> Class:
         """Collect all groups of a class, and find their brackets in each column."""
         groups, places = Class.of(partials)
         codes = [each.astype(np.int32) for each in places]
@@ -303,9 +303,7 @@ class GroupedColumns:
             columns.append([tally] if len(known) == 1 else tally.among(brackets, edges))
         return apart(list(zip(*columns, strict=True)))
 
-    def answered(
-        self, partials: Sequence[tuple[CellTally, ...]], known: Class, block: Block
-    ) -> Class:
+    def answered(self, partials: Sequence[tuple[CellTally, ...]], known: Class) -> Class:
         """Return the groups of a class with answers ``(n_answers, n_groups)`` for each column."""
         answers = []
         for i, question in enumerate(self.questions):
@@ -382,7 +380,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArray:
     """Make the tasks of stages about a table, a single column whose chunks are parts."""
     columns = Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
-    made = run(columns, stages, label, token)
+    made = run(columns, stages, label, token, Blocks(seen=False))
     return objects(columns.graph, made.name, (1,))
 
 
@@ -437,7 +435,7 @@ def _counted(rows: KeyedRows) -> tuple[IntArray, ...]:
     return tuple(np.bincount(each, minlength=n_groups).astype(np.int64) for each in takes)
 
 
-def _all_counted(partials: Sequence[OfClass], known: None, block: Block) -> Class:
+def _all_counted(partials: Sequence[OfClass], known: None) -> Class:
     groups, places = Class.of(partials)
     totals = [np.zeros(len(groups.names), np.int64) for _ in partials[0].value]
     for part, at in zip(partials, places, strict=True):

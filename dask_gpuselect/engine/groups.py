@@ -545,16 +545,13 @@ class GroupedLanes(LaneQuestion):
         )
 
     @staticmethod
-    def merged(
-        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
-    ) -> Any:
-        """Apply ``merge(partials, *known)`` to the partial results about each group."""
-        return GroupedLanes.each(merge, [*map(list, zip(*partials, strict=True))], *known, **how)
+    def merged(function: ForGroups, first: Any, *others: PerGroup | None, **how: Any) -> Any:
+        """Apply ``function(partials, *others)`` to the partial results about each group."""
+        each = [*map(list, zip(*first, strict=True))]
+        return GroupedLanes.each(function, each, *others, **how)
 
     @staticmethod
-    def each(
-        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
-    ) -> Any:
+    def each(function: ForGroups, first: Any, *others: PerGroup | None, **how: Any) -> Any:
         """Apply a function to the items about each group; None stands for None about each."""
         n = len(first)
         columns = (first, *((None,) * n if column is None else column for column in others))

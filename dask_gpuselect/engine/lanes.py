@@ -16,7 +16,7 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import fitted
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.columns import Columns, first_load, side_by_side
+from dask_gpuselect.engine.columns import Blocks, Columns, first_load, side_by_side
 from dask_gpuselect.engine.grid import share_axis, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_stages import stages_of_groups
@@ -293,7 +293,8 @@ def _in_parts(
         about=question if by_tails else question.slots.windows,
         ordered=question.by_place,
     )
-    made = run(columns, stages, label, token, shape.answer_place, seen=seen)
+    blocks = Blocks(shape.answer_place, seen, about.made)
+    made = run(columns, stages, label, token, blocks)
     return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
 
 

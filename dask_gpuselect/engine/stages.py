@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
-from dask_gpuselect.engine.columns import Columns, Place, Tasks
+from dask_gpuselect.engine.columns import FOR_NEXT_LOAD, Blocks, Columns, Tasks
 from dask_gpuselect.engine.grid import lane_sizes
 from dask_gpuselect.engine.lane_plans import LanePlan
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneLoad, LaneQuestion, no_answers
+from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion, no_answers
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 
@@ -61,7 +61,7 @@ class Stage:
     reduce : callable
         Makes partial results fewer.
     settle : callable
-        ``(partials, known, shape of a chunk)``: what the next stage needs to know, or the answer.
+        ``(partials, known)``: what the next stage needs to know, or the answer.
     finds : str
         Part of the name of the layer that settles; empty for the last stage.
     join : callable, optional
@@ -97,9 +97,7 @@ def run(
     stages: Sequence[Stage],
     label: str,
     token: str,
-    to_index: Callable[[Place], tuple[int, ...]] = tuple,
-    *,
-    seen: bool = False,
+    blocks: Blocks,
 ) -> Tasks:
     """Make the tasks of all stages; the last one's make the answer.
 
@@ -107,10 +105,8 @@ def run(
     ----------
     label, token : str
         Prefix and end of the names of layers.
-    to_index : callable
-        Function from the place of a column to that of its block of the answer.
-    seen : bool
-        True if each block of the answer is a `KnownChunks`.
+    blocks : Blocks
+        Those of the answer.
     """
     known: Tasks | None = None  # by all tasks about a column
     own: Tasks | None = None  # by each of these tasks
@@ -134,13 +130,13 @@ def run(
         partials, about = stage.reduce(columns, partials, own if stage.join else known)
         is_last = load == len(stages)
         name = f"{label}-{token}" if is_last else f"{label}-{stage.finds}-{token}"
-        place, stays = (to_index, seen) if is_last else (tuple, True)
+        ends = blocks if is_last else FOR_NEXT_LOAD
         if stage.join is None:
-            own = known = columns.settle(stage.settle, name, partials, about, place, seen=stays)
+            own = known = columns.settle(stage.settle, name, partials, about, ends)
         else:
             each, is_numbered = f"{label}-{stage.finds_each}-{token}", stage.numbers_roots
             own = columns.settle(stage.settle, each, partials, about, is_numbered=is_numbered)
-            known = columns.gather(stage.join, name, own, place, seen=stays)
+            known = columns.gather(stage.join, name, own, ends)
     assert known is not None
     return known
 
@@ -168,39 +164,27 @@ class Asked:
     shape: AnswerAxes
     kind: Any
 
-    def counted(self, partials: Sequence[Any], known: None, block: Block) -> Any:
-        """Compute a block of the answer from the counts of all values."""
-        counts = self.question.merge_value_counts(partials)
-        return self.made(self.question.counted(counts, self.dtype), block)
+    def counted(self, partials: Sequence[Any], known: None) -> Any:
+        """Compute the answers from the counts of all values."""
+        return self.question.counted(self.question.merge_value_counts(partials), self.dtype)
 
     def answered(
         self,
         partials: Sequence[Any],
         known: Any,
-        block: Block,
         *,
         last: LaneLoad,
         answers: Callable[..., Any] = no_answers,
     ) -> Any:
-        """Compute a block of the answer from the last pass, or what a further load needs."""
+        """Compute the answers from the last pass, or what a further load needs to know."""
         merged = [last.merge(partials)]
         made = None if self.question.further else answers(merged, known)
-        if made is None:
-            return self.resolved(last.finish(merged, known), block)
-        return self.made(made, block)
+        return self.resolved(last.finish(merged, known)) if made is None else made
 
-    def resolved(self, found: Any, block: Block) -> Any:
-        """Return a block of the answer by order statistics, or what a further load needs."""
+    def resolved(self, found: Any) -> Any:
+        """Compute the answers from order statistics, or what a further load needs to know."""
         further = self.question.further
-        if further is not None:
-            return further.known(found)
-        return self.made(self.question.finished(found), block)
-
-    def finished(
-        self, partials: Sequence[Any], known: Any, block: Block, *, further: FurtherLoad
-    ) -> Any:
-        """Compute a block of the answer from the partial results of a further load."""
-        return self.made(further.finish(partials, known), block)
+        return self.question.finished(found) if further is None else further.known(found)
 
     def made(self, answers: Any, block: Block) -> Any:
         """Return the block of the answer for a block of data of that shape."""
@@ -249,7 +233,7 @@ def stages_in_passes(
             measure=steps.narrow.measure,
             arguments={"m": m},
             reduce=merging(partial(steps.narrow.merge, m=m), plan.passes.merge_every),
-            settle=partial(_narrowed, finish=steps.narrow.finish),
+            settle=steps.narrow.finish,
             finds=f"bracket-{load}",
         )
         for load, m in enumerate(plan.passes.widths, 1)
@@ -274,11 +258,6 @@ def further_stages(asked: Asked, label: str) -> list[Stage]:
             name=f"{label}-{further.name}",
             measure=further.measure,
             reduce=merging(further.merge, further.merge_every),
-            settle=partial(asked.finished, further=further),
+            settle=further.finish,
         )
     ]
-
-
-def _narrowed(partials: list[Any], known: Any, block: Block, *, finish: Callable[..., Any]) -> Any:
-    del block
-    return finish(partials, known)
