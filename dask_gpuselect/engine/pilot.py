@@ -47,7 +47,8 @@ def is_worth(size: float, n_chunks: int, question: Question) -> bool:
 
     Candidates must be few, and chunks large enough that a saved read counts, but not too large.
     """
-    is_guessed = question.guesses_chunks and question.defines("guess") and question.share == 1
+    # Guesses for weighted elements are narrowed afterwards, which chunks are not.
+    is_guessed = question.defines("guess") and not question.weighs and question.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 

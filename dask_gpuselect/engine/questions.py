@@ -55,9 +55,6 @@ class Question(BaseQuestion, ABC):
     what there is. A subclass that overrides `n_ranges` also needs `ranges`.
     """
 
-    guesses_chunks: ClassVar[bool] = True
-    """True if a sample can also guess the brackets for chunks of a dask array."""
-
     wants_sums: ClassVar[bool] = False
     """True if `finish` needs exact sums of the elements in the cells of `summed`: no load more."""
 

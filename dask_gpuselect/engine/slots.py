@@ -62,7 +62,6 @@ class OfSlots(Question):
     of_each: Question
     n_slots: int
 
-    guesses_chunks: ClassVar[bool] = False
     counts_values: ClassVar[bool] = False
     keeps = False
 
