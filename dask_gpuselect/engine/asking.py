@@ -20,7 +20,6 @@ from dask_gpuselect.arrays import in_kind, namespace, numpy_dtype
 from dask_gpuselect.engine import loads, shuffles
 from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
-from dask_gpuselect.engine.first_loads import ArrayQuestion
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
 from dask_gpuselect.engine.lane_plans import plan_lanes, with_labels
@@ -28,6 +27,7 @@ from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
 from dask_gpuselect.engine.plans import Plan, plan_all
 from dask_gpuselect.engine.questions import (
+    ArrayQuestion,
     ElementQuestion,
     LaneQuestion,
     OneLoadQuestion,

@@ -6,44 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs, pilot
-from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.keeping import cuts_of, first_partials, grouped
 from dask_gpuselect.engine.plans import ElementPlan
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.questions import ArrayQuestion, Question
 from dask_gpuselect.engine.reads import Reads
 from dask_gpuselect.engine.source import DaskArray, private_copy
 from dask_gpuselect.maths.chunk_order import ChunkOrder
 from dask_gpuselect.maths.cuts import Cuts, IntArray
 from dask_gpuselect.maths.sizes import Narrowing
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayQuestion:
-    """A question about all elements of a dask array.
-
-    Parameters
-    ----------
-    x : dask array
-        Chunks of any number and size, known or not, NumPy or CuPy.
-    question : Question
-        What to find.
-    form : Form
-        Form of the answer.
-    """
-
-    x: DaskArray
-    question: Question
-    form: Form
-
-    @property
-    def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
-        """The fields that distinguish this from other questions that are asked together."""
-        return self.x.name, self.question, self.form.shape, self.form.dtype
 
 
 @dataclass(frozen=True)

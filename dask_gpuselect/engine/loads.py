@@ -38,13 +38,13 @@ from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
 )
-from dask_gpuselect.engine.first_loads import ArrayQuestion, FirstLoad, first_loads
+from dask_gpuselect.engine.first_loads import FirstLoad, first_loads
 from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
 from dask_gpuselect.engine.plans import ElementPlan, plan_each, plan_loads
-from dask_gpuselect.engine.questions import OneLoadQuestion, Question
+from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.reads import each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
@@ -93,7 +93,9 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
     for places, planned in plans:
         group = [distinct[i] for i in places]
-        some = ASKS.get(planned[0].name, _ask_loads)(group, planned, label)
+        names = sorted({each.x.name for each in group})
+        among = tokenize(names) if len(names) > 1 else None
+        some = ASKS.get(planned[0].name, _ask_loads)(group, planned, label, among)
         answers |= zip((each.identity for each in group), some, strict=True)
     return [answers[each.identity] for each in asked]
 
@@ -164,9 +166,10 @@ def _brackets_of(parts: list[Proven]) -> Brackets:
 
 
 def _ask_resident(
-    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str
+    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
 ) -> list[DaskArray]:
     """Answer questions about chunks in the memory of one device, in one task each."""
+    del among
     answers = []
     for each, plan in zip(asked, plans, strict=True):
         x, question, form = each.x, each.question, each.form
@@ -178,26 +181,10 @@ def _ask_resident(
     return answers
 
 
-def _among(asked: Sequence[ArrayQuestion]) -> str | None:
-    """Return the token of all arrays that are loaded together; None if there is one."""
-    names = sorted({each.x.name for each in asked})
-    return tokenize(names) if len(names) > 1 else None
-
-
-def _ask_counts(
-    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str
-) -> list[DaskArray]:
-    """Answer questions by the counts of all values."""
-    del plans
-    arrays, questions = [each.x for each in asked], [each.question for each in asked]
-    return ask_counts(arrays, questions, [each.form for each in asked], label, _among(asked))
-
-
 def _ask_loads(
-    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str
+    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
 ) -> list[DaskArray]:
     """Answer questions about arrays by two or three loads, which they make together."""
-    among = _among(asked)
     # An answer from the second load alone needs no fingerprints: its counts prove it.
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
@@ -207,7 +194,7 @@ def _ask_loads(
     return [finish(*each) for each in zip(begun, ends, strict=True)]
 
 
-ASKS = {"held": _ask_resident, "counts": _ask_counts}
+ASKS = {"held": _ask_resident, "counts": ask_counts}
 """How the questions of a plan are answered; those of other plans by `_ask_loads`."""
 
 Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.first_loads import ArrayQuestion
 from dask_gpuselect.engine.loads import ask_once, ask_together
-from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.questions import ArrayQuestion, LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.resident import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import values_of

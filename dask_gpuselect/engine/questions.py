@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
-from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels import elements_at, values
 from dask_gpuselect.maths.boxes import BoxGuess
@@ -237,6 +237,30 @@ class Question(BaseQuestion, ABC):
     def of_slots(self, answers: Sequence[Any]) -> Any:
         """Combine the answers of `of_slot` about each slot to an array ``(n_answers, n_slots)``."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayQuestion:
+    """A question about all elements of a dask array.
+
+    Parameters
+    ----------
+    x : dask array
+        Chunks of any number and size, known or not, NumPy or CuPy.
+    question : Question
+        What to find.
+    form : Form
+        Form of the answer.
+    """
+
+    x: DaskArray
+    question: Question
+    form: Form
+
+    @property
+    def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
+        """The fields that distinguish this from other questions that are asked together."""
+        return self.x.name, self.question, self.form.shape, self.form.dtype
 
 
 class RankQuestion(Question):

@@ -27,13 +27,13 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.answers import Form
-from dask_gpuselect.engine.first_loads import ArrayQuestion, FirstLoad
+from dask_gpuselect.engine.first_loads import FirstLoad
 from dask_gpuselect.engine.graphs import each_chunk, reduced
 from dask_gpuselect.engine.loads import all_brackets, narrow
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven
 from dask_gpuselect.engine.plans import ElementPlan, Plan, plan_rest
-from dask_gpuselect.engine.questions import ElementQuestion
+from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
