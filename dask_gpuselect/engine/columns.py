@@ -291,17 +291,15 @@ class Columns:
 
     def settle(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | tuple[Callable[..., Any], ...],
         name: str,
         partials: Tasks,
         brackets: Tasks | None,
         blocks: Blocks = FOR_NEXT_LOAD,
-        *,
-        is_numbered: bool = False,
     ) -> Tasks:
         """Apply ``function(partials, brackets)`` to each column.
 
-        If `is_numbered`, `function` also gets the `number` of the task, if a column has several.
+        If several tasks aggregate a column, there may be a function for each of them.
 
         Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
         other elements than the load of the brackets.
@@ -313,8 +311,9 @@ class Columns:
             key = (name, *blocks.to_index(place))
             named = InColumn(self.x.numblocks, self.axes, column)
             given = List(*map(TaskRef, parts))
-            number: dict[str, Any] = {"number": divided[0] if divided else 0} if is_numbered else {}
-            own = partial(function, **number)
+            own = (
+                function[divided[0] if divided else 0] if isinstance(function, tuple) else function
+            )
             about = (own, given, known, named, self._block(column), blocks)
             tasks[key] = Task(key, Step("reduce", quietly(_settled)), *about)
             keys[place] = [key]

@@ -220,16 +220,10 @@ class GroupedElements(GroupsOfAll):
         return Named(names, cuts) if edges is None else cuts.among(edges)
 
     def bracketed(
-        self,
-        partials: Sequence[Any],
-        known: None,
-        *,
-        edges: tuple[int, ...] | None,
-        number: int,
+        self, partials: Sequence[Any], known: None, *, n_groups: int | None = None
     ) -> Named:
-        """Find the brackets of all groups, or of those that belong to the task of that number."""
-        if edges is not None:
-            n_groups = edges[number + 1] - edges[number]
+        """Find the brackets of all groups, or of `n_groups` that belong to one task."""
+        if n_groups is not None:
             return Named(None, bracket_slots(partials, n_groups, self.ranks))
         names, cuts = renumbered(partials)
         return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.ranks))

@@ -15,6 +15,7 @@ second would ask for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -75,11 +76,10 @@ def stages_of_groups(
         measure=question.cuts,
         arguments={"edges": edges},
         reduce=reduce_cuts,
-        settle=partial(question.bracketed, edges=edges),
+        settle=question.bracketed if edges is None else _bracketed_among(question, edges),
         finds="bracket",
         join=_joined,
         finds_each="bracket-each",
-        numbers_roots=True,
     )
     second = Stage(
         name=f"{label}-candidates",
@@ -103,6 +103,12 @@ def stages_of_groups(
         )
         second = replace(second, by_cache=cell_tally_by_cache)
     return [first, second, *further_stages(asked, label)]
+
+
+def _bracketed_among(question: GroupedElements, edges: Sequence[int]) -> tuple[Any, ...]:
+    """Return functions that find the brackets of the groups between two edges each."""
+    sizes = (last - first for first, last in itertools.pairwise(edges))
+    return tuple(partial(question.bracketed, n_groups=n) for n in sizes)
 
 
 def _joined(parts: Sequence[Named]) -> Named:

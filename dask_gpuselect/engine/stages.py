@@ -61,15 +61,16 @@ class Stage:
     reduce : callable
         Makes partial results fewer.
     settle : callable
-        ``(partials, known)``: what the next stage needs to know, or the answer.
+        ``(partials, known)``: what the next stage needs to know, or the answer. If several tasks
+        settle each column, this may be a tuple of functions, one for each task.
     finds : str
         Part of the name of the layer that settles; empty for the last stage.
     join : callable, optional
         ``(results)``: join the results of `settle`, if several tasks may settle each column.
     finds_each : str
         Part of the name of their layer.
-    numbers_parts, numbers_roots : bool
-        True if `measure` gets the `number` of the part, or `settle` that of the task.
+    numbers_parts : bool
+        True if `measure` gets the `number` of the part.
     cuts_of : callable, optional
         Function from a partial result to the part of it that is merged. The whole stays, as a
         cache for the next stage.
@@ -82,12 +83,11 @@ class Stage:
     measure: Callable[..., Any]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     reduce: Reduce = unmerged
-    settle: Callable[..., Any]
+    settle: Callable[..., Any] | tuple[Callable[..., Any], ...]
     finds: str = ""
     join: Callable[..., Any] | None = None
     finds_each: str = ""
     numbers_parts: bool = False
-    numbers_roots: bool = False
     cuts_of: Callable[[Any], Any] | None = None
     by_cache: Callable[[Any, Any], Any] | None = None
 
@@ -134,8 +134,8 @@ def run(
         if stage.join is None:
             own = known = columns.settle(stage.settle, name, partials, about, ends)
         else:
-            each, is_numbered = f"{label}-{stage.finds_each}-{token}", stage.numbers_roots
-            own = columns.settle(stage.settle, each, partials, about, is_numbered=is_numbered)
+            each = f"{label}-{stage.finds_each}-{token}"
+            own = columns.settle(stage.settle, each, partials, about)
             known = columns.gather(stage.join, name, own, ends)
     assert known is not None
     return known
