@@ -231,7 +231,7 @@ def plan(asking: Asking, strategy: Strategy | None = None) -> Plan:
     if strategy is not None:
         return plan_rounds(asking.array, _of_strategy(asking), strategy)
     grouped = by_group(asking)
-    return replace(_plan(asking, grouped), shuffle=shuffles.told(grouped.array))
+    return replace(_plan(asking, grouped), shuffle=shuffles.described(grouped.array))
 
 
 def _plan(given: Asking, asking: Asking) -> Plan:

@@ -117,7 +117,7 @@ def _needs(task: Any) -> frozenset[Key]:
     return frozenset(getattr(task, "dependencies", ()))
 
 
-def told(x: DaskArray) -> str:
+def described(x: DaskArray) -> str:
     """Describe how often the shuffles among the tasks of an array run, and where they store data.
 
     Return "" if there are none.
