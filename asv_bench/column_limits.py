@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import describe_boxplot, explain, median, quantile
 from dask_gpuselect.boxplot.questions import LaneBoxQuestion
-from dask_gpuselect.engine.plans import plan_lanes
+from dask_gpuselect.engine.lane_plans import plan_lanes
 from dask_gpuselect.maths.boxes import Rule
 
 RATIOS = (0.1, 0.5, 0.9, 1.1, 1.5, 2.5, 4.0, 7.0, 10.0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.boxplot.tables import COLUMNS, Boxes, BoxesThere
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, Question
+from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, Question
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.maths.boxes import (
     BoxGuess,
@@ -62,7 +62,6 @@ class BoxQuestion(Question):
 
     wants_sums: ClassVar[bool] = True
     third: ClassVar[str] = "fences"
-    resolves_again: ClassVar[bool] = True
     # Arrays of 2^22 float32 or 2^20 float64. On an H200 a box of 2^18 normal float32 takes 1.3 ms
     # instead of 2.3, and of 2^24 2.6 instead of 1.5.
     whole_times: ClassVar[int] = 8
@@ -208,7 +207,30 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
 
     @property
     def further(self) -> FurtherLoad | None:
-        return LaneEndsLoad(self)
+        functions = self.measure_ends, self.merge_ends, self.boxes_by_ends, self.known
+        # Sorting the fliers of more partial results at once takes five times as long.
+        return FurtherLoad(*functions, "ends", 2)
+
+    def known(self, found: Any) -> LaneQuantiles:
+        """Return what the load of the ends needs to know of the quantiles."""
+        return LaneQuantiles(self.q_of(found).T, found.n_valid, found.n_missing)
+
+    def measure_ends(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
+    ) -> LaneEnds:
+        """Measure the ends of every lane, when its quantiles are known."""
+        about = bounds_of(self.rule, known.q.T, dtype), self.rule.max_fliers
+        return kernels.lane_ends(chunks, dtype, axes, *about)
+
+    def merge_ends(self, partials: Sequence[Any]) -> LaneEnds:
+        """Merge the ends of lanes in several parts."""
+        return LaneEnds.merge(partials, self.rule.max_fliers)
+
+    def boxes_by_ends(self, partials: Sequence[Any], known: Any) -> Boxes:
+        """Return the box of each lane, from its quantiles and ends."""
+        ends = self.merge_ends(partials)
+        check_lanes_unchanged([ends], known)
+        return self.boxes(known.q.T, ends, self.source_dtype)
 
     def q_of(self, lanes: Lanes) -> FloatArray:
         """Return the quantiles `Rule.q`, ``(n_q, n_lanes)``."""
@@ -233,21 +255,17 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         if boxes is not None:
             return table(boxes, shape.remaining(chunks[0].shape), dtype)
         q, ends = kernels.answers_and_ends(*about, rule.fences, rule.max_fliers)
-        return self.boxes(q, ends, chunks[0].shape, dtype, shape)
+        return self.restored(self.boxes(q, ends, dtype), chunks[0].shape, shape)
+
+    def restored(self, answers: Boxes, block: Block, shape: AnswerAxes) -> Boxes:
+        return answers.reshape(shape.remaining(block))
 
     def joined(self, blocks: Sequence[Boxes], axis: int) -> Boxes:
         return Boxes.concatenated(blocks, axis)
 
-    def boxes(
-        self,
-        q: FloatArray,
-        ends: LaneEnds,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        """Return the boxes of a block of the data with the shape `block`."""
-        boxes = Boxes.of_lanes(q, ends, shape.remaining(block), self.rule).in_dtype(dtype)
+    def boxes(self, q: FloatArray, ends: LaneEnds, dtype: np.dtype[Any]) -> Boxes:
+        """Return the box of each lane."""
+        boxes = Boxes.of_lanes(q, ends, self.rule).in_dtype(dtype)
         return boxes.without_missing(omits_nan=self.omits_nan)
 
 
@@ -261,17 +279,11 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
     def tell_missing(self, *, is_empty: bool, is_all_missing: bool) -> None:
         """Give no warning: the boxes have their numbers of elements."""
 
-    def counted(
-        self,
-        counts: LaneValueCounts,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        """Return the boxes of a block by the counts of all its values."""
+    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Boxes:
+        """Return the boxes of lanes by the counts of all their values."""
         q = self.q_of(counts.found(self.lane_ranks))
         ends = counts.ends(bounds_of(self.rule, q, dtype), self.rule.max_fliers)
-        return self.boxes(q, ends, block, dtype, shape)
+        return self.boxes(q, ends, dtype)
 
 
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
@@ -286,43 +298,3 @@ class LaneQuantiles(Arrays):
     q: FloatArray
     n_valid: IntArray
     n_missing: IntArray
-
-
-@dataclass(frozen=True)
-class LaneEndsLoad(FurtherLoad):
-    """The load that measures the ends of every lane, when its quantiles are known."""
-
-    question: BoxesOfLanes
-
-    name: ClassVar[str] = "ends"
-    # Sorting the fliers of more partial results at once takes five times as long.
-    merge_every: ClassVar[int] = 2
-
-    def known(self, found: Any) -> LaneQuantiles:
-        return LaneQuantiles(self.question.q_of(found).T, found.n_valid, found.n_missing)
-
-    def measure(
-        self,
-        chunks: Sequence[Any],
-        dtype: np.dtype[Any],
-        axes: tuple[int, ...],
-        known: Any,
-    ) -> LaneEnds:
-        rule = self.question.rule
-        about = bounds_of(rule, known.q.T, dtype), rule.max_fliers
-        return kernels.lane_ends(chunks, dtype, axes, *about)
-
-    def merge(self, partials: Sequence[Any]) -> LaneEnds:
-        return LaneEnds.merge(partials, self.question.rule.max_fliers)
-
-    def finish(
-        self,
-        partials: Sequence[Any],
-        known: Any,
-        block: tuple[int, ...],
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Boxes:
-        ends = self.merge(partials)
-        check_lanes_unchanged([ends], known)
-        return self.question.boxes(known.q.T, ends, block, dtype, shape)

@@ -153,13 +153,7 @@ class Boxes(Arrays):
     flier_weights: FloatArray | None = field(default_factory=lambda: None)
 
     @classmethod
-    def of_lanes(
-        cls,
-        q: FloatArray,
-        ends: LaneEnds,
-        shape: tuple[int, ...],
-        rule: Rule,
-    ) -> Boxes:
+    def of_lanes(cls, q: FloatArray, ends: LaneEnds, rule: Rule) -> Boxes:
         """Make a box for every lane, from the quantiles `Rule.q` and the ends of the lane."""
         mean, std = ends.moments.mean_and_std()
         sides = ends.beyond_low, ends.beyond_high
@@ -192,7 +186,7 @@ class Boxes(Arrays):
             "kept_high": n_fliers[1],
         }
         return cls(
-            **{name: column.reshape(shape) for name, column in columns.items()},
+            **columns,
             fliers=_lane_by_lane(*n_fliers, *fliers),
             flier_weights=_lane_by_lane(*n_fliers, *heavy) if heavy else None,
         )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dask_gpuselect.boxplot.questions import BoxesOfLanes, BoxQuestion
 from dask_gpuselect.boxplot.tables import Boxes
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.questions import LaneQuestion
+from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.maths.boxes import PartialBox, resolve_weighted
 from dask_gpuselect.maths.cuts import Brackets, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -35,9 +35,8 @@ OF_ROWS = AnswerAxes(2, (1,), keepdims=False, is_scalar=False)  # of a table wit
 class WeightedBoxQuestion(BoxQuestion):
     """One box plot of all elements, weighted, as a question."""
 
-    has_guess = False
+    guess = Question.guess
     weighs: ClassVar[bool] = True
-    takes_run: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 
     @property

@@ -22,16 +22,18 @@ from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.companions import accompanied, as_lazy, as_one_lane
 from dask_gpuselect.engine.group_elements import GroupedElements, GroupsOfAll
 from dask_gpuselect.engine.groups import Grouped, GroupedLanes, Grouping
+from dask_gpuselect.engine.lane_plans import plan_lanes, with_labels
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.now import answer_lanes_now, answer_now, answer_once_now
-from dask_gpuselect.engine.plans import Plan, plan_all, plan_lanes, with_labels
+from dask_gpuselect.engine.plans import Plan, plan_all
 from dask_gpuselect.engine.questions import (
+    ArrayQuestion,
     ElementQuestion,
     LaneQuestion,
     OneLoadQuestion,
 )
 from dask_gpuselect.engine.resident import answer_in_memory
-from dask_gpuselect.engine.rounds import ask_rounds
+from dask_gpuselect.engine.rounds import ask_rounds, plan_rounds
 from dask_gpuselect.engine.search import select_now
 from dask_gpuselect.engine.slots import OfSlots, about_slots, takes_slots, together, together_lazily
 from dask_gpuselect.engine.source import DaskArray, map_blocks
@@ -134,6 +136,16 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
     """
     if strategy is None:
         return ask_each([asking], label)[0]
+    question = _of_strategy(asking)
+    if asking.is_lazy:
+        return ask_rounds(asking.array, question, strategy, label, asking.form)
+    dtype = numpy_dtype(asking.array)
+    selected = select_now(asking.array, dtype, question.ranks, strategy)
+    return asking.form.made(question.answer_by(selected.n_valid, selected.n_missing, selected.at))
+
+
+def _of_strategy(asking: Asking) -> ElementQuestion:
+    """Return the question of an `Asking` that a strategy can answer."""
     question = asking.question
     if isinstance(asking.array, Grouped):
         raise ValueError("strategy= is not supported for groups: leave it out")
@@ -141,11 +153,7 @@ def ask(asking: Asking, label: str, strategy: Strategy | None = None) -> Any:
         raise ValueError("strategy= is not supported along an axis: leave out axis or strategy")
     if not isinstance(question, ElementQuestion):
         raise TypeError("strategy= is not supported for this function: leave it out")
-    if asking.is_lazy:
-        return ask_rounds(asking.array, question, strategy, label, asking.form)
-    dtype = numpy_dtype(asking.array)
-    found = select_now(asking.array, dtype, question.ranks, strategy)
-    return asking.form.made(question.answer_by(found.n_valid, found.n_missing, found.at))
+    return question
 
 
 def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
@@ -158,12 +166,12 @@ def ask_each(askings: Sequence[Asking], label: str) -> list[Any]:
         return [_answer_now(each) for each in askings]
     lazy = [each if each.is_lazy else _as_lazy(each) for each in askings]
     wholes = [each for each in lazy if each.is_whole]
-    asked = [
-        loads.ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
+    questions = [
+        ArrayQuestion(each.array, each.slots or each.question, each.form) for each in wholes
     ]
-    found = map(_whole, wholes, loads.ask_together(asked, label))
+    wholly = map(_whole, wholes, loads.ask_together(questions, label))
     return [
-        each.question.lazily(next(found) if each.is_whole else _ask_lanes(each, label))
+        each.question.lazily(next(wholly) if each.is_whole else _ask_lanes(each, label))
         for each in lazy
     ]
 
@@ -218,24 +226,26 @@ def ask_once(a: Any, question: OneLoadQuestion, label: str) -> Any:
     return answer_once_now(a, numpy_dtype(a), question)
 
 
-def plan(asking: Asking) -> Plan:
+def plan(asking: Asking, strategy: Strategy | None = None) -> Plan:
     """Return the plan for a question about a dask array."""
-    asked = by_group(asking)
-    return replace(_plan(asking, asked), shuffle=shuffles.told(asked.array))
+    if strategy is not None:
+        return plan_rounds(asking.array, _of_strategy(asking), strategy)
+    grouped = by_group(asking)
+    return replace(_plan(asking, grouped), shuffle=shuffles.described(grouped.array))
 
 
 def _plan(given: Asking, asking: Asking) -> Plan:
-    found: Plan
+    chosen: Plan
     if asking.is_whole:
-        found = plan_all(asking.array, asking.slots or asking.question)
+        chosen = plan_all(asking.array, asking.slots or asking.question)
     else:
         how = {"is_one_lane": asking.is_one_lane}
-        found = plan_lanes(asking.array, asking.axes, asking.lanes, **how)
+        chosen = plan_lanes(asking.array, asking.axes, asking.lanes, **how)
     if not isinstance(given.array, Grouped) or asking.grouping is None:
-        return found
+        return chosen
     shape, codes = given.array.grouping.codes.shape, asking.grouping.codes
     is_of_each = shape == given.array.shape or given.array.ndim == len(given.axes)
-    return with_labels(found, asking.array, asking.lanes, codes.dtype) if is_of_each else found
+    return with_labels(chosen, asking.array, asking.lanes, codes.dtype) if is_of_each else chosen
 
 
 def mapped(
@@ -260,8 +270,8 @@ def mapped(
         Axis that the function reduces.
     """
     if not isinstance(answer, DaskArray):
-        found = function(answer)
-        return in_kind(found, found)
+        block = function(answer)
+        return in_kind(block, block)
     ndim = answer.ndim - (drop_axis is not None)
     result: DaskArray = map_blocks(
         function,
@@ -315,25 +325,25 @@ def _answer_now(asking: Asking) -> Any:
     if asking.slots is not None:
         return _answer_slots_now(asking, asking.slots)
     if asking.is_whole:
-        found = _answer_only_lane(asking)
-        if found is not None:
-            return found
+        answer = _answer_only_lane(asking)
+        if answer is not None:
+            return answer
         return asking.form.made(answer_now(array, dtype, asking.question))
     is_object = asking.dtype is None
     if asking.is_one_lane:
-        found = asking.lanes.block([array], dtype, asking.shape)
+        answer = asking.lanes.block([array], dtype, asking.shape)
     else:
-        found = answer_lanes_now(array, dtype, asking.lanes, asking.shape, is_object=is_object)
-    return found if is_object else in_kind(found, found)
+        answer = answer_lanes_now(array, dtype, asking.lanes, asking.shape, is_object=is_object)
+    return answer if is_object else in_kind(answer, answer)
 
 
 def _answer_slots_now(asking: Asking, slots: OfSlots) -> Any:
     grouping = asking.grouping
     assert grouping is not None
     each = over_slots(answer_in_memory)
-    found = each(kernels.in_slots(asking.array), numpy_dtype(asking.array), slots.of_each)
+    answers = each(kernels.in_slots(asking.array), numpy_dtype(asking.array), slots.of_each)
     kind = None if asking.dtype is None else values_of(asking.array)
-    return together(found, grouping.number, question=slots, shape=asking.shape, kind=kind)
+    return together(answers, grouping.number, question=slots, shape=asking.shape, kind=kind)
 
 
 def _answer_only_lane(asking: Asking) -> Any:
@@ -347,5 +357,5 @@ def _answer_only_lane(asking: Asking) -> Any:
     if not (is_any and is_of_ranks):
         return None
     order = question.order
-    found = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)
-    return None if found is None else found.reshape(asking.form.shape)
+    answer = kernels.answer_only_lane(asking.array, numpy_dtype(asking.array), order)
+    return None if answer is None else answer.reshape(asking.form.shape)

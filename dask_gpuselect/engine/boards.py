@@ -93,13 +93,13 @@ class Board:
             self._seen[chunk] = self._thinned(cuts)
             is_due = len(self._seen) >= self._next and not self._is_guessing
             if is_due:
-                seen, before, self._is_guessing = dict(self._seen), self.guess, True
+                posted, before, self._is_guessing = dict(self._seen), self.guess, True
         if not is_due:
             return self.guess
-        guess = self._guessed(seen, before.ruler)
+        guess = self._guessed(posted, before.ruler)
         with self._lock:
             self._is_guessing = False
-            self._next = guess.next_after(len(seen))
+            self._next = guess.next_after(len(posted))
             self._are_alike &= not guess.is_far
             if self.guess.ruler is None and before.ruler is not None:  # dropped in the meantime
                 guess = replace(guess, ruler=None)
@@ -133,11 +133,11 @@ class Board:
         places = sorted(seen)
         parts = [seen[place] for place in places]
         cuts = merge(parts)
-        found = Seen(cuts, np.array(places, np.int64), self._n_chunks)
-        guess = found.guess(self._keep, ALL_PIVOTS * self._more)
+        sample = Seen(cuts, np.array(places, np.int64), self._n_chunks)
+        guess = sample.guess(self._keep, ALL_PIVOTS * self._more)
         if guess.brackets is None or not guess.brackets.is_whole or not self._has_ruler:
             return guess
-        return replace(guess, ruler=found.ruler(self._share) if ruler is None else ruler)
+        return replace(guess, ruler=sample.ruler(self._share) if ruler is None else ruler)
 
     def _thinned(self, cuts: Cuts) -> Cuts:
         return thinned(cuts, max(-(-len(cuts.pivots) // (PIVOTS * self._more)), 1))
@@ -153,10 +153,10 @@ def board(name: str, *how: Any) -> Board:
     The board lives as long as somebody refers to it.
     """
     with _boards_lock:
-        found = _boards.get(name)
-        if found is None:
-            found = _boards[name] = Board(*how)
-        return found
+        own = _boards.get(name)
+        if own is None:
+            own = _boards[name] = Board(*how)
+        return own
 
 
 # --- What is kept -------------------------------------------------------------------------------
@@ -285,8 +285,8 @@ class Cacheable(Protocol):
 @cache
 def _log_unwritable(directory: str, error: str) -> None:
     """Log once for each directory that nothing can be written there."""
-    told = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
-    logger.warning(told, directory, error)
+    message = "chunks that do not fit into memory are not kept on disk in %s, but read again: %s"
+    logger.warning(message, directory, error)
 
 
 @dataclass(frozen=True, eq=False)

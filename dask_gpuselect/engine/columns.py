@@ -67,6 +67,33 @@ class Tasks:
     keys: dict[Place, list[Key]]
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """The results of the tasks that end a stage, one for each column.
+
+    Parameters
+    ----------
+    to_index : callable
+        Function from the place of a column to what follows the name in the key.
+    seen : bool
+        True if each result is a `KnownChunks`, with the fingerprints of the column's chunks.
+    made : callable, optional
+        ``(value, shape of a chunk)``: the block of an answer.
+    """
+
+    to_index: Callable[[Place], tuple[int, ...]] = tuple
+    seen: bool = True
+    made: Callable[..., Any] | None = None
+
+    def result(self, value: Any, marks: Any, block: Place) -> Any:
+        """Return the result for a value, about a column of chunks of that shape."""
+        value = value if self.made is None else self.made(value, block)
+        return KnownChunks(value, marks) if self.seen else value
+
+
+FOR_NEXT_LOAD = Blocks()
+
+
 class Columns:
     """A graph about the columns of chunks of `x`, which grows by a layer with each call.
 
@@ -131,8 +158,8 @@ class Columns:
             for key, (start, stop) in zip(keys[place], self.parts, strict=True):
                 part = List(*chunks[start:stop])
                 number: dict[str, Any] = {"number": key[-1]} if is_numbered else {}
-                told = (part, self.x.dtype, self.axes, known)
-                tasks[key] = Task(key, quietly(measure), *told, **number, **arguments)
+                given = (part, self.x.dtype, self.axes, known)
+                tasks[key] = Task(key, quietly(measure), *given, **number, **arguments)
         self._add(name, tasks, source.name, above)
         return Tasks(name, keys)
 
@@ -157,8 +184,8 @@ class Columns:
             measure=measure,
             ordered=self.ordered,
         )
-        told = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
-        function = partial(_known_or_read, known_by=known_by, measure=read, told=told)
+        message = f"{name}: one of {len(self.places) * len(self.parts)} parts is read twice"
+        function = partial(_known_or_read, known_by=known_by, measure=read, told=message)
         name = f"{name}-{tokenize(cached.name, brackets.name)}"
         for place in self.places:
             known = TaskRef(brackets.keys[place][0])
@@ -168,9 +195,9 @@ class Columns:
             for key, (start, stop), own in each:
                 some = of_chunks[start:stop]
                 tasks[key] = task_if_needed(key, function, some, TaskRef(own), known)
-        held = in_place(self.x)
-        graph = Graph.merge(self.graph, held)
-        above = {cached.name, brackets.name, *held.layers}
+        resident = in_place(self.x)
+        graph = Graph.merge(self.graph, resident)
+        above = {cached.name, brackets.name, *resident.layers}
         annotations = next(iter(reads.annotations), None)
         self.graph = extended(graph, name, tasks, above, annotations)
         return Tasks(name, keys)
@@ -215,10 +242,10 @@ class Columns:
         tasks: dict[Key, Task] = {}
         keys: dict[Place, list[Key]] = {}
         for place, parts in partials.keys.items():
-            told = List(*(TaskRef(each.keys[place][0]) for each in known))
+            facts = List(*(TaskRef(each.keys[place][0]) for each in known))
             keys[place] = [(name, *key[1:]) for key in parts]
             for key, part in zip(keys[place], parts, strict=True):
-                tasks[key] = Task(key, quietly(_of_partial), function, TaskRef(part), told)
+                tasks[key] = Task(key, quietly(_of_partial), function, TaskRef(part), facts)
         self._add(name, tasks, partials.name, *(each.name for each in known))
         return Tasks(name, keys)
 
@@ -244,9 +271,7 @@ class Columns:
         function: Callable[..., Any],
         name: str,
         divided: Tasks,
-        to_index: Callable[[Place], tuple[int, ...]] = tuple,
-        *,
-        seen: bool = True,
+        blocks: Blocks = FOR_NEXT_LOAD,
     ) -> Tasks:
         """Apply ``function(values)`` to the results of all tasks about each column.
 
@@ -257,28 +282,24 @@ class Columns:
         for own, (part,) in divided.keys.items():
             keys.setdefault(own[: self.x.ndim], []).append(part)
         for place, parts in keys.items():
-            key = (name, *to_index(place))
-            given = List(*map(TaskRef, parts))
-            tasks[key] = Task(key, Step("reduce", quietly(_gathered)), function, given, seen)
+            key = (name, *blocks.to_index(place))
+            about = function, List(*map(TaskRef, parts)), self._block(place), blocks
+            tasks[key] = Task(key, Step("reduce", quietly(_gathered)), *about)
             keys[place] = [key]
         self._add(name, tasks, divided.name)
         return Tasks(name, keys)
 
     def settle(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | tuple[Callable[..., Any], ...],
         name: str,
         partials: Tasks,
         brackets: Tasks | None,
-        to_index: Callable[[Place], tuple[int, ...]] = tuple,
-        *,
-        seen: bool = True,
-        is_numbered: bool = False,
+        blocks: Blocks = FOR_NEXT_LOAD,
     ) -> Tasks:
-        """Apply ``function(partials, brackets, shape of a chunk)`` to each column.
+        """Apply ``function(partials, brackets)`` to each column.
 
-        If `seen`, the result has the fingerprints of the column's chunks, for the next load. If
-        `is_numbered`, `function` also gets the `number` of the task, if a column has several.
+        If several tasks aggregate a column, there may be a function for each of them.
 
         Raises, while computing, a `ChunksChangedError` that names the chunk if this load has seen
         other elements than the load of the brackets.
@@ -287,14 +308,14 @@ class Columns:
         for place, parts in partials.keys.items():
             known = TaskRef(brackets.keys[place][0]) if brackets else None
             column, divided = place[: self.x.ndim], place[self.x.ndim :]
-            block = tuple(sizes[i] for sizes, i in zip(self.x.chunks, column, strict=True))
-            key = (name, *to_index(place))
+            key = (name, *blocks.to_index(place))
             named = InColumn(self.x.numblocks, self.axes, column)
             given = List(*map(TaskRef, parts))
-            number: dict[str, Any] = {"number": divided[0] if divided else 0} if is_numbered else {}
-            own = partial(function, **number)
-            told = (own, given, known, block, named, seen)
-            tasks[key] = Task(key, Step("reduce", quietly(_settled)), *told)
+            own = (
+                function[divided[0] if divided else 0] if isinstance(function, tuple) else function
+            )
+            about = (own, given, known, named, self._block(column), blocks)
+            tasks[key] = Task(key, Step("reduce", quietly(_settled)), *about)
             keys[place] = [key]
         self._add(name, tasks, partials.name, brackets.name if brackets else None)
         return Tasks(name, keys)
@@ -318,6 +339,10 @@ class Columns:
             source = in_one_task_each(source, self.x)
         self.graph = Graph.merge(self.graph, source.dask)
         return source
+
+    def _block(self, place: Place) -> Place:
+        """Return the shape of the first chunk of a column."""
+        return tuple(sizes[i] for sizes, i in zip(self.x.chunks, place, strict=True))
 
     def _column(self, place: Place) -> Iterator[Place]:
         """Yield the places of the chunks of a column, in C order."""
@@ -357,8 +382,8 @@ def _measure_seen(
 ) -> KnownChunks:
     """Compute a partial result about some chunks, with possibly unfinished fingerprints."""
     brackets = None if known is None else known.value
-    found = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
-    return KnownChunks(found, begun_marks(chunks, ordered=ordered))
+    value = measure(pieces_of(chunks), dtype, axes, brackets, **arguments)
+    return KnownChunks(value, begun_marks(chunks, ordered=ordered))
 
 
 def _known_or_read(
@@ -370,9 +395,9 @@ def _known_or_read(
     measure: Callable[..., KnownChunks],
     told: str,
 ) -> KnownChunks:
-    found = known_by(cached.value, known.value)
-    if found is not None:
-        return KnownChunks(found, cached.marks)
+    value = known_by(cached.value, known.value)
+    if value is not None:
+        return KnownChunks(value, cached.marks)
     logger.debug(told)
     return measure(read(), known=known)
 
@@ -391,25 +416,25 @@ def _item(own: KnownChunks, i: int) -> KnownChunks:
     return KnownChunks(own.value[i], own.marks)
 
 
-def _gathered(function: Callable[..., Any], parts: list[KnownChunks], seen: bool) -> Any:
-    value = function([part.value for part in parts])
-    return KnownChunks(value, parts[0].marks) if seen else value
+def _gathered(
+    function: Callable[..., Any], parts: list[KnownChunks], block: Place, blocks: Blocks
+) -> Any:
+    return blocks.result(function([part.value for part in parts]), parts[0].marks, block)
 
 
 def _settled(
     function: Callable[..., Any],
     parts: list[KnownChunks],
     known: KnownChunks | None,
-    block: tuple[int, ...],
     place_of: InColumn,
-    seen: bool,
+    block: Place,
+    blocks: Blocks,
 ) -> Any:
     marks = ended(joined(part.marks for part in parts))
     if known is not None:
         check_same(known.marks, marks, place_of)
     brackets = None if known is None else known.value
-    value = function([part.value for part in parts], brackets, block)
-    return KnownChunks(value, marks) if seen else value
+    return blocks.result(function([part.value for part in parts], brackets), marks, block)
 
 
 def side_by_side(

@@ -101,17 +101,17 @@ def _described(
     x: Source, arrays: Mapping[str, DaskArray], nodata: NDArray[Any] | None
 ) -> tuple[Companion, ...]:
     """Describe the companions of the data, those that it has included."""
-    found = {each.name: each for each in x.companions}
+    described = {each.name: each for each in x.companions}
     for argument, array in arrays.items():
         pairs = enumerate(zip(array.shape, x.shape, strict=True))
         stretched = tuple(axis for axis, (own, wanted) in pairs if own == 1 != wanted)
         name = FIELDS[argument]
-        if name == "keeps" and name in found:  # elements of which both keep take part
-            stretched = tuple(axis for axis in stretched if axis in found[name].stretched)
-        found[name] = Companion(name, np.dtype(array.dtype), stretched)
+        if name == "keeps" and name in described:  # elements of which both keep take part
+            stretched = tuple(axis for axis in stretched if axis in described[name].stretched)
+        described[name] = Companion(name, np.dtype(array.dtype), stretched)
     if nodata is not None:
-        found["keeps"] = Companion("keeps", np.dtype(bool))
-    return tuple(found.values())
+        described["keeps"] = Companion("keeps", np.dtype(bool))
+    return tuple(described.values())
 
 
 def as_one_lane(x: Any) -> Any:
@@ -139,8 +139,8 @@ def as_lazy(x: Any) -> DaskArray:
     if isinstance(x, DaskArray):
         return x
     if not isinstance(x, Accompanied):
-        found: DaskArray = from_array(x)
-        return found
+        lazy: DaskArray = from_array(x)
+        return lazy
     packed: DaskArray = accompanied(from_array(x.values), x.keeps, x.weights, labels=x.labels)
     return packed
 
@@ -180,8 +180,8 @@ def _matched(array: Any, x: DaskArray, name: str) -> DaskArray:
                 f"x.compute_chunk_sizes() first, or pass {name} as a dask array with these chunks"
             )
         return entered(from_array(usual(array), chunks=wanted), name)
-    found = entered(_rechunked(array, wanted, name), name)
-    return _read_once(found) if _is_shared(found, x) else found
+    matched = entered(_rechunked(array, wanted, name), name)
+    return _read_once(matched) if _is_shared(matched, x) else matched
 
 
 def _is_shared(array: DaskArray, x: DaskArray) -> bool:
@@ -302,14 +302,14 @@ def _fitted(array: Any, values: Any, name: str, stretched: Sequence[int]) -> Any
     elif not (is_array(array) and type(array) is type(values)):
         array = like(np.array(to_host(array), order="C"), values)
     shape = tuple(map(int, values.shape))
-    found = tuple(map(int, array.shape))
-    if found == shape:
+    own_shape = tuple(map(int, array.shape))
+    if own_shape == shape:
         return array
     # A chunk of one element in an array of unknown size is not broadcast.
-    begin = len(shape) - len(found)
-    if any(own != shape[begin + i] and i not in stretched for i, own in enumerate(found)):
+    begin = len(shape) - len(own_shape)
+    if any(own != shape[begin + i] and i not in stretched for i, own in enumerate(own_shape)):
         raise ValueError(
-            f"a chunk of {name} has shape {found}, and that of the data has shape "
+            f"a chunk of {name} has shape {own_shape}, and that of the data has shape "
             f"{shape}: they must have the same chunks"
         )
     return namespace(array).broadcast_to(array, shape)

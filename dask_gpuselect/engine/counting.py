@@ -19,7 +19,7 @@ from dask_gpuselect import kernels
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.partials import Gathered
-from dask_gpuselect.engine.questions import Question
+from dask_gpuselect.engine.questions import ArrayQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, private_copy
 from dask_gpuselect.kernels.values import value_counts
 from dask_gpuselect.maths.cuts import Brackets
@@ -42,31 +42,28 @@ def gathered_bytes(x: DaskArray, most: float) -> int:
 
 
 def ask_counts(
-    arrays: Sequence[DaskArray],
-    questions: Sequence[Question],
-    forms: Sequence[Form],
-    label: str,
-    among: str | None,
+    asked: Sequence[ArrayQuestion], plans: Sequence[object], label: str, among: str | None
 ) -> list[DaskArray]:
-    """Return the lazy answers to questions about all elements of arrays that are loaded together.
+    """Answer questions about all elements of arrays that are loaded together, lazily.
 
     Parameters
     ----------
-    arrays, questions, forms : sequences
-        One of each for every answer.
+    asked : sequence of ArrayQuestion
+    plans : sequence of ElementPlan
     label : str
         Prefix of the names of the layers.
     among : str or None
         Token of all arrays together; None if there is one array.
     """
+    del plans
     counts, finishes = [], []
-    for x, question, form in zip(arrays, questions, forms, strict=True):
-        counts.append(_counts_of(x, among))
-        name = f"{label}-{tokenize(counts[-1].name, question, form.shape)}"
-        told = {"question": question, "form": form}
-        finishes.append(graphs.Finish(_answer, name, told, form.key_index))
+    for each in asked:
+        counts.append(_counts_of(each.x, among))
+        name = f"{label}-{tokenize(counts[-1].name, each.question, each.form.shape)}"
+        arguments = {"question": each.question, "form": each.form}
+        finishes.append(graphs.Finish(_answer, name, arguments, each.form.key_index))
     answers = graphs.reduced_together(counts, "value-counts-merge", ValueCounts.merge, finishes)
-    return [form.lazy(answer) for form, answer in zip(forms, answers, strict=True)]
+    return [each.form.lazy(answer) for each, answer in zip(asked, answers, strict=True)]
 
 
 def _counts_of(x: DaskArray, among: str | None = None) -> DaskArray:
@@ -85,9 +82,9 @@ def _answer(parts: list[Any], question: Question, form: Form) -> Any:
 
 def answer_by_values(counts: ValueCounts, question: Question) -> Any:
     """Answer a question from the counts of all values, as if these were the results of loads."""
-    brackets = question.brackets_by(counts)
-    found = question.resolve(brackets, counts.tally(brackets))
-    more = question.more(brackets, found)
+    brackets = question.bracket(counts.cuts())
+    resolved = question.resolve(brackets, counts.tally(brackets))
+    more = question.more(brackets, resolved)
     tally = None if more is None else counts.tally(more)
     sums = None
     if question.wants_sums:
@@ -98,7 +95,7 @@ def answer_by_values(counts: ValueCounts, question: Question) -> Any:
                 counts.values[kernels.in_cells(counts.values, brackets.ends, cells)]
             )
         sums = some.moments()
-    return question.finish(found, more, tally, sums)
+    return question.finish(resolved, more, tally, sums)
 
 
 # --- Brackets and the tally of every chunk --------------------------------------------------------

@@ -84,14 +84,14 @@ def _enter(
     place, shape = declared
     called = f"chunk {tuple(map(int, place))}" + (f" of {name}" if name else "")
     chunk = checked(chunk, dtype, called, advice)
-    found = tuple(map(int, chunk.shape))
+    own_shape = tuple(map(int, chunk.shape))
     # An unknown size is NaN, which is not equal to itself.
-    if len(found) != len(shape) or any(
+    if len(own_shape) != len(shape) or any(
         size == size and size != own  # noqa: PLR0124
-        for size, own in zip(shape, found, strict=True)
+        for size, own in zip(shape, own_shape, strict=True)
     ):
         raise ValueError(
-            f"{called} has shape {found}, but its array says {_shown(shape)}: "
+            f"{called} has shape {own_shape}, but its array says {_shown(shape)}: "
             "give the array the right chunks"
         )
     return as_declared(chunk, dtype, called)

@@ -142,9 +142,9 @@ def _handed_on(
     tasks: dict[Any, Task], sources: Sequence[TaskRef], prefix: tuple[Any, ...], place: int
 ) -> list[Any]:
     """Add tasks that each select the item at `place` of a list, and return references to them."""
-    found = []
+    references = []
     for i, source in enumerate(sources):
         key = (*prefix, i)
         tasks[key] = Task(key, getitem, source, place)
-        found.append(TaskRef(key))
-    return found
+        references.append(TaskRef(key))
+    return references

@@ -102,10 +102,10 @@ def is_lazy_array(value: object) -> bool:
 
 def homes() -> list[ModuleType]:
     """Return the modules that users get arrays from: dask.array, and dask_array if installed."""
-    found = [import_module("dask.array")]
+    modules = [import_module("dask.array")]
     with suppress(ImportError):
-        found.append(import_module("dask_array"))
-    return found
+        modules.append(import_module("dask_array"))
+    return modules
 
 
 # --- In -----------------------------------------------------------------------------------------

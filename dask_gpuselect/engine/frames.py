@@ -124,12 +124,12 @@ def _elements(kind: Any) -> np.dtype[Any] | None:
     if isinstance(kind, pd.DatetimeTZDtype):
         return np.dtype(f"M8[{kind.unit}]")
     if _is_arrow(kind):
-        found, types = kind.pyarrow_dtype, _arrow().types
-        if types.is_date32(found):  # pandas converts these to Python objects
+        arrow, types = kind.pyarrow_dtype, _arrow().types
+        if types.is_date32(arrow):  # pandas converts these to Python objects
             return np.dtype("M8[D]")
         is_known = (types.is_integer, types.is_floating, types.is_boolean)
         is_date = (types.is_timestamp, types.is_duration)
-        dtype = kind.numpy_dtype if any(f(found) for f in (*is_known, *is_date)) else None
+        dtype = kind.numpy_dtype if any(f(arrow) for f in (*is_known, *is_date)) else None
     else:
         dtype = kind if isinstance(kind, np.dtype) else getattr(kind, "numpy_dtype", None)
     is_ordered = dtype is not None and dtype.kind in "biufmM" and dtype.itemsize <= 8
@@ -245,8 +245,8 @@ def _rows_of(column: Any, dtype: np.dtype[Any]) -> Any:
 
 def present(column: Any) -> NDArray[np.bool_]:
     """Return a mask of the elements of a column that are not missing."""
-    found: NDArray[np.bool_] = column.notna().to_numpy(dtype=np.bool_)
-    return found
+    is_present: NDArray[np.bool_] = column.notna().to_numpy(dtype=np.bool_)
+    return is_present
 
 
 def missing(column: Any) -> NDArray[np.uint8]:
@@ -300,8 +300,8 @@ def labels_as_array(column: Any) -> tuple[DaskArray, NDArray[Any] | None]:
     Unknown categories are not converted to codes.
     """
     take, categories = labels_taken(column._meta)
-    (found,) = columns_as_arrays(column, [(None, take)])
-    return found, categories
+    (labels,) = columns_as_arrays(column, [(None, take)])
+    return labels, categories
 
 
 def labels_taken(meta: Any) -> tuple[Callable[[Any], Any], NDArray[Any] | None]:
@@ -363,8 +363,8 @@ class KeyNames:
         return int(self.index.memory_usage())
 
     def places(self, others: KeyNames) -> IntArray:
-        found: IntArray = self.index.get_indexer(others.index).astype(np.int64)
-        return found
+        positions: IntArray = self.index.get_indexer(others.index).astype(np.int64)
+        return positions
 
     @classmethod
     def union(cls, parts: Sequence[KeyNames]) -> KeyNames:
@@ -372,8 +372,8 @@ class KeyNames:
 
         This takes a few parts at a time, so that no table has the keys of all.
         """
-        found, *others = _that_add(parts)
-        some, size = [found], 0
+        first, *others = _that_add(parts)
+        some, size = [first], 0
         for part in others:
             some.append(part)
             size += len(part)
@@ -401,8 +401,8 @@ class KeyNames:
 
     def hashes(self) -> NDArray[np.uint64]:
         keys = self.index.to_frame(index=False)
-        found: NDArray[np.uint64] = pd.util.hash_pandas_object(keys, index=False).to_numpy()
-        return found
+        hashed: NDArray[np.uint64] = pd.util.hash_pandas_object(keys, index=False).to_numpy()
+        return hashed
 
 
 @dataclass(frozen=True)
@@ -431,13 +431,13 @@ def _that_add(parts: Sequence[KeyNames]) -> list[KeyNames]:
     The dtypes of all parts decide the dtypes of the combined keys.
     """
     known: set[Any] = set()
-    found = []
+    adding = []
     for part in parts:
         dtypes = _dtypes(part.index)
         if len(part) or dtypes not in known:
-            found.append(part)
+            adding.append(part)
         known.add(dtypes)
-    return found
+    return adding
 
 
 def _dtypes(index: Any) -> tuple[Any, ...]:
@@ -464,8 +464,8 @@ def keyed(places: Sequence[int], how: KeyOrder) -> Callable[[Any], Any]:
 
 def _keyed(partition: Any, places: tuple[int, ...], how: KeyOrder) -> Keyed:
     keys = pd.DataFrame({i: _as_key(partition.iloc[:, at]) for i, at in enumerate(places)})
-    found = replace(how, sort=False).numbered(keys)  # all groups are sorted later, together
-    return Keyed(found.codes, KeyNames(found.names.index, how))
+    numbered = replace(how, sort=False).numbered(keys)  # all groups are sorted later, together
+    return Keyed(numbered.codes, KeyNames(numbered.names.index, how))
 
 
 def _as_key(column: Any) -> Any:
@@ -565,8 +565,8 @@ def lazily_of(collections: Sequence[Any], finish: Callable[..., Any], meta: Any)
 def _finished(
     answers: list[Any], finish: Callable[[list[Any]], Any], to_kind: Callable[[Any], Any] | None
 ) -> Any:
-    found = finish(answers)
-    return found if to_kind is None else to_kind(found)
+    answer = finish(answers)
+    return answer if to_kind is None else to_kind(answer)
 
 
 def _to_cudf(found: Any) -> Any:

@@ -207,9 +207,9 @@ def checked_by(check: Callable[..., Any], x: DaskArray, name: str) -> Source:
     fuse two tasks, and order the tasks of the result at each run, which takes 0.2 ms a chunk.
     """
     index = tuple(range(x.ndim))
-    told = x.name, index, Declared(x.chunks), index
+    pairs = x.name, index, Declared(x.chunks), index
     step, numblocks = Step("check", check), {x.name: x.numblocks}
-    layer = blockwise(step, name, index, *told, numblocks=numblocks)
+    layer = blockwise(step, name, index, *pairs, numblocks=numblocks)
     graph = extended(x.dask, name, layer, {x.name})
     return Source.of(DaskArray(graph, name, x.chunks, meta=x._meta))
 
@@ -612,7 +612,7 @@ def runs_on_workers() -> bool:
 def _home_of_scheduler() -> str:
     """Return the module of the scheduler that would compute an array."""
     try:
-        found = get_scheduler(cls=DaskArray)
+        scheduler = get_scheduler(cls=DaskArray)
     except (RuntimeError, ValueError):  # `compute` will raise it
         return ""
-    return getattr(found, "__module__", "")
+    return getattr(scheduler, "__module__", "")

@@ -151,8 +151,8 @@ def _taken(chunk: Accompanied, places: Any) -> Accompanied:
 
     def take(array: Any) -> Any:
         xp = namespace(array)
-        found = xp.take(array, like(places.reshape(-1), array), axis=0)
-        return xp.reshape(found, places.shape)
+        taken = xp.take(array, like(places.reshape(-1), array), axis=0)
+        return xp.reshape(taken, places.shape)
 
     if not math.prod(places.shape):
         places = places.reshape(-1)[:0].reshape(places.shape)

@@ -7,7 +7,7 @@ their labels if these are not known before. A run is the set of elements of one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from dask_gpuselect.arrays import in_kind, like
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.group_batches import batches_of
 from dask_gpuselect.engine.groups import ForGroups, GroupedLanes, PerGroup
-from dask_gpuselect.engine.questions import Block, PassSteps
+from dask_gpuselect.engine.questions import Block
 from dask_gpuselect.kernels.companions import Accompanied, CodesOf, values_of
 from dask_gpuselect.kernels.values import group_value_counts
 from dask_gpuselect.maths.cuts import Arrays, Cuts
@@ -102,9 +102,8 @@ class GroupsOfAll(GroupedLanes):
             values = [value.spread(at, len(names)) for value, at in pairs]
         return Named(names, LaneValueCounts.merge(values))
 
-    def counted(self, part: Named, block: Block, dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
-        every = rows(self.n_groups_of(part.names))
-        return self.of_group.counted(part.value, every, dtype, shape.of_rows)
+    def counted(self, counts: Named, dtype: np.dtype[Any]) -> Named:
+        return Named(counts.names, self.of_group.counted(counts.value, dtype))
 
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if self.grouping.n_groups and self._takes_runs(chunks):
@@ -126,17 +125,12 @@ class GroupsOfAll(GroupedLanes):
         each = batches_of(chunks, self.grouping)
         return self.joined([piece.of_groups(ask(piece.parts)) for piece in each], -1)
 
-    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
-        return self.of_group.restored(found, rows(self.grouping.number), shape.of_rows)
-
-    @property
-    def steps(self) -> PassSteps:
-        steps = self.of_group.steps
-        return replace(
-            steps,
-            cuts=partial(self.measured, steps.cuts),
-            tally=partial(self.measured, steps.tally),
-        )
+    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
+        names = None
+        if isinstance(answers, Named):
+            names, answers = answers.names, answers.value
+        # A table with one row a group, as far as answers depend on it.
+        return self.of_group.restored(answers, (self.n_groups_of(names), 0), shape.of_rows)
 
     def measured(
         self,
@@ -152,38 +146,19 @@ class GroupsOfAll(GroupedLanes):
         `known` is what earlier loads have found of the groups.
         """
         assert callable(measure)
-        found = []
+        partials = []
         for piece in batches_of(chunks, self.grouping):
             own = None if known is None else some_lanes(known, piece.groups)
-            found.append(piece.of_groups(measure(piece.parts, dtype, (1,), own, **arguments)))
-        return join(found)
+            partials.append(piece.of_groups(measure(piece.parts, dtype, (1,), own, **arguments)))
+        return join(partials)
 
     @staticmethod
-    def merged(
-        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
-    ) -> Any:
-        """Merge partial results about all groups, which are those about the lanes of a table."""
-        assert callable(merge)
-        return merge(partials, *known, **how)
-
-    @staticmethod
-    def each(
-        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
-    ) -> Any:
-        """Apply a function to a result about all groups."""
+    def each(function: ForGroups, first: Any, *others: PerGroup | None, **how: Any) -> Any:
+        """Apply a function to results about all groups: those about the lanes of a table."""
         assert callable(function)
         return function(first, *others, **how)
 
-    def finished_further(
-        self,
-        finish: Callable[..., Any],
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        return finish(partials, known, rows(self.grouping.number), dtype, shape.of_rows)
+    merged = each
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,12 +193,9 @@ class GroupedElements(GroupsOfAll):
             return self._block_by_group(chunks, dtype, shape)
         names, codes_of = self.names_in(chunks)
         n_groups = self.n_groups_of(names)
-        found = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
-        return in_kind(self.restored(Named(names, found), (), shape), values_of(chunks[0]))
-
-    def restored(self, found: Named, block: Block, shape: AnswerAxes) -> Any:
-        answer = self.of_group.finished(found.value)
-        return answer[0, ...] if shape.is_scalar else answer
+        elements = kernels.group_elements(chunks, dtype, codes_of, n_groups, self.ranks)
+        answers = self.finished(Named(names, elements))
+        return in_kind(self.restored(answers, (), shape), values_of(chunks[0]))
 
     def edges(self, n_roots: int) -> tuple[int, ...] | None:
         """Return the group numbers that divide groups among several tasks; None for one task."""
@@ -244,21 +216,14 @@ class GroupedElements(GroupsOfAll):
         """Compute the cuts of the runs in some chunks, split by `edges` if given."""
         names, codes_of = self.names_in(chunks)
         share = pivot_share(self.of_group.n_answers)
-        found = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
-        return Named(names, found) if edges is None else found.among(edges)
+        cuts = kernels.group_cuts(chunks, dtype, codes_of, self.n_groups_of(names), share)
+        return Named(names, cuts) if edges is None else cuts.among(edges)
 
     def bracketed(
-        self,
-        partials: Sequence[Any],
-        known: None,
-        block: Block,
-        *,
-        edges: tuple[int, ...] | None,
-        number: int,
+        self, partials: Sequence[Any], known: None, *, n_groups: int | None = None
     ) -> Named:
-        """Find the brackets of all groups, or of those that belong to the task of that number."""
-        if edges is not None:
-            n_groups = edges[number + 1] - edges[number]
+        """Find the brackets of all groups, or of `n_groups` that belong to one task."""
+        if n_groups is not None:
             return Named(None, bracket_slots(partials, n_groups, self.ranks))
         names, cuts = renumbered(partials)
         return Named(names, bracket_slots(cuts, self.n_groups_of(names), self.ranks))
@@ -274,13 +239,13 @@ class GroupedElements(GroupsOfAll):
     ) -> Any:
         """Compute the tally of some chunks, split by `edges` if given."""
         brackets = known.value.brackets
-        found = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
-        return found if edges is None else found.among(brackets, edges)
+        tally = kernels.group_tally(chunks, dtype, codes_of_names(known.names), brackets)
+        return tally if edges is None else tally.among(brackets, edges)
 
-    def found(self, tallies: Sequence[CellTally], known: Named, block: Block) -> Named:
+    def found(self, tallies: Sequence[CellTally], known: Named) -> Named:
         """Select the order statistics of the groups that belong to one task."""
-        found = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
-        return Named(known.names, found)
+        elements = kernels.order_statistics_of_groups(tallies, known.value, self.ranks)
+        return Named(known.names, elements)
 
     def _block_by_group(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], shape: AnswerAxes
@@ -299,6 +264,13 @@ class GroupedElements(GroupsOfAll):
     def each(function: ForGroups, first: Any, *others: Any, **how: Any) -> Named:
         return Named(first.names, GroupsOfAll.each(function, first.value, *others, **how))
 
+    @staticmethod
+    def merged(function: ForGroups, first: Any, *others: Any, **how: Any) -> Any:
+        assert callable(function)
+        if not others:
+            return function(first, **how)
+        return GroupedElements.each(partial(function, first, **how), *others)
+
     def measured(
         self,
         measure: ForGroups,
@@ -310,18 +282,6 @@ class GroupedElements(GroupsOfAll):
     ) -> Any:
         about, some = self.numbered(known.names), coded(chunks, known.names)
         return about.measured(measure, some, dtype, axes, known.value, **arguments)
-
-    def finished_further(
-        self,
-        finish: Callable[..., Any],
-        partials: Sequence[Any],
-        known: Named,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        about = self.numbered(known.names)
-        return about.finished_further(finish, partials, known.value, block, dtype, shape)
 
 
 def renumbered(partials: Sequence[Named]) -> tuple[Labels | None, list[Cuts]]:
@@ -365,8 +325,3 @@ def codes_of_names(names: Labels | None) -> CodesOf:
 
 def _itself(labels: Any) -> Any:
     return labels
-
-
-def rows(n_groups: int) -> Block:
-    """Return the shape of a table with one row a group, as far as answers depend on it."""
-    return n_groups, 0

@@ -15,6 +15,7 @@ second would ask for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,7 +26,6 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.boards import Cached, Limits, board
 from dask_gpuselect.engine.columns import Columns, Tasks
 from dask_gpuselect.engine.group_elements import (
@@ -36,8 +36,7 @@ from dask_gpuselect.engine.group_elements import (
     renumbered,
 )
 from dask_gpuselect.engine.keeping import FirstPartial, limits, room_for
-from dask_gpuselect.engine.plans import LanePlan
-from dask_gpuselect.engine.questions import Block
+from dask_gpuselect.engine.lane_plans import LanePlan
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.engine.stages import Asked, Stage, dividing, further_stages
 from dask_gpuselect.kernels.companions import Accompanied
@@ -77,11 +76,10 @@ def stages_of_groups(
         measure=question.cuts,
         arguments={"edges": edges},
         reduce=reduce_cuts,
-        settle=partial(question.bracketed, edges=edges),
+        settle=question.bracketed if edges is None else _bracketed_among(question, edges),
         finds="bracket",
         join=_joined,
         finds_each="bracket-each",
-        numbers_roots=True,
     )
     second = Stage(
         name=f"{label}-candidates",
@@ -107,6 +105,12 @@ def stages_of_groups(
     return [first, second, *further_stages(asked, label)]
 
 
+def _bracketed_among(question: GroupedElements, edges: Sequence[int]) -> tuple[Any, ...]:
+    """Return functions that find the brackets of the groups between two edges each."""
+    sizes = (last - first for first, last in itertools.pairwise(edges))
+    return tuple(partial(question.bracketed, n_groups=n) for n in sizes)
+
+
 def _joined(parts: Sequence[Named]) -> Named:
     """Join the results about the groups of several tasks, which are in order."""
     if len(parts) == 1:
@@ -116,10 +120,7 @@ def _joined(parts: Sequence[Named]) -> Named:
 
 def _answered(parts: Sequence[Named], *, asked: Asked) -> Any:
     """Return the answer about all groups, or what a further load needs to know of them."""
-    found, further = _joined(parts), asked.question.further
-    if further is not None:
-        return further.known(found)
-    return in_kind(asked.question.restored(found, (), asked.shape), asked.kind)
+    return asked.resolved(_joined(parts))
 
 
 # --- Cache of the first load ----------------------------------------------------------------------
@@ -142,11 +143,11 @@ def first_of_groups(
     board_name: str,
 ) -> FirstPartial:
     """Measure the runs in a part, by its number, and cache what guesses ask for."""
-    found = question.cuts(chunks, dtype, axes, known, edges=None)
-    names, cuts = found.names, found.value
+    named = question.cuts(chunks, dtype, axes, known, edges=None)
+    names, cuts = named.names, named.value
     n_groups = np.count_nonzero(cuts.sizes)
     if n_groups > MOST_CACHED_GROUPS or cuts.n_valid.sum() < n_groups * LEAST_OF_GROUP:
-        return FirstPartial(found, None, None)
+        return FirstPartial(named, None, None)
     keep = partial(_bracket_of_group, ranks=question.ranks)
     first = max(min(FIRST, n_parts // FIRST), 2)
     how = keep, n_parts, pivot_share(question.of_group.n_answers), first, False
@@ -160,14 +161,14 @@ def first_of_groups(
             guessed[group] = guess.brackets
             expected += guess.share * int(own.n_valid[0])
     if len(guessed) < len(boards) or not boards:
-        return FirstPartial(found, None, boards)
+        return FirstPartial(named, None, boards)
     nothing = Brackets(cuts.pivots[:0], np.zeros(1, np.bool_))
     slots = range(question.n_groups_of(names))
     brackets = Brackets.of_each([guessed.get(slot, nothing) for slot in slots])
     tally = kernels.group_tally(chunks, dtype, codes_of_names(names), brackets)
     if len(tally.candidates) > room_for(expected):
-        return FirstPartial(found, None, boards)
-    return FirstPartial(found, Cached.of(brackets, tally, limits), boards)
+        return FirstPartial(named, None, boards)
+    return FirstPartial(named, Cached.of(brackets, tally, limits), boards)
 
 
 def _bracket_of_group(cuts: Cuts, ranks: RanksOfLanes) -> Brackets:
@@ -250,13 +251,12 @@ def _few_of(tally: CellTally, known: Named, *, most: int) -> Cuts:
     return cuts_of_cells(known.value.brackets, tally, most)
 
 
-def _narrower(cuts: Sequence[Cuts], known: Named, block: Block, *, ranks: RanksOfLanes) -> Named:
-    del block
+def _narrower(cuts: Sequence[Cuts], known: Named, *, ranks: RanksOfLanes) -> Named:
     return Named(known.names, narrower_slots(known.value, Cuts.merge(cuts), ranks))
 
 
 def _narrower_tally(tally: CellTally, known: Named, narrower: Named) -> CellTally:
     old, new = known.value.brackets, narrower.value.brackets
-    found = cell_tally_by(old, tally, new, np.arange(old.n_slots))
-    assert found is not None
-    return found
+    narrowed = cell_tally_by(old, tally, new, np.arange(old.n_slots))
+    assert narrowed is not None
+    return narrowed

@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
 from dask_gpuselect.engine import settings
-from dask_gpuselect.engine.columns import Columns
+from dask_gpuselect.engine.columns import Blocks, Columns
 from dask_gpuselect.engine.graphs import objects
 from dask_gpuselect.engine.group_elements import Named, codes_of_names
 from dask_gpuselect.engine.marks import Slab
-from dask_gpuselect.engine.questions import Block, LaneQuestion
+from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.source import DaskArray, blockwise
 from dask_gpuselect.engine.stages import Stage, dividing, run
 from dask_gpuselect.kernels import fingerprints
@@ -166,7 +166,7 @@ def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
         One-dimensional columns with the same chunks.
     """
     pairs = (each for column in (keys, *columns) for each in (column, (0,)))
-    found: DaskArray = blockwise(
+    rows: DaskArray = blockwise(
         _rows,
         (0,),
         *pairs,
@@ -175,7 +175,7 @@ def table(keys: DaskArray, columns: Sequence[DaskArray]) -> DaskArray:
         dtype=object,
         meta=np.empty(0, object),
     )
-    return found
+    return rows
 
 
 def _rows(keyed: Keyed, *columns: Any) -> Slab:
@@ -264,17 +264,17 @@ class GroupedColumns:
             for i, (question, own) in enumerate(zip(self.questions, self.dtypes, strict=True))
         )
 
-    def bracketed(self, partials: Sequence[OfClass], known: None, block: Block) -> Class:
+    def bracketed(self, partials: Sequence[OfClass], known: None) -> Class:
         """Collect all groups of a class, and find their brackets in each column."""
-        found, places = Class.of(partials)
+        groups, places = Class.of(partials)
         codes = [each.astype(np.int32) for each in places]
         brackets = []
         for i, question in enumerate(self.questions):
             cuts: list[Cuts] = [part.value[i] for part in partials]
             cuts = [replace(c, slots=p[c.slots]) for c, p in zip(cuts, codes, strict=True)]
             ranks = question.order.lane_ranks
-            brackets.append(bracket_slots(cuts, len(found.names), ranks))
-        return replace(found, value=tuple(brackets))
+            brackets.append(bracket_slots(cuts, len(groups.names), ranks))
+        return replace(groups, value=tuple(brackets))
 
     def tally(
         self,
@@ -292,9 +292,9 @@ class GroupedColumns:
         for one, edge, (start, stop) in zip(
             known, edges[:-1], itertools.pairwise(ends), strict=True
         ):
-            found = one.names.places(names.take(np.arange(start, stop)))
+            at = one.names.places(names.take(np.arange(start, stop)))
             # Of a group that the first load has not seen, the chunk's fingerprint tells.
-            places[start:stop] = np.where(found < 0, -1, found + edge)
+            places[start:stop] = np.where(at < 0, -1, at + edge)
         codes = places[rows.keyed.codes]
         columns = []
         for i, own in enumerate(self.dtypes):
@@ -303,15 +303,13 @@ class GroupedColumns:
             columns.append([tally] if len(known) == 1 else tally.among(brackets, edges))
         return apart(list(zip(*columns, strict=True)))
 
-    def answered(
-        self, partials: Sequence[tuple[CellTally, ...]], known: Class, block: Block
-    ) -> Class:
+    def answered(self, partials: Sequence[tuple[CellTally, ...]], known: Class) -> Class:
         """Return the groups of a class with answers ``(n_answers, n_groups)`` for each column."""
         answers = []
         for i, question in enumerate(self.questions):
             tallies, ranks = [part[i] for part in partials], question.order.lane_ranks
-            found = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
-            answers.append(question.finished(found))
+            elements = kernels.order_statistics_of_groups(tallies, known.value[i], ranks)
+            answers.append(question.finished(elements))
         return replace(known, value=tuple(answers))
 
 
@@ -382,7 +380,7 @@ def ask_counts(x: DaskArray, label: str) -> DaskArray:
 def _made(x: DaskArray, stages: list[Stage], label: str, token: str) -> DaskArray:
     """Make the tasks of stages about a table, a single column whose chunks are parts."""
     columns = Columns(x, (0,), [(i, i + 1) for i in range(x.npartitions)], ordered=False)
-    made = run(columns, stages, label, token)
+    made = run(columns, stages, label, token, Blocks(seen=False))
     return objects(columns.graph, made.name, (1,))
 
 
@@ -437,10 +435,10 @@ def _counted(rows: KeyedRows) -> tuple[IntArray, ...]:
     return tuple(np.bincount(each, minlength=n_groups).astype(np.int64) for each in takes)
 
 
-def _all_counted(partials: Sequence[OfClass], known: None, block: Block) -> Class:
-    found, places = Class.of(partials)
-    totals = [np.zeros(len(found.names), np.int64) for _ in partials[0].value]
+def _all_counted(partials: Sequence[OfClass], known: None) -> Class:
+    groups, places = Class.of(partials)
+    totals = [np.zeros(len(groups.names), np.int64) for _ in partials[0].value]
     for part, at in zip(partials, places, strict=True):
         for total, counts in zip(totals, part.value, strict=True):
             total[at] += counts
-    return replace(found, value=tuple(totals))
+    return replace(groups, value=tuple(totals))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.questions import (
     Block,
     FurtherLoad,
+    LaneLoad,
     LaneQuestion,
     LaneSlots,
     PassSteps,
@@ -170,14 +171,14 @@ class Grouping:
         if self.windows is None:
             stops = np.searchsorted(ordered, np.arange(self.number + 1))
             return [order[a:b] for a, b in zip(stops[:-1], stops[1:], strict=True)]
-        found = []
+        positions = []
         for window in self.windows:
             if not len(ordered):
-                found.append(order)
+                positions.append(order)
                 continue
             at = np.minimum(np.searchsorted(ordered, window), len(ordered) - 1)
-            found.append(np.sort(order[at[ordered[at] == window]]))
-        return found
+            positions.append(np.sort(order[at[ordered[at] == window]]))
+        return positions
 
 
 def _numbers_among(labels: Any, names: list[Labels]) -> Any:
@@ -293,8 +294,8 @@ def _labels_of(chunk: Accompanied, axes: tuple[int, ...]) -> IntArray:
     n = math.prod(chunk.shape[axis] for axis in axes)
     if not all(chunk.shape):
         return np.full(n, -1)
-    found: IntArray = np.asarray(to_host(chunk.labels[index])).reshape(n)
-    return found
+    labels: IntArray = np.asarray(to_host(chunk.labels[index])).reshape(n)
+    return labels
 
 
 def _flattened(chunk: Accompanied, axes: tuple[int, ...]) -> Any:
@@ -407,9 +408,9 @@ class GroupedLanes(LaneQuestion):
     def block(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
         if not self.grouping.n_groups:
             return self.of_no_groups(chunks, dtype, shape)
-        found = self._at_once(chunks, dtype, shape.axes)
-        if found is not None:
-            return shape.restore_groups(found, chunks[0].shape)
+        answers = self._at_once(chunks, dtype, shape.axes)
+        if answers is not None:
+            return shape.restore_groups(answers, chunks[0].shape)
         return self.of_groups(chunks, dtype, shape)
 
     def of_groups(self, chunks: Sequence[Any], dtype: np.dtype[Any], shape: AnswerAxes) -> Any:
@@ -427,10 +428,10 @@ class GroupedLanes(LaneQuestion):
         """
         first = chunks[0]
         none = tuple(slice(None if axis in shape.axes else 0) for axis in range(first.ndim))
-        found = self.of_group.block([first[none]], dtype, shape.of_one_group)
+        answer = self.of_group.block([first[none]], dtype, shape.of_one_group)
         sizes = shape.new_axes(self.n_answers) | {shape.ndim + 1 + shape.axes[0]: 0}
         whole = tuple(first.shape[i] if i < shape.ndim else sizes[i] for i in shape.labels)
-        return found.reshape(whole)
+        return answer.reshape(whole)
 
     def _at_once(
         self, chunks: Sequence[Accompanied], dtype: np.dtype[Any], axes: tuple[int, ...]
@@ -449,10 +450,10 @@ class GroupedLanes(LaneQuestion):
         answers = self.of_group.answer_groups(chunks, dtype, axes, places)
         if answers is not None:
             return answers
-        found = self._in_windows(chunks, dtype, axes, np.concatenate(labels))
-        if found is None:
+        elements = self._in_windows(chunks, dtype, axes, np.concatenate(labels))
+        if elements is None:
             return None
-        answers = self.of_group.finished(found)
+        answers = self.of_group.finished(elements)
         return answers.reshape(len(answers), self.grouping.number, -1)
 
     def _in_windows(
@@ -475,41 +476,48 @@ class GroupedLanes(LaneQuestion):
     def joined(self, blocks: Sequence[Any], axis: int) -> Any:
         return self.of_group.joined(blocks, axis)
 
-    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
+    def finished(self, found: Any) -> Any:
+        return self.each(self.of_group.finished, found)
+
+    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
         one = shape.of_one_group
-        return self.together([self.of_group.restored(each, block, one) for each in found], shape)
+        return self.together([self.of_group.restored(each, block, one) for each in answers], shape)
+
+    def _of_each(self, *loads: LaneLoad) -> tuple[Any, Any, Any]:
+        """Return the functions of a load about all groups, given one for all or one for each."""
+
+        def of_each(name: str) -> ForGroups:
+            functions = tuple(getattr(load, name) for load in loads)
+            return functions if len(functions) > 1 else functions[0]
+
+        return (
+            partial(self.measured, of_each("measure")),
+            partial(self.merged, of_each("merge")),
+            partial(self.merged, of_each("finish")),
+        )
 
     @property
     def steps(self) -> PassSteps:
         steps = self.of_group.steps
         return PassSteps(
-            partial(self.measured, steps.tally),
-            partial(self.merged, steps.merge_tallies),
-            partial(self.each, steps.found),
-            partial(self.measured, steps.cuts),
-            partial(self.merged, steps.merge_cuts),
-            partial(self.merged, steps.narrowed),
+            LaneLoad(*self._of_each(steps.narrow)), LaneLoad(*self._of_each(steps.last))
         )
 
     def tails(self, n: int) -> Tails | None:
         del n
         sizes = self.grouping.sizes or ()
         of_size = {size: self.of_group.tails(size) for size in set(sizes)}
-        found = [of_size[size] for size in sizes]
-        each = [tails for tails in found if tails is not None]
-        if not each or len(each) < len(found):
+        each = [tails for size in sizes if (tails := of_size[size]) is not None]
+        if not each or len(each) < len(sizes):
             return None
-        return Tails(
-            partial(self.measured, tuple(tails.tally for tails in each)),
-            partial(self.merged, tuple(tails.merge_tallies for tails in each)),
-            partial(self.each, tuple(tails.found for tails in each)),
-            sum(tails.n_kept for tails in each),
-        )
+        return Tails(*self._of_each(*each), sum(tails.n_kept for tails in each))
 
     @property
     def further(self) -> FurtherLoad | None:
         further = self.of_group.further
-        return None if further is None else FurtherOfGroups(self, further)
+        if further is None:
+            return None
+        return FurtherLoad(*self._of_each(further), partial(self.each, further.known), "groups", 2)
 
     def pieces(self, chunks: Sequence[Any], axes: tuple[int, ...]) -> Iterator[Piece]:
         return pieces_of_groups(chunks, axes, self.grouping)
@@ -537,83 +545,34 @@ class GroupedLanes(LaneQuestion):
         )
 
     @staticmethod
-    def merged(
-        merge: ForGroups, partials: Sequence[Any], *known: PerGroup | None, **how: Any
-    ) -> Any:
-        """Apply ``merge(partials, *known)`` to the partial results about each group."""
-        return GroupedLanes.each(merge, [*map(list, zip(*partials, strict=True))], *known, **how)
+    def merged(function: ForGroups, first: Any, *others: PerGroup | None, **how: Any) -> Any:
+        """Apply ``function(partials, *others)`` to the partial results about each group."""
+        each = [*map(list, zip(*first, strict=True))]
+        return GroupedLanes.each(function, each, *others, **how)
 
     @staticmethod
-    def each(
-        function: ForGroups, first: Sequence[Any], *others: PerGroup | None, **how: Any
-    ) -> Any:
+    def each(function: ForGroups, first: Any, *others: PerGroup | None, **how: Any) -> Any:
         """Apply a function to the items about each group; None stands for None about each."""
         n = len(first)
         columns = (first, *((None,) * n if column is None else column for column in others))
         each = zip(_of_each_group(function, n), *columns, strict=True)
         return tuple(own(*items, **how) for own, *items in each)
 
-    def finished_further(
-        self,
-        finish: Callable[..., Any],
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        """Compute a block of the answer by ``finish``, which does so for one group."""
-        how = {"block": block, "dtype": dtype, "shape": shape.of_one_group}
-        return self.together(self.merged(finish, partials, known, **how), shape)
-
     def together(self, blocks: Sequence[Any], shape: AnswerAxes) -> Any:
         """Join the answers about each group along the axis of groups."""
         labels = shape.of_one_group.labels
         axis = labels.index(shape.ndim + 1 + shape.axes[0])
-        found = self.joined(blocks, axis)
+        joined = self.joined(blocks, axis)
         gone = {i for i, label in enumerate(labels) if label > shape.ndim and i != axis}
         if shape.is_one_lane:
             gone.add(labels.index(0))
-        kept = tuple(size for i, size in enumerate(found.shape) if i not in gone)
+        sizes = tuple(size for i, size in enumerate(joined.shape) if i not in gone)
         return (
-            found.reshape(kept)
-            if hasattr(found, "reshape")
-            else namespace(found).reshape(found, kept)
+            joined.reshape(sizes)
+            if hasattr(joined, "reshape")
+            else namespace(joined).reshape(joined, sizes)
         )
 
 
 def _of_each_group(function: ForGroups, n: int) -> PerGroup:
     return function if isinstance(function, tuple) else (function,) * n
-
-
-@dataclass(frozen=True, eq=False)
-class FurtherOfGroups(FurtherLoad):
-    """A further load of every group."""
-
-    question: GroupedLanes
-    of_group: FurtherLoad
-
-    name: ClassVar[str] = "groups"
-    merge_every: ClassVar[int] = 2
-
-    def known(self, found: Any) -> Any:
-        return self.question.each(self.of_group.known, found)
-
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
-    ) -> Any:
-        return self.question.measured(self.of_group.measure, chunks, dtype, axes, known)
-
-    def merge(self, partials: Sequence[Any]) -> Any:
-        return self.question.merged(self.of_group.merge, partials)
-
-    def finish(
-        self,
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        finish = self.of_group.finish
-        return self.question.finished_further(finish, partials, known, block, dtype, shape)

@@ -212,11 +212,11 @@ def _taken(cuts: Sequence[tuple[int, Cut]], x: DaskArray, part: str, slices: dic
 def sliced(chunk: Any, taken: Sequence[Cut]) -> Any:
     """Take a part of a chunk, copied so that the chunk can be freed."""
     plain = tuple(slice(*cut) if cut[-1] >= 0 else slice(None) for cut in taken)
-    found = chunk[plain]
+    part = chunk[plain]
     for axis, cut in enumerate(taken):
         if cut[-1] < 0:
-            found = found[(*(slice(None),) * axis, np.array(cut[:-1]))]
-    return copied(found)
+            part = part[(*(slice(None),) * axis, np.array(cut[:-1]))]
+    return copied(part)
 
 
 @dataclass(frozen=True)
@@ -235,12 +235,12 @@ class Padded:
 
 def _joined(parts: Sequence[Any], counts: tuple[int, ...]) -> Any:
     """Join slices of chunks, along the last axis first."""
-    found = list(parts)
+    joined = list(parts)
     for axis in reversed(range(len(counts))):
         n = counts[axis]
         if n > 1:
-            found = [_concatenated(found[i : i + n], axis) for i in range(0, len(found), n)]
-    return found[0]
+            joined = [_concatenated(joined[i : i + n], axis) for i in range(0, len(joined), n)]
+    return joined[0]
 
 
 def _concatenated(parts: Sequence[Any], axis: int) -> Any:
@@ -270,27 +270,27 @@ def padded(chunk: Any, outside: Sequence[tuple[int, int]], fill: Any = None) -> 
     if fill is None or keeps is not None:
         keeps = namespace(values).ones(values.shape, dtype=bool) if keeps is None else keeps
         keeps = _widened(keeps, outside, fill is not None)
-    found = _widened(values, outside, value)
-    return found if keeps is None else Accompanied(found, keeps)
+    widened = _widened(values, outside, value)
+    return widened if keeps is None else Accompanied(widened, keeps)
 
 
 def _widened(array: Any, outside: Sequence[tuple[int, int]], value: Any) -> Any:
     """Widen an array by elements of one value."""
     xp = namespace(array)
     shape = tuple(n + sum(more) for n, more in zip(array.shape, outside, strict=True))
-    found = xp.full(shape, value, dtype=array.dtype)
+    whole = xp.full(shape, value, dtype=array.dtype)
     inner = (slice(more[0], more[0] + n) for n, more in zip(array.shape, outside, strict=True))
-    found[tuple(inner)] = array
-    return found
+    whole[tuple(inner)] = array
+    return whole
 
 
 def of_array(array: Any, reaches: Sequence[Halo], fill: Any = None) -> Any:
     """Pad an array in memory by what its windows reach beyond its ends."""
     own = [_one_chunk(reach, n) for reach, n in zip(reaches, array.shape, strict=True)]
-    found = _extended(values_of(array), own)
+    chunk = _extended(values_of(array), own)
     if isinstance(array, Accompanied) and array.keeps is not None:
-        found = Accompanied(found, _extended(array.keeps, own))
-    return padded(found, [each.outside for each in own], fill)
+        chunk = Accompanied(chunk, _extended(array.keeps, own))
+    return padded(chunk, [each.outside for each in own], fill)
 
 
 class _Sides(NamedTuple):

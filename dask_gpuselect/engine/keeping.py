@@ -245,9 +245,9 @@ def first_partials(
         "is_marked": is_marked,
     }
     name = f"quantile-reports-{tokenize(source.name, question, list(arguments.items()))}"
-    asked = graphs.held(f"quantile-question-{tokenize(question)}", [question], ())
+    single = graphs.held(f"quantile-question-{tokenize(question)}", [question], ())
     arguments |= {"block_ids": True, "board_name": name}
-    return graphs.each_chunk(_first, name, [source], [asked], **arguments)
+    return graphs.each_chunk(_first, name, [source], [single], **arguments)
 
 
 def _first(
@@ -365,7 +365,9 @@ def second_loads(
     token = tokenize(groups.name, [each.name for each in brackets])
     guesses = graphs.each_chunk(_guesses_of, f"{label}-guesses-{token}", [groups])
     weigh = [question.weighs for question in questions]
-    told: dict[str, Any] = {f"proven_{i}": TaskRef((each.name,)) for i, each in enumerate(brackets)}
+    proven: dict[str, Any] = {
+        f"proven_{i}": TaskRef((each.name,)) for i, each in enumerate(brackets)
+    }
     decided = graphs.reduced(
         DaskArray(merged(guesses, *brackets), guesses.name, guesses.chunks, meta=guesses._meta),
         f"{label}-guesses-merge",
@@ -375,7 +377,7 @@ def second_loads(
         label=label,
         order=keeping.order,
         weigh=weigh,
-        **told,
+        **proven,
     )
     measures: list[Measure] = [
         partial(gathered, dtype=x.dtype, summing=who_sums(question), is_marked=is_marked)
@@ -401,7 +403,7 @@ def second_loads(
 
 def _guesses_of(group: Group) -> list[list[Guesses]]:
     """Return, for each array, the guessed brackets of the chunks in a group."""
-    found = []
+    columns = []
     for column in group.cached:
         runs: Guesses = []
         for cached in column:
@@ -410,8 +412,8 @@ def _guesses_of(group: Group) -> list[list[Guesses]]:
                 runs[-1] = brackets, runs[-1][1] + 1
             else:
                 runs.append((brackets, 1))
-        found.append([runs])
-    return found
+        columns.append([runs])
+    return columns
 
 
 def _joined(parts: list[Guesses]) -> Guesses:
@@ -437,8 +439,8 @@ def _decide(
         decided.append(in_turn[order.turns()])
     if logger.isEnabledFor(logging.DEBUG):
         n_twice = int((~np.logical_and.reduce(decided)).sum())
-        told = "%s: %d of %d chunks are read twice, the others once"
-        logger.debug(told, label, n_twice, order.n)
+        message = "%s: %d of %d chunks are read twice, the others once"
+        logger.debug(message, label, n_twice, order.n)
     return decided
 
 
@@ -454,11 +456,13 @@ def _second(
 ) -> list[Second]:
     """Measure the chunk at a place, for each array, unless the first load has cached its answer."""
     *proven, measures, shared = told
-    found: list[Second] = []
+    seconds: list[Second] = []
     for i, (each, measure) in enumerate(zip(proven, measures, strict=True)):
         chunk = int(np.ravel_multi_index(place, each.numblocks))
-        found.append(read.unread(i, shared) if decided[i][chunk] else measure(read(i), each, place))
-    return found
+        seconds.append(
+            read.unread(i, shared) if decided[i][chunk] else measure(read(i), each, place)
+        )
+    return seconds
 
 
 def _answered(
@@ -474,13 +478,13 @@ def _answered(
     """Combine what was cached of the chunks of each group with their second loads."""
     proven = List(*(TaskRef((each.name,)) for each in brackets))
     shared = keeping.reads.shared
-    told: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge, "shared": shared}
-    told |= {"measures": measures, "weigh": weigh, "values": List(*map(TaskRef, shared))}
+    arguments: dict[str, Any] = {"is_alone": len(brackets) == 1, "merge": merge, "shared": shared}
+    arguments |= {"measures": measures, "weigh": weigh, "values": List(*map(TaskRef, shared))}
     tasks = {}
     for i, places in enumerate(keeping.places):
         loads = List(*(TaskRef((seconds.name, *place)) for place in places))
         how = (TaskRef((groups.name, i)), loads, proven, places)
-        tasks[name, i] = Task((name, i), quietly(_answer), *how, **told)
+        tasks[name, i] = Task((name, i), quietly(_answer), *how, **arguments)
     above = {groups.name, seconds.name, *(each.name for each in brackets)}
     above |= {key[0] if isinstance(key, tuple) else key for key in shared}
     graph = extended(merged(groups, seconds), name, tasks, above)
@@ -501,15 +505,15 @@ def _answer(
     merge: MergeGathered,
 ) -> Any:
     known = dict(zip(shared, values, strict=True))
-    found = []
+    answers = []
     for i, (each, cached) in enumerate(zip(proven, group.cached, strict=True)):
         by_cache = partial(_by_cache, each, known=known, measure=measures[i], weighs=weigh[i])
         parts = [
             by_cache(own, second, place) if isinstance(second := loads[i], Unread) else second
             for own, loads, place in zip(cached, seconds, places, strict=True)
         ]
-        found.append(merge(parts))
-    return found[0] if is_alone else found
+        answers.append(merge(parts))
+    return answers[0] if is_alone else answers
 
 
 def _by_cache(

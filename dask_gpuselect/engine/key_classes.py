@@ -38,10 +38,10 @@ def classes(index: Any, n: int) -> NDArray[np.uint16]:
     n : int
         Number of classes.
     """
-    found: Forms = np.zeros(len(index), np.uint64)
+    mixed: Forms = np.zeros(len(index), np.uint64)
     for form in _of_columns(index):
-        found = _mixed(found + form)
-    return (found % np.uint64(n)).astype(np.uint16)
+        mixed = _mixed(mixed + form)
+    return (mixed % np.uint64(n)).astype(np.uint16)
 
 
 def _of_columns(index: Any) -> list[Forms]:
@@ -53,8 +53,8 @@ def _of_columns(index: Any) -> list[Forms]:
 
 def _of_codes(values: Any, codes: NDArray[Any]) -> Forms:
     """Return the forms of values that codes stand for, -1 for a missing value."""
-    found: Forms = np.append(forms(values), MISSING)[codes]
-    return found
+    by_code: Forms = np.append(forms(values), MISSING)[codes]
+    return by_code
 
 
 def forms(values: Any) -> Forms:
@@ -110,16 +110,16 @@ def _mixed(x: Forms) -> Forms:
 
 
 def _of_objects(values: NDArray[np.object_]) -> Forms:
-    found = np.full(len(values), OTHER)
-    found[pd.isna(values)] = MISSING
-    some = np.flatnonzero(found == OTHER)
+    by_object = np.full(len(values), OTHER)
+    by_object[pd.isna(values)] = MISSING
+    some = np.flatnonzero(by_object == OTHER)
     kinds = [type(value) for value in values[some]]
     for kind in set(kinds):
         form = _form_of(kind)
         if form is not None:
             own = some[np.fromiter((each is kind for each in kinds), np.bool_, len(kinds))]
-            found[own] = form(values[own])
-    return found
+            by_object[own] = form(values[own])
+    return by_object
 
 
 def _form_of(kind: type) -> Form | None:
@@ -159,10 +159,10 @@ def _of_moment(value: Any) -> np.uint64:
     """Return the form of a date or a time difference, equal to that in an array."""
     try:
         is_date = isinstance(value, date | np.datetime64)
-        found: Any = pd.Timestamp(value) if is_date else pd.Timedelta(value)
+        moment: Any = pd.Timestamp(value) if is_date else pd.Timedelta(value)
     except (ValueError, OverflowError):  # out of pandas' range, so no key of pandas equals it
         return OTHER
-    naive = found if not is_date or found.tz is None else found.tz_convert(None)
+    naive = moment if not is_date or moment.tz is None else moment.tz_convert(None)
     form: np.uint64 = _of_dates(np.array([naive.asm8]))[0]
     return form
 

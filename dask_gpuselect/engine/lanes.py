@@ -16,14 +16,14 @@ from dask.base import tokenize
 
 from dask_gpuselect.arrays import fitted
 from dask_gpuselect.engine.answers import AnswerAxes
-from dask_gpuselect.engine.columns import Columns, first_load, side_by_side
+from dask_gpuselect.engine.columns import Blocks, Columns, first_load, side_by_side
 from dask_gpuselect.engine.grid import share_axis, slab_axis
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.engine.group_stages import stages_of_groups
 from dask_gpuselect.engine.groups import GroupedLanes
+from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, Slab, marks_of, pieces_of
 from dask_gpuselect.engine.moves import in_moved_tiles
-from dask_gpuselect.engine.plans import LanePlan, plan_lanes
 from dask_gpuselect.engine.questions import LaneQuestion
 from dask_gpuselect.engine.scratch import Tile, in_tiles, joined_tiles, n_tiles
 from dask_gpuselect.engine.source import (
@@ -84,8 +84,8 @@ def ask_lanes(
         counts = [
             n_tiles(x.chunks[i], plan.scratch.tile[i]) if i < x.ndim else [1] for i in shape.labels
         ]
-        found = ask(tiles, label=f"{label}-{plan.name}", seen=False)
-        return joined_tiles(found, counts, f"{label}-tiles-{plan.name}", question.joined)
+        answer = ask(tiles, label=f"{label}-{plan.name}", seen=False)
+        return joined_tiles(answer, counts, f"{label}-tiles-{plan.name}", question.joined)
     sources, axis = _sources(x, plan, axes, seen=seen)
     if len(sources) == 1:
         return ask(sources[0], label=f"{label}-{plan.name}", seen=seen)
@@ -230,8 +230,8 @@ class PlaceOf:
 
     def __call__(self, block: tuple[int, ...]) -> InColumn:
         labels, ndim = self.shape.labels, self.shape.ndim
-        kept = {label: i for label, i in zip(labels, block, strict=True) if label < ndim}
-        place = tuple(kept.get(axis, 0) for axis in range(ndim))
+        positions = {label: i for label, i in zip(labels, block, strict=True) if label < ndim}
+        place = tuple(positions.get(axis, 0) for axis in range(ndim))
         return InColumn(self.numblocks, self.shape.axes, place)
 
 
@@ -256,8 +256,8 @@ def _answer_column(
     if names is not None:
         assert isinstance(question, GroupedLanes)
         question = question.of_so_many(len(names[0]))
-    found = question.block(pieces_of(given), dtype, shape)
-    return KnownChunks(found, marks_of(given, ordered=question.by_place)) if seen else found
+    answer = question.block(pieces_of(given), dtype, shape)
+    return KnownChunks(answer, marks_of(given, ordered=question.by_place)) if seen else answer
 
 
 def _flat(nested: Any) -> Iterator[Any]:
@@ -282,8 +282,8 @@ def _in_parts(
     seen: bool,
 ) -> DaskArray:
     """Answer a question by stages that read each column in parts."""
-    asked, token = Asked(question, x.dtype, shape, meta), tokenize(x.name, question, plan, shape)
-    stages = STAGES[plan.name](x, asked, plan, label, token)
+    about, token = Asked(question, x.dtype, shape, meta), tokenize(x.name, question, plan, shape)
+    stages = STAGES[plan.name](x, about, plan, label, token)
     by_tails = plan.name == "tails"  # whose sources are copies already
     columns = Columns(
         x,
@@ -293,7 +293,8 @@ def _in_parts(
         about=question if by_tails else question.slots.windows,
         ordered=question.by_place,
     )
-    made = run(columns, stages, label, token, shape.answer_place, seen=seen)
+    blocks = Blocks(shape.answer_place, seen, about.made)
+    made = run(columns, stages, label, token, blocks)
     return columns.lazy(made, shape.chunks(x, question.n_answers), meta)
 
 

@@ -32,39 +32,26 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect import kernels
-from dask_gpuselect.engine import graphs, pilot
+from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import Form
 from dask_gpuselect.engine.counting import (
     ask_counts,
     gathered_by_counts,
 )
-from dask_gpuselect.engine.keeping import (
-    Keeping,
-    MergeGathered,
-    cuts_of,
-    first_partials,
-    grouped,
-    second_loads,
-)
+from dask_gpuselect.engine.first_loads import FirstLoad, first_loads
+from dask_gpuselect.engine.keeping import MergeGathered, second_loads
 from dask_gpuselect.engine.marks import InColumn, check_same, marks_of
 from dask_gpuselect.engine.narrowing import in_tree, narrowed, narrowed_candidates, proven_by
 from dask_gpuselect.engine.partials import Gathered, Proven, Resolved, gathered, who_sums
-from dask_gpuselect.engine.plans import (
-    ElementPlan,
-    is_resident,
-    plan_together,
-    share_of_one_task,
-    stays_on_device,
-)
-from dask_gpuselect.engine.questions import OneLoadQuestion, Question
-from dask_gpuselect.engine.reads import Reads, each_if_needed
+from dask_gpuselect.engine.plans import ElementPlan, plan_each, plan_loads
+from dask_gpuselect.engine.questions import ArrayQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.reads import each_if_needed
 from dask_gpuselect.engine.resident import answer_resident
 from dask_gpuselect.engine.source import (
     DaskArray,
     List,
     Task,
     TaskRef,
-    aligned,
     extended,
     merged,
     nothing,
@@ -76,58 +63,6 @@ from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, merge_any
 from dask_gpuselect.maths.sizes import Narrowing
 
 CUTS_MERGE = "quantile-cuts-merge"
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayQuestion:
-    """A question about all elements of a dask array.
-
-    Parameters
-    ----------
-    x : dask array
-        Chunks of any number and size, known or not, NumPy or CuPy.
-    question : Question
-        What to find.
-    form : Form
-        Form of the answer.
-    """
-
-    x: DaskArray
-    question: Question
-    form: Form
-
-    @property
-    def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
-        """The fields that distinguish this from other questions that are asked together."""
-        return self.x.name, self.question, self.form.shape, self.form.dtype
-
-
-@dataclass(frozen=True)
-class FirstLoad:
-    """The first load of one array, for one question.
-
-    Parameters
-    ----------
-    asked : ArrayQuestion
-        The array and the question.
-    settled : dask array or None
-        Result of a pilot, if there is one.
-    narrowing : Narrowing or None
-        How cuts are narrowed on their way to one task, if they are too many.
-    cuts : dask array
-        Partial results of the first load: one for each chunk, or for each group of chunks.
-    order : ChunkOrder or None
-        Order of the chunks in these groups.
-    reads : Reads or None
-        How the array is read, if a load has determined that and there is one array alone.
-    """
-
-    asked: ArrayQuestion
-    settled: DaskArray | None
-    narrowing: Narrowing | None
-    cuts: DaskArray
-    order: ChunkOrder | None = None
-    reads: Reads | None = None
 
 
 def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
@@ -155,20 +90,13 @@ def ask_together(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
     """
     distinct = list({each.identity: each for each in asked}.values())
     answers: dict[Any, DaskArray] = {}
-    loaded = []
-    for each in distinct:
-        if is_resident(each.x, each.question):
-            answers[each.identity] = _ask_resident(each, label)
-        else:
-            loaded.append(each)
-    for places in aligned([each.x for each in loaded]):
-        group = [loaded[place] for place in places]
-        if stays_on_device([each.x for each in group], [each.question for each in group]):
-            answered = [_ask_resident(each, label) for each in group]
-        else:
-            answered = _ask_group(group, label)
-        for each, answer in zip(group, answered, strict=True):
-            answers[each.identity] = answer
+    plans = plan_each([each.x for each in distinct], [each.question for each in distinct])
+    for places, planned in plans:
+        group = [distinct[i] for i in places]
+        names = sorted({each.x.name for each in group})
+        among = tokenize(names) if len(names) > 1 else None
+        some = ASKS.get(planned[0].name, _ask_loads)(group, planned, label, among)
+        answers |= zip((each.identity for each in group), some, strict=True)
     return [answers[each.identity] for each in asked]
 
 
@@ -176,9 +104,9 @@ def ask_once(x: DaskArray, question: OneLoadQuestion, label: str) -> DaskArray:
     """Answer a question that takes one load, lazily; the answer is an object."""
     source = private_copy(x, f"load 1 of {x.name}")
     # The question is one task of its own: as a literal it would be copied to every task.
-    asked = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
+    single = graphs.held(f"{label}-question-{tokenize(question)}", [question], ())
     name = f"{label}-reports-{tokenize(source.name, x.dtype, question)}"
-    partials = graphs.each_chunk(_measure, name, [source], [asked], dtype=x.dtype)
+    partials = graphs.each_chunk(_measure, name, [source], [single], dtype=x.dtype)
     name = f"{label}-{tokenize(name)}"
     merge = question.merge
     return graphs.reduced(partials, f"{label}-merge", merge, _answer_once, name, question=question)
@@ -220,49 +148,54 @@ def by_chunk(x: DaskArray, question: Question, label: str) -> ByChunk:
     This takes one load if values are counted. Otherwise it takes two, or one for the chunks of
     which the first load has cached enough.
     """
-    plans = plan_together([x], [question])
-    if plans[0].name == "counts":
+    (plan,) = plan_loads([x], [question])
+    if plan.name == "counts":
         return ByChunk(*gathered_by_counts(x, question, label), None)
-    asked = ArrayQuestion(x, question, Form((), None, x._meta))
+    about = ArrayQuestion(x, question, Form((), None, x._meta))
     (begun,), (bracket,), (load,) = _loaded(
-        [asked], plans, label, None, is_marked=False, is_apart=True
+        [about], [plan], label, None, is_marked=False, is_apart=True
     )
     brackets = graphs.in_one_place(bracket, _brackets_of, f"{label}-ends-{tokenize(bracket.name)}")
-    narrowing = begun.narrowing
-    if narrowing is None:
-        return ByChunk(brackets, load, begun.order)
-    return ByChunk(brackets, waiting(load, narrowing), begun.order, narrowing)
+    if plan.narrowing is not None:
+        load = waiting(load, plan.narrowing)
+    return ByChunk(brackets, load, begun.order, plan.narrowing)
 
 
 def _brackets_of(parts: list[Proven]) -> Brackets:
     return parts[0].brackets
 
 
-def _ask_resident(asked: ArrayQuestion, label: str) -> DaskArray:
-    """Answer a question about chunks in the memory of one device, in one task."""
-    x, question, form = asked.x, asked.question, asked.form
-    name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
-    share = share_of_one_task(x, question)
-    arguments = {"dtype": x.dtype, "question": question, "form": form, "share": share}
-    return form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **arguments))
+def _ask_resident(
+    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
+) -> list[DaskArray]:
+    """Answer questions about chunks in the memory of one device, in one task each."""
+    del among
+    answers = []
+    for each, plan in zip(asked, plans, strict=True):
+        x, question, form = each.x, each.question, each.form
+        name = f"{label}-{tokenize(x.name, question, form.shape, 'held')}"
+        how = {"dtype": x.dtype, "question": question, "form": form, "share": plan.share}
+        answers.append(
+            form.lazy(graphs.in_one_place(x, answer_resident, name, form.key_index, **how))
+        )
+    return answers
 
 
-def _ask_group(asked: Sequence[ArrayQuestion], label: str) -> list[DaskArray]:
-    """Answer questions about arrays that are loaded together."""
-    names = sorted({each.x.name for each in asked})
-    among = tokenize(names) if len(names) > 1 else None
-    arrays, questions = [each.x for each in asked], [each.question for each in asked]
-    plans = plan_together(arrays, questions)
-    if plans[0].name == "counts":
-        return ask_counts(arrays, questions, [each.form for each in asked], label, among)
+def _ask_loads(
+    asked: Sequence[ArrayQuestion], plans: Sequence[ElementPlan], label: str, among: str | None
+) -> list[DaskArray]:
+    """Answer questions about arrays by two or three loads, which they make together."""
     # An answer from the second load alone needs no fingerprints: its counts prove it.
     is_last = all(each.question.third is None for each in asked)
     begun, brackets, loads = _loaded(asked, plans, label, among, is_marked=not is_last)
     narrow(begun, brackets, loads, label)
-    found = _after_second(begun, brackets, loads, label, is_last=is_last)
+    ends = _after_second(begun, brackets, loads, label, is_last=is_last)
     finish = _answer_of if is_last else partial(_after_third, label=label)
-    return [finish(*each) for each in zip(begun, found, strict=True)]
+    return [finish(*each) for each in zip(begun, ends, strict=True)]
 
+
+ASKS = {"held": _ask_resident, "counts": ask_counts}
+"""How the questions of a plan are answered; those of other plans by `_ask_loads`."""
 
 Loaded = tuple[list[FirstLoad], list[DaskArray], list[DaskArray]]
 """The first loads of some arrays, their brackets, and their second loads."""
@@ -282,16 +215,16 @@ def _loaded(
     If `is_apart`, the candidates of the chunks stay unmerged.
     """
     merge: MergeGathered = list if is_apart else Gathered.merge
-    arrays, keeping = [each.x for each in asked], plans[0].keeping
-    if keeping is not None:
-        narrowings = [plan.narrowing for plan in plans]
-        return _cached(asked, narrowings, keeping, label, among, is_marked=is_marked, merge=merge)
-    begun = [_begin(*each, label, among) for each in zip(asked, plans, strict=True)]
+    begun = first_loads(asked, plans, label, among, is_marked=is_marked)
     brackets = all_brackets(begun, label, among)
+    keeping, groups, arrays = plans[0].keeping, begun[0].groups, [each.x for each in asked]
+    if keeping is not None and groups is not None:
+        about = keeping, groups, [each.question for each in asked], brackets, label
+        return begun, brackets, second_loads(*about, is_marked=is_marked, merge=merge)
     turn = _after_all(brackets, label) if among else None
     loads = []
     for each, bracket in zip(begun, brackets, strict=True):
-        how = {"summing": who_sums(each.asked.question), "is_marked": is_marked, "merge": merge}
+        how = {"summing": who_sums(each.question), "is_marked": is_marked, "merge": merge}
         # Candidates that are never merged are resolved on the device where they are.
         how["stays"] = is_apart and each.narrowing is None
         load = _load(each.asked.x, bracket, label, _gather, turn, arrays, **how)
@@ -308,74 +241,8 @@ def narrow(
     """
     for i, each in enumerate(begun):
         if each.narrowing is not None and each.narrowing.rounds:
-            how = (each.asked.question, each.narrowing, label)
+            how = (each.question, each.narrowing, label)
             loads[i], brackets[i] = narrowed_candidates(loads[i], brackets[i], *how)
-
-
-def _cached(
-    asked: Sequence[ArrayQuestion],
-    narrowings: Sequence[Narrowing | None],
-    keeping: Keeping,
-    label: str,
-    among: str | None,
-    *,
-    is_marked: bool,
-    merge: MergeGathered,
-) -> Loaded:
-    """Make the loads of `_loaded`, with a first load that caches what the second would ask for."""
-    partials = []
-    for each, narrowing in zip(asked, narrowings, strict=True):
-        how = (keeping, each.x, each.question, share_of(each, narrowing), among)
-        partials.append(first_partials(*how, is_marked=is_marked))
-    groups = grouped(keeping, partials)
-    reads = keeping.reads if len(asked) == 1 else None
-    begun = [
-        FirstLoad(each, None, narrowing, cuts_of(groups, i), keeping.order, reads)
-        for i, (each, narrowing) in enumerate(zip(asked, narrowings, strict=True))
-    ]
-    brackets = all_brackets(begun, label, among)
-    questions = [each.question for each in asked]
-    how_to_load: dict[str, Any] = {"is_marked": is_marked, "merge": merge}
-    loads = second_loads(keeping, groups, questions, brackets, label, **how_to_load)
-    return begun, brackets, loads
-
-
-# --- Load 1 -------------------------------------------------------------------------------------
-
-
-def _begin(asked: ArrayQuestion, plan: ElementPlan, label: str, among: str | None) -> FirstLoad:
-    x, narrowing = asked.x, plan.narrowing
-    settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
-    cuts = _first_load(x, share_of(asked, narrowing), settled, among)
-    return FirstLoad(asked, settled, narrowing, cuts)
-
-
-def share_of(asked: ArrayQuestion, narrowing: Narrowing | None) -> int:
-    """Return the number of wanted ranks for each pivot of a first load."""
-    return asked.question.share if narrowing is None else narrowing.share
-
-
-def _first_load(
-    x: DaskArray, share: int, settled: DaskArray | None = None, among: str | None = None
-) -> DaskArray:
-    """Compute the cuts of every chunk, in the chunks' own grid; None if a pilot has the answer.
-
-    Questions about one array share these tasks.
-    """
-    # Each array has a seed of its own: if x and x - median(x) had the same copy of x, x would stay
-    # in memory until its median is known.
-    source = private_copy(x, f"load 1 of {among or x.name}")
-    arguments: dict[str, Any] = {"dtype": x.dtype, "share": share}
-    known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
-    if settled is None:
-        name = f"quantile-cuts-{tokenize(source.name, known)}"
-        return graphs.each_chunk(kernels.cuts, name, [source], **arguments)
-    name = f"quantile-cuts-{tokenize(source.name, known, settled.name)}"
-    return graphs.each_chunk(_cuts_unless, name, [source], [settled], **arguments)
-
-
-def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
-    return kernels.cuts(chunk, **arguments) if settled is None else None
 
 
 # --- The brackets -------------------------------------------------------------------------------
@@ -385,25 +252,19 @@ def all_brackets(begun: Sequence[FirstLoad], label: str, among: str | None) -> l
     """Find the brackets of every question from the first loads of all chunks."""
     finishes = []
     for each in begun:
-        question = each.asked.question
-        name = f"{label}-bracket-{tokenize(each.cuts.name, question, among, each.narrowing)}"
-        turns = None if each.order is None else each.order.turns()
-        arguments = {"question": question, "numblocks": each.asked.x.numblocks, "turns": turns}
-        finishes.append(graphs.Finish(_find_brackets, name, arguments))
-    cuts = [each.cuts for each in begun]
+        token = tokenize(each.cuts.name, each.question, among, each.narrowing)
+        arguments = {"question": each.question, "numblocks": each.grid, "turns": each.turns}
+        finishes.append(graphs.Finish(_find_brackets, f"{label}-bracket-{token}", arguments))
     narrowings = [each.narrowing for each in begun]
     if not any(narrowings):
+        cuts = [each.cuts for each in begun]
         return graphs.reduced_together(cuts, CUTS_MERGE, merge_any, finishes)
-    are_groups = begun[0].order is not None
-    questions = [each.asked.question for each in begun]
-    groups = narrowed(cuts, questions, narrowings, are_groups=are_groups)
-    grids = [each.asked.x.numblocks for each in begun]
-    orders = [None if each.order is None else each.order.turns() for each in begun]
+    groups = narrowed(begun)
     if narrowings[0] is not None and narrowings[0].stretches > 1:  # and there is one array alone
-        found = brackets_of_stretches(groups, questions[0], narrowings[0])
-        return proven_by(groups, found, grids, orders, label)
+        in_stretches = brackets_of_stretches(groups, begun[0].question, narrowings[0])
+        return proven_by(groups, in_stretches, begun, label)
     if not all(each is None or each.looks for each in narrowings):
-        return in_tree(groups, questions, narrowings, grids, orders, label)
+        return in_tree(groups, begun, label)
     return graphs.finished_together(groups, CUTS_MERGE, merge_any, finishes)
 
 
@@ -462,8 +323,8 @@ def _gather(
     **how: Any,
 ) -> Any:
     # None if a pilot has the answer.
-    found = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
-    return merge([found])
+    own = Gathered(None) if proven is None else gathered(chunk, proven, place, **how)
+    return merge([own])
 
 
 def _look(
@@ -479,9 +340,9 @@ def _look(
     whole = Gathered.whole(parts, form.kind)
     assert proven is not None
     assert whole.tally is not None
-    found = question.resolve(proven.brackets, whole.tally)
+    resolved = question.resolve(proven.brackets, whole.tally)
     marks = whole.marks if order is None or not len(whole.marks) else whole.marks[order.turns()]
-    return Resolved(found, whole.sums, question.more(proven.brackets, found), marks)
+    return Resolved(resolved, whole.sums, question.more(proven.brackets, resolved), marks)
 
 
 def _after_second(
@@ -499,11 +360,11 @@ def _after_second(
         arguments = {
             "proven": TaskRef((bracket.name,)),
             "settled": None if settled is None else TaskRef((settled.name,)),
-            "question": each.asked.question,
+            "question": each.question,
             "order": each.order,
             "form": form,
         }
-        token = tokenize(load.name, each.asked.question, form.shape)
+        token = tokenize(load.name, each.question, form.shape)
         if is_last:
             how = _finish_second, f"{label}-{token}", arguments, form.key_index
             finishes.append(graphs.Finish(*how))
@@ -536,9 +397,8 @@ def _after_third(begun: FirstLoad, looked: DaskArray, label: str) -> DaskArray:
     x, question, form = begun.asked.x, begun.asked.question, begun.asked.form
     label_of_third = f"{label}-{question.third}"
     name = f"{label_of_third}-{tokenize(x.name, looked.name)}"
-    reads = begun.reads or Reads(x)
     third = each_if_needed(
-        _gather_if_needed, name, reads, [], [looked], x.dtype, wants=_wants_third
+        _gather_if_needed, name, begun.reads, [], [looked], x.dtype, wants=_wants_third
     )
     name = f"{label}-{tokenize(third.name, form.shape)}"
     answer = graphs.reduced(

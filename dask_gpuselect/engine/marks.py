@@ -144,10 +144,10 @@ class InColumn:
 
     def __call__(self, i: int) -> tuple[int, ...]:
         along = np.unravel_index(i, [self.numblocks[axis] for axis in self.axes])
-        found = list(self.place)
+        places = list(self.place)
         for axis, block in zip(self.axes, along, strict=True):
-            found[axis] = int(block)
-        return tuple(found)
+            places[axis] = int(block)
+        return tuple(places)
 
     def number(self) -> int:
         """Return the number in its column of the chunk at `place`."""

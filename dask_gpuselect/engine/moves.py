@@ -130,8 +130,8 @@ def _moved(array: DaskArray, tiles: Chunks, how: Scratch) -> DaskArray:
 def _packed(values: Any, *companions: Any, names: list[str], kind: Any) -> Any:
     """Put a tile and its companions together again, in the kind of the chunks."""
     values = in_kind(values, kind)
-    found = {
+    packed = {
         name: stretched(in_kind(array, kind), values.shape)
         for name, array in zip(names, companions, strict=True)
     }
-    return Accompanied(values, **found) if found else values
+    return Accompanied(values, **packed) if packed else values

@@ -45,12 +45,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from dask.base import tokenize
 
 from dask_gpuselect.engine import graphs
+from dask_gpuselect.engine.first_loads import FirstLoad
 from dask_gpuselect.engine.partials import Gathered, Proven, expected_of, of_chunks
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, TaskRef
@@ -67,27 +67,16 @@ LABEL = "quantile-narrowing"
 Column = list[Cuts | None]
 
 
-def narrowed(
-    grids: Sequence[DaskArray],
-    questions: Sequence[Question],
-    narrowings: Sequence[Narrowing | None],
-    *,
-    are_groups: bool = False,
-) -> DaskArray:
+def narrowed(begun: Sequence[FirstLoad]) -> DaskArray:
     """Narrow the cuts of some arrays to those around the wanted ranks: a bundle a group of chunks.
 
-    Parameters
-    ----------
-    grids : sequence of dask arrays
-        The cuts of each array.
-    questions : sequence of Question
-    narrowings : sequence of Narrowing or None
-        How to narrow the cuts of each array; None where all pivots are wanted.
-    are_groups : bool
-        True if the cuts are merged for groups of chunks already.
+    Without a `Narrowing` of its own, an array keeps all of them.
     """
+    narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
     planned = [each for each in narrowings if each]
-    groups = _grouped(grids, 0 if are_groups else max(each.groups for each in planned))
+    are_groups = begun[0].order is not None
+    most = 0 if are_groups else max(each.groups for each in planned)
+    groups = _grouped([each.cuts for each in begun], most)
     n_groups = groups.npartitions
     rooms = [max(each.room // n_groups, 1) if each and each.looks else None for each in narrowings]
     for _ in range(max(each.looks for each in planned)):
@@ -95,8 +84,8 @@ def narrowed(
         some = graphs.each_chunk(_some_of_each, name, [groups], rooms=rooms)
         merge_each = partial(graphs.merge_columns, merge=merge_any)
         name = f"{LABEL}-ranges-{tokenize(some.name, questions)}"
-        how: dict[str, Any] = {"questions": list(questions)}
-        ranges = graphs.reduced(some, f"{LABEL}-merge", merge_each, _ranges_of_each, name, **how)
+        how = some, f"{LABEL}-merge", merge_each, _ranges_of_each, name
+        ranges = graphs.reduced(*how, questions=questions)
         name = f"{LABEL}-kept-{tokenize(groups.name, ranges.name)}"
         groups = graphs.each_chunk(_around_each, name, [groups], [ranges])
     return groups
@@ -165,72 +154,47 @@ def _merged(column: Column) -> Column:
 # --- In a tree of merges that hand on few pivots --------------------------------------------------
 
 
-def in_tree(
-    groups: DaskArray,
-    questions: Sequence[Question],
-    narrowings: Sequence[Narrowing | None],
-    grids: Sequence[tuple[int, ...]],
-    turns: Sequence[IntArray | None],
-    label: str,
-) -> list[DaskArray]:
+def in_tree(groups: DaskArray, begun: Sequence[FirstLoad], label: str) -> list[DaskArray]:
     """Find the brackets and expected counts of each question, by a tree of merges.
 
-    Cuts that are too many are merged coarsely, at some of their pivots.
-
-    Parameters
-    ----------
-    groups : dask array
-        The groups that `narrowed` makes.
-    questions : sequence of Question
-    narrowings : sequence of Narrowing or None
-    grids : sequence of tuple of int
-        Shape of the grid of chunks of each array.
-    turns : sequence of ndarray of int64, or None
-        Positions of the chunks of each array in the order of the groups.
-    label : str
+    Cuts that are too many are merged coarsely, at some of their pivots. `groups` are those that
+    `narrowed` makes.
     """
+    narrowings, questions = [each.narrowing for each in begun], [each.question for each in begun]
     mosts = [None if each is None or each.looks else each.coarse for each in narrowings]
     merge_coarsely = partial(_coarse_of_each, mosts=mosts)
     few = graphs.each_chunk(
         _coarse_of_group, f"{LABEL}-few-{tokenize(groups.name, mosts)}", [groups], mosts=mosts
     )
-    token = tokenize(few.name, list(questions))
-    how: dict[str, Any] = {"questions": list(questions)}
-    found = graphs.reduced(
-        few,
-        f"{LABEL}-few-merge",
-        merge_coarsely,
-        _brackets_of_each,
-        f"{LABEL}-brackets-{token}",
-        **how,
-    )
-    return proven_by(groups, found, grids, turns, label)
+    name = f"{LABEL}-brackets-{tokenize(few.name, questions)}"
+    how = few, f"{LABEL}-few-merge", merge_coarsely, _brackets_of_each, name
+    return proven_by(groups, graphs.reduced(*how, questions=questions), begun, label)
 
 
 def proven_by(
-    groups: DaskArray,
-    found: DaskArray,
-    grids: Sequence[tuple[int, ...]],
-    turns: Sequence[IntArray | None],
-    label: str,
+    groups: DaskArray, found: DaskArray, begun: Sequence[FirstLoad], label: str
 ) -> list[DaskArray]:
     """Add the expected counts of its chunks to the brackets of each question.
 
-    `found` is one list of the brackets of all questions. The other parameters are those of
-    `in_tree`.
+    `found` is one list of the brackets of all questions.
     """
     token = tokenize(groups.name, found.name)
-    n_chunks = [math.prod(grid) for grid in grids]
+    n_chunks = [math.prod(each.grid) for each in begun]
     expected = graphs.each_chunk(
         _expected_of_each, f"{LABEL}-expects-{token}", [groups], [found], n_chunks=n_chunks
     )
     finishes = [
         graphs.Finish(
             _proven,
-            f"{label}-bracket-{tokenize(token, i, grid, order)}",
-            {"found": TaskRef((found.name,)), "which": i, "numblocks": grid, "turns": order},
+            f"{label}-bracket-{tokenize(token, i, each.grid, each.turns)}",
+            {
+                "found": TaskRef((found.name,)),
+                "which": i,
+                "numblocks": each.grid,
+                "turns": each.turns,
+            },
         )
-        for i, (grid, order) in enumerate(zip(grids, turns, strict=True))
+        for i, each in enumerate(begun)
     ]
     return graphs.finished_together(expected, f"{LABEL}-expects-merge", merge, finishes)
 
@@ -248,10 +212,10 @@ def _coarse_of_each(parts: list[list[Column]], mosts: Sequence[int | None]) -> l
 
 def _coarse(column: Column, most: int | None, every: int) -> Column:
     """Merge cuts exactly, or at about `most` of their pivots."""
-    found = [cuts for cuts in column if cuts is not None]
-    if most is None or not found:
+    some = [cuts for cuts in column if cuts is not None]
+    if most is None or not some:
         return _merged(column)
-    return [merged_coarsely(found, most, every)]
+    return [merged_coarsely(some, most, every)]
 
 
 def _brackets_of_each(

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dask_gpuselect.engine import pilot, threads
 from dask_gpuselect.engine.answers import AnswerAxes, Form
-from dask_gpuselect.engine.loads import ArrayQuestion, ask_once, ask_together
-from dask_gpuselect.engine.questions import LaneQuestion, OneLoadQuestion, Question
+from dask_gpuselect.engine.loads import ask_once, ask_together
+from dask_gpuselect.engine.questions import ArrayQuestion, LaneQuestion, OneLoadQuestion, Question
 from dask_gpuselect.engine.resident import answer_in_memory, is_best_counted
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels.companions import values_of
@@ -53,8 +53,8 @@ def _in_pieces(values: NDArray[Any], n_threads: int) -> DaskArray:
     # Not by da.from_array, which makes a copy. The name is unique to this call, so that no cache
     # of results by keys mistakes one array for another.
     name = f"pieces-{uuid.uuid4().hex}"
-    held = {(name, i): piece for i, piece in enumerate(pieces)}
-    return DaskArray(held, name, (tuple(map(len, pieces)),), meta=flat[:0])
+    tasks = {(name, i): piece for i, piece in enumerate(pieces)}
+    return DaskArray(tasks, name, (tuple(map(len, pieces)),), meta=flat[:0])
 
 
 def _by_threads(answer: DaskArray, n_threads: int) -> Any:
@@ -93,11 +93,11 @@ def answer_lanes_now(
     whole = _Whole(place, array.shape[axis])
 
     def answer(piece: Any, start: int) -> Any:
-        found = question.block_now([piece], dtype, shape)
-        return found if is_object or len(pieces) == 1 else whole.put(found, start)
+        part = question.block_now([piece], dtype, shape)
+        return part if is_object or len(pieces) == 1 else whole.put(part, start)
 
-    found = _in_threads(answer, array, axis, pieces)
-    return question.joined(found, place) if is_object else found[0]
+    parts = _in_threads(answer, array, axis, pieces)
+    return question.joined(parts, place) if is_object else parts[0]
 
 
 class _Whole:

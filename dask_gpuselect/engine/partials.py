@@ -126,8 +126,8 @@ class Gathered(Arrays):
         `kind` is an array of the kind of the answer.
         """
         tallies = [part.tally for part in parts]
-        found = [tally for tally in tallies if tally is not None]
-        return cls.of(parts, kernels.merged(found, kind) if len(found) == len(tallies) else None)
+        some = [tally for tally in tallies if tally is not None]
+        return cls.of(parts, kernels.merged(some, kind) if len(some) == len(tallies) else None)
 
     @classmethod
     def of(cls, parts: Sequence[Gathered], tally: Tally | None) -> Gathered:

@@ -47,7 +47,8 @@ def is_worth(size: float, n_chunks: int, question: Question) -> bool:
 
     Candidates must be few, and chunks large enough that a saved read counts, but not too large.
     """
-    is_guessed = question.has_guess and question.guesses_chunks and question.share == 1
+    # Guesses for weighted elements are narrowed afterwards, which chunks are not.
+    is_guessed = question.defines("guess") and not question.weighs and question.share == 1
     return is_guessed and PILOT_WORTH * n_chunks <= size <= PILOT_MOST
 
 
@@ -99,8 +100,8 @@ def _settle(
     parts: list[Gathered], guess: Brackets, question: Question, kind: Any
 ) -> Resolved | None:
     whole = Gathered.whole(parts, kind)
-    found = settled(guess, whole.tally, question)
-    return None if found is None else Resolved(found, whole.sums)
+    resolved = settled(guess, whole.tally, question)
+    return None if resolved is None else Resolved(resolved, whole.sums)
 
 
 def settled(
@@ -116,14 +117,14 @@ def settled(
     if tally is None:
         return None
     try:
-        found = question.resolve(guess, tally)
-        more = question.more(guess, found)
+        resolved = question.resolve(guess, tally)
+        more = question.more(guess, resolved)
         if more is None:
-            return found
-        if gather is None or not question.resolves_again:
+            return resolved
+        if gather is None or not question.defines("resolve_again"):
             return None
         last = gather(more)
-        return None if last is None else question.resolve_again(found, more, last)
+        return None if last is None else question.resolve_again(resolved, more, last)
     except ChunksChangedError:  # the brackets do not hold: a miss
         return None
 
@@ -141,7 +142,7 @@ class Guessed(NamedTuple):
 
 def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed | None:
     """Guess brackets and measure there, if an array is small or a pilot pays off; else None."""
-    if not question.has_guess:
+    if not question.defines("guess"):
         return None
     size = math.prod(values.shape)
     ranks = question.ranks_of_sample(size)
@@ -157,13 +158,13 @@ def guess_now(values: Any, dtype: np.dtype[Any], question: Question) -> Guessed 
         return Guessed(*kernels.pilot(values, dtype, sampled, ranks))
     sample, rate = kernels.sorted_sample(values, dtype, PILOT_SIZE)
     room = pilot_room(GUESSED, size)
-    if question.wants_sums and question.sums_all and not question.weighs:
+    if question.wants_sums and not question.defines("summed") and not question.weighs:
         there = question.guess_there(math.prod(sample.shape))
         about = room, question.first_ranks
         if there is not None:
-            found = kernels.guess_and_sums(values, dtype, sample, there, *about)
-            if found is not None:
-                return Guessed(*found)
+            measured = kernels.guess_and_sums(values, dtype, sample, there, *about)
+            if measured is not None:
+                return Guessed(*measured)
         guess = question.guess(sample, rate)
         return Guessed(guess, *kernels.tally_and_sums(values, dtype, guess, *about))
     guess = question.guess(sample, rate)
@@ -191,13 +192,13 @@ def _narrowed(
         n, dtype = len(tally.candidates), tally.candidates.dtype
         inside = Accompanied(tally.candidates.elements, weights=tally.weights)
         narrow = guess(*kernels.sorted_sample(inside, dtype, NARROWING))
-        found = kernels.tally_in_place(inside, dtype, narrow, n)
-        assert found is not None
-        if 2 * len(found.candidates) > n:
+        inner = kernels.tally_in_place(inside, dtype, narrow, n)
+        assert inner is not None
+        if 2 * len(inner.candidates) > n:
             if n > LEFT * tally.n_valid + NARROWING:
                 return brackets, None
             break
-        brackets, tally = refined(brackets, tally, narrow, found)
+        brackets, tally = refined(brackets, tally, narrow, inner)
     if tally is not None and tally.weighs:
         tally = _in_order(tally)
     return brackets, tally

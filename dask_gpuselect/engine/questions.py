@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import concatenate
-from dask_gpuselect.engine.answers import AnswerAxes
+from dask_gpuselect.engine.answers import AnswerAxes, Form
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.kernels import elements_at, values
 from dask_gpuselect.maths.boxes import BoxGuess
@@ -51,12 +51,9 @@ class BaseQuestion:
 class Question(BaseQuestion, ABC):
     """A question about all elements of an array.
 
-    Subclasses implement `bracket`, `guess` and `resolve`. All else is optional. A subclass that
-    overrides `n_ranges` also needs `ranges`; one whose `has_guess` is False needs no `guess`.
+    Subclasses implement `bracket` and `resolve`. All else is optional: the engine asks `defines`
+    what there is. A subclass that overrides `n_ranges` also needs `ranges`.
     """
-
-    guesses_chunks: ClassVar[bool] = True
-    """True if a sample can also guess the brackets for chunks of a dask array."""
 
     wants_sums: ClassVar[bool] = False
     """True if `finish` needs exact sums of the elements in the cells of `summed`: no load more."""
@@ -70,16 +67,9 @@ class Question(BaseQuestion, ABC):
     third: ClassVar[str | None] = None
     """Name of the third load, used in the names of its layers. None if there is never one."""
 
-    resolves_again: ClassVar[bool] = False
-    """True if `resolve_again` resolves the third load, with proof by its counts alone.
-
-    The proof then holds however the earlier brackets were found.
-    """
-
-    @property
-    def has_guess(self) -> bool:
-        """True if a sample of the elements can guess the brackets."""
-        return True
+    def defines(self, hook: str) -> bool:
+        """Return whether the question has a method of that name, which is optional."""
+        return getattr(type(self), hook) is not getattr(Question, hook)
 
     @property
     def n_answers(self) -> int:
@@ -87,7 +77,7 @@ class Question(BaseQuestion, ABC):
         return 1
 
     counts_values: ClassVar[bool] = True
-    """True if counts of every value answer the question, for small dtypes; see `brackets_by`."""
+    """True if counts of every value answer the question, for small dtypes."""
 
     @property
     def share(self) -> int:
@@ -112,11 +102,7 @@ class Question(BaseQuestion, ABC):
     @property
     def keeps(self) -> bool:
         """True if a tally at the brackets of `keep` has all that the second load needs."""
-        return self.sums_all or not self.wants_sums
-
-    def brackets_by(self, partial_result: Any) -> Brackets:
-        """Return the brackets at which counts of every value are resolved."""
-        return self.bracket(partial_result.cuts())
+        return not self.wants_sums or not self.defines("summed")
 
     def keep(self, cuts: Cuts) -> Brackets:
         """Return the brackets at which the first load may cache, from cuts of some chunks.
@@ -142,16 +128,13 @@ class Question(BaseQuestion, ABC):
         raise TypeError(f"{type(self).__name__} does not define `ranges`")
 
     def stretch(self, i: int, n: int) -> Question:
-        """Return the question about the `i`-th of `n` runs of ranks, if it `divides`."""
+        """Return the question about the `i`-th of `n` runs of ranks, if the ranges are of ranks."""
         raise TypeError(f"{type(self).__name__} does not define `stretch`")
-
-    divides: ClassVar[bool] = False
-    """True if the ranges are ranges of ranks, which `stretch` can split."""
 
     @property
     def narrows_candidates(self) -> bool:
         """True if `narrower` can tell which candidates matter."""
-        return type(self).narrower is not Question.narrower
+        return self.defines("narrower")
 
     def narrower(self, brackets: Brackets, cuts: Cuts) -> Brackets:
         """Narrow brackets to the candidates that matter.
@@ -205,27 +188,19 @@ class Question(BaseQuestion, ABC):
     whole_times: ClassVar[int] = 1
     """Cost of the question among all elements as candidates, over that of ranks."""
 
-    takes_run: ClassVar[bool] = False
-    """True if `of_run` is defined: where a device sorts fast, nothing has to be guessed."""
-
     wants_squares: ClassVar[bool] = False
     """True if `resolve` needs the sum of the squares of all weights."""
 
     def of_run(self, run: Runs) -> Any:
         """Return the answer, in the form of that of `finish`, from one run of all elements.
 
-        At least one of them is valid.
+        At least one of them is valid. Where a device sorts fast, nothing has to be guessed.
         """
         raise TypeError(f"{type(self).__name__} does not define `of_run`")
 
     def first_ranks(self, n: int) -> IntArray:
         """Return the ranks that `resolve` needs first of `n` elements: devices may select them."""
         return np.empty(0, np.int64)
-
-    @property
-    def sums_all(self) -> bool:
-        """True if all elements are summed."""
-        return type(self).summed is Question.summed
 
     def summed(self, brackets: Brackets) -> NDArray[np.bool_] | None:
         """Mark the open cells of brackets whose elements are summed; None to sum all elements.
@@ -239,7 +214,10 @@ class Question(BaseQuestion, ABC):
         return None
 
     def resolve_again(self, found: Any, more: Brackets, tally: Tally) -> Any:
-        """Resolve the question from the tally of a third load, in the form of `resolve`."""
+        """Resolve the question from the tally of a third load, in the form of `resolve`.
+
+        Its counts alone prove the result, however the earlier brackets were found.
+        """
         raise NotImplementedError
 
     def finish(
@@ -259,6 +237,30 @@ class Question(BaseQuestion, ABC):
     def of_slots(self, answers: Sequence[Any]) -> Any:
         """Combine the answers of `of_slot` about each slot to an array ``(n_answers, n_slots)``."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayQuestion:
+    """A question about all elements of a dask array.
+
+    Parameters
+    ----------
+    x : dask array
+        Chunks of any number and size, known or not, NumPy or CuPy.
+    question : Question
+        What to find.
+    form : Form
+        Form of the answer.
+    """
+
+    x: DaskArray
+    question: Question
+    form: Form
+
+    @property
+    def identity(self) -> tuple[str, Question, tuple[int, ...], np.dtype[Any] | None]:
+        """The fields that distinguish this from other questions that are asked together."""
+        return self.x.name, self.question, self.form.shape, self.form.dtype
 
 
 class RankQuestion(Question):
@@ -315,8 +317,8 @@ class ElementQuestion(RankQuestion):
         """Return the answer, given a function from ranks to elements."""
 
     def resolve(self, brackets: Brackets, tally: Tally) -> NDArray[Any]:
-        found = partial(order_statistics, brackets, tally)
-        return self.answer_by(tally.n_valid, tally.n_missing, found)
+        elements_at_ranks = partial(order_statistics, brackets, tally)
+        return self.answer_by(tally.n_valid, tally.n_missing, elements_at_ranks)
 
 
 class OneLoadQuestion(BaseQuestion, ABC):
@@ -336,68 +338,98 @@ class OneLoadQuestion(BaseQuestion, ABC):
         """Return the answer, any object, from the partial result of all chunks."""
 
 
-def no_answers(partial_result: Any, brackets: Any) -> None:
-    """Return None: the partial results do not answer without `PassSteps.found`."""
-
-
 @dataclass(frozen=True)
-class LastSteps:
-    """The functions of the last load of every lane, which take the chunks of a part of a column.
+class LaneLoad:
+    """The functions of one load of every lane, which take the chunks of a part of a column.
 
     Parameters
     ----------
-    tally : callable
-        ``(chunks, dtype, axes, brackets or None)``: the partial result of a part.
-    merge_tallies : callable
-        ``(tallies)``: merge the partial results of several parts.
-    found : callable
-        ``(tally, brackets or None)``: the resolved order statistics.
+    measure : callable
+        ``(chunks, dtype, axes, known)``: the partial result of a part. `known` is the result of the
+        load before, or None.
+    merge : callable
+        ``(partials)``: merge the partial results of several parts.
+    finish : callable
+        ``(partials, known)``: the result.
+    """
+
+    measure: Callable[..., Any]
+    merge: Callable[..., Any]
+    finish: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class FurtherLoad(LaneLoad):
+    """A load of every lane that follows once its order statistics are known.
+
+    Its result are the answers, in the form of those of `LaneQuestion.finished`.
+
+    Parameters
+    ----------
+    known : callable
+        ``(order statistics)``: what the load needs to know of them.
+    name : str
+        Part of the names of its layers.
+    merge_every : int
+        Number of partial results that one task merges.
+    """
+
+    known: Callable[[Any], Any]
+    name: str
+    merge_every: int
+
+
+def no_answers(partials: Any, brackets: Any) -> None:
+    """Return None: the partial results do not answer without the order statistics."""
+
+
+@dataclass(frozen=True)
+class PassSteps:
+    """The loads that find the order statistics of every lane.
+
+    Parameters
+    ----------
+    narrow : LaneLoad
+        A load that results in brackets. `measure` and `merge` also get a number of ranks, `m`.
+    last : LaneLoad
+        The last load, which results in order statistics.
     answers : callable, optional
-        ``(tally, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device of
-        the tally; None if they have to be made from `found`.
+        ``(partials, brackets)``: the answers in the form of `LaneQuestion.finished`, on the device
+        of the partial results; None if they have to be made from the order statistics.
     """
 
-    tally: Callable[..., Any]
-    merge_tallies: Callable[..., Any]
-    found: Callable[..., Any]
-    answers: Callable[..., Any | None] = field(default=no_answers, kw_only=True)
-
-
-@dataclass(frozen=True)
-class PassSteps(LastSteps):
-    """The functions of all passes, which narrow brackets before the last load.
-
-    Parameters
-    ----------
-    cuts : callable
-        ``(chunks, dtype, axes, brackets or None, m=)``: the cuts of a pass, at `m` ranks.
-    merge_cuts : callable
-        ``(cuts, m=)``: merge the cuts of several parts.
-    narrowed : callable
-        ``(cuts, brackets or None)``: the brackets that the cuts of a pass prove.
-    """
-
-    cuts: Callable[..., Any]
-    merge_cuts: Callable[..., Any]
-    narrowed: Callable[..., Any]
+    narrow: LaneLoad
+    last: LaneLoad
+    answers: Callable[..., Any | None] = no_answers
 
     @classmethod
     def by_counts(cls, order: LaneOrder) -> PassSteps:
         """Return the steps that find order statistics by counts."""
+        bracketed = partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks)
+        merge = kernels.merge_lane_tallies
         return cls(
-            kernels.lane_tally,
-            kernels.merge_lane_tallies,
-            kernels.order_statistics_of_lanes,
-            kernels.lane_cuts,
-            kernels.merge_lane_cuts,
-            partial(kernels.narrowed_lane_brackets, ranks=order.lane_ranks),
-            answers=partial(kernels.answers_of_tally, order=order),
+            LaneLoad(kernels.lane_cuts, kernels.merge_lane_cuts, bracketed),
+            LaneLoad(
+                kernels.lane_tally, merge, of_merged(merge, kernels.order_statistics_of_lanes)
+            ),
+            of_merged(merge, partial(kernels.answers_of_tally, order=order)),
         )
 
 
+def of_merged(merge: Callable[..., Any], finish: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that merges partial results before it finishes them."""
+    return partial(_of_merged, merge, finish)
+
+
+def _of_merged(
+    merge: Callable[..., Any], finish: Callable[..., Any], partials: Sequence[Any], known: Any
+) -> Any:
+    return finish(merge(partials), known)
+
+
 @dataclass(frozen=True)
-class Tails(LastSteps):
-    """The functions that answer from the tails of every lane.
+class Tails(LaneLoad):
+    """The load that finds order statistics in the tails of every lane.
 
     Parameters
     ----------
@@ -409,13 +441,11 @@ class Tails(LastSteps):
 
     @classmethod
     def of_sizes(cls, sizes: TailSizes, order: LaneOrder) -> Tails:
-        """Return the functions for tails of these sizes, which contain every lane's ranks."""
-        return cls(
-            partial(kernels.lane_tails, sizes=sizes),
-            partial(kernels.merge_lane_tails, sizes=sizes),
-            partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes),
-            sizes.width(sizes.n),
-        )
+        """Return the load for tails of these sizes, which contain every lane's ranks."""
+        merge = partial(kernels.merge_lane_tails, sizes=sizes)
+        in_tails = partial(_found_in_tails, ranks=order.lane_ranks, sizes=sizes)
+        measure = partial(kernels.lane_tails, sizes=sizes)
+        return cls(measure, merge, of_merged(merge, in_tails), sizes.width(sizes.n))
 
 
 def _found_in_tails(tails: Any, known: None, *, ranks: Any, sizes: TailSizes) -> Any:
@@ -496,11 +526,9 @@ class LaneQuestion(BaseQuestion, ABC):
         """Merge the counts of values of several parts of a column."""
         return LaneValueCounts.merge(partials)
 
-    def counted(
-        self, partial_result: Any, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Any:
-        """Return a block of the answer from the counts of values of a block of that shape."""
-        return self.restored(partial_result.found(self.order.lane_ranks), block, shape)
+    def counted(self, counts: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the answers, in the form of those of `finished`, from the counts of all values."""
+        return self.finished(counts.found(self.order.lane_ranks))
 
     by_place: ClassVar[bool] = True
     """True if the answer depends on the positions of elements in a chunk."""
@@ -523,9 +551,9 @@ class LaneQuestion(BaseQuestion, ABC):
         """Convert the result of passes to answers ``(n_answers, n_lanes)`` on the host."""
         return self.order.lane_answer(found)
 
-    def restored(self, found: Any, block: Block, shape: AnswerAxes) -> Any:
-        """Convert the result of passes to a block of the answer, for data of that shape."""
-        return shape.restore(self.finished(found), block)
+    def restored(self, answers: Any, block: Block, shape: AnswerAxes) -> Any:
+        """Give the answers about the lanes of a block of that shape the axes of the answer."""
+        return shape.restore(answers, block)
 
     def tails(self, n: int) -> Tails | None:
         """Return how the tails of lanes of `n` elements give the answer; None if they do not."""
@@ -603,38 +631,3 @@ class LaneQuestion(BaseQuestion, ABC):
         ``ask(x, question, seen)`` answers these.
         """
         raise NotImplementedError
-
-
-class FurtherLoad(ABC):
-    """A load of every lane that follows once its order statistics are known."""
-
-    name: ClassVar[str]
-    """Part of the names of the load's layers."""
-
-    merge_every: ClassVar[int]
-    """Number of partial results that one task merges."""
-
-    @abstractmethod
-    def known(self, found: Any) -> Any:
-        """Return what the tasks of the load need to know of the order statistics."""
-
-    @abstractmethod
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
-    ) -> Any:
-        """Compute the partial result of some chunks of a column."""
-
-    @abstractmethod
-    def merge(self, partials: Sequence[Any]) -> Any:
-        """Merge the partial results of several parts of a column."""
-
-    @abstractmethod
-    def finish(
-        self,
-        partials: Sequence[Any],
-        known: Any,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        """Compute a block of the answer, for a block of data of that shape."""

@@ -63,10 +63,10 @@ class Reads:
         A worker reads only from its own disk. For other data, it tells the scheduler to run the
         task on another worker. So a task that reads chunks of several shuffles would never end.
         """
-        found: dict[Key, GraphNode] = {}
+        readers: dict[Key, GraphNode] = {}
         for x in self.arrays:
-            found |= readers_of_shuffles(x, self._tasks)
-        return found
+            readers |= readers_of_shuffles(x, self._tasks)
+        return readers
 
     @cached_property
     def _tasks(self) -> dict[Key, GraphNode]:
@@ -114,13 +114,13 @@ class Reads:
     @property
     def annotations(self) -> list[Mapping[str, Any]]:
         """The different annotations of the tasks that read; empty if there are none."""
-        found: list[Mapping[str, Any]] = []
+        distinct: list[Mapping[str, Any]] = []
         for x in self.arrays:
             for name in divide(x)[1]:
                 own = x.dask.layers[name].annotations
-                if own and own not in found:
-                    found.append(own)
-        return found
+                if own and own not in distinct:
+                    distinct.append(own)
+        return distinct
 
 
 def each_if_needed(
@@ -165,9 +165,11 @@ def each_if_needed(
     run = partial(_run, function, arguments)
     tasks = tasks_of_each(run, name, x.numblocks, takes)
     # The layers that read stay out of the graph: with one more consumer, dask would not fuse them.
-    held = [in_place(array) for array in reads.arrays]
-    above = {array.name for array in (*grids, *singles)}.union(*(graph.layers for graph in held))
-    graph = Graph.merge(*held, *(array.dask for array in (*grids, *singles)))
+    resident = [in_place(array) for array in reads.arrays]
+    above = {array.name for array in (*grids, *singles)}.union(
+        *(graph.layers for graph in resident)
+    )
+    graph = Graph.merge(*resident, *(array.dask for array in (*grids, *singles)))
     if shuffled:
         own = {task.key: task for task in shuffled.values()}
         graph = extended(graph, f"{name}-shuffled", own, above)
@@ -343,9 +345,9 @@ def _in_order(wanted: Key, tasks: Mapping[Key, GraphNode], known: Mapping[Key, A
 def _tasks_of(x: DaskArray) -> dict[Key, GraphNode]:
     """Return the tasks of an array, except those whose results are computed or in memory anyway."""
     layers, dependencies = x.dask.layers, x.dask.dependencies
-    _, held = divide(x)
+    _, names = divide(x)
     tasks: dict[Key, GraphNode] = {}
-    for name in held:
+    for name in names:
         layer = layers[name]
         for key, task in as_tasks(layer, layers, dependencies[name]).items():
             if task is not None:

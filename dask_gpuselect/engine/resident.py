@@ -76,7 +76,7 @@ def answer_in_place(
     with the pivots of a `share`: by default the question's own. A device sorts what it cannot
     guess.
     """
-    if question.takes_run and math.prod(values.shape) <= MOST_SORTED:
+    if question.defines("of_run") and math.prod(values.shape) <= MOST_SORTED:
         found = _answer_sorted(parts_of(values), dtype, question)
         if found is not None:
             return found

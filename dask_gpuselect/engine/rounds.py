@@ -27,12 +27,13 @@ from dask.base import tokenize
 from dask_gpuselect import kernels
 from dask_gpuselect.engine import settings
 from dask_gpuselect.engine.answers import Form
+from dask_gpuselect.engine.first_loads import FirstLoad
 from dask_gpuselect.engine.graphs import each_chunk, reduced
-from dask_gpuselect.engine.loads import ArrayQuestion, FirstLoad, all_brackets, narrow, share_of
+from dask_gpuselect.engine.loads import all_brackets, narrow
 from dask_gpuselect.engine.marks import NO_MARKS, KnownChunks, Marks, changed, marks_of
 from dask_gpuselect.engine.partials import Gathered, Proven
-from dask_gpuselect.engine.plans import narrowing_of
-from dask_gpuselect.engine.questions import ElementQuestion
+from dask_gpuselect.engine.plans import ElementPlan, Plan, plan_rest
+from dask_gpuselect.engine.questions import ArrayQuestion, ElementQuestion
 from dask_gpuselect.engine.reads import Reads, each_if_needed
 from dask_gpuselect.engine.search import Selected, Trace, brackets_of, pairs_of
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, private_copy
@@ -136,6 +137,57 @@ class Progress:
         return first, last
 
 
+@dataclass(frozen=True, repr=False)
+class RoundsPlan(Plan):
+    """The plan of a strategy.
+
+    Parameters
+    ----------
+    opening : Measure
+        What the first load measures.
+    n_rounds : int
+        Number of the rounds that follow.
+    room : int
+        Most elements that may be gathered in all.
+    rest : ElementPlan
+        The plan of the default engine for what the strategy leaves.
+    """
+
+    opening: Measure = field(kw_only=True)
+    n_rounds: int = field(kw_only=True)
+    room: int = field(kw_only=True)
+    rest: ElementPlan = field(kw_only=True)
+
+    @property
+    def _least_loads(self) -> int:
+        return 1
+
+    def _loads_in_words(self) -> str:
+        return f"at most {self.loads} times"
+
+
+def plan_rounds(x: DaskArray, question: ElementQuestion, strategy: Strategy) -> RoundsPlan:
+    """Plan a question about all elements of a dask array, for a strategy.
+
+    Loads: at most `strategy.rounds`, one more to count if it has no opening, one to gather what is
+    left, and two of the default engine if that is too much. Chunks in memory are read in place.
+    """
+    rest = plan_rest(x, question)
+    n_rounds = strategy.rounds - (strategy.opening is not None)
+    return RoundsPlan(
+        type(strategy).__name__.lower(),
+        n_rounds + 2 + rest.loads,
+        rest.task_bytes,
+        rest.gathered_bytes,
+        root_bytes=rest.root_bytes,
+        waiting_bytes=rest.waiting_bytes,
+        opening=strategy.opening or Extent(VALUE),
+        n_rounds=n_rounds,
+        room=settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize),
+        rest=rest,
+    )
+
+
 def ask_rounds(
     x: DaskArray, question: ElementQuestion, strategy: Strategy, label: str, form: Form
 ) -> DaskArray:
@@ -153,18 +205,13 @@ def ask_rounds(
         Prefix of the names of the layers.
     form : Form
         Form of the answer.
-
-    Notes
-    -----
-    Loads: at most `strategy.rounds`, one more to count if it has no opening, one to gather what is
-    left, and two of the default engine if that is too much. Chunks in memory are read in place.
     """
+    plan = plan_rounds(x, question, strategy)
     reads, token = Reads(x), tokenize(x.name, question, strategy)
-    label = f"{label}-{type(strategy).__name__.lower()}"
-    opening = strategy.opening or Extent(VALUE)
+    label = f"{label}-{plan.name}"
     first = private_copy(x, f"load 1 of {x.name}")
-    name = f"{label}-opening-{tokenize(first.name, opening)}"
-    how: dict[str, Any] = {"probe": opening, "is_marked": not Source.of(x).is_in_memory}
+    name = f"{label}-opening-{tokenize(first.name, plan.opening)}"
+    how: dict[str, Any] = {"probe": plan.opening, "is_marked": not Source.of(x).is_in_memory}
     opened = each_chunk(_opening, name, [first], dtype=x.dtype, **how)
     progress = reduced(
         opened,
@@ -174,13 +221,12 @@ def ask_rounds(
         f"{label}-0-{token}",
         question=question,
         strategy=strategy,
-        opening=opening,
+        opening=plan.opening,
         dtype=x.dtype,
         numblocks=x.numblocks,
-        room=settings.n_bytes("root-limit") // (CANDIDATE_COPIES * x.dtype.itemsize),
+        room=plan.room,
     )
-    n_rounds = strategy.rounds - (strategy.opening is not None)
-    for turn in range(1, n_rounds + 1):
+    for turn in range(1, plan.n_rounds + 1):
         name = f"{label}-round{turn}-{token}"
         measured = each_if_needed(_measured, name, reads, [], [progress], x.dtype)
         progress = reduced(
@@ -194,7 +240,7 @@ def ask_rounds(
         )
     name = f"{label}-candidates-{token}"
     gathered = each_if_needed(_gathered, name, reads, [], [progress], x.npartitions, x.dtype)
-    found = reduced(
+    last = reduced(
         gathered,
         f"{label}-candidates-merge",
         merge_all,
@@ -204,12 +250,12 @@ def ask_rounds(
         n_chunks=x.npartitions,
         sorts=strategy.sorts,
     )
-    return _by_default(x, reads, found, question, label, token, form)
+    return _by_default(ArrayQuestion(x, question, form), plan.rest, reads, last, label, token)
 
 
 def _opening(chunk: Any, *, dtype: np.dtype[Any], probe: Measure, is_marked: bool) -> KnownChunks:
-    report = kernels.report(chunk, dtype, probe)
-    return KnownChunks([report], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
+    counts = kernels.report(chunk, dtype, probe)
+    return KnownChunks([counts], marks_of([chunk], ordered=False) if is_marked else NO_MARKS)
 
 
 def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
@@ -218,8 +264,8 @@ def _merge_openings(parts: list[KnownChunks]) -> KnownChunks:
 
 def _merge_reports(parts: list[list[Report] | None]) -> list[Report] | None:
     """Merge the replies of all chunks to each probe; return None if there was no probe."""
-    found = [part for part in parts if part is not None]
-    return [merge(same) for same in zip(*found, strict=True)] if found else None
+    some = [part for part in parts if part is not None]
+    return [merge(same) for same in zip(*some, strict=True)] if some else None
 
 
 def _opened(
@@ -233,14 +279,14 @@ def _opened(
     room: int,
 ) -> Progress:
     merged = _merge_openings(parts)
-    (report,) = merged.value
+    (opened,) = merged.value
     wanted = []
-    for first, last in pairs_of(*question.ranks(report.n_valid)):
-        known = Known.at_first(first, last, report.n_valid, selection_dtype(dtype))
-        known = known.updated(opening, report)
-        replies = (Reply(known, report if strategy.opening else None),)
+    for first, last in pairs_of(*question.ranks(opened.n_valid)):
+        known = Known.at_first(first, last, opened.n_valid, selection_dtype(dtype))
+        known = known.updated(opening, opened)
+        replies = (Reply(known, opened if strategy.opening else None),)
         wanted.append(RankSearch(known, replies, _next_probe(strategy, known, replies)))
-    counts = (report.n_valid, report.n_missing)
+    counts = (opened.n_valid, opened.n_missing)
     about: dict[str, Any] = {"marks": merged.marks, "numblocks": numblocks, "room": room}
     progress = Progress(*counts, tuple(wanted), **about)
     return _settled(progress)
@@ -286,10 +332,10 @@ def _for_share(probe: Measure, share: float) -> Measure:
 def _advanced(
     parts: list[list[Report] | None], *, progress: Progress, strategy: Strategy
 ) -> Progress:
-    reports = _merge_reports(parts)
-    if reports is None:
+    measured = _merge_reports(parts)
+    if measured is None:
         return progress
-    by_probe = dict(zip(progress.probes, reports, strict=True))
+    by_probe = dict(zip(progress.probes, measured, strict=True))
     try:
         wanted = tuple(_continued(each, by_probe, strategy) for each in progress.wanted)
     except ContradictionError as error:
@@ -300,9 +346,9 @@ def _advanced(
 def _continued(each: RankSearch, reports: dict[Measure, Report], strategy: Strategy) -> RankSearch:
     if each.probe is None:
         return each
-    report = reports[each.probe]
-    known = each.known.updated(each.probe, report)
-    replies = (*each.replies, Reply(known, report))
+    counts = reports[each.probe]
+    known = each.known.updated(each.probe, counts)
+    replies = (*each.replies, Reply(known, counts))
     return RankSearch(known, replies, _next_probe(strategy, known, replies))
 
 
@@ -348,24 +394,24 @@ def _with_candidates(
     ranks = np.unique([[known.first, known.last] for known in wanted])
     if tally.n_valid != progress.n_valid:
         raise _changed()
-    found = order_statistics(brackets_of(wanted), tally, ranks)
-    elements = progress.elements | dict(zip(ranks.tolist(), found, strict=True))
+    selected = order_statistics(brackets_of(wanted), tally, ranks)
+    elements = progress.elements | dict(zip(ranks.tolist(), selected, strict=True))
     return replace(progress, elements=elements)
 
 
 def _by_default(
-    x: DaskArray,
+    asked: ArrayQuestion,
+    plan: ElementPlan,
     reads: Reads,
     found: DaskArray,
-    question: ElementQuestion,
     label: str,
     token: str,
-    form: Form,
 ) -> DaskArray:
-    asked, narrowing = ArrayQuestion(x, question, form), narrowing_of(x, question)
-    name, share = f"{label}-rest-cuts-{token}", share_of(asked, narrowing)
-    cuts = each_if_needed(_cuts, name, reads, [], [found], x.dtype, share)
-    begun = FirstLoad(asked, None, narrowing, cuts)
+    """Answer a question by two loads, which do nothing unless a strategy has left something."""
+    x, question, form = asked.x, asked.question, asked.form
+    name = f"{label}-rest-cuts-{token}"
+    cuts = each_if_needed(_cuts, name, reads, [], [found], x.dtype, plan.share)
+    begun = FirstLoad(asked, plan, cuts)
     brackets = all_brackets([begun], f"{label}-rest", None)
     name = f"{label}-rest-candidates-{token}"
     loads = [each_if_needed(_rest, name, reads, [], [found, *brackets], x.dtype)]

@@ -48,8 +48,8 @@ class Selected:
     def at(self, ranks: IntArray) -> NDArray[Any]:
         """Return the elements of some of the wanted ranks."""
         dtype = next(iter(self.elements.values())).dtype
-        found = [self.elements[rank] for rank in ranks.ravel().tolist()]
-        return unsigned_zero(np.array(found, dtype).reshape(ranks.shape))
+        elements = [self.elements[rank] for rank in ranks.ravel().tolist()]
+        return unsigned_zero(np.array(elements, dtype).reshape(ranks.shape))
 
 
 class _MissingError(Exception):
@@ -84,17 +84,17 @@ def select_now(values: Any, dtype: np.dtype[Any], ranks: RanksOf, strategy: Stra
     opened = None if strategy.opening is None else array.measure(strategy.opening)
     n_valid, n_missing = (size, 0) if opened is None else (opened.n_valid, opened.n_missing)
     for _ in range(2):
-        found: dict[int, Any] = {}
+        elements: dict[int, Any] = {}
         try:
             for first, last in pairs_of(*ranks(n_valid)):
                 known = Known.at_first(first, last, n_valid, selection_dtype(dtype))
-                found |= _search(array, known, opened, strategy)
+                elements |= _search(array, known, opened, strategy)
         except _MissingError as counted:
             n_valid, n_missing = counted.n_valid, counted.n_missing
         except ContradictionError:
             break
         else:
-            return Selected(n_valid, n_missing, found, trace)
+            return Selected(n_valid, n_missing, elements, trace)
     raise ChunksChangedError(
         "the array was changed by another thread while it was searched: pass a copy, a.copy()"
     )
@@ -142,16 +142,16 @@ def _search(array: _Array, known: Known, opened: Any, strategy: Strategy) -> dic
     probe = next(search, None) if _goes_on(known, strategy) else None
     rounds = int(opened is not None)
     while probe is not None and rounds < strategy.rounds:
-        report = None
+        counts = None
         if isinstance(probe, Copy):
             array, known = _copied(array, known)
         else:
-            report = array.measure(probe)
-            if array is whole and not isinstance(probe, Draw) and report.n_valid != known.n:
-                raise _MissingError(report.n_valid, report.n_missing)
-            known = known.updated(probe, report)
+            counts = array.measure(probe)
+            if array is whole and not isinstance(probe, Draw) and counts.n_valid != known.n:
+                raise _MissingError(counts.n_valid, counts.n_missing)
+            known = known.updated(probe, counts)
             rounds += 1
-        probe = _sent(search, Reply(known, report)) if _goes_on(known, strategy) else None
+        probe = _sent(search, Reply(known, counts)) if _goes_on(known, strategy) else None
     if known.is_settled:
         assert known.lower is not None
         assert known.upper is not None
@@ -209,8 +209,8 @@ def brackets_of(wanted: list[Known]) -> Brackets:
     dtype = wanted[0].dtype
     least, largest = extreme_keys(dtype)
     open_ = [(known.lo, known.hi) for known in wanted if not known.is_settled]
-    found = {known.lower for known in wanted if known.lower is not None}
-    keys = sorted({key for ends in open_ for key in ends if least <= key <= largest} | found)
+    elements = {known.lower for known in wanted if known.lower is not None}
+    keys = sorted({key for ends in open_ for key in ends if least <= key <= largest} | elements)
     starts = [least - 1, *keys]
     is_wanted = [any(lo <= start < hi for lo, hi in open_) for start in starts]
     return Brackets(from_keys(np.array(keys, np.uint64), dtype), np.array(is_wanted, np.bool_))

@@ -47,9 +47,9 @@ def _accept_former_names() -> None:
 
 def _read_defaults() -> Mapping[str, Any]:
     """Load the values of the YAML file, and make them defaults of dask's config."""
-    (found,) = config.collect_yaml([str(Path(__file__).parents[1] / "dask_gpuselect.yaml")])
-    config.update_defaults(found)
-    values: Mapping[str, Any] = found["dask_gpuselect"]
+    (defaults,) = config.collect_yaml([str(Path(__file__).parents[1] / "dask_gpuselect.yaml")])
+    config.update_defaults(defaults)
+    values: Mapping[str, Any] = defaults["dask_gpuselect"]
     return values
 
 
@@ -62,14 +62,14 @@ DEFAULTS = _read_defaults()
 
 def _check_size(name: str, value: Any) -> int:
     """Return a number of bytes."""
-    found = _bytes(value)
-    if found is None:
+    n = _bytes(value)
+    if n is None:
         raise ValueError(
             f"{name} must be a number of bytes, or a string such as '500 MB', not {value!r}"
         )
-    if found < 0:
+    if n < 0:
         raise ValueError(f"{name} must be 0 or more bytes, not {value!r}")
-    return found
+    return n
 
 
 def _check_directory(name: str, value: Any) -> str | None:
@@ -83,10 +83,10 @@ def _check_directory(name: str, value: Any) -> str | None:
 
 def _check_number(name: str, value: Any) -> int:
     """Return an integer of at least 1."""
-    found = integer(value)
-    if found is None or found < 1:
+    n = integer(value)
+    if n is None or n < 1:
         raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
-    return found
+    return n
 
 
 class Kind(NamedTuple):
@@ -184,8 +184,8 @@ def n_bytes(name: str, chosen: str | int | None = None) -> int:
     `chosen` serves a setting without a default, because its best value depends on the chunks.
     """
     assert SETTINGS[name][0] is SIZE
-    found: int = _value(name, chosen)
-    return found
+    n: int = _value(name, chosen)
+    return n
 
 
 def directory(name: str) -> str | None:
@@ -194,15 +194,15 @@ def directory(name: str) -> str | None:
     True stands for the directory of dask's temporary files, which is returned as "".
     """
     assert SETTINGS[name][0] is DIRECTORY
-    found: str | None = _value(name)
-    return found
+    path: str | None = _value(name)
+    return path
 
 
 def number(name: str, chosen: int) -> int:
     """Return the setting `dask_gpuselect.<name>`, 1 or more; `chosen` if it is not set."""
     assert SETTINGS[name][0] is NUMBER
-    found: int = _value(name, chosen)
-    return found
+    n: int = _value(name, chosen)
+    return n
 
 
 def _bytes(value: Any) -> int | None:

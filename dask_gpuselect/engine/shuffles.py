@@ -102,14 +102,14 @@ def needed(
 ) -> dict[Key, Any]:
     """Return the tasks that some keys need, except `but` and what only these need."""
     left_out = set(but)
-    found: dict[Key, Any] = {}
+    own: dict[Key, Any] = {}
     stack = [key for key in keys if key not in left_out]
     while stack:
         key = stack.pop()
-        if key in tasks and key not in found:
-            found[key] = tasks[key]
+        if key in tasks and key not in own:
+            own[key] = tasks[key]
             stack += _needs(tasks[key]) - left_out
-    return found
+    return own
 
 
 def _needs(task: Any) -> frozenset[Key]:
@@ -117,7 +117,7 @@ def _needs(task: Any) -> frozenset[Key]:
     return frozenset(getattr(task, "dependencies", ()))
 
 
-def told(x: DaskArray) -> str:
+def described(x: DaskArray) -> str:
     """Describe how often the shuffles among the tasks of an array run, and where they store data.
 
     Return "" if there are none.

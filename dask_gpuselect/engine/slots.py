@@ -21,7 +21,7 @@ from dask_gpuselect.arrays import fitted, in_kind
 from dask_gpuselect.engine import graphs
 from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.groups import Grouping
-from dask_gpuselect.engine.plans import one_lane_limit
+from dask_gpuselect.engine.lane_plans import one_lane_limit
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.engine.source import DaskArray, Source, TaskRef, merged
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
@@ -62,9 +62,7 @@ class OfSlots(Question):
     of_each: Question
     n_slots: int
 
-    guesses_chunks: ClassVar[bool] = False
     counts_values: ClassVar[bool] = False
-    has_guess = False
     keeps = False
 
     @property
@@ -114,8 +112,8 @@ class OfSlots(Question):
         return over_slots(self.of_each.resolve)(brackets, tally)
 
     def more(self, brackets: Brackets, found: Any) -> Any:
-        found = over_slots(self._more)(brackets, found)
-        return found if any(map(_is_some, every(found))) else None
+        more = over_slots(self._more)(brackets, found)
+        return more if any(map(_is_some, every(more))) else None
 
     def _more(self, brackets: Brackets, found: Any) -> Brackets:
         """Return the brackets of a slot's third load, which are empty if it needs none."""
@@ -193,10 +191,10 @@ def about_slots(question: Question, grouping: Grouping) -> OfSlots:
 
 def together(answers: Slots, n: int, *, question: OfSlots, shape: AnswerAxes, kind: Any) -> Any:
     """Combine the answers about `n` slots in an array of a kind; box plots stay as they are."""
-    found = question.of_each.of_slots([answers[slot] for slot in range(n)])
+    answer = question.of_each.of_slots([answers[slot] for slot in range(n)])
     if kind is None:
-        return found
-    return in_kind(found[0, ...] if shape.is_scalar else found, kind)
+        return answer
+    return in_kind(answer[0, ...] if shape.is_scalar else answer, kind)
 
 
 def together_lazily(
@@ -211,17 +209,17 @@ def together_lazily(
     meta = np.empty((0,) * len(shape.labels), object)
     if dtype is not None:
         meta = fitted(meta_from_array(kind, ndim=meta.ndim, dtype=dtype))
-    told: dict[str, Any] = {"question": question, "shape": shape}
-    told["kind"] = None if dtype is None else meta
+    arguments: dict[str, Any] = {"question": question, "shape": shape}
+    arguments["kind"] = None if dtype is None else meta
     given = answers
     if grouping.is_lazy:
-        told["names"] = TaskRef((grouping.names.name, 0))
+        arguments["names"] = TaskRef((grouping.names.name, 0))
         graph = merged(answers, grouping.names)
         given = DaskArray(graph, answers.name, answers.chunks, meta=answers._meta)
     else:
-        told["n"] = grouping.number
+        arguments["n"] = grouping.number
     name = f"slots-{tokenize(answers.name, shape, dtype)}"
-    made = graphs.in_one_place(given, _together, name, (0,) * meta.ndim, **told)
+    made = graphs.in_one_place(given, _together, name, (0,) * meta.ndim, **arguments)
     sizes = shape.new_axes(question.of_each.n_answers)
     chunks = tuple((sizes[label],) for label in shape.labels)
     return DaskArray(made.dask, made.name, chunks, meta=meta)

@@ -291,8 +291,8 @@ def in_one_task_each(copy: DaskArray, x: DaskArray) -> DaskArray:
     if any(_is_slice(task, tasks) for task in tasks.values()):
         return copy
     others = set().union(*(dependencies[name] for name in own)).difference(own)
-    kept = {name: layer for name, layer in layers.items() if name not in own}
-    graph = Graph(kept, {name: dependencies[name] for name in kept})
+    remaining = {name: layer for name, layer in layers.items() if name not in own}
+    graph = Graph(remaining, {name: dependencies[name] for name in remaining})
     joined = {key: _in_one(key, tasks) for key in wanted}
     graph = extended(graph, copy.name, joined, others)
     return DaskArray(graph, copy.name, copy.chunks, meta=copy._meta)
@@ -515,30 +515,30 @@ def _ancestors_of(x: DaskArray, places: Sequence[int]) -> list[dict[str, set[Key
     keys = list(flatten(x.__dask_keys__()))
     some = [keys[place] for place in places]
     in_place, copied = map(set, divide(x))
-    held = in_place - copied
+    resident = in_place - copied
     once = done_once(x)
     tasks = convert_legacy_graph(dict(x.dask.cull(set(some))))
     tasks = {
         key: task
         for key, task in tasks.items()
-        if get_name_from_key(key) not in held and key not in once
+        if get_name_from_key(key) not in resident and key not in once
     }
     return [_ancestors(key, tasks) for key in some]
 
 
 def _ancestors(key: Key, tasks: Mapping[Key, GraphNode]) -> dict[str, set[Key]]:
     """Return a key and the keys of all that it needs, by their names."""
-    found: dict[str, set[Key]] = {}
+    by_name: dict[str, set[Key]] = {}
     stack = [key]
     while stack:
         wanted = stack.pop()
         if wanted not in tasks:
             continue
-        known = found.setdefault(get_name_from_key(wanted), set())
+        known = by_name.setdefault(get_name_from_key(wanted), set())
         if wanted not in known:
             known.add(wanted)
             stack += tasks[wanted].dependencies
-    return found
+    return by_name
 
 
 def _have_one_file(arrays: Sequence[DaskArray]) -> bool:
@@ -552,8 +552,8 @@ def is_file(name: str, layer: Layer) -> bool:
 
     Such an object has a shape but is not a chunk: its key has no place in a grid.
     """
-    held = layer.get(name) if isinstance(layer, MaterializedLayer) else None
-    return hasattr(getattr(held, "value", held), "shape")
+    value = layer.get(name) if isinstance(layer, MaterializedLayer) else None
+    return hasattr(getattr(value, "value", value), "shape")
 
 
 def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]]:
@@ -569,13 +569,13 @@ def divide(x: DaskArray, *, renames: bool = False) -> tuple[list[str], list[str]
     small = max(largest_chunk_bytes(x), SMALL_RESULT)
     copied: list[str] = []
     shared: list[str] = []
-    seen = set[str]()
+    visited = set[str]()
     stack = list(x.__dask_layers__())
     while stack:
         name = stack.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         layer = layers[name]
         is_renamed = renames and is_file(name, layer)
         is_small = is_reduction(name, layer) and _size(layer) <= small

@@ -198,9 +198,9 @@ class SpillFile:
         try:
             for start, offset in zip(starts, offsets, strict=False):
                 run = data[start : start + n]
-                found = self._read_some(run, offset)
-                while found < n:
-                    found += self._found(self._read_some(run[found:], offset + found))
+                n_read = self._read_some(run, offset)
+                while n_read < n:
+                    n_read += self._found(self._read_some(run[n_read:], offset + n_read))
         except OSError as error:
             raise self._noted(error) from None
 

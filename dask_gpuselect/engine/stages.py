@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_gpuselect.arrays import in_kind
 from dask_gpuselect.engine.answers import AnswerAxes, block_in_kind
-from dask_gpuselect.engine.columns import Columns, Place, Tasks
+from dask_gpuselect.engine.columns import FOR_NEXT_LOAD, Blocks, Columns, Tasks
 from dask_gpuselect.engine.grid import lane_sizes
-from dask_gpuselect.engine.plans import LanePlan
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, LastSteps, PassSteps
+from dask_gpuselect.engine.lane_plans import LanePlan
+from dask_gpuselect.engine.questions import Block, LaneLoad, LaneQuestion, no_answers
 from dask_gpuselect.engine.source import DaskArray
 from dask_gpuselect.maths.sizes import TALLIES_EVERY
 
@@ -62,15 +61,16 @@ class Stage:
     reduce : callable
         Makes partial results fewer.
     settle : callable
-        ``(partials, known, shape of a chunk)``: what the next stage needs to know, or the answer.
+        ``(partials, known)``: what the next stage needs to know, or the answer. If several tasks
+        settle each column, this may be a tuple of functions, one for each task.
     finds : str
         Part of the name of the layer that settles; empty for the last stage.
     join : callable, optional
         ``(results)``: join the results of `settle`, if several tasks may settle each column.
     finds_each : str
         Part of the name of their layer.
-    numbers_parts, numbers_roots : bool
-        True if `measure` gets the `number` of the part, or `settle` that of the task.
+    numbers_parts : bool
+        True if `measure` gets the `number` of the part.
     cuts_of : callable, optional
         Function from a partial result to the part of it that is merged. The whole stays, as a
         cache for the next stage.
@@ -83,12 +83,11 @@ class Stage:
     measure: Callable[..., Any]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     reduce: Reduce = unmerged
-    settle: Callable[..., Any]
+    settle: Callable[..., Any] | tuple[Callable[..., Any], ...]
     finds: str = ""
     join: Callable[..., Any] | None = None
     finds_each: str = ""
     numbers_parts: bool = False
-    numbers_roots: bool = False
     cuts_of: Callable[[Any], Any] | None = None
     by_cache: Callable[[Any, Any], Any] | None = None
 
@@ -98,9 +97,7 @@ def run(
     stages: Sequence[Stage],
     label: str,
     token: str,
-    to_index: Callable[[Place], tuple[int, ...]] = tuple,
-    *,
-    seen: bool = False,
+    blocks: Blocks,
 ) -> Tasks:
     """Make the tasks of all stages; the last one's make the answer.
 
@@ -108,10 +105,8 @@ def run(
     ----------
     label, token : str
         Prefix and end of the names of layers.
-    to_index : callable
-        Function from the place of a column to that of its block of the answer.
-    seen : bool
-        True if each block of the answer is a `KnownChunks`.
+    blocks : Blocks
+        Those of the answer.
     """
     known: Tasks | None = None  # by all tasks about a column
     own: Tasks | None = None  # by each of these tasks
@@ -135,13 +130,13 @@ def run(
         partials, about = stage.reduce(columns, partials, own if stage.join else known)
         is_last = load == len(stages)
         name = f"{label}-{token}" if is_last else f"{label}-{stage.finds}-{token}"
-        place, stays = (to_index, seen) if is_last else (tuple, True)
+        ends = blocks if is_last else FOR_NEXT_LOAD
         if stage.join is None:
-            own = known = columns.settle(stage.settle, name, partials, about, place, seen=stays)
+            own = known = columns.settle(stage.settle, name, partials, about, ends)
         else:
-            each, is_numbered = f"{label}-{stage.finds_each}-{token}", stage.numbers_roots
-            own = columns.settle(stage.settle, each, partials, about, is_numbered=is_numbered)
-            known = columns.gather(stage.join, name, own, place, seen=stays)
+            each = f"{label}-{stage.finds_each}-{token}"
+            own = columns.settle(stage.settle, each, partials, about)
+            known = columns.gather(stage.join, name, own, ends)
     assert known is not None
     return known
 
@@ -169,29 +164,31 @@ class Asked:
     shape: AnswerAxes
     kind: Any
 
-    def counted(self, partials: Sequence[Any], known: None, block: Block) -> Any:
-        """Compute a block of the answer from the counts of all values."""
-        counts = self.question.merge_value_counts(partials)
-        found = self.question.counted(counts, block, self.dtype, self.shape)
-        return block_in_kind(found, self.kind)
+    def counted(self, partials: Sequence[Any], known: None) -> Any:
+        """Compute the answers from the counts of all values."""
+        return self.question.counted(self.question.merge_value_counts(partials), self.dtype)
 
     def answered(
-        self, partials: Sequence[Any], known: Any, block: Block, *, steps: LastSteps
+        self,
+        partials: Sequence[Any],
+        known: Any,
+        *,
+        last: LaneLoad,
+        answers: Callable[..., Any] = no_answers,
     ) -> Any:
-        """Compute a block of the answer from the order statistics of the last pass."""
-        merged = steps.merge_tallies(partials)
-        answers = steps.answers(merged, known)
-        if answers is not None:
-            return in_kind(self.shape.restore(answers, block), self.kind)
-        found = steps.found(merged, known)
-        return in_kind(self.question.restored(found, block, self.shape), self.kind)
+        """Compute the answers from the last pass, or what a further load needs to know."""
+        merged = [last.merge(partials)]
+        made = None if self.question.further else answers(merged, known)
+        return self.resolved(last.finish(merged, known)) if made is None else made
 
-    def finished(
-        self, partials: Sequence[Any], known: Any, block: Block, *, further: FurtherLoad
-    ) -> Any:
-        """Compute a block of the answer from the partial results of a further load."""
-        found = further.finish(partials, known, block, self.dtype, self.shape)
-        return block_in_kind(found, self.kind)
+    def resolved(self, found: Any) -> Any:
+        """Compute the answers from order statistics, or what a further load needs to know."""
+        further = self.question.further
+        return self.question.finished(found) if further is None else further.known(found)
+
+    def made(self, answers: Any, block: Block) -> Any:
+        """Return the block of the answer for a block of data of that shape."""
+        return block_in_kind(self.question.restored(answers, block, self.shape), self.kind)
 
 
 def stages_by_counts(
@@ -218,9 +215,9 @@ def stages_by_tails(
     return [
         Stage(
             name=f"{label}-kept",
-            measure=tails.tally,
-            reduce=merging(tails.merge_tallies, plan.passes.merge_every),
-            settle=partial(asked.answered, steps=tails),
+            measure=tails.measure,
+            reduce=merging(tails.merge, plan.passes.merge_every),
+            settle=partial(asked.answered, last=tails),
         )
     ]
 
@@ -229,24 +226,23 @@ def stages_in_passes(
     x: DaskArray, asked: Asked, plan: LanePlan, label: str, token: str
 ) -> list[Stage]:
     """Narrow the brackets of each column load by load; then make the question's further load."""
-    steps, further = asked.question.steps, asked.question.further
+    steps = asked.question.steps
     passes = [
         Stage(
             name="quantile-lane-cuts",
-            measure=steps.cuts,
+            measure=steps.narrow.measure,
             arguments={"m": m},
-            reduce=merging(partial(steps.merge_cuts, m=m), plan.passes.merge_every),
-            settle=partial(_narrowed, steps=steps),
+            reduce=merging(partial(steps.narrow.merge, m=m), plan.passes.merge_every),
+            settle=steps.narrow.finish,
             finds=f"bracket-{load}",
         )
         for load, m in enumerate(plan.passes.widths, 1)
     ]
-    answered: Callable[..., Any] = partial(asked.answered, steps=steps)
     last = Stage(
         name=f"{label}-candidates",
-        measure=steps.tally,
-        reduce=merging(steps.merge_tallies, TALLIES_EVERY),
-        settle=answered if further is None else partial(_known, steps=steps, further=further),
+        measure=steps.last.measure,
+        reduce=merging(steps.last.merge, TALLIES_EVERY),
+        settle=partial(asked.answered, last=steps.last, answers=steps.answers),
         finds="order",
     )
     return [*passes, last, *further_stages(asked, label)]
@@ -262,19 +258,6 @@ def further_stages(asked: Asked, label: str) -> list[Stage]:
             name=f"{label}-{further.name}",
             measure=further.measure,
             reduce=merging(further.merge, further.merge_every),
-            settle=partial(asked.finished, further=further),
+            settle=further.finish,
         )
     ]
-
-
-def _narrowed(partials: list[Any], known: Any, block: Block, *, steps: PassSteps) -> Any:
-    del block
-    return steps.narrowed(partials, known)
-
-
-def _known(
-    partials: list[Any], known: Any, block: Block, *, steps: PassSteps, further: FurtherLoad
-) -> Any:
-    """Return what a further load needs to know of the order statistics."""
-    del block
-    return further.known(steps.found(steps.merge_tallies(partials), known))

@@ -66,9 +66,9 @@ def brackets_of_stretches(groups: DaskArray, question: Question, narrowing: Narr
     few = graphs.each_chunk(
         _few_of_each, f"{LABEL}-few-{token}", [groups], [ranges], most=narrowing.coarse
     )
-    told = [{"question": part} for part in parts]
+    arguments = [{"question": part} for part in parts]
     how = MERGE, merge, _bracket, f"{LABEL}-brackets-{token}"
-    return graphs.reduced_items(few, *how, told, _joined)
+    return graphs.reduced_items(few, *how, arguments, _joined)
 
 
 def stretches_of(question: Question, narrowing: Narrowing) -> list[Question]:
@@ -124,14 +124,14 @@ def answers_of_stretches(
             [together, each],
             most=narrowing.coarse,
         )
-        told = _arguments_of_each(parts, each)
+        arguments = _arguments_of_each(parts, each)
         name = f"{LABEL}-narrower-{token}"
-        each = graphs.reduced_items(few, MERGE, merge, _narrower, name, told, list)
+        each = graphs.reduced_items(few, MERGE, merge, _narrower, name, arguments, list)
     token = tokenize(waits.name, each.name, parts)
     left = graphs.each_chunk(_left, f"{LABEL}-left-{token}", [waits], [together, each])
-    told = _arguments_of_each(parts, each)
+    arguments = _arguments_of_each(parts, each)
     name = f"{LABEL}-found-{token}"
-    return graphs.reduced_items(left, MERGE, Tally.merge, _resolved, name, told, join)
+    return graphs.reduced_items(left, MERGE, Tally.merge, _resolved, name, arguments, join)
 
 
 def _arguments_of_each(parts: Sequence[Question], each: DaskArray) -> list[dict[str, Any]]:

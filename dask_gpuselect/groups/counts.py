@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_gpuselect.arrays import as_type, is_kind, like, namespace, to_host
-from dask_gpuselect.engine.questions import LaneQuestion, PassSteps
+from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, PassSteps, of_merged
 from dask_gpuselect.kernels.companions import Accompanied, values_of
 from dask_gpuselect.maths.cuts import IntArray
 from dask_gpuselect.maths.lane_cuts import Lanes
@@ -44,7 +44,8 @@ class LaneCounts(LaneQuestion):
 
     @property
     def steps(self) -> PassSteps:
-        return PassSteps(_counted, _sum, _found, _counted, _sum, _sum)
+        last = LaneLoad(_counted, _sum, of_merged(_sum, _found))
+        return PassSteps(LaneLoad(_counted, _sum, _sum), last)
 
     def finished(self, lanes: Lanes) -> Any:
         return lanes.n_valid[None]

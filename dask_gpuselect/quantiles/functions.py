@@ -582,6 +582,7 @@ def explain(
     q: ArrayLike = 0.5,
     axis: Axis = None,
     *,
+    strategy: Strategy | str | None = None,
     weights: Any = None,
     where: Any = None,
     nodata: Any = None,
@@ -596,8 +597,8 @@ def explain(
         In [0, 1], as for `quantile`. The number of q matters.
     axis : None, int or tuple of ints, optional
         Axes to reduce; all of them by default.
-    weights, where, nodata : optional
-        As for `quantile`. Their bytes count as part of the chunks.
+    strategy, weights, where, nodata : optional
+        As for `quantile`. The bytes of arrays count as part of the chunks.
 
     Returns
     -------
@@ -614,7 +615,8 @@ def explain(
           slab. "tails" takes some of the chunks at a time, reads them once, and keeps the elements
           near the ends of slices. "scratch" reads chunks once, writes them to local disk, and reads
           whole slices back. "p2p" does the same on a cluster, by dask's peer-to-peer rechunk.
-          "passes" takes some of the chunks at a time, several times.
+          "passes" takes some of the chunks at a time, several times. With a strategy, the name is
+          that of the strategy, which may end before all its reads.
         - ``reads``: number of reads of every chunk, at most. Chunks in memory are read in place.
           "guess" and "held" need two more reads in one of about 150,000 cases.
         - ``task_bytes``: bytes of the chunks that one task takes at most, without scratch. Labels
@@ -688,7 +690,7 @@ def explain(
     method = "lower" if weights is None else "inverted_cdf"
     how: dict[str, Any] = {"weights": weights, "where": where, "nodata": nodata}
     about, question, axes, _ = _asked(a, q, axis, method, **how)
-    planned = plan(Asking(about, question, axes))
+    planned = plan(Asking(about, question, axes), _chosen(strategy, weights))
     grid = [array.numblocks[axis] for axis in range(array.ndim) if axis not in (axes or ())]
     return replace(
         planned,
@@ -726,9 +728,7 @@ def ask_quantiles(
         For `_asked`. `fill_value` or `if_none` is the answer where no element takes part;
         by default that follows from the kind of the arrays.
     """
-    chosen = None if strategy is None else strategy_of(strategy)
-    if chosen is not None and weights is not None:
-        raise ValueError("strategy= does not support weights: leave out strategy or weights")
+    chosen = _chosen(strategy, weights)
     arrays, together = each_of(a)
     of_each: dict[str, Any] = {"n": len(arrays), "is_several": together is not None}
     each_weights = for_each(weights, a, name="weights", **of_each)
@@ -747,6 +747,12 @@ def ask_quantiles(
     if np.ndim(q) > 1:
         answers = [unfolded(each, np.shape(q), name) for each in answers]
     return answers[0] if together is None else together(answers)
+
+
+def _chosen(strategy: Strategy | str | None, weights: Any) -> Strategy | None:
+    if strategy is not None and weights is not None:
+        raise ValueError("strategy= does not support weights: leave out strategy or weights")
+    return None if strategy is None else strategy_of(strategy)
 
 
 def _asked(

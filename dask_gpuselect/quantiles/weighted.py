@@ -88,7 +88,6 @@ class WeightedQuantiles(QuantileFields, Question):
     all light elements are candidates.
     """
 
-    guesses_chunks: ClassVar[bool] = False
     weighs: ClassVar[bool] = True
     counts_values: ClassVar[bool] = False
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import kernels
 from dask_gpuselect.arrays import as_dtype
-from dask_gpuselect.engine.questions import LaneQuestion, PassSteps
+from dask_gpuselect.engine.questions import LaneLoad, LaneQuestion, PassSteps, of_merged
 from dask_gpuselect.maths import lane_weight_cuts
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.keys import selection_dtype
@@ -44,12 +44,16 @@ class WeightedLaneQuantiles(QuantileFields, LaneQuestion):
     @property
     def steps(self) -> PassSteps:
         return PassSteps(
-            kernels.lane_tally,
-            merge_tallies,
-            lane_weight_cuts.answers,
-            kernels.lane_cuts,
-            lane_weight_cuts.merge,
-            partial(lane_weight_cuts.narrowed, wanted=self.wanted),
+            LaneLoad(
+                kernels.lane_cuts,
+                lane_weight_cuts.merge,
+                partial(lane_weight_cuts.narrowed, wanted=self.wanted),
+            ),
+            LaneLoad(
+                kernels.lane_tally,
+                merge_tallies,
+                of_merged(merge_tallies, lane_weight_cuts.answers),
+            ),
         )
 
     def lane_answer(self, order: Lanes) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.graphs import places_of
 from dask_gpuselect.engine.lanes import ask_lanes
 from dask_gpuselect.engine.marks import InColumn, KnownChunks, changed, marks_of
-from dask_gpuselect.engine.questions import Block, LaneQuestion, Question
+from dask_gpuselect.engine.questions import LaneQuestion, Question
 from dask_gpuselect.engine.source import DaskArray, blockwise, computed_once, map_blocks
 from dask_gpuselect.kernels import valid_in
 from dask_gpuselect.kernels.companions import Accompanied
@@ -83,7 +83,6 @@ class DeviationQuestion(Question):
     scale: float
 
     third: ClassVar[str] = "distances"
-    resolves_again: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -216,9 +215,7 @@ class LaneDeviationQuestion(LaneQuestion):
         deviations = kernels.answer_lanes(distances, question.dtype, axes, question.distances)
         return _finished(deviations, median, question)
 
-    def counted(
-        self, counts: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Any:
+    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
         """Return the deviations of lanes, by the counts of all values that occur."""
         question = self.of_all
         median = question.median.lane_answer(counts.found(question.median.lane_ranks))
@@ -227,7 +224,7 @@ class LaneDeviationQuestion(LaneQuestion):
             lambda values, lanes: kernels.deviations(values, centres[lanes], question.dtype)
         )
         deviations = question.distances.lane_answer(distances.found(question.distances.lane_ranks))
-        return shape.restore(_finished(deviations, median, question), block)
+        return _finished(deviations, median, question)
 
     def composed(self, x: DaskArray, label: str, shape: AnswerAxes) -> DaskArray:
         """Return the median of the distances from the medians of lanes, as a dask array.

@@ -21,9 +21,8 @@ from dask_gpuselect.arguments import (
     same_kind,
 )
 from dask_gpuselect.arrays import in_kind, numpy_dtype, to_host
-from dask_gpuselect.engine.answers import AnswerAxes
 from dask_gpuselect.engine.asking import Asking, ask
-from dask_gpuselect.engine.questions import Block, FurtherLoad, LaneQuestion, RankQuestion
+from dask_gpuselect.engine.questions import FurtherLoad, LaneQuestion, RankQuestion
 from dask_gpuselect.kernels.companions import values_of
 from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
@@ -329,7 +328,25 @@ class LaneTrimmedMean(LaneQuestion):
 
     @property
     def further(self) -> FurtherLoad:
-        return ClippedLoad(self)
+        """The sums of the elements of every lane, clipped at its cuts, which are known."""
+        functions = self.measure_clipped, self.merge_ends, self.means_by_ends, _as_it_is
+        return FurtherLoad(*functions, "clipped", 8)
+
+    def measure_clipped(
+        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
+    ) -> LaneEnds:
+        """Sum the elements of every lane, clipped at its cuts."""
+        return self.clipped_ends(chunks, dtype, axes, self.cuts.lane_answer(known))
+
+    def merge_ends(self, partials: Sequence[LaneEnds]) -> LaneEnds:
+        """Merge the sums of several parts."""
+        return LaneEnds.merge(partials, 1)
+
+    def means_by_ends(self, partials: Sequence[LaneEnds], known: Lanes) -> Any:
+        """Return the mean of each lane."""
+        ends = self.merge_ends(partials)
+        check_lanes_unchanged([ends], known)
+        return self.mean.lane_answer(self.means(ends, self.cuts.lane_answer(known)))
 
     def answer(self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...]) -> Any:
         ends = to_host(kernels.answer_lanes(chunks, dtype, axes, self.cuts))
@@ -348,15 +365,11 @@ class LaneTrimmedMean(LaneQuestion):
             pieces.append(self.means(self.clipped_ends(parts, dtype, axes, own), own))
         return in_kind(self.mean.lane_answer(join(pieces)), values_of(chunks[0]))
 
-    def counted(
-        self, partial_result: LaneValueCounts, block: Block, dtype: np.dtype[Any], shape: AnswerAxes
-    ) -> Any:
-        cuts = self.cuts.lane_answer(partial_result.found(self.cuts.lane_ranks))
-        clipped = partial_result.mapped(
-            lambda values, lanes: kernels.clipped(values, *cuts[:, lanes])
-        )
+    def counted(self, counts: LaneValueCounts, dtype: np.dtype[Any]) -> Any:
+        cuts = self.cuts.lane_answer(counts.found(self.cuts.lane_ranks))
+        clipped = counts.mapped(lambda values, lanes: kernels.clipped(values, *cuts[:, lanes]))
         ends = clipped.ends(_no_bounds(cuts, dtype), 1)
-        return shape.restore(self.mean.lane_answer(self.means(ends, cuts)), block)
+        return self.mean.lane_answer(self.means(ends, cuts))
 
     def clipped_ends(
         self,
@@ -387,40 +400,8 @@ class LaneTrimmedMean(LaneQuestion):
         return Lanes(answer, answer, n, ends.n_missing)
 
 
-@dataclass(frozen=True)
-class ClippedLoad(FurtherLoad):
-    """The sums of the elements of every lane, clipped at its cuts, which are known."""
-
-    question: LaneTrimmedMean
-
-    name: ClassVar[str] = "clipped"
-    merge_every: ClassVar[int] = 8
-
-    def known(self, order: Lanes) -> Lanes:
-        return order
-
-    def measure(
-        self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Lanes
-    ) -> LaneEnds:
-        cuts = self.question.cuts.lane_answer(known)
-        return self.question.clipped_ends(chunks, dtype, axes, cuts)
-
-    def merge(self, partials: Sequence[LaneEnds]) -> LaneEnds:
-        return LaneEnds.merge(partials, 1)
-
-    def finish(
-        self,
-        partials: Sequence[LaneEnds],
-        known: Lanes,
-        block: Block,
-        dtype: np.dtype[Any],
-        shape: AnswerAxes,
-    ) -> Any:
-        ends = self.merge(partials)
-        check_lanes_unchanged([ends], known)
-        cuts = self.question.cuts.lane_answer(known)
-        means = self.question.means(ends, cuts)
-        return shape.restore(self.question.mean.lane_answer(means), block)
+def _as_it_is(known: Lanes) -> Lanes:
+    return known
 
 
 def _no_bounds(cuts: NDArray[Any], dtype: np.dtype[Any]) -> Bounds:

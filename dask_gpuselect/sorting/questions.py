@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from dask_gpuselect.engine.questions import Question
 from dask_gpuselect.maths.coarse import narrower
@@ -26,13 +25,6 @@ class SplitterQuestion(Question):
     """
 
     wanted: SortedChunks
-
-    divides: ClassVar[bool] = True
-
-    @property
-    def has_guess(self) -> bool:
-        """Whether a sample can guess brackets. No: every chunk is cut at each splitter."""
-        return False
 
     @property
     def n_answers(self) -> int:

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_gpuselect.engine import plans
+from dask_gpuselect.engine import lane_plans
 from dask_gpuselect.engine.group_elements import GroupedElements
 from dask_gpuselect.groups import groupby
 
@@ -23,7 +23,7 @@ SHAPE, CHUNKS = (40, 400), (13, 180)
 @pytest.fixture(autouse=True)
 def parts_of_few_chunks(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Small data are in several parts, and are counted whatever the counts take beside them."""
-    monkeypatch.setattr(plans, "GROUP_COUNTS_SHARE", math.inf)
+    monkeypatch.setattr(lane_plans, "GROUP_COUNTS_SHARE", math.inf)
     with dask.config.set({"dask_gpuselect.column-limit": "4 kB"}):
         yield
 

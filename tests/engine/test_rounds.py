@@ -11,8 +11,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.utils import key_split
 
-from dask_gpuselect import ChunksChangedError, order_statistic
+from dask_gpuselect import ChunksChangedError, explain, order_statistic, quantile
 from dask_gpuselect.strategies import STRATEGIES, Strategy, strategy_of
 from tests.backends import Backend
 from tests.oracle import check
@@ -56,6 +57,19 @@ MOST = {
     "sort_and_choose": 2,
     "bitonic_merge": 2,
 }
+
+
+@every_strategy
+def test_plan(strategy: str) -> None:
+    """What is explained is what runs: also the two loads of the engine, for what is left."""
+    source = Source(SHAPE)
+    plan = explain(source.lazy(CHUNKS), [0, 0.5], strategy=strategy)
+    assert plan.loads == most_loads(strategy_of(strategy)) + 2
+    assert str(plan).startswith(f"{plan.name}: reads each chunk at most {plan.loads} times; ")
+    assert f"1 to {plan.loads} × x.sum()" in plan.table()
+    answer = quantile(source.lazy(CHUNKS), [0, 0.5], strategy=strategy)
+    assert any(plan.name in key_split(key) for key in answer.__dask_graph__())
+    assert not source.loads
 
 
 @every_strategy

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dask_gpuselect import ChunksChangedError, describe_boxplot
-from dask_gpuselect.engine import plans, slots
+from dask_gpuselect.engine import lane_plans, slots
 from dask_gpuselect.engine.group_batches import MOST, SPARE, stretches
 from dask_gpuselect.groups import groupby
 from tests.backends import CUPY, Backend
@@ -91,7 +91,7 @@ def test_a_device_takes_in_one_task_what_fits(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of NumPy chunks threads take parts, with weights and without."""
-    monkeypatch.setattr(plans, "ONE_TASK", 20_000)
+    monkeypatch.setattr(lane_plans, "ONE_TASK", 20_000)
     x, by = backend.mapped(da.from_array(values(), chunks=611)), labels(5)
     weights = backend.mapped(da.ones(N, chunks=611))
     for how, in_parts in (({}, ("groups", 2)), ({"weights": weights}, ("passes", 3))):

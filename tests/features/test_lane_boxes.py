@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dask_gpuselect import Box, describe_boxplot, explain
 from dask_gpuselect.boxplot.questions import LaneBoxQuestion
-from dask_gpuselect.engine.plans import LanePlan, plan_lanes
+from dask_gpuselect.engine.lane_plans import LanePlan, plan_lanes
 from dask_gpuselect.maths.boxes import QUARTILES, Rule
 from tests.data import normal
 from tests.engine.test_lane_passes import share

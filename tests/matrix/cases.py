@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import dask_gpuselect
 from dask_gpuselect.arrays import is_cupy, to_host
-from dask_gpuselect.engine import exchange, plans, slots
+from dask_gpuselect.engine import exchange, lane_plans, slots
 from dask_gpuselect.groups import groupby
 from dask_gpuselect.kernels import compiling
 from dask_gpuselect.kernels.cpu import windows
@@ -554,7 +554,7 @@ def surroundings(case: Case) -> Iterator[None]:
         np.errstate(all=errors),
         ExitStack() as stack,
         patch.multiple(compiling, LARGE=large, PATIENCE=np.inf),
-        patch.object(plans, "ONE_TASK", parts.task),
+        patch.object(lane_plans, "ONE_TASK", parts.task),
         patch.object(exchange, "PAIRS", parts.pairs),
         patch.dict(slots.LEAST, table=parts.slot, tables=parts.slot >> 4),
         patch.dict(slots.LEAST_IN_ALL, table=0),

@@ -1,0 +1,122 @@
+"""The first load of all elements: the cuts of every chunk, and a pilot ahead of it or a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dask.base import tokenize
+
+from dask_gpuselect import kernels
+from dask_gpuselect.engine import graphs, pilot
+from dask_gpuselect.engine.keeping import cuts_of, first_partials, grouped
+from dask_gpuselect.engine.plans import ElementPlan
+from dask_gpuselect.engine.questions import ArrayQuestion, Question
+from dask_gpuselect.engine.reads import Reads
+from dask_gpuselect.engine.source import DaskArray, private_copy
+from dask_gpuselect.maths.chunk_order import ChunkOrder
+from dask_gpuselect.maths.cuts import Cuts, IntArray
+from dask_gpuselect.maths.sizes import Narrowing
+
+
+@dataclass(frozen=True)
+class FirstLoad:
+    """The first load of one array, for one question.
+
+    Parameters
+    ----------
+    asked : ArrayQuestion
+        The array and the question.
+    plan : ElementPlan
+        How the question is answered.
+    cuts : dask array
+        Partial results of the first load: one for each chunk, or for each group of chunks.
+    settled : dask array or None
+        Result of a pilot, if there is one.
+    groups : dask array or None
+        The groups of chunks, of all arrays that are loaded together, with what is cached of them.
+    """
+
+    asked: ArrayQuestion
+    plan: ElementPlan
+    cuts: DaskArray
+    settled: DaskArray | None = None
+    groups: DaskArray | None = None
+
+    @property
+    def question(self) -> Question:
+        return self.asked.question
+
+    @property
+    def narrowing(self) -> Narrowing | None:
+        """How cuts are narrowed on their way to one task, if they are too many."""
+        return self.plan.narrowing
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The shape of the grid of chunks."""
+        return tuple(self.asked.x.numblocks)
+
+    @property
+    def order(self) -> ChunkOrder | None:
+        """The order of the chunks, if `cuts` are those of groups."""
+        return None if self.plan.keeping is None else self.plan.keeping.order
+
+    @property
+    def turns(self) -> IntArray | None:
+        """The position of each chunk in that order."""
+        return None if self.order is None else self.order.turns()
+
+    @property
+    def reads(self) -> Reads:
+        """How the array is read, by a further load."""
+        keeping = self.plan.keeping
+        is_alone = keeping is not None and len(keeping.reads.arrays) == 1
+        return keeping.reads if keeping is not None and is_alone else Reads(self.asked.x)
+
+
+def first_loads(
+    asked: Sequence[ArrayQuestion],
+    plans: Sequence[ElementPlan],
+    label: str,
+    among: str | None,
+    *,
+    is_marked: bool,
+) -> list[FirstLoad]:
+    """Make the first loads of arrays that are loaded together; `among` is their token."""
+    pairs, keeping = list(zip(asked, plans, strict=True)), plans[0].keeping
+    if keeping is None:
+        return [_first_load(*pair, label, among) for pair in pairs]
+    partials = [
+        first_partials(keeping, each.x, each.question, plan.share, among, is_marked=is_marked)
+        for each, plan in pairs
+    ]
+    groups = grouped(keeping, partials)
+    return [FirstLoad(*pair, cuts_of(groups, i), groups=groups) for i, pair in enumerate(pairs)]
+
+
+def _first_load(
+    asked: ArrayQuestion, plan: ElementPlan, label: str, among: str | None
+) -> FirstLoad:
+    """Compute the cuts of every chunk, in the chunks' own grid; None if a pilot has the answer.
+
+    Questions about one array share these tasks.
+    """
+    x = asked.x
+    settled = pilot.ask_pilot(x, asked.question, label) if plan.name == "guess" else None
+    # Each array has a seed of its own: if x and x - median(x) had the same copy of x, x would stay
+    # in memory until its median is known.
+    source = private_copy(x, f"load 1 of {among or x.name}")
+    arguments: dict[str, Any] = {"dtype": x.dtype, "share": plan.share}
+    known = list(arguments.items())  # dask 2025.1 gives a dict another token in each process
+    if settled is None:
+        name = f"quantile-cuts-{tokenize(source.name, known)}"
+        return FirstLoad(asked, plan, graphs.each_chunk(kernels.cuts, name, [source], **arguments))
+    name = f"quantile-cuts-{tokenize(source.name, known, settled.name)}"
+    cuts = graphs.each_chunk(_cuts_unless, name, [source], [settled], **arguments)
+    return FirstLoad(asked, plan, cuts, settled)
+
+
+def _cuts_unless(chunk: Any, settled: Any, **arguments: Any) -> Cuts | None:
+    return kernels.cuts(chunk, **arguments) if settled is None else None
