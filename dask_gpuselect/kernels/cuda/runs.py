@@ -157,7 +157,8 @@ def sorted_runs(
     n_valid, n_missing = np.diff(keys.stops(2 * n_groups), prepend=0).reshape(2, -1)
     if is_idle:
         # NaN and NaT of weight 0 are left out.
-        n_idle = _sizes(cupy.where(values == values, unmasked_codes, np.int32(-1)), n_groups) - n_valid
+        valid_codes = cupy.where(values == values, unmasked_codes, np.int32(-1))
+        n_idle = _sizes(valid_codes, n_groups) - n_valid
         n_left_out = _sizes(every, n_groups) - n_valid - n_missing - n_idle
     n, running = int(n_valid.sum()), None
     if weights is not None and order is not None:
