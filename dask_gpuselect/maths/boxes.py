@@ -620,13 +620,12 @@ class PartialBox:
         Number of elements beyond each fence; None if that is not known yet.
     whiskers : tuple of 2 elements
         The nearest elements inside the fences; None if there is none, or if it is not known yet.
-    weight : int
-        Weight of all elements, in units of ``2**-1088``, as all weights below. Without weights,
-        what follows has its default.
+    weight : ExactSums, shape (1,)
+        Weight of all elements. Without weights, what follows has its default.
     low_weights, high_weights : ExactSums
         Weights of the elements that equal each of the distinct values of `low` and of `high`, the
         most extreme first.
-    weight_below, weight_above : int or None
+    weight_below, weight_above : ExactSums of shape (1,), or None
         Weight of the elements beyond each fence; None where `below` and `above` are None.
     """
 
@@ -640,11 +639,11 @@ class PartialBox:
     below: int | None
     above: int | None
     whiskers: tuple[Any, Any]
-    weight: int = 0
+    weight: ExactSums = ZERO
     low_weights: ExactSums = ZERO
     high_weights: ExactSums = ZERO
-    weight_below: int | None = None
-    weight_above: int | None = None
+    weight_below: ExactSums | None = None
+    weight_above: ExactSums | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -938,26 +937,37 @@ def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Part
 
     There is at least one element. Raises as `resolve` does.
     """
-    found = resolve_beyond(order.brackets, order.tally, rule, q, {})
-    weights = order.at(np.unique(found.low)), order.at(np.unique(found.high))[::-1]
-    found = replace(found, weight=order.weight, low_weights=weights[0], high_weights=weights[1])
-    return _with_weights_beyond(found, order)
+    box = resolve_beyond(order.brackets, order.tally, rule, q, {})
+    low, high = (_weights_at(order, np.unique(side)) for side in (box.low, box.high))
+    box = replace(box, weight=order.tally.weight, low_weights=low, high_weights=high[::-1])
+    return _with_weights_beyond(box, order)
 
 
-def _with_weights_beyond(found: PartialBox, order: InOrder) -> PartialBox:
+def _weights_at(order: InOrder, values: NDArray[Any]) -> ExactSums:
+    """Compute the weight of the elements that equal each value."""
+    upto, below = (order.weights_before(order.find(values, upto=side)) for side in (True, False))
+    return upto - below
+
+
+def _with_weights_beyond(box: PartialBox, order: InOrder) -> PartialBox:
     """Add the weights of the elements beyond the fences, where their number is known."""
-    dtype, below, above = order.brackets.ends.dtype, found.weight_below, found.weight_above
-    if below is None and found.below is not None:
-        below = 0
-        if found.below:
-            first = smallest_from(found.fences[0], dtype)
-            below = order.weight if first is None else order.below(first)
-    if above is None and found.above is not None:
-        above = 0
-        if found.above:
-            last = largest_to(found.fences[1], dtype)
-            above = order.weight - (0 if last is None else order.upto(last))
-    return replace(found, weight_below=below, weight_above=above)
+    dtype, below, above = order.brackets.ends.dtype, box.weight_below, box.weight_above
+    every = order.tally.weight
+
+    def before(value: Any, *, upto: bool) -> ExactSums:
+        return order.weights_before(order.find(np.array([value], dtype), upto=upto))
+
+    if below is None and box.below is not None:
+        below = ZERO
+        if box.below:
+            first = smallest_from(box.fences[0], dtype)
+            below = every if first is None else before(first, upto=False)
+    if above is None and box.above is not None:
+        above = ZERO
+        if box.above:
+            last = largest_to(box.fences[1], dtype)
+            above = every if last is None else every - before(last, upto=True)
+    return replace(box, weight_below=below, weight_above=above)
 
 
 def resolve_again(found: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:

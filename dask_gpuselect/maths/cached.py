@@ -142,8 +142,8 @@ def _products_by(
     found = ExactSums.of(cell[some], n_cells, elements[some], weights[some]).integers(PRODUCT_UNIT)
     cell, is_end = places_among(wanted.ends, cached.ends)
     at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
-    for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
-        found[cell[end]] += at_ends[end] * whole(cached.ends[end].item())
+    ends = np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0))
+    np.add.at(found, cell[ends], at_ends[ends] * whole(cached.ends[ends]))
     if cached.summed is not None:
         # A cell that was summed lies between two ends, and no wanted end is inside it.
         for old in np.flatnonzero(cached.summed):

@@ -11,7 +11,7 @@ All tables are on the host and have lanes along their first axis, questions alon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -364,10 +364,11 @@ def _items_of(
     )
     values[:, 0] = low
     np.put_along_axis(values, size[:, None] + 1, high[:, None], axis=1)
-    middle = None
+    n = np.where(tally.n_valid[rows] > 0, size + 2, 0)
+    middle = Middle(tally.middle[rows, i], tally.product[rows, i], n)
     if brackets.wanted is not None and brackets.wanted.method == TYPE_7:
         place_ = search(values, until[:, None], size + 1, upto=True)[:, 0]
-        middle = Middle(tally.middle[rows, i], tally.product[rows, i], np.maximum(place_, 1))
-    n = np.where(tally.n_valid[rows] > 0, size + 2, 0)
+        middle = replace(middle, place=np.maximum(place_, 1))
     before, weight, square = tally.before[rows, i], tally.weight[rows], tally.square[rows]
-    return Items(values, Wholes.of(weights).running(), before, n, weight, square, middle)
+    running = Wholes.of(weights).running()
+    return Items(values, weights, running, before, n, weight, square, middle)

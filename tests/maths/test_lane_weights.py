@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -49,7 +51,7 @@ def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     at = running.at(np.array([n, n]))
     assert [fraction(at, i) for i in (0, 1)] == [sum(row[:n]) for row in wholes]
     weight = running.at(np.full(2, len(given)))
-    reached, passed = needs(weight, q)
+    reached, passed = needs(weight, np.array([q, q]))
     lane = np.repeat([0, 1], len(given))
     apart = ExactSums.of(lane, 2, weights.ravel(), weights.ravel())
     for squares in (Wholes.of(weights).squares(), apart):
@@ -61,16 +63,16 @@ def test_sums_are_exact(given: list[float], q: float, n: int) -> None:
     for sums in (again, ExactSums.of(lane, 2, weights.ravel())):
         assert [fraction(sums, i) for i in (0, 1)] == [sum(row) for row in wholes]
     for i, row in enumerate(wholes):
-        share = rounded(Fraction(q) * sum(row)) if q < 1 else sum(row)
-        sums = [sum(row[: j + 1]) for j in range(len(row))]
-        sums = [rounded(each) if q < 1 else each for each in sums]
-        assert running.reach(reached)[i] == sum(each < share for each in sums)
-        if q < 1:
-            assert running.reach(passed)[i] == sum(each <= share for each in sums)
-            assert passed.minus(at).is_met[i] == (rounded(sum(row[:n])) > share)
-        assert reached.minus(at).is_met[i] == (
-            share <= (rounded(sum(row[:n])) if q < 1 else sum(row[:n]))
-        )
+        for need, compare in ((reached, operator.ge), (passed, operator.gt)):
+            sums = [meets(sum(row[: j + 1]), sum(row), q, compare) for j in range(len(row))]
+            assert running.reach(need)[i] == sums.index(True)
+            assert need.minus(at).is_met[i] == meets(sum(row[:n]), sum(row), q, compare)
+
+
+def meets(part: Fraction | int, total: Fraction, q: float, compare: Callable[..., bool]) -> bool:
+    """Whether a sum reaches a share, or exceeds it; there is nothing beyond the total."""
+    share = rounded(Fraction(q) * total)
+    return part >= total or (q < 1 and part > 0 and compare(rounded(Fraction(part)), share))
 
 
 @pytest.mark.parametrize("numbers", [[[-5], [1 << 200]], [[1 << 99], [-(1 << 70), 3], [-1]]])
@@ -82,9 +84,6 @@ def test_tables_of_numbers_of_other_sizes_are_joined(numbers: list[list[int]]) -
 def fraction(sums: ExactSums, i: int) -> Fraction:
     total = sum(int(digit) << DIGIT * j for j, digit in enumerate(sums.digits[:, i]))
     return Fraction(total) * Fraction(2) ** (DIGIT * sums.first)
-
-
-# --- Lanes that are known as a whole --------------------------------------------------------------
 
 
 # --- Lanes in parts -------------------------------------------------------------------------------

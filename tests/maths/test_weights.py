@@ -19,10 +19,10 @@ from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
-from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, quotient
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, needs, quotient
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
-from dask_gpuselect.maths.weight_finish import InOrder, reached_and_passed, shares, window_means
+from dask_gpuselect.maths.weight_finish import InOrder, answers
 from dask_gpuselect.maths.weights import (
     POINT,
     WEIGHT_UNIT,
@@ -34,6 +34,7 @@ from tests.oracle import nearest, rounded
 Chunk = tuple[NDArray[Any], NDArray[Any]]
 METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 FLOAT = np.dtype(np.float64)
+SLOT = np.zeros(1, np.int64)
 
 
 def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> Cuts:
@@ -60,11 +61,11 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
         heavier = np.where(values < 0, 5 * weights, weights)
         tally = tally_of([(values, heavier)], brackets)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
-            shares(InOrder.of(brackets, tally), (q,), with_next=False)
+            answers(InOrder.of(brackets, tally), SLOT, (q,), "inverted_cdf", FLOAT)
         windows = find_weighted_brackets(cuts, (q,), "linear")
         tally = tally_of([(values, heavier)], windows)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
-            window_means(InOrder.of(windows, tally), (q,), FLOAT)
+            answers(InOrder.of(windows, tally), SLOT, (q,), "linear", FLOAT)
 
 
 def test_a_window_that_is_not_summed_is_noticed() -> None:
@@ -76,7 +77,7 @@ def test_a_window_that_is_not_summed_is_noticed() -> None:
     unsummed = replace(windows, summed=np.zeros_like(windows.summed))
     tally = tally_of([(values, weights)], unsummed)
     with pytest.raises(ChunksChangedError, match="outside their brackets"):
-        window_means(InOrder.of(unsummed, tally), (0.1,), FLOAT)
+        answers(InOrder.of(unsummed, tally), SLOT, (0.1,), "linear", FLOAT)
 
 
 # --- Parts ----------------------------------------------------------------------------------------
@@ -88,6 +89,13 @@ def test_integers_beyond_2_to_the_53_stay_exact_beside_smaller_ones() -> None:
     merged = tally_of(chunks, brackets)
     assert merged.weights.tolist() == [2**62 + 1, 3]
     assert merged.weight.integers(WEIGHT_UNIT) == [(2**62 + 4) * UNIT]
+
+
+def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
+    """The least whole sums that reach the share q of a weight, and that exceed it."""
+    both = needs(ExactSums.of_integers([weight], 0), np.array([q]))
+    reached, passed = (need.sums.whole(need.passes).integers(0).item() for need in both)
+    return reached, passed
 
 
 @given(st.floats(0, 1), st.integers(1, 2**70), st.integers(0, 60))
