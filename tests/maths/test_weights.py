@@ -20,6 +20,7 @@ from dask_gpuselect.kernels.reference import weighing
 from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
 from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, needs, quotient
+from dask_gpuselect.maths.expected import Expected
 from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
 from dask_gpuselect.maths.weight_finish import InOrder, answers
@@ -66,6 +67,19 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
         tally = tally_of([(values, heavier)], windows)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
             answers(InOrder.of(windows, tally), SLOT, (q,), "linear", FLOAT)
+
+
+def test_a_chunk_whose_weight_moves_to_a_pivot_is_named() -> None:
+    """The weight below each end of a bracket stays as it is."""
+    values, weights = np.arange(100.0), np.ones(100)
+    cuts = cuts_of([(values, weights)], 10)
+    brackets = find_weighted_brackets(cuts, (0.5,), "inverted_cdf")
+    expected, (low, high) = Expected.of(cuts, brackets), brackets.ends.astype(int)
+    expected.check(0, tally_of([(values, weights)], brackets), brackets, "(7,)")
+    weights[low] += 0.5 * (high - low - 1)
+    weights[low + 1 : high] /= 2
+    with pytest.raises(ChunksChangedError, match=r"chunk \(7,\) had other weights"):
+        expected.check(0, tally_of([(values, weights)], brackets), brackets, "(7,)")
 
 
 def test_a_window_that_is_not_summed_is_noticed() -> None:
