@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 
-SumsBefore = Callable[[NDArray[Any], Literal["left", "right"]], NDArray[Any]]
-"""Function from values to a sum over all candidates that are < or <= each value."""
 Places = Callable[[NDArray[Any], Literal["left", "right"]], IntArray]
 """Function from values to the number of candidates that are < or <= each value."""
 
@@ -97,29 +95,16 @@ def counts_at(
     places : callable
         Function from values and "left" or "right" to the number of candidates < or <= them.
     """
-    return sums_at(brackets.ends, (tally.below, tally.upto), values, places)
-
-
-def sums_at(
-    ends: NDArray[Any],
-    at_ends: tuple[NDArray[Any], NDArray[Any]],
-    values: NDArray[Any],
-    places: SumsBefore,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sum over the valid elements that are < and <= some values, as `counts_at` does.
-
-    `at_ends` are the sums, counts or weights, below and up to each end.
-    """
-    below_ends, upto_ends = at_ends
+    ends = brackets.ends
     # `end` is the end at each value or the next one above. If the value is no end itself, it lies
     # in the cell before that end. Elements below the value are then those up to the begin of the
     # cell, and the candidates between that and the value.
     end = ends.searchsorted(values)
     is_end = ends.searchsorted(values, "right") > end
-    behind = np.append(np.int64(0), upto_ends - places(ends, "right"))[end]
     none = np.int64(0)
-    below = np.where(is_end, np.append(below_ends, none)[end], behind + places(values, "left"))
-    upto = np.where(is_end, np.append(upto_ends, none)[end], behind + places(values, "right"))
+    behind = np.append(none, tally.upto - places(ends, "right"))[end]
+    below = np.where(is_end, np.append(tally.below, none)[end], behind + places(values, "left"))
+    upto = np.where(is_end, np.append(tally.upto, none)[end], behind + places(values, "right"))
     return below, upto
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.candidates import OrderedHostCandidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums, Need, Running, Wholes, needs, quotient
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
@@ -231,6 +232,16 @@ class InOrder(WeightedOrder):
             ExactSums.joined(blocks).running(),
         )
 
+    @property
+    def ordered(self) -> OrderedHostCandidates:
+        """The candidates, as candidates."""
+        return OrderedHostCandidates(self.candidates)
+
+    @property
+    def own_weights(self) -> NDArray[Any]:
+        """Weight of each candidate."""
+        return self.weights.reshape(-1)[: len(self.candidates)]
+
     def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
         return ExactSums.zeros(slot.shape), self.tally.weight[slot]
 
@@ -289,7 +300,7 @@ class InOrder(WeightedOrder):
         if (n_unknown[: len(starts)] != n_unknown[len(starts) :]).any():
             raise _left()
         finite = np.flatnonzero(np.isfinite(self.candidates))
-        some = self.candidates[finite], self.weights.reshape(-1)[finite]
+        some = self.candidates[finite], self.own_weights[finite]
         cuts = np.unique(np.concatenate([place, self.starts]))
         group = cuts.searchsorted(finite, "right")
         at_cuts = ExactSums.of(group, len(cuts) + 1, *some).running()[1:]
