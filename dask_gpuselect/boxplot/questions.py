@@ -29,7 +29,7 @@ from dask_gpuselect.maths.boxes import (
     resolve_again,
     rungs_of,
 )
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
@@ -279,15 +279,6 @@ def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
     return Bounds(*rule.fences(q), selection_dtype(dtype))
 
 
-@dataclass(frozen=True, eq=False)
-class LaneQuantiles(Arrays):
-    """The quantiles `Rule.q` of each lane, ``(n_lanes, n_q)``, and its number of elements."""
-
-    q: FloatArray
-    n_valid: IntArray
-    n_missing: IntArray
-
-
 @dataclass(frozen=True)
 class LaneEndsLoad(FurtherLoad):
     """The load that measures the ends of every lane, when its quantiles are known."""
@@ -298,8 +289,9 @@ class LaneEndsLoad(FurtherLoad):
     # Sorting the fliers of more partial results at once takes five times as long.
     merge_every: ClassVar[int] = 2
 
-    def known(self, found: Any) -> LaneQuantiles:
-        return LaneQuantiles(self.question.q_of(found).T, found.n_valid, found.n_missing)
+    def known(self, found: Any) -> Lanes:
+        q = self.question.q_of(found).T
+        return Lanes(q, q, found.n_valid, found.n_missing)
 
     def measure(
         self,
@@ -309,7 +301,7 @@ class LaneEndsLoad(FurtherLoad):
         known: Any,
     ) -> LaneEnds:
         rule = self.question.rule
-        about = bounds_of(rule, known.q.T, dtype), rule.max_fliers
+        about = bounds_of(rule, known.lower.T, dtype), rule.max_fliers
         return kernels.lane_ends(chunks, dtype, axes, *about)
 
     def merge(self, partials: Sequence[Any]) -> LaneEnds:
@@ -325,4 +317,4 @@ class LaneEndsLoad(FurtherLoad):
     ) -> Boxes:
         ends = self.merge(partials)
         check_lanes_unchanged([ends], known)
-        return self.question.boxes(known.q.T, ends, block, dtype, shape)
+        return self.question.boxes(known.lower.T, ends, block, dtype, shape)

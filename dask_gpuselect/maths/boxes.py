@@ -446,43 +446,25 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
     Returns bounds that nearly certainly hold for all elements, in units of sampled elements; the
     upper bound of the elements up to each value; and the exact ladder of the sample itself.
     """
-    expected = _expected_of_distinct(size, PILOT_SIGMA)
+    first, last, least_upto, most_upto, most_below = _expected_of_distinct(size, PILOT_SIGMA)
     is_new = taken[1:] != taken[:-1]
     if not is_new.all():
-        taken, expected = taken[np.append(True, is_new)], expected.of_equal(is_new)
-    sampled = Ladder(taken, expected.last, expected.first, size)
-    found = Ladder(taken, expected.least_upto, expected.most_below, size)
-    return found, expected.most_upto, sampled
-
-
-class SampleCounts(NamedTuple):
-    """Counts of sampled elements before and up to each value, and bounds that they make likely."""
-
-    first: IntArray
-    last: IntArray
-    least_upto: IntArray
-    most_upto: IntArray
-    most_below: IntArray
-
-    def of_equal(self, is_new: NDArray[np.bool_]) -> SampleCounts:
-        """Merge equal neighbouring values; `is_new` has whether each but the first is a new value.
-
-        The first of equal values has the count below them, and the last the count up to them.
-        """
+        # The first of equal values has the count below them, and the last the count up to them.
         begins, ends = np.append(True, is_new), np.append(is_new, True)
-        return SampleCounts(
-            self.first[begins],
-            self.last[ends],
-            self.least_upto[ends],
-            self.most_upto[ends],
-            self.most_below[begins],
-        )
+        taken, first, most_below = taken[begins], first[begins], most_below[begins]
+        last, least_upto, most_upto = last[ends], least_upto[ends], most_upto[ends]
+    ladder = Ladder(taken, least_upto, most_below, size)
+    return ladder, most_upto, Ladder(taken, last, first, size)
 
 
 # Samples of the same size occur again and again, and this is most of the time a ladder takes.
 @lru_cache(maxsize=16)
-def _expected_of_distinct(size: int, sigma: float) -> SampleCounts:
-    """Compute the counts and bounds of a sample in which no two rungs are equal."""
+def _expected_of_distinct(size: int, sigma: float) -> tuple[IntArray, ...]:
+    """Count the sampled elements before and up to each rung, where no two rungs are equal.
+
+    Also return bounds that these counts make likely: the least and the largest count up to the
+    rung, and the largest count below it.
+    """
     first = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
     last = first + 1
     least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
@@ -490,7 +472,7 @@ def _expected_of_distinct(size: int, sigma: float) -> SampleCounts:
         np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
         for places in (np.append(first[1:], size), first)
     )
-    expected = SampleCounts(first, last, least_upto, most_upto, most_below)
+    expected = first, last, least_upto, most_upto, most_below
     for array in expected:
         array.setflags(write=False)
     return expected
