@@ -332,8 +332,8 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Bracke
     room = max(ROOM * len(cuts.pivots), LEAST_ROOM) if room is None else room
     of_quantiles, made_of = (about.q_lo, about.q_hi), (about.lo, about.hi)
     ladder = Ladder.of(about.envelope)
-    found = bracket_box(ladder, rule, *of_quantiles, about.tied, room, made_of=made_of)
-    return about.with_sums(found, rule)
+    brackets = bracket_box(ladder, rule, *of_quantiles, about.tied, room, made_of=made_of)
+    return about.with_sums(brackets, rule)
 
 
 def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
@@ -355,8 +355,8 @@ def narrower_box(brackets: Brackets, cuts: Cuts, rule: Rule) -> Brackets:
     if not cuts.n_valid.any():
         return brackets
     about = _Uncertain.of(cuts, rule)
-    found = Brackets.covering(about.envelope.values, *about.cells(rule), counted=about.tied)
-    return narrower(brackets, about.with_sums(found, rule))
+    narrow = Brackets.covering(about.envelope.values, *about.cells(rule), counted=about.tied)
+    return narrower(brackets, about.with_sums(narrow, rule))
 
 
 SAMPLED_ROOM = 0.05  # share of a sample that may lie near a fence

@@ -115,8 +115,8 @@ def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, ND
 def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark the values that are in wanted cells."""
     cell, is_end = places_among(brackets.ends, values)
-    found: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
-    return found
+    is_inside: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
+    return is_inside
 
 
 def _with_ties(

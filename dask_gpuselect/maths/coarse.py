@@ -173,16 +173,16 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
     # Where a pivot is no element, its counts equal those of its neighbours, which does no harm.
     below, upto = counts_at(brackets, tally, pivots, ordered.places)
-    found = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
+    cuts = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
     if order is None:
-        return found
+        return cuts
     weight = tally.weight.integers(WEIGHT_UNIT).item()
     square = tally.square.integers(PRODUCT_UNIT).item()
     shift, of_square = (max(each.bit_length() - UNIT_BITS, 0) for each in (weight, square))
     sums = (order.weights_before(order.find(pivots, upto=upto)) for upto in (False, True))
     below, upto = ((each.integers(WEIGHT_UNIT) >> shift).astype(np.int64) for each in sums)
     squares = math.ldexp(square >> of_square, of_square - 2 * shift)
-    return found.with_weights(below, upto, weight >> shift, shift - POINT, squares)
+    return cuts.with_weights(below, upto, weight >> shift, shift - POINT, squares)
 
 
 def _even(n: int, most: int) -> IntArray:

@@ -89,13 +89,13 @@ class ExactSums(Arrays):
     @classmethod
     def carried(cls, first: int, digits: IntArray) -> Self:
         """Carry digits of any size to digits of 32 bits; the result has one more."""
-        found = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
-        found[:-1] = digits
-        columns = found.reshape(len(found), -1)
+        carried = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
+        carried[:-1] = digits
+        columns = carried.reshape(len(carried), -1)
         for low, high in zip(columns[:-1], columns[1:], strict=True):
             high += low >> DIGIT
             low &= MASK
-        return cls(first, found)
+        return cls(first, carried)
 
     @classmethod
     def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
@@ -181,9 +181,9 @@ class ExactSums(Arrays):
 
     def packed(self) -> Self:
         """Convert the digits to the form with the least memory."""
-        found = self.trimmed()
-        kind = np.int64 if found.is_negative.any() else np.uint32
-        return type(self)(found.first, found.digits.astype(kind))
+        trimmed = self.trimmed()
+        kind = np.int64 if trimmed.is_negative.any() else np.uint32
+        return type(self)(trimmed.first, trimmed.digits.astype(kind))
 
     def times(self, q: NDArray[np.float64]) -> Self:
         """Multiply each number exactly with a float64 between 0 and 1."""
@@ -258,8 +258,8 @@ class ExactSums(Arrays):
     def last_bit(self) -> IntArray:
         """Find the place of the last of the 53 bits that each number has as a float; 0 for zero."""
         (highest,), top, _ = self.leading_digits(1)
-        found = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
-        return np.asarray(np.maximum(found, 0))
+        last = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
+        return np.asarray(np.maximum(last, 0))
 
     def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
         """Return the highest n digits of each number, the highest first.
@@ -289,16 +289,16 @@ class ExactSums(Arrays):
         Digits are read as bytes: with 135 digits that takes a twentieth of the time of adding them
         up.
         """
-        found = np.zeros(math.prod(self.shape), object)
+        integers = np.zeros(math.prod(self.shape), object)
         if len(self.digits):
             *lower, highest = self.digits.reshape(len(self.digits), -1)
             text, size = np.array(lower, "<u4").T.tobytes(), 4 * len(lower)
-            found[:] = [
+            integers[:] = [
                 int.from_bytes(text[size * i : size * (i + 1)], "little") + (last << 8 * size)
                 for i, last in enumerate(highest.tolist())
             ]
-            found <<= DIGIT * (self.first - unit)
-        return found.reshape(self.shape)
+            integers <<= DIGIT * (self.first - unit)
+        return integers.reshape(self.shape)
 
     def rounded(self) -> FloatArray:
         """Round each number once to float64; inf beyond the largest.
@@ -324,8 +324,8 @@ class ExactSums(Arrays):
         """Return the numbers as floats times ``2**(32 * place)``, to 64 bits; 0 for zero."""
         digits, top, _ = self.leading_digits(3)
         scales = 2.0 ** (-DIGIT * np.arange(3))
-        found: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
-        return found, top + self.first
+        numbers: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
+        return numbers, top + self.first
 
 
 HALF = DIGIT // 2
@@ -409,12 +409,12 @@ class Wide(NamedTuple):
         Each part has at most 33 bits.
         """
         shift = (self.begin % DIGIT).astype(np.uint64)
-        found, carry = [], np.zeros_like(shift)
+        parts, carry = [], np.zeros_like(shift)
         for limb in self.limbs:
             whole = limb << shift
-            found.append((whole & U_MASK) + carry)
+            parts.append((whole & U_MASK) + carry)
             carry = whole >> U_DIGIT
-        return [self.sign * part.view(np.int64) for part in (*found, carry)]
+        return [self.sign * part.view(np.int64) for part in (*parts, carry)]
 
 
 U_MASK, U_DIGIT = np.uint64(MASK), np.uint64(DIGIT)
@@ -429,10 +429,10 @@ def two_sum(a: FloatArray, b: Any) -> tuple[FloatArray, FloatArray]:
 
 def product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Compute products and their rounding errors (Dekker 1971; Veltkamp's splitting)."""
-    found = a * b
+    rounded = a * b
     (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
-    error = ((a_high * b_high - found) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return found, error
+    error = ((a_high * b_high - rounded) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return rounded, error
 
 
 def _split(a: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -715,8 +715,8 @@ def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool
     high += n.reshape(-1, *(1 for _ in wanted.shape[1:]))
     for _ in range(table.shape[1].bit_length()):
         middle = (low + high) >> 1
-        found = taken(table, middle)
-        is_before = (found <= wanted if upto else found < wanted) & (low < high)
+        entry = taken(table, middle)
+        is_before = (entry <= wanted if upto else entry < wanted) & (low < high)
         low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
     return np.asarray(low)
 
@@ -730,13 +730,13 @@ def joined_weights(weights: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
     """Round a fraction with a positive denominator once to a floating-point dtype."""
-    found = numerator / denominator
-    if dtype.itemsize < 8 and np.float64(found).view(np.uint64) % 2 == 0:
+    rounded = numerator / denominator
+    if dtype.itemsize < 8 and np.float64(rounded).view(np.uint64) % 2 == 0:
         # Take the odd one of the two float64 beside the fraction: it is never halfway between two
         # numbers of the smaller dtype, so the second rounding is right.
-        top, bottom = found.as_integer_ratio()
+        top, bottom = rounded.as_integer_ratio()
         rest = numerator * bottom - top * denominator
         if rest:
-            found = np.nextafter(found, np.inf if rest > 0 else -np.inf)
+            rounded = np.nextafter(rounded, np.inf if rest > 0 else -np.inf)
     with np.errstate(over="ignore", under="ignore"):
-        return np.float64(found).astype(dtype)
+        return np.float64(rounded).astype(dtype)

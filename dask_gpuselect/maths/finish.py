@@ -51,8 +51,8 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
             "the data have changed since the first read: wanted ranks are outside their brackets. "
             f"{ADVICE}"
         )
-    held = inside * brackets.wanted
-    before = held.cumsum() - held  # candidates before each cell
+    gathered = inside * brackets.wanted
+    before = gathered.cumsum() - gathered  # candidates before each cell
     answers = np.empty(ranks.shape, tally.candidates.dtype)
     answers[is_end] = brackets.ends[brackets.end_behind(segment[is_end] // 2)]
     within = segment[~is_end]
@@ -68,9 +68,11 @@ def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> Exa
     Elements of cells that are not wanted are left out. One sum, in a table of one place.
     """
     borders = _borders(tally)
-    held = (borders[1::2] - borders[::2]) * brackets.wanted
+    gathered = (borders[1::2] - borders[::2]) * brackets.wanted
     elements = tally.candidates.ordered().on_host()
-    ranks = np.repeat(borders[::2] - (held.cumsum() - held), held) + np.arange(len(elements))
+    ranks = np.repeat(borders[::2] - (gathered.cumsum() - gathered), gathered) + np.arange(
+        len(elements)
+    )
     below, upto = (each.clip(first, stop) for each in (tally.below, tally.upto))
     values = np.concatenate([brackets.ends, elements])
     counts = np.concatenate([upto - below, (ranks >= first) & (ranks < stop)])

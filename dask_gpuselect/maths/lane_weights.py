@@ -260,7 +260,7 @@ def _width(weight: ExactSums, square: ExactSums) -> NDArray[np.float64]:
     total, place = weight.leading()
     squares_, place_of_square = square.leading()
     total = np.where(total > 0, total, 1)
-    found: NDArray[np.float64] = np.ldexp(
+    width: NDArray[np.float64] = np.ldexp(
         squares_ / total**2, DIGIT * (place_of_square - 2 * place).clip(-50, 50)
     )
-    return np.minimum(found, 1)
+    return np.minimum(width, 1)

@@ -184,8 +184,8 @@ def find_weighted_brackets(cuts: Cuts, q: Sequence[float], method: str) -> Brack
         return no_brackets(cuts, method)
     envelope = WeightEnvelope.of(cuts)
     lo, hi = envelope.positions(q, method)
-    found = cells_between(envelope.counts, lo, hi, counted=envelope.tied_inside(lo, hi))
-    return envelope.with_sums(found, lo, hi, method)
+    brackets = cells_between(envelope.counts, lo, hi, counted=envelope.tied_inside(lo, hi))
+    return envelope.with_sums(brackets, lo, hi, method)
 
 
 def no_brackets(cuts: Cuts, method: str) -> Brackets:

@@ -154,8 +154,8 @@ def refined(
     last = len(brackets.ends), len(narrow.ends)
     wanted = brackets.wanted[np.append(cell, last[0])] & narrow.wanted[np.append(at, last[1])]
     # All elements between the begin of a gathered cell and an end inside it are candidates.
-    held = inside(tally) * brackets.wanted
-    others = np.append(np.int64(0), tally.upto) - (held.cumsum() - held)
+    gathered = inside(tally) * brackets.wanted
+    others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
     cells = cell_ends(tally)
     other_weights = cells[0] - gathered_before(brackets, cells)[:-1]
 
