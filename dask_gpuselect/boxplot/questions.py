@@ -29,7 +29,7 @@ from dask_gpuselect.maths.boxes import (
     resolve_again,
     rungs_of,
 )
-from dask_gpuselect.maths.cuts import Arrays, Brackets, Cuts, FloatArray, IntArray, Tally
+from dask_gpuselect.maths.cuts import Brackets, Cuts, FloatArray, IntArray, Tally
 from dask_gpuselect.maths.envelope import Ranges
 from dask_gpuselect.maths.keys import selection_dtype
 from dask_gpuselect.maths.lane_boxes import LaneBoxes
@@ -211,15 +211,16 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         # Sorting the fliers of more partial results at once takes five times as long.
         return FurtherLoad(*functions, "ends", 2)
 
-    def known(self, found: Any) -> LaneQuantiles:
+    def known(self, found: Any) -> Lanes:
         """Return what the load of the ends needs to know of the quantiles."""
-        return LaneQuantiles(self.q_of(found).T, found.n_valid, found.n_missing)
+        q = self.q_of(found).T
+        return Lanes(q, q, found.n_valid, found.n_missing)
 
     def measure_ends(
         self, chunks: Sequence[Any], dtype: np.dtype[Any], axes: tuple[int, ...], known: Any
     ) -> LaneEnds:
         """Measure the ends of every lane, when its quantiles are known."""
-        about = bounds_of(self.rule, known.q.T, dtype), self.rule.max_fliers
+        about = bounds_of(self.rule, known.lower.T, dtype), self.rule.max_fliers
         return kernels.lane_ends(chunks, dtype, axes, *about)
 
     def merge_ends(self, partials: Sequence[Any]) -> LaneEnds:
@@ -230,7 +231,7 @@ class BoxesOfLanes(QuantileFields, LaneQuestion):
         """Return the box of each lane, from its quantiles and ends."""
         ends = self.merge_ends(partials)
         check_lanes_unchanged([ends], known)
-        return self.boxes(known.q.T, ends, self.source_dtype)
+        return self.boxes(known.lower.T, ends, self.source_dtype)
 
     def q_of(self, lanes: Lanes) -> FloatArray:
         """Return the quantiles `Rule.q`, ``(n_q, n_lanes)``."""
@@ -289,12 +290,3 @@ class LaneBoxQuestion(BoxesOfLanes, Quantiles):
 def bounds_of(rule: Rule, q: FloatArray, dtype: np.dtype[Any]) -> Bounds:
     """Return the fences of lanes of a dtype, by their quantiles `Rule.q`."""
     return Bounds(*rule.fences(q), selection_dtype(dtype))
-
-
-@dataclass(frozen=True, eq=False)
-class LaneQuantiles(Arrays):
-    """The quantiles `Rule.q` of each lane, ``(n_lanes, n_q)``, and its number of elements."""
-
-    q: FloatArray
-    n_valid: IntArray
-    n_missing: IntArray

@@ -194,8 +194,7 @@ class Boxes(Arrays):
     @classmethod
     def finished(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Boxes:
         """Make a table of finished boxes of lanes, with every column on the host."""
-        waiting = _Waiting(columns_of(boxes), shape, dtype)
-        return cls(**{name: waiting.column(name) for name in waiting.columns})
+        return cls(**{name: column() for name, column in columns_of(boxes, shape, dtype).items()})
 
     @classmethod
     def concatenated(cls, tables: Sequence[Boxes], axis: int) -> Boxes:
@@ -351,8 +350,25 @@ def _lane_by_lane(
     return both
 
 
-def columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
-    """Return a function for each column that makes it from boxes of lanes, maybe on a device."""
+def columns_of(
+    boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> dict[str, ColumnOf]:
+    """Return a function for each column that makes it from boxes of lanes, maybe on a device.
+
+    The boxes have a shape, and `dtype` is that of the data.
+    """
+
+    def made(name: str, column_of: ColumnOf) -> NDArray[Any]:
+        column: NDArray[Any] = column_of()
+        if name in OF_ELEMENTS:
+            column = as_dtype(column, dtype)
+        return column if name in RAGGED else column.reshape(shape)
+
+    return {name: partial(made, name, column) for name, column in _flat_columns_of(boxes).items()}
+
+
+def _flat_columns_of(boxes: LaneBoxes) -> dict[str, ColumnOf]:
+    """Return a function for each column, in one dimension and in the dtype of the elements."""
 
     def counted(name: str, most: int | None = None) -> ColumnOf:
         def count() -> NDArray[Any]:
@@ -429,39 +445,23 @@ class BoxesThere(Boxes):
     def waiting(cls, boxes: LaneBoxes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxesThere:
         """Make the table of boxes of lanes, with their shape and the dtype of the data."""
         table: BoxesThere = object.__new__(cls)
-        table.__dict__["_waiting"] = _Waiting(columns_of(boxes), shape, dtype)
+        table.__dict__["_waiting"] = columns_of(boxes, shape, dtype), shape
         return table
 
     def __getattr__(self, name: str) -> Any:
-        waiting = self.__dict__.get("_waiting")
-        if waiting is None or name not in waiting.columns:
+        columns, _ = self.__dict__.get("_waiting", ({}, None))
+        if name not in columns:
             raise AttributeError(name)
-        column = self.__dict__[name] = waiting.column(name)
+        column = self.__dict__[name] = columns[name]()
         return column
 
     @property
     def shape(self) -> tuple[int, ...]:
         waiting = self.__dict__.get("_waiting")
-        return super().shape if waiting is None else waiting.shape
+        return super().shape if waiting is None else waiting[1]
 
     def __reduce__(self) -> Any:
         return _restored, ({field.name: getattr(self, field.name) for field in fields(self)},)
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    """Columns of boxes that are on a device, their shape, and the dtype of the data."""
-
-    columns: dict[str, ColumnOf]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def column(self, name: str) -> NDArray[Any]:
-        """Make a column on the host."""
-        column: NDArray[Any] = self.columns[name]()
-        if name in OF_ELEMENTS:
-            column = as_dtype(column, self.dtype)
-        return column if name in RAGGED else column.reshape(self.shape)
 
 
 def _restored(columns: dict[str, Any]) -> Boxes:

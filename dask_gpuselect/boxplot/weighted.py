@@ -19,11 +19,7 @@ from dask_gpuselect.maths.lane_cuts import Lanes
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
 from dask_gpuselect.maths.weight_finish import InOrder
-from dask_gpuselect.maths.weights import (
-    PIVOT_BYTES,
-    WEIGHT_BYTES,
-    WEIGHT_UNIT,
-)
+from dask_gpuselect.maths.weights import PIVOT_BYTES, WEIGHT_BYTES
 from dask_gpuselect.quantiles.questions import Quantiles
 from dask_gpuselect.quantiles.weighted import checked_tally, quantiles_of
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
@@ -67,8 +63,8 @@ class WeightedBoxQuestion(BoxQuestion):
         assert found.weight_below is not None
         assert found.weight_above is not None
         names = "n", "n_low", "n_high"
-        own = found.weight, found.weight_below, found.weight_above
-        numbers = ExactSums.of_integers(own, WEIGHT_UNIT).rounded()
+        own = [found.weight, found.weight_below, found.weight_above]
+        numbers = ExactSums.joined(own).rounded()
         low, high = map(np.unique, found.fliers(self.rule.max_fliers))
         weights = ExactSums.joined(
             [found.low_weights[: len(low)], found.high_weights[: len(high)]]

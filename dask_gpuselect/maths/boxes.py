@@ -13,7 +13,7 @@ fliers are then order statistics of known ranks, proven by the counts as all oth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
@@ -332,8 +332,8 @@ def bracket_from_cuts(cuts: Cuts, rule: Rule, room: int | None = None) -> Bracke
     room = max(ROOM * len(cuts.pivots), LEAST_ROOM) if room is None else room
     of_quantiles, made_of = (about.q_lo, about.q_hi), (about.lo, about.hi)
     ladder = Ladder.of(about.envelope)
-    found = bracket_box(ladder, rule, *of_quantiles, about.tied, room, made_of=made_of)
-    return about.with_sums(found, rule)
+    brackets = bracket_box(ladder, rule, *of_quantiles, about.tied, room, made_of=made_of)
+    return about.with_sums(brackets, rule)
 
 
 def ranges_of_box(cuts: Cuts, rule: Rule) -> Ranges:
@@ -355,8 +355,8 @@ def narrower_box(brackets: Brackets, cuts: Cuts, rule: Rule) -> Brackets:
     if not cuts.n_valid.any():
         return brackets
     about = _Uncertain.of(cuts, rule)
-    found = Brackets.covering(about.envelope.values, *about.cells(rule), counted=about.tied)
-    return narrower(brackets, about.with_sums(found, rule))
+    narrow = Brackets.covering(about.envelope.values, *about.cells(rule), counted=about.tied)
+    return narrower(brackets, about.with_sums(narrow, rule))
 
 
 SAMPLED_ROOM = 0.05  # share of a sample that may lie near a fence
@@ -446,43 +446,25 @@ def ladder_of_sample(taken: NDArray[Any], size: int) -> tuple[Ladder, IntArray, 
     Returns bounds that nearly certainly hold for all elements, in units of sampled elements; the
     upper bound of the elements up to each value; and the exact ladder of the sample itself.
     """
-    expected = _expected_of_distinct(size, PILOT_SIGMA)
+    first, last, least_upto, most_upto, most_below = _expected_of_distinct(size, PILOT_SIGMA)
     is_new = taken[1:] != taken[:-1]
     if not is_new.all():
-        taken, expected = taken[np.append(True, is_new)], expected.of_equal(is_new)
-    sampled = Ladder(taken, expected.last, expected.first, size)
-    found = Ladder(taken, expected.least_upto, expected.most_below, size)
-    return found, expected.most_upto, sampled
-
-
-class SampleCounts(NamedTuple):
-    """Counts of sampled elements before and up to each value, and bounds that they make likely."""
-
-    first: IntArray
-    last: IntArray
-    least_upto: IntArray
-    most_upto: IntArray
-    most_below: IntArray
-
-    def of_equal(self, is_new: NDArray[np.bool_]) -> SampleCounts:
-        """Merge equal neighbouring values; `is_new` has whether each but the first is a new value.
-
-        The first of equal values has the count below them, and the last the count up to them.
-        """
+        # The first of equal values has the count below them, and the last the count up to them.
         begins, ends = np.append(True, is_new), np.append(is_new, True)
-        return SampleCounts(
-            self.first[begins],
-            self.last[ends],
-            self.least_upto[ends],
-            self.most_upto[ends],
-            self.most_below[begins],
-        )
+        taken, first, most_below = taken[begins], first[begins], most_below[begins]
+        last, least_upto, most_upto = last[ends], least_upto[ends], most_upto[ends]
+    ladder = Ladder(taken, least_upto, most_below, size)
+    return ladder, most_upto, Ladder(taken, last, first, size)
 
 
 # Samples of the same size occur again and again, and this is most of the time a ladder takes.
 @lru_cache(maxsize=16)
-def _expected_of_distinct(size: int, sigma: float) -> SampleCounts:
-    """Compute the counts and bounds of a sample in which no two rungs are equal."""
+def _expected_of_distinct(size: int, sigma: float) -> tuple[IntArray, ...]:
+    """Count the sampled elements before and up to each rung, where no two rungs are equal.
+
+    Also return bounds that these counts make likely: the least and the largest count up to the
+    rung, and the largest count below it.
+    """
     first = np.concatenate([np.arange(size)[part] for part in rungs_of(size)])
     last = first + 1
     least_upto = np.maximum.accumulate(last - _reach(last, size, sigma))
@@ -490,7 +472,7 @@ def _expected_of_distinct(size: int, sigma: float) -> SampleCounts:
         np.minimum.accumulate((places + _reach(places, size, sigma))[::-1])[::-1]
         for places in (np.append(first[1:], size), first)
     )
-    expected = SampleCounts(first, last, least_upto, most_upto, most_below)
+    expected = first, last, least_upto, most_upto, most_below
     for array in expected:
         array.setflags(write=False)
     return expected
@@ -620,13 +602,12 @@ class PartialBox:
         Number of elements beyond each fence; None if that is not known yet.
     whiskers : tuple of 2 elements
         The nearest elements inside the fences; None if there is none, or if it is not known yet.
-    weight : int
-        Weight of all elements, in units of ``2**-1088``, as all weights below. Without weights,
-        what follows has its default.
+    weight : ExactSums, shape (1,)
+        Weight of all elements. Without weights, what follows has its default.
     low_weights, high_weights : ExactSums
         Weights of the elements that equal each of the distinct values of `low` and of `high`, the
         most extreme first.
-    weight_below, weight_above : int or None
+    weight_below, weight_above : ExactSums of shape (1,), or None
         Weight of the elements beyond each fence; None where `below` and `above` are None.
     """
 
@@ -640,11 +621,11 @@ class PartialBox:
     below: int | None
     above: int | None
     whiskers: tuple[Any, Any]
-    weight: int = 0
+    weight: ExactSums = ZERO
     low_weights: ExactSums = ZERO
     high_weights: ExactSums = ZERO
-    weight_below: int | None = None
-    weight_above: int | None = None
+    weight_below: ExactSums | None = None
+    weight_above: ExactSums | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -657,147 +638,187 @@ class PartialBox:
         return self.low[: min(self.below, most)], self.high[: min(self.above, most)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FenceQuery:
-    """Question about a fence to the candidates: how many elements are beyond, which is next inside.
-
-    Parameters
-    ----------
-    intervals : list
-        Intervals whose surveys `answer` takes. An interval that is None holds no candidates.
-    answer : callable
-        Turns the surveys of the intervals into a count and the nearest element.
-    """
-
-    intervals: Sequence[tuple[Any, Any] | None]
-    answer: Callable[[Sequence[Survey]], tuple[int | None, Any]]
-
-    @classmethod
-    def known(cls, count: int, nearest: Any) -> FenceQuery:
-        return cls([], lambda _: (count, nearest))
+Interval = tuple[Any, Any]
+"""Interval [low, high] of elements; it is empty if it begins behind its end."""
 
 
-class BracketContents:
-    """Number of elements at the ends of brackets, and the candidates between them.
+class _Side(NamedTuple):
+    """One side of a box, with the elements at the ends of brackets and the candidates between them.
 
     Nothing is sorted: of 1e8 elements there are 2.6 million candidates, and sorting them takes as
     long as half a read. Candidates may be on a device, and stay there.
+
+    Parameters
+    ----------
+    brackets : Brackets
+    tally : Tally
+    fence : float
+    inner : element or None
+        The first value of the dtype that is not beyond the fence; None if there is none.
+    is_high : bool
+        True for the side above the upper fence.
+    extreme, opposite : element
+        The most extreme value of the dtype on this side, and on the other side.
     """
 
-    def __init__(self, brackets: Brackets, tally: Tally) -> None:
-        self.brackets = brackets
-        self.tally = tally
-        self.ties = tally.upto - tally.below
-        self.least, self.largest = extremes_of(brackets.ends.dtype)
+    brackets: Brackets
+    tally: Tally
+    fence: float
+    inner: Any
+    is_high: bool
+    extreme: Any
+    opposite: Any
 
-    def below(self, first: Any) -> FenceQuery:
-        """Ask how many elements are less than a value, and for the least of the others.
-
-        The count is None if the elements near the value were not gathered. The element is None if
-        there is none. `first` None stands for a value above all elements.
-        """
-        ends, n = self.brackets.ends, self.tally.n_valid
-        if first is None:
-            return FenceQuery.known(n, None)
-        cell, before, is_known = self._place(first, self.tally.below)
-        follow = ends[(ends >= first) & (self.ties > 0)][:1]
-        begin = _next(ends[cell - 1], self.largest) if cell else self.least
-        apart = (begin, _next(first, self.least)) if first > self.least else None
-        beyond = first, follow[0] if len(follow) else self.largest
-
-        def answer(surveys: Sequence[Survey]) -> tuple[int | None, Any]:
-            (number, *_), (_, found, _) = surveys
-            if not is_known and not self.brackets.wanted[cell]:
-                return None, None
-            return before + number, _only(np.minimum, follow, found)
-
-        return FenceQuery([None if is_known else apart, beyond], answer)
-
-    def above(self, last: Any) -> FenceQuery:
-        """Ask how many elements are greater than a value, and for the largest of the others.
-
-        The count is None if the elements near the value were not gathered. The element is None if
-        there is none. `last` None stands for a value below all elements.
-        """
-        ends, n = self.brackets.ends, self.tally.n_valid
-        if last is None:
-            return FenceQuery.known(n, None)
-        cell, before, is_known = self._place(last, self.tally.upto)
-        follow = ends[(ends <= last) & (self.ties > 0)][-1:]
-        begin = _next(ends[cell - 1], self.largest) if cell else self.least
-        beyond = follow[0] if len(follow) else self.least, last
-
-        def answer(surveys: Sequence[Survey]) -> tuple[int | None, Any]:
-            (number, *_), (_, _, found) = surveys
-            if not is_known and not self.brackets.wanted[cell]:
-                return None, None
-            return n - before - number, _only(np.maximum, follow, found)
-
-        return FenceQuery([None if is_known else (begin, last), beyond], answer)
-
-    def answers(
-        self, asked: Sequence[FenceQuery], listed: Sequence[Listed | None] = ()
-    ) -> tuple[list[tuple[int | None, Any]], list[NDArray[Any]]]:
-        """Answer questions about fences, and list the elements in `kept` intervals, in one pass."""
-        nothing = self.brackets.ends[:0]
-        wanted = [
-            [each for each in one.intervals if each is not None and each[0] <= each[1]]
-            for one in asked
-        ]
-        some = [each for each in listed if each is not None and each[0] <= each[1]]
-        surveys, found = self.tally.candidates.survey(wanted, some)
-        told, elements = iter(surveys), iter(found)
-        of_each = iter(
-            next(told) if each is not None and each[0] <= each[1] else (0, nothing, nothing)
-            for one in asked
-            for each in one.intervals
-        )
-        answers = [one.answer([next(of_each) for _ in one.intervals]) for one in asked]
-        return answers, [
-            next(elements) if each is not None and each[0] <= each[1] else nothing
-            for each in listed
+    @classmethod
+    def both(cls, brackets: Brackets, tally: Tally, fences: tuple[float, float]) -> list[Self]:
+        """Make the lower and the upper side of a box."""
+        dtype = brackets.ends.dtype
+        least, largest = extremes_of(dtype)
+        low, high = smallest_from(fences[0], dtype), largest_to(fences[1], dtype)
+        return [
+            cls(brackets, tally, fences[0], low, False, least, largest),
+            cls(brackets, tally, fences[1], high, True, largest, least),
         ]
 
-    def _place(self, value: Any, at_ends: IntArray) -> tuple[int, int, bool]:
-        """Find the open cell of a value, how many elements come before, and whether that is exact.
+    # --- The number of elements beyond the fence, and the nearest one inside ---
 
-        The count is exact if the value is an end, where `at_ends` has the counts, or if its cell is
-        empty.
+    @property
+    def intervals(self) -> list[Interval]:
+        """Intervals whose surveys `answer` takes.
+
+        They hold the elements of the fence's cell before it, and the nearest elements inside.
         """
-        ends = self.brackets.ends
-        cell = int(np.searchsorted(ends, value, side="left"))
-        if cell < len(ends) and ends[cell] == value:
-            return cell, int(at_ends[cell]), True
-        before = int(self.tally.upto[cell - 1]) if cell else 0
-        behind = int(self.tally.below[cell]) if cell < len(ends) else self.tally.n_valid
+        if self.inner is None:
+            return []
+        cell, _, is_exact = self._place
+        ends, (least, largest) = self.brackets.ends, sorted([self.extreme, self.opposite])
+        begin = _next(ends[cell - 1], largest) if cell else least
+        near = self._near
+        inside = sorted([self.inner, near[0] if len(near) else self.opposite])
+        if is_exact or (self.inner == least and not self.is_high):
+            return [(largest, least), (inside[0], inside[1])]
+        stop = self.inner if self.is_high else _next(self.inner, least)
+        return [(begin, stop), (inside[0], inside[1])]
+
+    def answer(self, surveys: Sequence[Survey]) -> tuple[int | None, Any]:
+        """Count the elements beyond the fence, and find the nearest one inside, by surveys.
+
+        The count is None if the elements near the fence were not gathered. The element is None if
+        there is none, or if it is not known.
+        """
+        n = self.tally.n_valid
+        if self.inner is None:  # nothing is beyond NaN, and no whisker ends there
+            return 0 if math.isnan(self.fence) else n, None
+        cell, before, is_exact = self._place
+        if not is_exact and not self.brackets.wanted[cell]:
+            return None, None
+        count = before + surveys[0][0]
+        nearest = np.concatenate([self._near, surveys[1][2 if self.is_high else 1]])
+        if not len(nearest):
+            return n - count if self.is_high else count, None
+        element = (np.max if self.is_high else np.min)(nearest, keepdims=True)
+        return n - count if self.is_high else count, unsigned_zero(element)[0]
+
+    @property
+    def _near(self) -> NDArray[Any]:
+        """The nearest end inside the fence that is an element, if there is any."""
+        ends = self.brackets.ends[self.tally.upto > self.tally.below]
+        near = ends[ends <= self.inner][-1:] if self.is_high else ends[ends >= self.inner][:1]
+        return np.asarray(near)
+
+    @property
+    def _place(self) -> tuple[int, int, bool]:
+        """The open cell of `inner`, the number of elements before, and whether that is exact.
+
+        It is exact if `inner` is an end, or if its cell is empty. The upper fence counts the
+        elements up to it.
+        """
+        ends, tally = self.brackets.ends, self.tally
+        cell = int(np.searchsorted(ends, self.inner, side="left"))
+        if cell < len(ends) and ends[cell] == self.inner:
+            return cell, int((tally.upto if self.is_high else tally.below)[cell]), True
+        before = int(tally.upto[cell - 1]) if cell else 0
+        behind = int(tally.below[cell]) if cell < len(ends) else tally.n_valid
         return cell, before, before == behind
 
-    def all_beyond(self, value: Any, extreme: Any, most: int) -> Listed | None:
-        """Return the interval strictly between a value and an extreme; None if it is empty."""
-        if value is None or value == extreme:
-            return None
-        low, high = sorted([_next(value, extreme), extreme])
+    # --- The most extreme elements ---
+
+    def within(self, last: Any) -> Any:
+        """Return the value beyond which elements are listed: the fence, or the last listed one."""
+        if last is None or self.inner is None:
+            return self.inner if last is None else last
+        return max(self.inner, last) if self.is_high else min(self.inner, last)
+
+    def all_beyond(self, value: Any, most: int) -> Listed:
+        """Return the interval strictly between a value and the extreme."""
+        if value is None or value == self.extreme:
+            return (*sorted([self.extreme, self.opposite], reverse=True), most)
+        low, high = sorted([_next(value, self.extreme), self.extreme])
         return low, high, most
 
-    def beyond(self, value: Any, extreme: Any, most: int, found: NDArray[Any]) -> NDArray[Any]:
-        """Return the elements strictly between a value and an extreme, the most extreme ones first.
+    def most_extreme(
+        self, k: int, known: dict[int, Any], count: int | None, nearest: Any, listed: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Find the `k` most extreme elements of the side, or all beyond the fence if fewer.
 
-        `found` are the candidates there. There are at most `most` elements, but where several ends
+        At least one element is returned. `known` maps ranks to elements, `count` elements are
+        beyond the fence, `nearest` is the first one inside, and `listed` are the candidates beyond
+        `within`.
+        """
+        within = self.within(known.get(self.rank(k)))
+        if count is not None and 0 < count < k and self.inner is not None:
+            if within != self.inner:
+                listed = self._elements_beyond(self.inner, count)
+            return self._beyond(self.inner, count, listed)
+        if count == 0 and k > 1 and nearest is not None:
+            return np.array([nearest], listed.dtype)
+        wanted = 1 if count is not None and count < k else k
+        last = known.get(self.rank(wanted))
+        if last is None:
+            rank = np.array([self.rank(wanted)])
+            (last,) = order_statistics(self.brackets, self.tally, rank)
+        if within is None or last != within:
+            listed = self._elements_beyond(last, wanted)
+        extreme = self._beyond(last, wanted, listed)
+        return np.append(extreme, np.full(wanted - len(extreme), last, extreme.dtype))
+
+    def rank(self, k: int) -> int:
+        """Return the rank of the k-th of the most extreme elements."""
+        return self.tally.n_valid - k if self.is_high else k - 1
+
+    def _elements_beyond(self, value: Any, most: int) -> NDArray[Any]:
+        return _surveyed(self.tally, [], [self.all_beyond(value, most)])[1][0]
+
+    def _beyond(self, value: Any, most: int, listed: NDArray[Any]) -> NDArray[Any]:
+        """Return the elements strictly between a value and the extreme, the most extreme first.
+
+        `listed` are the candidates there. There are at most `most` elements, but where several ends
         are tied there may be more.
         """
-        ends = self.brackets.ends
-        if value == extreme:
+        ends, ties = self.brackets.ends, self.tally.upto - self.tally.below
+        if value == self.extreme:
             return ends[:0]
-        is_end = ends < value if extreme < value else ends > value
-        tied = np.repeat(ends[is_end], np.minimum(self.ties[is_end], most))
-        ordered = np.sort(np.concatenate([tied, found]))
-        return unsigned_zero(ordered if extreme < value else ordered[::-1])
+        is_end = ends > value if self.is_high else ends < value
+        tied = np.repeat(ends[is_end], np.minimum(ties[is_end], most))
+        ordered = np.sort(np.concatenate([tied, listed]))
+        return unsigned_zero(ordered[::-1] if self.is_high else ordered)
 
 
-def _only(better: np.ufunc, *found: NDArray[Any]) -> Any:
-    """Return the better one of at most two elements by `better`; None if there is none."""
-    both = np.concatenate(found)
-    return unsigned_zero(better.reduce(both, keepdims=True))[0] if len(both) else None
+def _surveyed(
+    tally: Tally, sides: Sequence[_Side], listed: Sequence[Listed]
+) -> tuple[list[tuple[int | None, Any]], list[NDArray[Any]]]:
+    """Answer for each side, and list the candidates in some intervals, in one pass over them."""
+    nothing = np.empty(0, tally.candidates.dtype)
+    wanted = [[each for each in side.intervals if each[0] <= each[1]] for side in sides]
+    some = [each for each in listed if each[0] <= each[1]]
+    all_surveys, all_elements = tally.candidates.survey(wanted, some)
+    surveys, elements = iter(all_surveys), iter(all_elements)
+    none: Survey = 0, nothing, nothing
+    answers = [
+        side.answer([next(surveys) if low <= high else none for low, high in side.intervals])
+        for side in sides
+    ]
+    return answers, [next(elements) if low <= high else nothing for low, high, _ in listed]
 
 
 def _next(value: Any, towards: Any) -> Any:
@@ -849,88 +870,20 @@ def resolve_beyond(
 
     `known` maps ranks to elements. Raises as `resolve` does.
     """
-    n, dtype = tally.n_valid, brackets.ends.dtype
+    n = tally.n_valid
     k = min(max(rule.max_fliers, 1), n)
     low_fence, high_fence = rule.fences(q)
     fences = float(low_fence), float(high_fence)
-    gathered = BracketContents(brackets, tally)
-    sides = (
-        _Side(gathered, k, k - 1, smallest_from(fences[0], dtype), gathered.least, known),
-        _Side(gathered, k, n - k, largest_to(fences[1], dtype), gathered.largest, known),
+    sides = _Side.both(brackets, tally, fences)
+    outer = [side.all_beyond(side.within(known.get(side.rank(k))), k) for side in sides]
+    answers, listed = _surveyed(tally, sides, outer)
+    low, high = (
+        side.most_extreme(k, known, *answer, elements)
+        for side, answer, elements in zip(sides, answers, listed, strict=True)
     )
-    asked = [_beyond_low(gathered, fences[0]), _beyond_high(gathered, fences[1])]
-    told, listed = gathered.answers(asked, [side.listed for side in sides])
-    (below, whislo), (above, whishi) = told
-    low = sides[0].most_extreme(below, whislo, listed[0])
-    high = sides[1].most_extreme(above, whishi, listed[1])
+    (below, whislo), (above, whishi) = answers
     counts = n, tally.n_missing, tally.n_left_out
     return PartialBox(*counts, q, low, high, fences, below, above, (whislo, whishi))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Side:
-    """One side of a box, of which the `k` most extreme elements are listed.
-
-    Parameters
-    ----------
-    gathered : BracketContents
-    k : int
-        Number of elements that are listed.
-    rank : int
-        Rank of the last one that is listed.
-    fence : element or None
-        The first value of the dtype that is not beyond the fence; None if there is none.
-    extreme : element
-        The most extreme value of the dtype.
-    known : dict
-        Elements by their ranks.
-    """
-
-    gathered: BracketContents
-    k: int
-    rank: int
-    fence: Any
-    extreme: Any
-    known: dict[int, Any]
-
-    @property
-    def within(self) -> Any:
-        """Value beyond which elements are listed: the fence, or the last listed element."""
-        last = self.known.get(self.rank)
-        if last is None or self.fence is None:
-            return self.fence if last is None else last
-        return min(self.fence, last) if self.extreme < last else max(self.fence, last)
-
-    @property
-    def listed(self) -> Listed | None:
-        return self.gathered.all_beyond(self.within, self.extreme, self.k)
-
-    def most_extreme(self, count: int | None, nearest: Any, found: NDArray[Any]) -> NDArray[Any]:
-        """Find the `k` most extreme elements of the side, or all beyond the fence if fewer.
-
-        At least one element is returned. `count` elements are beyond the fence, `nearest` is the
-        first one inside, and `found` are the candidates beyond `within`.
-        """
-        gathered, k = self.gathered, self.k
-        if count is not None and 0 < count < k and self.fence is not None:
-            if self.within != self.fence:
-                found = self._elements_beyond(self.fence, count)
-            return gathered.beyond(self.fence, self.extreme, count, found)
-        if count == 0 and k > 1 and nearest is not None:
-            return np.array([nearest], found.dtype)
-        wanted = 1 if count is not None and count < k else k
-        rank = self.rank if wanted == k else 0 if self.rank == k - 1 else gathered.tally.n_valid - 1
-        last = self.known.get(rank)
-        if last is None:
-            (last,) = order_statistics(gathered.brackets, gathered.tally, np.array([rank]))
-        if self.within is None or last != self.within:
-            found = self._elements_beyond(last, wanted)
-        found = gathered.beyond(last, self.extreme, wanted, found)
-        return np.append(found, np.full(wanted - len(found), last, found.dtype))
-
-    def _elements_beyond(self, value: Any, most: int) -> NDArray[Any]:
-        interval = self.gathered.all_beyond(value, self.extreme, most)
-        return self.gathered.answers([], [interval])[1][0]
 
 
 def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> PartialBox:
@@ -938,56 +891,48 @@ def resolve_weighted(order: InOrder, rule: Rule, q: NDArray[np.float64]) -> Part
 
     There is at least one element. Raises as `resolve` does.
     """
-    found = resolve_beyond(order.brackets, order.tally, rule, q, {})
-    weights = order.at(np.unique(found.low)), order.at(np.unique(found.high))[::-1]
-    found = replace(found, weight=order.weight, low_weights=weights[0], high_weights=weights[1])
-    return _with_weights_beyond(found, order)
+    box = resolve_beyond(order.brackets, order.tally, rule, q, {})
+    low, high = (_weights_at(order, np.unique(side)) for side in (box.low, box.high))
+    box = replace(box, weight=order.tally.weight, low_weights=low, high_weights=high[::-1])
+    return _with_weights_beyond(box, order)
 
 
-def _with_weights_beyond(found: PartialBox, order: InOrder) -> PartialBox:
+def _weights_at(order: InOrder, values: NDArray[Any]) -> ExactSums:
+    """Compute the weight of the elements that equal each value."""
+    upto, below = (order.weights_before(order.find(values, upto=side)) for side in (True, False))
+    return upto - below
+
+
+def _with_weights_beyond(box: PartialBox, order: InOrder) -> PartialBox:
     """Add the weights of the elements beyond the fences, where their number is known."""
-    dtype, below, above = order.brackets.ends.dtype, found.weight_below, found.weight_above
-    if below is None and found.below is not None:
-        below = 0
-        if found.below:
-            first = smallest_from(found.fences[0], dtype)
-            below = order.weight if first is None else order.below(first)
-    if above is None and found.above is not None:
-        above = 0
-        if found.above:
-            last = largest_to(found.fences[1], dtype)
-            above = order.weight - (0 if last is None else order.upto(last))
-    return replace(found, weight_below=below, weight_above=above)
+    dtype, below, above = order.brackets.ends.dtype, box.weight_below, box.weight_above
+    every = order.tally.weight
+
+    def before(value: Any, *, upto: bool) -> ExactSums:
+        return order.weights_before(order.find(np.array([value], dtype), upto=upto))
+
+    if below is None and box.below is not None:
+        below = ZERO
+        if box.below:
+            first = smallest_from(box.fences[0], dtype)
+            below = every if first is None else before(first, upto=False)
+    if above is None and box.above is not None:
+        above = ZERO
+        if box.above:
+            last = largest_to(box.fences[1], dtype)
+            above = every if last is None else every - before(last, upto=True)
+    return replace(box, weight_below=below, weight_above=above)
 
 
-def resolve_again(found: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
+def resolve_again(box: PartialBox, brackets: Brackets, tally: Tally) -> PartialBox:
     """Complete a box after the third load, which gathers the elements near its fences."""
-    gathered = BracketContents(brackets, tally)
-    asked = [_beyond_low(gathered, found.fences[0]), _beyond_high(gathered, found.fences[1])]
-    of_low, of_high = found.below is None, found.above is None
-    told, _ = gathered.answers(
-        [one for one, of in zip(asked, (of_low, of_high), strict=True) if of]
-    )
-    if of_low:
-        below, whislo = told.pop(0)
-        assert below is not None
-        found = replace(found, below=below, whiskers=(whislo, found.whiskers[1]))
-    if of_high:
-        above, whishi = told.pop(0)
-        assert above is not None
-        found = replace(found, above=above, whiskers=(found.whiskers[0], whishi))
-    return _with_weights_beyond(found, InOrder.of(brackets, tally)) if tally.weighs else found
-
-
-def _beyond_low(gathered: BracketContents, fence: float) -> FenceQuery:
-    """Ask how many elements are below the lower fence, and for the nearest one inside."""
-    if math.isnan(fence):  # nothing is beyond it, and no whisker ends there
-        return FenceQuery.known(0, None)
-    return gathered.below(smallest_from(fence, gathered.brackets.ends.dtype))
-
-
-def _beyond_high(gathered: BracketContents, fence: float) -> FenceQuery:
-    """Ask how many elements are above the upper fence, and for the nearest one inside."""
-    if math.isnan(fence):
-        return FenceQuery.known(0, None)
-    return gathered.above(largest_to(fence, gathered.brackets.ends.dtype))
+    sides = _Side.both(brackets, tally, box.fences)
+    counts, whiskers = [box.below, box.above], [*box.whiskers]
+    unknown = [i for i, count in enumerate(counts) if count is None]
+    answers, _ = _surveyed(tally, [sides[i] for i in unknown], [])
+    for i, (count, whisker) in zip(unknown, answers, strict=True):
+        assert count is not None
+        counts[i], whiskers[i] = count, whisker
+    below, above = counts
+    box = replace(box, below=below, above=above, whiskers=(whiskers[0], whiskers[1]))
+    return _with_weights_beyond(box, InOrder.of(brackets, tally)) if tally.weighs else box

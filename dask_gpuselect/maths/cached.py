@@ -13,17 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.candidates import HostCandidates, OrderedCandidates, Side
-from dask_gpuselect.maths.cuts import Brackets, IntArray, Tally, extremes_of
+from dask_gpuselect.maths.candidates import HostCandidates
+from dask_gpuselect.maths.cuts import NO_SUMS, Brackets, IntArray, Tally, extremes_of
 from dask_gpuselect.maths.exact_sums import ExactSums
-from dask_gpuselect.maths.finish import Places, counts_at, sums_at
+from dask_gpuselect.maths.finish import Places, counts_at
 from dask_gpuselect.maths.ragged import CellTally
 from dask_gpuselect.maths.slots import over_slots
-from dask_gpuselect.maths.weight_finish import whole
-from dask_gpuselect.maths.weights import (
-    PRODUCT_UNIT,
-    WEIGHT_UNIT,
-)
+from dask_gpuselect.maths.weight_finish import InOrder
 
 
 def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
@@ -52,23 +48,31 @@ def covers(cached: Brackets, wanted: Brackets, *, weighs: bool = False) -> bool:
 @over_slots
 def tally_by(cached: Brackets, tally: Tally, wanted: Brackets) -> Tally:
     """Compute the tally of a chunk at other brackets, which the cached ones must cover."""
-    ordered, weights = tally.in_order()
+    order = InOrder.of(cached, tally) if tally.weighs else None
+    ordered = tally.candidates.ordered() if order is None else order.ordered
     below, upto = counts_at(cached, tally, wanted.ends, ordered.places)
     places = _places_inside(wanted, len(ordered), ordered.places)
     # Only these elements move to the host: candidates of a chunk on a GPU are there.
     candidates = HostCandidates(_with_ties(cached, tally, ordered.elements_at(places), wanted))
-    found = replace(tally, below=below, upto=upto, candidates=candidates)
-    if weights is None:
-        return found
-    sums = weights_at(cached, tally, wanted.ends, ordered, weights)
-    weight_below, weight_upto = (ExactSums.of_integers(each, WEIGHT_UNIT) for each in sums)
+    counted = replace(tally, below=below, upto=upto, candidates=candidates)
+    if order is None:
+        return counted
+    starts, stops = (order.find(wanted.ends, upto=upto) for upto in (True, False))
     return replace(
-        found,
-        weights=weights[places],
-        weight_below=weight_below,
-        weight_upto=weight_upto,
-        products=_products_by(cached, tally, wanted, ordered.on_host(), weights),
+        counted,
+        weights=order.own_weights[places],
+        weight_below=order.weights_before(stops),
+        weight_upto=order.weights_before(starts),
+        products=_products_by(order, wanted, starts, stops),
     )
+
+
+def _products_by(order: InOrder, wanted: Brackets, starts: IntArray, stops: IntArray) -> ExactSums:
+    """Add up element times weight in the summed cells of brackets, which are between two ends."""
+    if wanted.summed is None:
+        return NO_SUMS
+    begins = np.append(np.int64(0), starts)
+    return order.products(begins, np.where(wanted.summed, np.append(stops, 0), begins))
 
 
 def cell_tally_by(
@@ -102,63 +106,6 @@ def _places_inside(wanted: Brackets, n: int, places: Places) -> IntArray:
     return np.concatenate([np.empty(0, np.int64), *cells])
 
 
-def weights_at(
-    cached: Brackets,
-    tally: Tally,
-    values: NDArray[Any],
-    ordered: OrderedCandidates,
-    weights: NDArray[Any],
-) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
-    """Add up the weights of the valid elements < and <= some values, as `finish.counts_at` counts.
-
-    `ordered` and `weights` are the candidates, as of `Tally.in_order`. The sums are Python integers
-    in units of `WEIGHT_UNIT`.
-    """
-
-    def weight(values: NDArray[Any], side: Side) -> NDArray[np.object_]:
-        return _sums_before(weights, ordered.places(values, side)).integers(WEIGHT_UNIT)
-
-    below, upto = (each.integers(WEIGHT_UNIT) for each in (tally.weight_below, tally.weight_upto))
-    return sums_at(cached.ends, (below, upto), values, weight)
-
-
-def _products_by(
-    cached: Brackets,
-    tally: Tally,
-    wanted: Brackets,
-    elements: NDArray[Any],
-    weights: NDArray[Any],
-) -> ExactSums:
-    """Add up element times weight exactly in the summed cells of the wanted brackets.
-
-    Terms come from the cached candidates, from the counted ends, and from the cells that were
-    summed before.
-    """
-    if wanted.summed is None:
-        return ExactSums.zeros((0,))
-    n_cells = len(wanted.wanted)
-    cell, is_end = places_among(wanted.ends, elements)
-    some = wanted.summed[cell] & ~is_end
-    found = ExactSums.of(cell[some], n_cells, elements[some], weights[some]).integers(PRODUCT_UNIT)
-    cell, is_end = places_among(wanted.ends, cached.ends)
-    at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
-    for end in np.flatnonzero(wanted.summed[cell] & ~is_end & (at_ends != 0)):
-        found[cell[end]] += at_ends[end] * whole(cached.ends[end].item())
-    if cached.summed is not None:
-        # A cell that was summed lies between two ends, and no wanted end is inside it.
-        for old in np.flatnonzero(cached.summed):
-            if wanted.summed[cell[old]]:
-                found[cell[old]] += tally.products[old].integers(PRODUCT_UNIT).item()
-    return ExactSums.of_integers(found, PRODUCT_UNIT)
-
-
-def _sums_before(weights: NDArray[Any], places: IntArray) -> ExactSums:
-    """Add up the weights before each of some places, exactly."""
-    distinct, place = np.unique(places, return_inverse=True)
-    group = distinct.searchsorted(np.arange(len(weights)), "right")
-    return ExactSums.of(group, len(distinct) + 1, weights).running()[1:][place]
-
-
 def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, NDArray[np.bool_]]:
     """Find the open cell below each value or around it, and whether the value is an end."""
     cell = ends.searchsorted(values)
@@ -168,8 +115,8 @@ def places_among(ends: NDArray[Any], values: NDArray[Any]) -> tuple[IntArray, ND
 def _is_inside(brackets: Brackets, values: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark the values that are in wanted cells."""
     cell, is_end = places_among(brackets.ends, values)
-    found: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
-    return found
+    is_inside: NDArray[np.bool_] = brackets.wanted[cell] & ~is_end
+    return is_inside
 
 
 def _with_ties(

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_gpuselect.maths.cached import places_among, weights_at
+from dask_gpuselect.maths.cached import places_among
 from dask_gpuselect.maths.cuts import Brackets, Cuts, IntArray, Tally, merge, totals
 from dask_gpuselect.maths.envelope import Envelope, find_brackets
 from dask_gpuselect.maths.finish import counts_at
@@ -35,6 +35,7 @@ from dask_gpuselect.maths.ragged import Bracketed, CellTally
 from dask_gpuselect.maths.sizes import COARSE_EVERY, LEAST_OF_GROUP
 from dask_gpuselect.maths.slots import over_slots
 from dask_gpuselect.maths.weight_brackets import WeightEnvelope
+from dask_gpuselect.maths.weight_finish import InOrder
 from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
 # How often the limit on large steps is computed anew: if k of K steps are large, the error left is
@@ -161,26 +162,27 @@ def cuts_of_tally(brackets: Brackets, tally: Tally, most: int) -> Cuts:
 
     The candidates that become pivots are evenly spaced.
     """
-    ordered, weights = tally.in_order()
+    order = InOrder.of(brackets, tally) if tally.weighs else None
+    ordered = tally.candidates.ordered() if order is None else order.ordered
     places = _even(len(ordered), max(most // 2, 1) if tally.weighs else most)
-    if len(ordered) and weights is not None:
+    if len(ordered) and order is not None:
         # Only which pivots are taken depends on the rounding of this sum.
-        passed = np.cumsum(weights / max(weights.max(), 1))
+        passed = np.cumsum(order.own_weights / max(order.own_weights.max(), 1))
         by_weight = np.searchsorted(passed, np.linspace(0, passed[-1], len(places)))
         places = np.union1d(places, np.minimum(by_weight, len(ordered) - 1))
     pivots = np.unique(np.concatenate([brackets.ends, ordered.elements_at(places)]))
     # Where a pivot is no element, its counts equal those of its neighbours, which does no harm.
     below, upto = counts_at(brackets, tally, pivots, ordered.places)
-    found = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
-    if weights is None:
-        return found
+    cuts = Cuts.of_chunk(pivots, below, upto, None, tally.n_valid, tally.n_missing)
+    if order is None:
+        return cuts
     weight = tally.weight.integers(WEIGHT_UNIT).item()
     square = tally.square.integers(PRODUCT_UNIT).item()
     shift, of_square = (max(each.bit_length() - UNIT_BITS, 0) for each in (weight, square))
-    sums = weights_at(brackets, tally, pivots, ordered, weights)
-    below, upto = (np.array([each >> shift for each in some], np.int64) for some in sums)
+    sums = (order.weights_before(order.find(pivots, upto=upto)) for upto in (False, True))
+    below, upto = ((each.integers(WEIGHT_UNIT) >> shift).astype(np.int64) for each in sums)
     squares = math.ldexp(square >> of_square, of_square - 2 * shift)
-    return found.with_weights(below, upto, weight >> shift, shift - POINT, squares)
+    return cuts.with_weights(below, upto, weight >> shift, shift - POINT, squares)
 
 
 def _even(n: int, most: int) -> IntArray:

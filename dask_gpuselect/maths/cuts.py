@@ -374,9 +374,9 @@ def packed(counts: IntArray) -> NDArray[Any]:
 def totals(slots: NDArray[Any] | None, counts: NDArray[Any], n_slots: int) -> IntArray:
     """Add up counts for each slot, exactly."""
     assert slots is not None
-    found = np.zeros(n_slots, np.int64)
-    np.add.at(found, slots, counts.astype(np.int64, copy=False))
-    return found
+    sums = np.zeros(n_slots, np.int64)
+    np.add.at(sums, slots, counts.astype(np.int64, copy=False))
+    return sums
 
 
 def multiplied(counts: IntArray, factors: FloatArray) -> IntArray:

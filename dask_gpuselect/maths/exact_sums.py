@@ -89,13 +89,13 @@ class ExactSums(Arrays):
     @classmethod
     def carried(cls, first: int, digits: IntArray) -> Self:
         """Carry digits of any size to digits of 32 bits; the result has one more."""
-        found = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
-        found[:-1] = digits
-        columns = found.reshape(len(found), -1)
+        carried = np.zeros((len(digits) + 1, *digits.shape[1:]), np.int64)
+        carried[:-1] = digits
+        columns = carried.reshape(len(carried), -1)
         for low, high in zip(columns[:-1], columns[1:], strict=True):
             high += low >> DIGIT
             low &= MASK
-        return cls(first, found)
+        return cls(first, carried)
 
     @classmethod
     def of_integers(cls, numbers: Sequence[int] | NDArray[np.object_], unit: int) -> Self:
@@ -181,15 +181,19 @@ class ExactSums(Arrays):
 
     def packed(self) -> Self:
         """Convert the digits to the form with the least memory."""
-        found = self.trimmed()
-        kind = np.int64 if found.is_negative.any() else np.uint32
-        return type(self)(found.first, found.digits.astype(kind))
+        trimmed = self.trimmed()
+        kind = np.int64 if trimmed.is_negative.any() else np.uint32
+        return type(self)(trimmed.first, trimmed.digits.astype(kind))
 
-    def times(self, q: float) -> Self:
-        """Multiply exactly with a float64 between 0 and 1."""
-        p, denominator = q.as_integer_ratio()
-        places, shift = divmod(1 - denominator.bit_length(), DIGIT)
-        return self._times([(p << shift) >> HALF * i & HALF_MASK for i in range(6)], places)
+    def times(self, q: NDArray[np.float64]) -> Self:
+        """Multiply each number exactly with a float64 between 0 and 1."""
+        ratios = [each.as_integer_ratio() for each in q.ravel().tolist()]
+        places = max(bottom.bit_length() + DIGIT - 2 for _, bottom in ratios) // DIGIT
+        scaled = [(top << DIGIT * places) // bottom for top, bottom in ratios]
+        n_pieces = -(-max(each.bit_length() for each in scaled) // HALF)
+        whole = np.array(scaled, object).reshape(q.shape)
+        pieces = (np.array(whole >> HALF * i & HALF_MASK, np.int64) for i in range(n_pieces))
+        return self._times([*pieces], -places)
 
     def share_of(self, shares: NDArray[np.float64]) -> Self:
         """Multiply each place with a number between 0 and 1, rounded to ``2**-48`` first."""
@@ -254,8 +258,8 @@ class ExactSums(Arrays):
     def last_bit(self) -> IntArray:
         """Find the place of the last of the 53 bits that each number has as a float; 0 for zero."""
         (highest,), top, _ = self.leading_digits(1)
-        found = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
-        return np.asarray(np.maximum(found, 0))
+        last = DIGIT * top + np.frexp(highest.astype(np.float64))[1] - 53
+        return np.asarray(np.maximum(last, 0))
 
     def leading_digits(self, n: int) -> tuple[list[IntArray], IntArray, NDArray[np.bool_]]:
         """Return the highest n digits of each number, the highest first.
@@ -285,16 +289,16 @@ class ExactSums(Arrays):
         Digits are read as bytes: with 135 digits that takes a twentieth of the time of adding them
         up.
         """
-        found = np.zeros(math.prod(self.shape), object)
+        integers = np.zeros(math.prod(self.shape), object)
         if len(self.digits):
             *lower, highest = self.digits.reshape(len(self.digits), -1)
             text, size = np.array(lower, "<u4").T.tobytes(), 4 * len(lower)
-            found[:] = [
+            integers[:] = [
                 int.from_bytes(text[size * i : size * (i + 1)], "little") + (last << 8 * size)
                 for i, last in enumerate(highest.tolist())
             ]
-            found <<= DIGIT * (self.first - unit)
-        return found.reshape(self.shape)
+            integers <<= DIGIT * (self.first - unit)
+        return integers.reshape(self.shape)
 
     def rounded(self) -> FloatArray:
         """Round each number once to float64; inf beyond the largest.
@@ -320,8 +324,8 @@ class ExactSums(Arrays):
         """Return the numbers as floats times ``2**(32 * place)``, to 64 bits; 0 for zero."""
         digits, top, _ = self.leading_digits(3)
         scales = 2.0 ** (-DIGIT * np.arange(3))
-        found: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
-        return found, top + self.first
+        numbers: FloatArray = np.tensordot(scales, np.array(digits, np.float64), 1)
+        return numbers, top + self.first
 
 
 HALF = DIGIT // 2
@@ -405,12 +409,12 @@ class Wide(NamedTuple):
         Each part has at most 33 bits.
         """
         shift = (self.begin % DIGIT).astype(np.uint64)
-        found, carry = [], np.zeros_like(shift)
+        parts, carry = [], np.zeros_like(shift)
         for limb in self.limbs:
             whole = limb << shift
-            found.append((whole & U_MASK) + carry)
+            parts.append((whole & U_MASK) + carry)
             carry = whole >> U_DIGIT
-        return [self.sign * part.view(np.int64) for part in (*found, carry)]
+        return [self.sign * part.view(np.int64) for part in (*parts, carry)]
 
 
 U_MASK, U_DIGIT = np.uint64(MASK), np.uint64(DIGIT)
@@ -425,10 +429,10 @@ def two_sum(a: FloatArray, b: Any) -> tuple[FloatArray, FloatArray]:
 
 def product(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Compute products and their rounding errors (Dekker 1971; Veltkamp's splitting)."""
-    found = a * b
+    rounded = a * b
     (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
-    error = ((a_high * b_high - found) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return found, error
+    error = ((a_high * b_high - rounded) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return rounded, error
 
 
 def _split(a: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -456,9 +460,20 @@ class Need:
         digits = np.broadcast_to(self.sums.digits, (len(self.sums.digits), n))
         return type(self)(ExactSums(self.sums.first, digits), np.broadcast_to(self.passes, n))
 
+    def plus(self, sums: ExactSums) -> Self:
+        """Add other sums to the thresholds."""
+        return type(self)(self.sums + sums, self.passes)
+
     def minus(self, sums: ExactSums) -> Self:
         """Subtract other sums from the thresholds."""
         return type(self)(self.sums - sums, self.passes)
+
+    def at_most(self, sums: ExactSums, is_all: NDArray[np.bool_]) -> Self:
+        """Replace thresholds that are beyond other sums, or where `is_all`, by these sums."""
+        is_all = is_all | ~self.minus(sums).is_met
+        if not is_all.any():
+            return self
+        return type(self)(self.sums.where(~is_all) + sums.where(is_all), self.passes & ~is_all)
 
     @property
     def is_met(self) -> NDArray[np.bool_]:
@@ -466,22 +481,19 @@ class Need:
         return self.sums.is_negative | (self.sums.is_zero & ~self.passes)
 
 
-def needs(weight: ExactSums, q: float) -> tuple[Need, Need]:
+def needs(weight: ExactSums, q: NDArray[np.float64]) -> tuple[Need, Need]:
     """Compute the thresholds to reach the share q of all weights, and to exceed it.
 
     Share and sums are exact, and compared when each is rounded to 53 bits. A user's 0.1 is a little
     more than a tenth as a float, and yet of ten equal weights the first one is wanted. NumPy rounds
     the share where it counts elements, so weights that are counts give the same result as repeated
-    elements. The share 1 is that of all elements, however little the last one weighs.
+    elements. The share 0 is that of the first element. The share 1 is that of all elements, however
+    little the last one weighs, and no threshold is beyond it.
     """
-    if q == 1:
-        return Need.reached(weight), Need.reached(weight)
-    if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all():
-        reached, passed = (need.repeated(len(weight)) for need in needs(weight[:1], q))
+    if len(weight) > 1 and (weight.digits == weight.digits[:, :1]).all() and (q == q[0]).all():
+        reached, passed = (need.repeated(len(weight)) for need in needs(weight[:1], q[:1]))
         return reached, passed
     product = weight.times(q).trimmed()
-    if q == 0:
-        return Need.reached(product), Need(product, np.ones(product.shape, np.bool_))
     # With two more digits, for the part of the product below its last bit.
     n = len(product.digits) + 3
     share = ExactSums(product.first - 2, product.aligned(product.first - 2, n))
@@ -499,7 +511,8 @@ def needs(weight: ExactSums, q: float) -> tuple[Need, Need]:
     # The thresholds lie halfway to the neighbouring numbers of 53 bits. A sum exactly halfway is
     # rounded to the even one.
     below, beyond = share.plus_bit(last - 1 - is_power, -one), share.plus_bit(last - 1, one)
-    return Need(below, ~is_even), Need(beyond, is_even)
+    reached, passed = Need(below, ~is_even | (q == 0)), Need(beyond, is_even)
+    return reached.at_most(weight, q == 1), passed.at_most(weight, q == 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -517,20 +530,24 @@ class Running:
     exponent: int
     limbs: list[IntArray]
 
-    def at(self, n: IntArray) -> ExactSums:
-        """Return the sums of the first `n` weights of each row, with the shape of `n`."""
-        return self.exact(np.array([np.where(n > 0, taken(limb, n - 1), 0) for limb in self.limbs]))
+    @classmethod
+    def of(cls, sums: ExactSums) -> Self:
+        """Make one row of ascending sums."""
+        digits = sums.aligned(sums.first, max(len(sums.digits), 1))
+        return cls(DIGIT * sums.first, [*digits[:, None]])
+
+    def at(self, n: IntArray, row: IntArray | None = None) -> ExactSums:
+        """Return the sums of the first `n` weights of each row, or of some rows."""
+        last = np.maximum(n - 1, 0)
+        limbs = (taken(limb, last) if row is None else limb[row, last] for limb in self.limbs)
+        return self.exact(np.array([np.where(n > 0, limb, 0) for limb in limbs]))
 
     def exact(self, limbs: IntArray) -> ExactSums:
         """Convert the limbs of some sums to exact numbers."""
         return ExactSums.carried(0, limbs).shifted(self.exponent).trimmed()
 
-    def some(self, rows: IntArray) -> Self:
-        """Take some rows."""
-        return type(self)(self.exponent, [limb[rows] for limb in self.limbs])
-
-    def reach(self, need: Need) -> IntArray:
-        """Count for each row the running sums that do not meet a threshold; shape ``(n_rows,)``.
+    def reach(self, need: Need, row: IntArray | None = None) -> IntArray:
+        """Count the running sums that do not meet each threshold, in its row or in every row.
 
         The result is the place of the first running sum that meets it.
         """
@@ -540,17 +557,20 @@ class Running:
         wanted = self.limbs_of(sums, need.passes)
         n = self.limbs[0].shape[1]
         if len(wanted) == 1 and n <= COUNTED:
-            found = np.count_nonzero(self.limbs[0] < wanted[0][:, None], axis=1)
-            return np.where(is_met, 0, found)
+            table = self.limbs[0] if row is None else self.limbs[0][row]
+            count = np.count_nonzero(table < wanted[0][:, None], axis=1)
+            return np.where(is_met, 0, count)
+        row = np.arange(len(is_met)) if row is None else row
         low, high = np.zeros((2, *wanted[0].shape), np.int64)
         high += n
         for _ in range(n.bit_length()):
             middle = (low + high) >> 1
+            at = row, np.minimum(middle, n - 1)
             is_less, is_equal = np.zeros(low.shape, np.bool_), low < high
             for limb, least in zip(reversed(self.limbs), reversed(wanted), strict=True):
-                found = taken(limb, middle[:, None])[:, 0]
-                is_less |= is_equal & (found < least)
-                is_equal &= found == least
+                other = limb[at]
+                is_less |= is_equal & (other < least)
+                is_equal &= other == least
                 if not is_equal.any():
                     break
             low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
@@ -695,8 +715,8 @@ def search(table: NDArray[Any], wanted: NDArray[Any], n: IntArray, *, upto: bool
     high += n.reshape(-1, *(1 for _ in wanted.shape[1:]))
     for _ in range(table.shape[1].bit_length()):
         middle = (low + high) >> 1
-        found = taken(table, middle)
-        is_before = (found <= wanted if upto else found < wanted) & (low < high)
+        entry = taken(table, middle)
+        is_before = (entry <= wanted if upto else entry < wanted) & (low < high)
         low, high = np.where(is_before, middle + 1, low), np.where(is_before, high, middle)
     return np.asarray(low)
 
@@ -710,13 +730,13 @@ def joined_weights(weights: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 def quotient(numerator: int, denominator: int, dtype: np.dtype[Any]) -> Any:
     """Round a fraction with a positive denominator once to a floating-point dtype."""
-    found = numerator / denominator
-    if dtype.itemsize < 8 and np.float64(found).view(np.uint64) % 2 == 0:
+    rounded = numerator / denominator
+    if dtype.itemsize < 8 and np.float64(rounded).view(np.uint64) % 2 == 0:
         # Take the odd one of the two float64 beside the fraction: it is never halfway between two
         # numbers of the smaller dtype, so the second rounding is right.
-        top, bottom = found.as_integer_ratio()
+        top, bottom = rounded.as_integer_ratio()
         rest = numerator * bottom - top * denominator
         if rest:
-            found = np.nextafter(found, np.inf if rest > 0 else -np.inf)
+            rounded = np.nextafter(rounded, np.inf if rest > 0 else -np.inf)
     with np.errstate(over="ignore", under="ignore"):
-        return np.float64(found).astype(dtype)
+        return np.float64(rounded).astype(dtype)

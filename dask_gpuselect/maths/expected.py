@@ -52,8 +52,8 @@ class Expected(Arrays):
     weight, weight_most : ndarray of int64, shape (B,), optional
         Bounds of the weight of all elements of each chunk, in units of ``2**unit``. None if
         elements have no weights; then the other weights are None, too.
-    weight_upto, weight_below : ndarray of int64, shape (B, C), optional
-        Lower bound of the weight of the elements up to the end, and upper bound of that below it.
+    least_weight, most_weight : ndarray of int64, shape (B, C), optional
+        Bounds of the weight of the elements up to the end.
     unit : ndarray of int64, shape (B,), optional
         Exponent of each chunk's unit.
     """
@@ -67,8 +67,8 @@ class Expected(Arrays):
     is_pivot: NDArray[np.bool_]
     weight: IntArray | None = None
     weight_most: IntArray | None = None
-    weight_upto: IntArray | None = None
-    weight_below: IntArray | None = None
+    least_weight: IntArray | None = None
+    most_weight: IntArray | None = None
     unit: IntArray | None = None
 
     @classmethod
@@ -92,14 +92,14 @@ class Expected(Arrays):
                 weights[:, part] = [each[:, checked] for each in weights_of(cuts, cells)]
             most_candidates[part] = _most_candidates(*bounds, cuts.n_valid[part], brackets.wanted)
         of_counts = most_candidates, checked, least, most, is_pivot
-        upto, below = (None, None) if weights is None else weights
-        of_weights = cuts.weight, cuts.weight_most, upto, below, cuts.unit
+        of_ends = (None, None) if weights is None else weights
+        of_weights = cuts.weight, cuts.weight_most, *of_ends, cuts.unit
         return cls(cuts.n_valid, cuts.n_missing, *of_counts, *of_weights)
 
     OF_CHUNKS: ClassVar[tuple[str, ...]] = (
         *("n_valid", "n_missing", "most_candidates"),
         *("least", "most", "is_pivot"),
-        *("weight", "weight_most", "weight_upto", "weight_below", "unit"),
+        *("weight", "weight_most", "least_weight", "most_weight", "unit"),
     )
     """Names of the columns with a row for each chunk."""
 
@@ -173,14 +173,13 @@ class Expected(Arrays):
         assert self.unit is not None
         shift = int(self.unit[i]) + POINT  # negative for tiny weights
         finer, coarser = max(-shift, 0), max(shift, 0)
-        names = "weight", "weight_most", "weight_upto", "weight_below"
+        names = "weight", "weight_most", "least_weight", "most_weight"
         least, most, *of_ends = (getattr(self, name)[i : i + 1].astype(object) for name in names)
         total = tally.weight.integers(WEIGHT_UNIT)[0] << finer
-        of_tally = tally.weight_upto[self.checked], tally.weight_below[self.checked]
-        upto, below = (each.integers(WEIGHT_UNIT) << finer for each in of_tally)
+        upto = tally.weight_upto[self.checked].integers(WEIGHT_UNIT) << finer
         at_least, at_most = (each[0] << coarser for each in of_ends)
         is_whole = least[0] << coarser <= total <= most[0] << coarser
-        return bool(is_whole and ((at_least <= upto) & (below <= at_most)).all())
+        return bool(is_whole and ((at_least <= upto) & (upto <= at_most)).all())
 
 
 class EndPlaces(NamedTuple):
@@ -242,11 +241,12 @@ def bounds_of(cuts: Cuts, cells: EndPlaces) -> Bounds:
 def weights_of(cuts: Cuts, cells: EndPlaces) -> tuple[IntArray, IntArray]:
     """Bound the weights of some chunks at the ends of some cells, by their cuts.
 
-    Returns `Expected.weight_upto` and `weight_below`, of shape ``(chunks, ends)``.
+    Returns `Expected.least_weight` and `most_weight`, of shape ``(chunks, ends)``.
     """
     columns: Any = cuts.weight_least, cuts.weight_below, cuts.weight_most
-    before, at, after = _around(cells, *columns)
-    return before, np.where(cells.is_pivot, at, after)
+    before, _, after = _around(cells, *columns)
+    at_pivot = _at(cuts.weight_upto, cells.behind - 1)
+    return before, np.where(cells.is_pivot, at_pivot, after)
 
 
 def _around(cells: EndPlaces, upto: IntArray, below: IntArray, whole: IntArray) -> list[IntArray]:

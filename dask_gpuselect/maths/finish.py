@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
 from dask_gpuselect.maths.exact_sums import ExactSums
 
-SumsBefore = Callable[[NDArray[Any], Literal["left", "right"]], NDArray[Any]]
-"""Function from values to a sum over all candidates that are < or <= each value."""
 Places = Callable[[NDArray[Any], Literal["left", "right"]], IntArray]
 """Function from values to the number of candidates that are < or <= each value."""
 
@@ -53,8 +51,8 @@ def order_statistics(brackets: Brackets, tally: Tally, ranks: IntArray) -> NDArr
             "the data have changed since the first read: wanted ranks are outside their brackets. "
             f"{ADVICE}"
         )
-    held = inside * brackets.wanted
-    before = held.cumsum() - held  # candidates before each cell
+    gathered = inside * brackets.wanted
+    before = gathered.cumsum() - gathered  # candidates before each cell
     answers = np.empty(ranks.shape, tally.candidates.dtype)
     answers[is_end] = brackets.ends[brackets.end_behind(segment[is_end] // 2)]
     within = segment[~is_end]
@@ -70,9 +68,11 @@ def sum_of_ranks(brackets: Brackets, tally: Tally, first: int, stop: int) -> Exa
     Elements of cells that are not wanted are left out. One sum, in a table of one place.
     """
     borders = _borders(tally)
-    held = (borders[1::2] - borders[::2]) * brackets.wanted
+    gathered = (borders[1::2] - borders[::2]) * brackets.wanted
     elements = tally.candidates.ordered().on_host()
-    ranks = np.repeat(borders[::2] - (held.cumsum() - held), held) + np.arange(len(elements))
+    ranks = np.repeat(borders[::2] - (gathered.cumsum() - gathered), gathered) + np.arange(
+        len(elements)
+    )
     below, upto = (each.clip(first, stop) for each in (tally.below, tally.upto))
     values = np.concatenate([brackets.ends, elements])
     counts = np.concatenate([upto - below, (ranks >= first) & (ranks < stop)])
@@ -97,29 +97,16 @@ def counts_at(
     places : callable
         Function from values and "left" or "right" to the number of candidates < or <= them.
     """
-    return sums_at(brackets.ends, (tally.below, tally.upto), values, places)
-
-
-def sums_at(
-    ends: NDArray[Any],
-    at_ends: tuple[NDArray[Any], NDArray[Any]],
-    values: NDArray[Any],
-    places: SumsBefore,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sum over the valid elements that are < and <= some values, as `counts_at` does.
-
-    `at_ends` are the sums, counts or weights, below and up to each end.
-    """
-    below_ends, upto_ends = at_ends
+    ends = brackets.ends
     # `end` is the end at each value or the next one above. If the value is no end itself, it lies
     # in the cell before that end. Elements below the value are then those up to the begin of the
     # cell, and the candidates between that and the value.
     end = ends.searchsorted(values)
     is_end = ends.searchsorted(values, "right") > end
-    behind = np.append(np.int64(0), upto_ends - places(ends, "right"))[end]
     none = np.int64(0)
-    below = np.where(is_end, np.append(below_ends, none)[end], behind + places(values, "left"))
-    upto = np.where(is_end, np.append(upto_ends, none)[end], behind + places(values, "right"))
+    behind = np.append(none, tally.upto - places(ends, "right"))[end]
+    below = np.where(is_end, np.append(tally.below, none)[end], behind + places(values, "left"))
+    upto = np.where(is_end, np.append(tally.upto, none)[end], behind + places(values, "right"))
     return below, upto
 
 

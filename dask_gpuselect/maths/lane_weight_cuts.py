@@ -11,7 +11,7 @@ All tables are on the host and have lanes along their first axis, questions alon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -97,8 +97,8 @@ def _rounded_down(weights: NDArray[Any]) -> tuple[IntArray, IntArray]:
 def _shifted(numbers: IntArray, bits: IntArray) -> IntArray:
     """Divide integers by ``2**bits``, rounded down."""
     right = numbers >> np.clip(bits, 0, 63)
-    found: IntArray = np.where(bits < 0, numbers << np.clip(-bits, 0, 63), right)
-    return found
+    shifted: IntArray = np.where(bits < 0, numbers << np.clip(-bits, 0, 63), right)
+    return shifted
 
 
 def _even_steps(start: IntArray, stop: IntArray, m: int) -> IntArray:
@@ -175,7 +175,7 @@ def _in_one_unit(parts: Sequence[LaneCuts]) -> list[LaneWeights]:
         np.where(each.most > 0, each.unit + np.frexp(each.most)[1], -(1 << 20)) for each in weights
     ]
     unit = np.max(bits, axis=0) + len(parts).bit_length() - 61
-    found = []
+    converted = []
     for each in weights:
         shift = unit - each.unit
         columns: dict[str, Any] = {
@@ -185,8 +185,8 @@ def _in_one_unit(parts: Sequence[LaneCuts]) -> list[LaneWeights]:
         for name, sign in (*LOWER_BOUNDS, *UPPER_BOUNDS):
             table = sign * getattr(each, name)
             columns[name] = sign * _shifted(table, shift.reshape(-1, *(1,) * (table.ndim - 1)))
-        found.append(LaneWeights(**columns))
-    return found
+        converted.append(LaneWeights(**columns))
+    return converted
 
 
 # Names of bounds, with a sign such that rounding down keeps them true.
@@ -235,19 +235,19 @@ def narrowed(
     n_brackets = wanted.n_brackets
     k = n_brackets // n_tables  # for each of the tables: all, or one
     least, most = (each.reshape(-1, k) for each in _targets(weights, wanted))
-    found = np.empty((2, len(least), k), parts[0].low.dtype)
+    bounds = np.empty((2, len(least), k), parts[0].low.dtype)
     for rows in table_tiles(len(least), sum(part.low.shape[-1] for part in parts)):
         united = _United.of(parts, weights, rows)
         last = united.n[:, None] - 1
         low = search(united.below, np.maximum(least[rows], 1), united.n, upto=False) - 1
         high = search(united.upto, most[rows], united.n, upto=True)
-        found[0, rows] = taken(united.pivots, low)
-        found[1, rows] = taken(united.pivots, np.minimum(high, last))
+        bounds[0, rows] = taken(united.pivots, low)
+        bounds[1, rows] = taken(united.pivots, np.minimum(high, last))
         if brackets is not None:
             ends = (end.reshape(-1, 1)[rows] for end in (brackets.low, brackets.high))
             for i, (end, is_beyond) in enumerate(zip(ends, (low < 0, high > last), strict=True)):
-                found[i, rows] = np.where(is_beyond, end, found[i, rows])
-    low, high = found.reshape(2, n_lanes, n_brackets)
+                bounds[i, rows] = np.where(is_beyond, end, bounds[i, rows])
+    low, high = bounds.reshape(2, n_lanes, n_brackets)
     return LaneBrackets(low, high, None, None, *numbers, wanted=wanted)
 
 
@@ -364,10 +364,11 @@ def _items_of(
     )
     values[:, 0] = low
     np.put_along_axis(values, size[:, None] + 1, high[:, None], axis=1)
-    middle = None
+    n = np.where(tally.n_valid[rows] > 0, size + 2, 0)
+    middle = Middle(tally.middle[rows, i], tally.product[rows, i], n)
     if brackets.wanted is not None and brackets.wanted.method == TYPE_7:
         place_ = search(values, until[:, None], size + 1, upto=True)[:, 0]
-        middle = Middle(tally.middle[rows, i], tally.product[rows, i], np.maximum(place_, 1))
-    n = np.where(tally.n_valid[rows] > 0, size + 2, 0)
+        middle = replace(middle, place=np.maximum(place_, 1))
     before, weight, square = tally.before[rows, i], tally.weight[rows], tally.square[rows]
-    return Items(values, Wholes.of(weights).running(), before, n, weight, square, middle)
+    running = Wholes.of(weights).running()
+    return Items(values, weights, running, before, n, weight, square, middle)

@@ -19,18 +19,16 @@ from numpy.typing import NDArray
 from dask_gpuselect.maths.cuts import ADVICE, Arrays, ChunksChangedError, FloatArray, IntArray
 from dask_gpuselect.maths.exact_sums import (
     DIGIT,
-    TOTAL_POINT,
     ExactSums,
     Need,
     Running,
     Wholes,
     needs,
-    quotient,
     squares_of,
-    taken,
 )
 from dask_gpuselect.maths.lane_cuts import Lanes, some_lanes
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
+from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
 
 ALL_ZERO: Final = "Weights included NaN, inf or were all zero."  # NumPy's message
 
@@ -115,7 +113,7 @@ class Middle(Arrays):
     product : ExactSums, shape (n_rows,)
         Sum of weight times element.
     place : ndarray of int64, shape (n_rows,)
-        Number of items before them.
+        Number of items before them: that of all items where nothing is summed.
     """
 
     weight: ExactSums
@@ -124,36 +122,39 @@ class Middle(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
-class Items:
-    """Sorted elements in the rows of a table, among which the answers are.
+class Items(WeightedOrder):
+    """Sorted elements in the rows of a table, among which the answers are; a row is a slot.
 
     The weight of the first j items is `base` plus the j-th running sum. But the weight of no items
     is 0, and that of all items is the weight of the lane, because the first and the last item may
     stand for others beyond them.
 
+    A row has a place for each item, one for its `middle`, and one behind.
+
     Parameters
     ----------
-    values : ndarray, shape (n_rows, n)
-        Ascending.
+    values, weights : ndarray, shape (n_rows, n)
+        Items, ascending, and their weights. The ends of a bracket have weights of 0.
     running : Running
-        Running sums of the weights of the items.
+        Running sums of the weights.
     base : ExactSums, shape (n_rows,)
         Weight before the items.
     n : ndarray of int64, shape (n_rows,)
         Number of items.
     weight, square : ExactSums, shape (n_rows,)
         Sum of the weights of the lane, and of their squares.
-    middle : Middle, optional
+    middle : Middle
         Summed elements between two of the items.
     """
 
     values: NDArray[Any]
+    weights: NDArray[Any]
     running: Running
     base: ExactSums
     n: IntArray
     weight: ExactSums
     square: ExactSums
-    middle: Middle | None = None
+    middle: Middle
 
     @classmethod
     def of(cls, lanes: SortedLanes, wanted: WantedQuantiles) -> Self:
@@ -163,24 +164,32 @@ class Items:
         wholes, none = Wholes.of(weights), ExactSums.zeros(n.shape)
         running = wholes.running()
         square = squares_of(weights, wholes) if wanted.method == TYPE_7 else none
-        return cls(lanes.values, running, none, n, running.at(n), square)
+        middle = Middle(none, none, n)
+        return cls(lanes.values, weights, running, none, n, running.at(n), square, middle)
+
+    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
+        return ExactSums.zeros(slot.shape), self.weight[slot]
+
+    def squares_of(self, slot: IntArray) -> ExactSums:
+        return self.square[slot]
 
     def answer(self, q: float, wanted: WantedQuantiles) -> tuple[NDArray[Any], NDArray[Any]]:
         """Find the two elements whose mean is the answer of each row."""
-        if wanted.method == TYPE_7:
-            found = self._averages(q, wanted.dtype)
-            return found, found
-        reached, passed = (need.minus(self.base) for need in needs(self.weight, q))
-        found = self._at(self.running.reach(reached))
-        if wanted.method != "averaged_inverted_cdf":
-            return found, found
-        return found, self._at(self.running.reach(passed))
-
-    def _at(self, places: IntArray) -> NDArray[Any]:
-        return taken(self.values, self._some_item(places)[:, None])[:, 0]
-
-    def _some_item(self, places: IntArray) -> IntArray:
-        return np.minimum(places, np.maximum(self.n - 1, 0))
+        about, rows = ((q,), wanted.method, wanted.dtype), np.arange(len(self.n))
+        if wanted.method != TYPE_7:
+            lower, upper = answers(self, rows, *about)[..., 0]
+            return lower, upper
+        # Many windows are about a single value, which floats tell.
+        ends = window(q, _width(self.weight, self.square), DOUBT)
+        first, last = (
+            self.elements(self.reach(rows, Need.reached(self.weight.share_of(end)))) for end in ends
+        )
+        with np.errstate(over="ignore"):
+            means = first.astype(wanted.dtype)
+        rows = np.flatnonzero((first != last) & (self.n > 0))
+        if len(rows):
+            means[rows] = answers(self, rows, *about)[0, :, 0]
+        return means, means
 
     def check(self, q: float, wanted: WantedQuantiles, below: ExactSums, upto: ExactSums) -> None:
         """Raise unless the answers are among the items.
@@ -188,7 +197,7 @@ class Items:
         Unless the first item is the first of all, more than the weight `below` must be wanted.
         Unless the last item is the last of all, no more than the weight `upto` may be.
         """
-        first, last = needs(self.weight, q)
+        first, last = needs(self.weight, np.full(self.n.shape, q))
         if wanted.method == TYPE_7:
             ends = window(q, _width(self.weight, self.square), DOUBT / 2)
             first, last = (Need.reached(self.weight.share_of(end)) for end in ends)
@@ -199,97 +208,38 @@ class Items:
                 f"a 1-D slice has other elements than in the first read. {ADVICE}"
             )
 
-    def _averages(self, q: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Compute the answers of the estimator of type 7: averages over windows."""
-        ends = window(q, _width(self.weight, self.square), DOUBT)
-        low, high = (Need.reached(self.weight.share_of(end)) for end in ends)
-        start = self._some_item(self.running.reach(low.minus(self.base)))
-        behind = self.base
-        if self.middle is not None:
-            start = np.minimum(start, self.middle.place)
-            behind = ExactSums.sum([self.base, self.middle.weight])
-        stop = np.maximum(self._some_item(self.running.reach(high.minus(behind))), start)
-        first = taken(self.values, start[:, None])[:, 0]
-        last = taken(self.values, stop[:, None])[:, 0]
-        with np.errstate(over="ignore"):
-            found = first.astype(dtype)
-        rows = np.flatnonzero((first != last) & (self.n > 0))
-        if not len(rows):
-            return found
-        width = stop + 1 - start
-        rows = rows[np.argsort(width[rows])]  # so that rows of a batch have similar widths
-        at = 0
-        while at < len(rows):
-            some = rows[at : at + max(1, OBJECTS // width[rows[at]])]
-            some = some[: max(1, OBJECTS // width[some[-1]])]
-            place = self._places(some, start[some], stop[some] + 1)
-            found[some] = self._some_averages(q, some, place, dtype)
-            at += len(some)
-        return found
+    def reach(self, slot: IntArray, need: Need) -> IntArray:
+        among, middle = need.minus(self.base[slot]), self.middle.place[slot]
+        item = self.running.reach(among, slot)
+        if (item >= middle).any():
+            behind = self.running.reach(among.minus(self.middle.weight[slot]), slot)
+            item = np.where(item < middle, item, np.maximum(behind, middle))
+        item = np.minimum(item, np.maximum(self.n[slot] - 1, 0))
+        place: IntArray = slot * (self.values.shape[1] + 2) + item + (item >= middle)
+        return place
 
-    def _places(self, rows: IntArray, start: IntArray, behind: IntArray) -> IntArray:
-        """List the places of the items from `start` on, in rows as long as the longest.
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        row, item, _ = self._parts(places)
+        return np.asarray(self.values[row, item])
 
-        The places behind a row's range are replaced by the number of items, where there is no item.
-        """
-        n = behind - start
-        i = np.arange(n.max())
-        return np.where(i < n[:, None], start[:, None] + i, self.n[rows, None])
+    def weights_before(self, places: IntArray) -> ExactSums:
+        row, item, is_behind = self._parts(places)
+        sums = self.base[row] + self.running.at(item, row)
+        return sums + self.middle.weight[row].where(is_behind)
 
-    def _some_averages(
-        self,
-        q: float,
-        rows: IntArray,
-        place: IntArray,
-        dtype: np.dtype[Any],
-    ) -> NDArray[Any]:
-        """Average some rows over the items at some places, with Python integers."""
-        some = [self.running.exponent // DIGIT]
-        some += [self.base.first, self.weight.first, self.square.first // 2]
-        unit = min(some if self.middle is None else [*some, self.middle.weight.first])
-        weight, base = self.weight[rows].integers(unit), self.base[rows].integers(unit)
-        square = self.square[rows].integers(2 * unit)
+    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
+        (row, start, was_behind), (_, stop, is_behind) = map(self._parts, (starts, stops))
+        sizes = stop - start
+        pair = np.repeat(np.arange(len(row)), sizes)
+        at = row[pair], np.arange(len(pair)) + np.repeat(start - (np.cumsum(sizes) - sizes), sizes)
+        sums = ExactSums.of(pair, len(row), self.values[at], self.weights[at])
+        return sums + self.middle.product[row].where(is_behind & ~was_behind)
 
-        running = self.running.some(rows)
-        before, after = (running.at(place + i).integers(unit) + base[:, None] for i in (0, 1))
-        product: ExactSums | None = None
-        if self.middle is not None:
-            is_behind = place >= self.middle.place[rows, None]
-            between = is_behind * self.middle.weight[rows].integers(unit)[:, None]
-            before, after = before + between, after + between
-            product = self.middle.product[rows]
-        n = self.n[rows, None]
-        before = np.where(place >= n, weight[:, None], np.where(place, before, 0))
-        after = np.where(place + 1 >= n, weight[:, None], after)
-
-        p, parts = q.as_integer_ratio()
-        scale = weight * parts
-        low = (weight * weight - square) * p
-        high = low + square * parts
-        ends = np.minimum(after * scale[:, None], high[:, None])
-        overlap = np.maximum(ends - np.maximum(before * scale[:, None], low[:, None]), 0)
-
-        values = self.values[rows[:, None], np.minimum(place, n - 1)]
-        is_infinite = np.isinf(values) if values.dtype.kind == "f" else np.zeros(1, np.bool_)
-        finite = np.where(is_infinite, values.dtype.type(0), values)
-        exact = ExactSums.of(np.arange(finite.size), finite.size, finite.ravel())
-        exponent = DIGIT * exact.first
-        numerator = (overlap * exact.integers(exact.first).reshape(finite.shape)).sum(axis=1)
-        if product is not None:
-            # Weights are multiples of the unit, and elements are multiples of the smallest float.
-            point = DIGIT * TOTAL_POINT
-            between = product.shifted(point).integers(unit)
-            numerator = (numerator << exponent + point) + between * scale
-            exponent = -point
-        up, down = max(exponent, 0), max(-exponent, 0)
-        round_ = np.frompyfunc(lambda a, b: quotient(a << up, b << down, dtype), 2, 1)
-        found = round_(numerator, square * parts).astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):
-            found += np.where(is_infinite & (overlap > 0), values, 0).sum(axis=1)
-            return np.asarray(found.astype(dtype))
-
-
-OBJECTS = 1 << 14  # largest number of Python integers in one table
+    def _parts(self, places: IntArray) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+        """Split places into the row, the item, and whether it is behind the row's middle."""
+        row, item = np.divmod(places, self.values.shape[1] + 2)
+        is_behind = item > self.middle.place[row]
+        return row, item - is_behind, is_behind
 
 
 DOUBT = 2.0**-40
@@ -310,7 +260,7 @@ def _width(weight: ExactSums, square: ExactSums) -> NDArray[np.float64]:
     total, place = weight.leading()
     squares_, place_of_square = square.leading()
     total = np.where(total > 0, total, 1)
-    found: NDArray[np.float64] = np.ldexp(
+    width: NDArray[np.float64] = np.ldexp(
         squares_ / total**2, DIGIT * (place_of_square - 2 * place).clip(-50, 50)
     )
-    return np.minimum(found, 1)
+    return np.minimum(width, 1)

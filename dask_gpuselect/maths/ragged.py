@@ -219,13 +219,13 @@ def bracket_slots(parts: Sequence[Cuts], n_slots: int, ranks: RanksOfLanes) -> B
     cuts = Cuts.merge(parts)
     n_valid, n_missing = cuts.in_slots(n_slots)
     wanted = ranks_in_one_order(n_valid, ranks)
-    found = []
+    ranges = []
     for some, first, last in _ranges(cuts, n_slots):
         has = first + np.flatnonzero(n_valid[first:last])
         before = n_valid[:first].sum()
         lower, upper = ((each[:, has] - before).ravel() for each in wanted)
-        found.append(_brackets(some, lower, upper, first, last))
-    brackets = Brackets.merge(found)
+        ranges.append(_brackets(some, lower, upper, first, last))
+    brackets = Brackets.merge(ranges)
     if len(brackets.wanted) > np.iinfo(np.int32).max:
         raise ValueError(
             f"{n_slots} groups have {len(brackets.ends)} ends of brackets, more than fit int32: "
@@ -261,13 +261,15 @@ def _brackets(cuts: Cuts, lower: IntArray, upper: IntArray, first: int, last: in
     assert cuts.slots is not None
     keys, value_of = _composite(np.repeat(cuts.slots, cuts.sizes), cuts.pivots)
     whole = replace(cuts.unpacked(), pivots=keys, slots=None)
-    found = find_brackets(whole, lower, upper)
-    n_slots, slots = last - first, (found.ends >> np.uint64(32)).astype(np.int64)
+    brackets = find_brackets(whole, lower, upper)
+    n_slots, slots = last - first, (brackets.ends >> np.uint64(32)).astype(np.int64)
     n_ends = np.bincount(slots - first, minlength=n_slots)
     # In the whole, the cell behind the last end of a slot and the cell before the first end of the
     # next slot are one. The first of the two is never wanted, unless it is empty.
-    cell = np.arange(len(found.ends) + n_slots) - np.repeat(np.arange(n_slots), n_ends + 1)
-    return Brackets(value_of(found.ends & np.uint64(0xFFFFFFFF)), found.wanted[cell], n_ends=n_ends)
+    cell = np.arange(len(brackets.ends) + n_slots) - np.repeat(np.arange(n_slots), n_ends + 1)
+    return Brackets(
+        value_of(brackets.ends & np.uint64(0xFFFFFFFF)), brackets.wanted[cell], n_ends=n_ends
+    )
 
 
 def _composite(

@@ -6,7 +6,7 @@ so the elements can stay on a device: each question is asked about all runs toge
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +21,11 @@ from dask_gpuselect.maths.lane_cuts import LaneOrder, Lanes, ranks_of_each
 from dask_gpuselect.maths.lane_ends import Bounds, BoundsOf, LaneEnds, Outermost
 from dask_gpuselect.maths.lane_weights import TYPE_7, WantedQuantiles, check_some_weigh
 from dask_gpuselect.maths.moments import Moments
-from dask_gpuselect.maths.weight_finish import FirstReached, Window, reached_and_passed
-from dask_gpuselect.maths.weights import PRODUCT_UNIT, WEIGHT_UNIT
+from dask_gpuselect.maths.weight_finish import WeightedOrder, answers
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(ABC):
+class Runs(WeightedOrder):
     """Runs of sorted elements, on any device; with weights, those of weight above 0.
 
     All that is returned is on the host. Places are among the elements of all runs.
@@ -69,6 +68,10 @@ class Runs(ABC):
     @abstractmethod
     def has_weights(self) -> bool: ...
 
+    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
+        before = self.weights_before(self.starts[slot])
+        return before, self.weights_before(self.stops[slot]) - before
+
     @abstractmethod
     def find(self, run: IntArray, values: NDArray[Any], upto: NDArray[np.bool_]) -> IntArray:
         """Find the places behind the elements of a run below each value, or up to it."""
@@ -78,24 +81,8 @@ class Runs(ABC):
         """Return the elements at some places, the last one at places beyond it."""
 
     @abstractmethod
-    def weights_before(self, places: IntArray) -> ExactSums:
-        """Return the weight of all elements before each place."""
-
-    @abstractmethod
-    def reaching(self, run: IntArray, weights: ExactSums) -> IntArray:
-        """Find the first places up to which all elements weigh at least so much, in some runs."""
-
-    @abstractmethod
     def moments(self, near: NDArray[Any]) -> Moments:
         """Sum the elements of each run exactly; `near` are some values of their usual size."""
-
-    @abstractmethod
-    def squares(self) -> ExactSums:
-        """Sum the squares of the weights of each run."""
-
-    @abstractmethod
-    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
-        """Sum element times weight between pairs of places; the elements must be finite."""
 
 
 def answered(runs: Runs, question: Any) -> NDArray[Any]:
@@ -131,68 +118,8 @@ def _weighted(runs: Runs, wanted: WantedQuantiles) -> Lanes:
     lower, upper = np.zeros((2, len(runs.n_valid), len(wanted.q)), dtype)
     some = np.flatnonzero(runs.n_valid)
     if len(some) and wanted.q:
-        find = _window_means if wanted.method == TYPE_7 else _shares
-        lower[some], upper[some] = find(_WeightedRuns(runs, some), wanted)
+        lower[some], upper[some] = answers(runs, some, wanted.q, wanted.method, dtype)
     return Lanes(lower, upper, runs.n_valid, runs.n_missing)
-
-
-class _WeightedRuns:
-    """Some runs with weights, whose sums are Python integers in units of ``2**-POINT``."""
-
-    def __init__(self, runs: Runs, some: IntArray) -> None:
-        self.runs, self.some = runs, some
-        before = runs.weights_before(np.append(runs.starts[some], runs.stops[some]))
-        self.before, stops = before.integers(WEIGHT_UNIT).reshape(2, -1)
-        self.weight: list[int] = (stops - self.before).tolist()
-
-    def reaching(self, needs: NDArray[np.object_]) -> IntArray:
-        """Find the first elements that reach each weight; `needs` has a row for each run."""
-        n = needs.shape[1]
-        every = ExactSums.of_integers((needs + self.before[:, None]).ravel(), WEIGHT_UNIT)
-        return self.runs.reaching(np.repeat(self.some, n), every)
-
-
-def _shares(runs: _WeightedRuns, wanted: WantedQuantiles) -> NDArray[Any]:
-    """Find the first elements up to which shares are reached, and where they are passed."""
-    pairs = [[reached_and_passed(q, weight) for q in wanted.q] for weight in runs.weight]
-    needs = np.array(pairs, object).reshape(len(pairs), -1)
-    found = runs.runs.elements(runs.reaching(needs)).reshape(len(pairs), -1, 2)
-    if wanted.method != "averaged_inverted_cdf":
-        found[..., 1] = found[..., 0]
-    return np.moveaxis(found, 2, 0)
-
-
-def _window_means(runs: _WeightedRuns, wanted: WantedQuantiles) -> NDArray[Any]:
-    """Compute the means of windows of the weight; see `weight_finish.window_means`."""
-    squares = runs.runs.squares()[runs.some].integers(PRODUCT_UNIT).tolist()
-    windows = [
-        [Window.of(q, weight, square) for q in wanted.q]
-        for weight, square in zip(runs.weight, squares, strict=True)
-    ]
-    needs = np.array([[each.needs for each in row] for row in windows], object)
-    places = runs.reaching(needs.reshape(len(windows), -1))
-    values = runs.runs.elements(places)
-    sums = runs.runs.weights_before(np.concatenate([places, places + 1])).integers(WEIGHT_UNIT)
-    own = np.tile(np.repeat(runs.before, 2 * len(wanted.q)), 2)
-    before, upto = (sums - own).reshape(2, -1).tolist()
-    ends = [FirstReached(*each) for each in zip(values, places.tolist(), before, upto, strict=True)]
-    between = _between(runs.runs, places.reshape(-1, 2), values.reshape(-1, 2))
-    every = zip((each for row in windows for each in row), ends[::2], ends[1::2], strict=True)
-    means = [
-        window.mean(first, last, product, wanted.dtype)
-        for (window, first, last), product in zip(every, between, strict=True)
-    ]
-    return np.array(means, wanted.dtype).reshape(len(windows), -1)[None].repeat(2, axis=0)
-
-
-def _between(runs: Runs, places: IntArray, values: NDArray[Any]) -> list[int]:
-    """Sum element times weight strictly between pairs of finite elements; 0 between others."""
-    starts, stops = places[:, 0] + 1, places[:, 1]
-    is_some = (starts < stops) & np.isfinite(values).all(axis=1) & (values[:, 0] != values[:, 1])
-    found = np.zeros(len(places), object)
-    if is_some.any():
-        found[is_some] = runs.products(starts[is_some], stops[is_some]).integers(PRODUCT_UNIT)
-    return [int(each) for each in found]
 
 
 # --- Ends -----------------------------------------------------------------------------------------

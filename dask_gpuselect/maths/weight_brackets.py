@@ -27,7 +27,7 @@ from dask_gpuselect.maths.envelope import (
 from dask_gpuselect.maths.weights import SQUARE_ROUNDINGS
 
 SUM_BITS = 61  # of a sum of the weights of all chunks, at most; each chunk may add one more unit
-ROUNDING = Fraction(1, 2**50)  # more than `weight_finish.reached_and_passed` rounds away
+ROUNDING = Fraction(1, 2**50)  # more than `exact_sums.needs` rounds away
 # Largest number of values, for each bracket, that become ends because they have more ties than a
 # cell has elements.
 MOST_TIED = 16
@@ -184,8 +184,8 @@ def find_weighted_brackets(cuts: Cuts, q: Sequence[float], method: str) -> Brack
         return no_brackets(cuts, method)
     envelope = WeightEnvelope.of(cuts)
     lo, hi = envelope.positions(q, method)
-    found = cells_between(envelope.counts, lo, hi, counted=envelope.tied_inside(lo, hi))
-    return envelope.with_sums(found, lo, hi, method)
+    brackets = cells_between(envelope.counts, lo, hi, counted=envelope.tied_inside(lo, hi))
+    return envelope.with_sums(brackets, lo, hi, method)
 
 
 def no_brackets(cuts: Cuts, method: str) -> Brackets:

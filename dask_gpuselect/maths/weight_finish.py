@@ -1,294 +1,125 @@
-"""Weighted quantiles from the candidates and their weights: exact decisions, and their proof."""
+"""Weighted quantiles by exact sums: the elements that they are made of, and their proof.
+
+All elements, lanes and groups finish here. They differ only in how their elements lie in order: see
+`WeightedOrder`.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_gpuselect.maths.candidates import OrderedHostCandidates
 from dask_gpuselect.maths.cuts import ADVICE, Brackets, ChunksChangedError, IntArray, Tally
-from dask_gpuselect.maths.exact_sums import ExactSums, quotient
-from dask_gpuselect.maths.weights import (
-    POINT,
-    PRODUCT_UNIT,
-    WEIGHT_UNIT,
-)
+from dask_gpuselect.maths.exact_sums import ExactSums, Need, Running, Wholes, needs, quotient
+from dask_gpuselect.maths.weights import POINT, PRODUCT_UNIT, WEIGHT_UNIT
 
-DIGITS = 53  # of a float64, in bits
-
-# The candidates' sums are stored exactly behind every so many of them. Between, they are added up
-# where they are wanted. A thousand quantiles of 1e6 candidates take 1.0 s, five take 0.4.
-BLOCK = 512
+# Sums of the candidates' weights are stored behind every so many of them. Between, they are added
+# up where they are wanted.
+BLOCK = 64
+# Candidates that are added up together.
+AT_ONCE = 1 << 16
 
 
-def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
-    """Find the least sums of weights that reach the share q of all weights, and that exceed it.
+class WeightedOrder(ABC):
+    """Base of weighted elements of one or several slots, each in ascending order.
 
-    Weights are whole units. Sums and share are exact, and compared when each is rounded to 53 bits.
-    A user's 0.1 is a little more than a tenth as a float, and yet of ten equal elements the first
-    one is wanted. NumPy rounds the share where it counts elements, so weights that are counts give
-    the same result as repeated elements. The share 1 is that of all elements, however little the
-    last one weighs.
+    A place is that of an element, or of several that are equal. Places ascend within a slot.
     """
-    if q in (0.0, 1.0):
-        return (weight, weight) if q else (1, 1)
-    numerator, denominator = q.as_integer_ratio()
-    # Two more bits, for the sums halfway between that share and its neighbours of 53 bits.
-    product = numerator * weight << DIGITS + 2
-    shift = product.bit_length() - DIGITS
-    leading, rest = divmod(product, 1 << shift)
-    half = 1 << (shift - 1)
-    leading += rest > half or (rest == half and leading % 2)
-    is_even = leading % 2 == 0
-    # Below a power of two, neighbours are closer. Above one that the share was rounded up to, they
-    # are farther.
-    below = (leading << 2) - (1 if leading == 1 << (DIGITS - 1) else 2)
-    above = (leading << 2) + (4 if leading == 1 << DIGITS else 2)
-    bounds = (below << (shift - 2), above << (shift - 2))
-    scale = denominator << DIGITS + 2
-    # A sum exactly halfway is rounded to the even neighbour.
-    reached, passed = (
-        -(-bound // scale) if has_tie else bound // scale + 1
-        for bound, has_tie in zip(bounds, (is_even, not is_even), strict=True)
-    )
-    return min(max(reached, 1), weight), min(passed, weight)
+
+    @abstractmethod
+    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
+        """Return the weight before some slots, which places count, and that of their elements."""
+
+    @abstractmethod
+    def squares_of(self, slot: IntArray) -> ExactSums:
+        """Return the sum of the squares of the weights of some slots."""
+
+    @abstractmethod
+    def reach(self, slot: IntArray, need: Need) -> IntArray:
+        """Find the first places up to which the elements of some slots meet thresholds.
+
+        Each threshold is above the weight before its slot, and at most that up to its end.
+        """
+
+    @abstractmethod
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        """Return the elements at some places."""
+
+    @abstractmethod
+    def weights_before(self, places: IntArray) -> ExactSums:
+        """Return the weight of all elements before each place."""
+
+    @abstractmethod
+    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
+        """Sum element times weight between pairs of places; the elements must be finite."""
 
 
-@dataclass(frozen=True)
-class FirstReached:
-    """The first element up to which the elements reach some weight, and its place.
+# --- Answers --------------------------------------------------------------------------------------
+
+
+def answers(
+    order: WeightedOrder, slots: IntArray, q: Sequence[float], method: str, dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Find pairs of elements whose means are the quantiles of some slots, none of them empty.
+
+    For the method "linear", both of a pair are the answer itself, in `dtype`.
+
+    Returns
+    -------
+    ndarray, shape (2, n_slots, n_q)
+    """
+    slot, share = np.repeat(slots, len(q)), np.tile(np.array(q, np.float64), len(slots))
+    if method == "linear":
+        pair = [window_means(order, slot, share, dtype)]
+    else:
+        before, weight = order.sums_of(slot)
+        wanted = needs(weight, share)
+        some = wanted if method == "averaged_inverted_cdf" else wanted[:1]
+        pair = [order.elements(order.reach(slot, each.plus(before))) for each in some]
+    return np.stack([pair[0], pair[-1]]).reshape(2, len(slots), len(q))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Windows of the weight over which quantiles of type 7 average; see `window_means`.
 
     Parameters
     ----------
-    value : element
-        Element, in the dtype of the chunks.
-    place : int
-        Place among the sorted candidates; for an end, the number of candidates before it.
-    before, upto : int
-        Weight of the elements before it and up to it; for an end, up to all elements equal to it.
-    segment : int
-        Number of its segment: even for a cell, odd for an end. See `maths.finish`.
+    low, high : ndarray of Python integers
+        Where each begins and ends, in units of a unit of weight divided by `scale`.
+    scale : ndarray of Python integers
+        Weight of all elements times the denominator of the share.
     """
 
-    value: Any
-    place: int
-    before: int
-    upto: int
-    segment: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The window of the weight over which a quantile of type 7 averages; see `window_means`.
-
-    Parameters
-    ----------
-    low, high : int
-        Where it begins and ends, in units of a unit of weight divided by `scale`.
-    scale : int
-        The weight of all elements times the denominator of the share.
-    """
-
-    low: int
-    high: int
-    scale: int
+    low: NDArray[np.object_]
+    high: NDArray[np.object_]
+    scale: NDArray[np.object_]
 
     @classmethod
-    def of(cls, q: float, weight: int, square: int) -> Self:
-        """Make the window of the share q, from the sums of all weights and of their squares."""
-        numerator, denominator = q.as_integer_ratio()
-        low = numerator * (weight * weight - square)
-        return cls(low, low + square * denominator, weight * denominator)
+    def of(cls, weight: ExactSums, square: ExactSums, q: Sequence[float]) -> Self:
+        """Make the windows of some shares, from the sums of all weights and of their squares."""
+        numerators, denominators = np.array([each.as_integer_ratio() for each in q], object).T
+        total, squares = weight.integers(WEIGHT_UNIT), square.integers(PRODUCT_UNIT)
+        low = numerators * (total * total - squares)
+        return cls(low, low + squares * denominators, total * denominators)
 
     @property
-    def needs(self) -> tuple[int, int]:
-        """The least weights up to the first and the last element of the window."""
-        return self.low // self.scale + 1, -(-self.high // self.scale)
-
-    def mean(
-        self, first: FirstReached, last: FirstReached, between: int, dtype: np.dtype[Any]
-    ) -> Any:
-        """Compute the mean from both ends and the sum of products of the elements between them.
-
-        The mean is rounded once.
-        """
-        if first.value == last.value:
-            return first.value
-        if not (np.isfinite(first.value) and np.isfinite(last.value)):
-            with np.errstate(invalid="ignore"):  # -inf and inf are NaN
-                return first.value + last.value
-        total = whole(first.value.item()) * (first.upto * self.scale - self.low)
-        total += whole(last.value.item()) * (self.high - last.before * self.scale)
-        total += between * self.scale
-        return quotient(total, (self.high - self.low) << POINT, dtype)
+    def needs(self) -> tuple[Need, Need]:
+        """The thresholds up to the first and the last element of each window."""
+        sums = self.low // self.scale + 1, -(-self.high // self.scale)
+        first, last = (Need.reached(ExactSums.of_integers(each, WEIGHT_UNIT)) for each in sums)
+        return first, last
 
 
-@dataclass(frozen=True, eq=False)
-class InOrder:
-    """Sorted candidates of the second load, with sums of weights.
-
-    Parameters
-    ----------
-    brackets : Brackets
-    tally : Tally
-        Tally of all chunks, at these brackets.
-    elements, weights : ndarray
-        Candidates, sorted, and their weights.
-    starts : ndarray of int64, shape (E + 1,)
-        Number of candidates before each cell.
-    borders : list of int
-        Weight of the elements up to the end of each segment.
-    candidates_before : list of int
-        Weight of the candidates before each cell.
-    blocks : list of int
-        Weight of the candidates up to the end of each block.
-    """
-
-    brackets: Brackets
-    tally: Tally
-    elements: NDArray[Any]
-    weights: NDArray[Any]
-    starts: IntArray
-    borders: list[int]
-    candidates_before: list[int]
-    blocks: list[int]
-
-    @classmethod
-    def of(cls, brackets: Brackets, tally: Tally) -> Self:
-        held = inside(tally) * brackets.wanted
-        if held.sum() != len(tally.candidates):
-            raise _left()
-        ordered, weights = tally.in_order()
-        assert weights is not None
-        elements = ordered.on_host()
-        block = np.arange(len(weights)) // BLOCK
-        blocks = ExactSums.of(block, -(-len(weights) // BLOCK), weights).running()[1:]
-        below = ExactSums.joined([tally.weight_below, tally.weight])
-        cells = below.integers(WEIGHT_UNIT).tolist()
-        borders = _interleaved(cells, tally.weight_upto.integers(WEIGHT_UNIT).tolist())
-        cells = [upto - begin for begin, upto in zip([0, *borders[1::2]], cells, strict=True)]
-        gathered = accumulate(np.where(brackets.wanted, np.array(cells, object), 0).tolist())
-        return cls(
-            brackets,
-            tally,
-            elements,
-            weights,
-            held.cumsum() - held,
-            borders,
-            [0, *gathered],
-            blocks.integers(WEIGHT_UNIT).tolist(),
-        )
-
-    @property
-    def weight(self) -> int:
-        """Weight of all elements."""
-        return self.borders[-1]
-
-    def reaching(self, weights: Sequence[int]) -> list[FirstReached]:
-        """Find the first elements up to which the elements weigh at least each given weight.
-
-        Each weight is at least 1 and at most that of all elements.
-
-        Raises
-        ------
-        ChunksChangedError
-            If one of them is not among the candidates: load 2 read other data than load 1.
-        """
-        found: dict[int, FirstReached] = {}
-        at = -1  # the block of the previous weight
-        for weight in sorted(set(weights)):
-            segment = bisect_left(self.borders, weight)
-            begin = self.borders[segment - 1] if segment else 0
-            cell, is_end = divmod(segment, 2)
-            if is_end:
-                place, value = int(self.starts[cell + 1]), self.brackets.ends[cell]
-                found[weight] = FirstReached(value, place, begin, self.borders[segment], segment)
-                continue
-            if not self.brackets.wanted[cell]:
-                raise _left()
-            # `beside` converts a weight to the weight among the candidates alone.
-            beside = self.candidates_before[cell] - begin
-            block = bisect_left(self.blocks, weight + beside)
-            if block != at:
-                before, at = self._sums_in(block), block
-            size = min(BLOCK, len(self.weights) - block * BLOCK)
-            i = bisect_left(range(size + 1), weight + beside, 1, key=before)
-            place = block * BLOCK + i - 1
-            ends = before(i - 1) - beside, before(i) - beside
-            found[weight] = FirstReached(self.elements[place], place, *ends, segment)
-        return [found[weight] for weight in weights]
-
-    def below(self, value: Any) -> int:
-        """Compute the weight of the elements below a value.
-
-        The value must be an end, or lie in a cell that was gathered or is empty.
-        """
-        return self._before(value, 0, "left")
-
-    def upto(self, value: Any) -> int:
-        """Compute the weight of the elements up to a value; see `below`."""
-        return self._before(value, 1, "right")
-
-    def _before(self, value: Any, upto: int, side: Literal["left", "right"]) -> int:
-        ends = self.brackets.ends
-        cell = int(ends.searchsorted(value))
-        if cell < len(ends) and ends[cell] == value:
-            return self.borders[2 * cell + upto]
-        begin = self.borders[2 * cell - 1] if cell else 0
-        place = int(self.elements.searchsorted(value, side))
-        block, rest = divmod(place, BLOCK)
-        before = self._sums_in(block)(rest)
-        # An empty cell has no candidates.
-        return begin + (before - self.candidates_before[cell] if self.brackets.wanted[cell] else 0)
-
-    def at(self, values: NDArray[Any]) -> ExactSums:
-        """Compute the weight of the elements that equal each of some ascending distinct values."""
-        ends, tally = self.brackets.ends, self.tally
-        held = slice(
-            self.elements.searchsorted(values[0]),
-            self.elements.searchsorted(values[-1], "right"),
-        )
-        some, weights = self.elements[held], self.weights[held]
-        place = values.searchsorted(some)
-        is_one = values[place] == some
-        found = ExactSums.of(place[is_one], len(values), weights[is_one])
-        end = np.minimum(ends.searchsorted(values), max(len(ends) - 1, 0))
-        if len(ends):
-            at_ends = (tally.weight_upto - tally.weight_below)[end]
-            found += at_ends.where(ends[end] == values)
-        return found
-
-    def _sums_in(self, block: int) -> Callable[[int], int]:
-        """Return a function from n to the weight of the candidates before a block, and n in it."""
-        some = self.weights[block * BLOCK : (block + 1) * BLOCK]
-        start = self.blocks[block - 1] if block else 0
-        sums = ExactSums.of(np.arange(len(some)), len(some), some).running()
-        return lambda n: start + sums[n].integers(WEIGHT_UNIT).item()
-
-
-def shares(
-    order: InOrder, q: Sequence[float], *, with_next: bool
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Find the first elements up to which shares q of all weights are reached.
-
-    With `with_next`, also find those up to which the shares are exceeded. They are the next larger
-    ones where the first weigh exactly the share.
-    """
-    needs, later = zip(*(reached_and_passed(each, order.weight) for each in q), strict=True)
-
-    def values(weights: Sequence[int]) -> NDArray[Any]:
-        return np.array([each.value for each in order.reaching(weights)], order.brackets.ends.dtype)
-
-    reached = values(needs)
-    return reached, values(later) if with_next else reached
-
-
-def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> NDArray[Any]:
+def window_means(
+    order: WeightedOrder, slot: IntArray, q: NDArray[np.float64], dtype: np.dtype[Any]
+) -> NDArray[Any]:
     """Compute weighted quantiles of type 7: the means of windows of the weight.
 
     The window of q begins behind the weight ``q (W - S/W)`` and is ``S/W`` wide, where W is the sum
@@ -297,97 +128,202 @@ def window_means(order: InOrder, q: Sequence[float], dtype: np.dtype[Any]) -> ND
 
     Returns
     -------
-    ndarray of `dtype`, shape (n_q,)
-        Each exact and rounded once.
+    ndarray of `dtype`
+        The quantile of each slot and share, exact and rounded once.
 
     References
     ----------
     A. Akinshin, "Weighted quantile estimators", arXiv:2304.07265, 2023.
     """
-    square = order.tally.square.integers(PRODUCT_UNIT).item()
-    windows = [Window.of(each, order.weight, square) for each in q]
-    ends = order.reaching([window.needs[i] for i in (0, 1) for window in windows])
-    between = Products.of(order, ends)
-    answers = np.empty(len(q), dtype)
-    pairs = zip(windows, ends[: len(q)], ends[len(q) :], strict=True)
-    for i, (window, first, last) in enumerate(pairs):
-        is_whole = np.isfinite(first.value) and np.isfinite(last.value)
-        product = between.of_window(first, last) if is_whole and first.value != last.value else 0
-        answers[i] = window.mean(first, last, product, dtype)
-    return answers
+    before, weight = order.sums_of(slot)
+    windows = Windows.of(weight, order.squares_of(slot), q.tolist())
+    first, last = (order.reach(slot, need.plus(before)) for need in windows.needs)
+    low, high = order.elements(first), order.elements(last)
+    with np.errstate(invalid="ignore", over="ignore"):
+        means = np.where(low == high, low, low + high).astype(dtype)  # -inf and inf are NaN
+    some = np.flatnonzero((low != high) & np.isfinite(low) & np.isfinite(high))
+    if not len(some):
+        return means
+    first, last, before = first[some], last[some], before[some]
+    begin, end, scale = (each[some] for each in (windows.low, windows.high, windows.scale))
+    first_ends, last_begins = (
+        (order.weights_before(places) - before).integers(WEIGHT_UNIT)
+        for places in (first + 1, last)
+    )
+    total = whole(low[some]) * (first_ends * scale - begin)
+    total += whole(high[some]) * (end - last_begins * scale)
+    total += order.products(first + 1, last).integers(PRODUCT_UNIT) * scale
+    widths = (end - begin) << POINT
+    means[some] = [quotient(*each, dtype) for each in zip(total, widths, strict=True)]
+    return means
+
+
+def whole(numbers: NDArray[Any]) -> NDArray[np.object_]:
+    """Convert finite numbers to Python integers, in units of ``2**-POINT``."""
+    ratios = (each.as_integer_ratio() for each in numbers.tolist())
+    units = np.empty(len(numbers), object)
+    units[:] = [top << (POINT + 1 - bottom.bit_length()) for top, bottom in ratios]
+    return units
+
+
+# --- All elements ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Products:
-    """Sums of element times weight, over all finite elements that the second load knows.
+class InOrder(WeightedOrder):
+    """Sorted candidates of the second load and the ends of their brackets, as one slot.
+
+    Segments are the cells, and the ends between them. Segment s has the places from ``firsts[s]``
+    on: an end has one, and a cell one more than it has candidates.
 
     Parameters
     ----------
-    segments : list of int
-        Sum over all segments before each one.
-    starts : ndarray of int64
-        Number of candidates before each cell.
-    places : ndarray of int64
-        Some places among the sorted candidates, ascending.
-    candidates : list of int
-        Sum over the candidates before each of these places.
-    unknown : ndarray of int64
-        Number of unknown segments before each one.
+    brackets : Brackets
+    tally : Tally
+        Tally of all chunks, at these brackets.
+    candidates : ndarray
+        Candidates, sorted.
+    weights : ndarray, shape (n_blocks, BLOCK)
+        Their weights, and zeros behind them.
+    starts : ndarray of int64, shape (n_cells + 1,)
+        Number of candidates before each cell, and of all.
+    firsts : ndarray of int64, shape (n_segments,)
+        First place of each segment.
+    segments : ExactSums, shape (n_segments + 1,)
+        Weight of the elements before each segment, and of all.
+    gathered : ExactSums, shape (n_cells + 1,)
+        Weight of the candidates before each cell, and of all.
+    blocks : ExactSums, shape (n_blocks + 1,)
+        Weight of the candidates before each block, and of all.
     """
 
-    segments: list[int]
+    brackets: Brackets
+    tally: Tally
+    candidates: NDArray[Any]
+    weights: NDArray[Any]
     starts: IntArray
-    places: IntArray
-    candidates: list[int]
-    unknown: IntArray
+    firsts: IntArray
+    segments: ExactSums
+    gathered: ExactSums
+    blocks: ExactSums
 
     @classmethod
-    def of(cls, order: InOrder, ends: Sequence[FirstReached]) -> Self:
-        """Compute the sums between some elements; cells that are not gathered may be summed."""
-        brackets, tally = order.brackets, order.tally
-        at = np.array([end.place for end in ends], np.int64)
-        places = np.unique(np.concatenate([[0], order.starts, at, at + 1]))
-        places = places[places <= len(order.elements)]
-        finite = np.flatnonzero(np.isfinite(order.elements))
-        group = places.searchsorted(finite, side="right")
-        some = order.elements[finite], order.weights[finite]
-        sums = ExactSums.of(group, len(places) + 1, *some).running()[1:]
-        candidates = sums.integers(PRODUCT_UNIT).tolist()
-
-        n_cells = len(brackets.wanted)
-        stops = [*order.starts[1:], len(order.elements)]
-        known = np.array(candidates, object)
-        at_cells = known[places.searchsorted(stops)] - known[places.searchsorted(order.starts)]
-        if len(tally.products):
-            at_cells += tally.products.integers(PRODUCT_UNIT)
-        # An infinite end is the end of a window, and never between two ends.
-        values = np.where(np.isfinite(brackets.ends), brackets.ends, 0).tolist()
-        at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT)
-        at_ends *= [whole(value) for value in values]
-        is_unknown = (inside(tally) > 0) & ~brackets.asked
-        unknown = np.zeros(2 * n_cells, np.int64)
-        unknown[1::2] = is_unknown.cumsum()
-        unknown[2::2] = unknown[1:-1:2]
-        segments = [*accumulate(_interleaved(at_cells.tolist(), at_ends.tolist()), initial=0)]
-        return cls(segments, order.starts, places, candidates, unknown)
-
-    def of_window(self, first: FirstReached, last: FirstReached) -> int:
-        """Compute the sum over the elements behind the first one and before the last."""
-        if self.unknown[last.segment] > self.unknown[first.segment]:
+    def of(cls, brackets: Brackets, tally: Tally) -> Self:
+        counts = inside(tally) * brackets.wanted
+        starts = np.append(np.int64(0), counts.cumsum())
+        if starts[-1] != len(tally.candidates):
             raise _left()
-        begin = self._before(first, int(first.segment % 2 == 0))
-        if first.segment % 2:
-            begin = self.segments[first.segment + 1]
-        return self._before(last, 0) - begin
+        ordered, own = tally.in_order()
+        assert own is not None
+        weights = np.zeros((len(own) // BLOCK + 1, BLOCK), own.dtype)
+        weights.reshape(-1)[: len(own)] = own
+        pieces = np.split(weights, range(AT_ONCE // BLOCK, len(weights), AT_ONCE // BLOCK))
+        blocks = [Wholes.of(rows).running().at(np.full(len(rows), BLOCK)) for rows in pieces]
+        cells = cell_ends(tally)
+        return cls(
+            brackets,
+            tally,
+            ordered.on_host(),
+            weights,
+            starts,
+            np.repeat(starts, 2)[1:-2] + np.arange(2 * len(counts) - 1),
+            _interleaved(*cells),
+            gathered_before(brackets, cells),
+            ExactSums.joined(blocks).running(),
+        )
 
-    def _before(self, found: FirstReached, more: int) -> int:
-        """Compute the sum over all elements before one, and over `more` candidates from it on."""
-        before = self.segments[found.segment]
-        if found.segment % 2:
-            return before
-        places = found.place + more, self.starts[found.segment // 2]
-        stop, start = (self.candidates[self.places.searchsorted(place)] for place in places)
-        return before + stop - start
+    @property
+    def ordered(self) -> OrderedHostCandidates:
+        """The candidates, as candidates."""
+        return OrderedHostCandidates(self.candidates)
+
+    @property
+    def own_weights(self) -> NDArray[Any]:
+        """Weight of each candidate."""
+        return self.weights.reshape(-1)[: len(self.candidates)]
+
+    def sums_of(self, slot: IntArray) -> tuple[ExactSums, ExactSums]:
+        return ExactSums.zeros(slot.shape), self.tally.weight[slot]
+
+    def squares_of(self, slot: IntArray) -> ExactSums:
+        return self.tally.square[slot]
+
+    def reach(self, slot: IntArray, need: Need) -> IntArray:
+        """Find the first places up to which all elements meet thresholds.
+
+        Raises
+        ------
+        ChunksChangedError
+            If one of them is not among the candidates: load 2 read other data than load 1.
+        """
+        segment = Running.of(self.segments[1:]).reach(need, slot)
+        cell, is_end = np.divmod(segment, 2)
+        if not (self.brackets.wanted[cell] | (is_end == 1)).all():
+            raise _left()
+        # Convert the weight to that among the candidates alone.
+        need = need.plus(self.gathered[cell] - self.segments[segment])
+        last = len(self.weights) - 1
+        block = np.minimum(Running.of(self.blocks[1:]).reach(need, slot), last)
+        place = BLOCK * block + self._running(block).reach(need.minus(self.blocks[block]))
+        return np.where(is_end == 1, self.starts[cell + 1], place) + segment
+
+    def find(self, values: NDArray[Any], *, upto: bool) -> IntArray:
+        """Find the places behind all elements below some values, or up to them.
+
+        Each value must be an end, or lie in a cell that was gathered or is empty.
+        """
+        ends = self.brackets.ends
+        cell = ends.searchsorted(values)
+        is_end = ends.searchsorted(values, "right") > cell
+        place = self.candidates.searchsorted(values, "right" if upto else "left")
+        at_end = self.firsts[np.minimum(2 * cell + 1, len(self.firsts) - 1)] + upto
+        return np.where(is_end, at_end, place + 2 * cell)
+
+    def elements(self, places: IntArray) -> NDArray[Any]:
+        cell, is_end, place = self._parts(places)
+        elements = np.empty(len(places), self.brackets.ends.dtype)
+        elements[is_end] = self.brackets.ends[cell[is_end]]
+        elements[~is_end] = self.candidates[place[~is_end]]
+        return elements
+
+    def weights_before(self, places: IntArray) -> ExactSums:
+        cell, is_end, place = self._parts(places)
+        block, rest = np.divmod(place, BLOCK)
+        among = self.blocks[block] + self._running(block).at(rest) - self.gathered[cell]
+        return self.segments[2 * cell + is_end] + among.where(~is_end)
+
+    def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
+        cell, is_end, place = self._parts(np.concatenate([starts, stops]))
+        segment, brackets, tally = 2 * cell + is_end, self.brackets, self.tally
+        is_unknown = (inside(tally) > 0) & ~brackets.asked
+        n_unknown = np.append(np.int64(0), is_unknown.cumsum())[(segment + 1) // 2]
+        if (n_unknown[: len(starts)] != n_unknown[len(starts) :]).any():
+            raise _left()
+        finite = np.flatnonzero(np.isfinite(self.candidates))
+        some = self.candidates[finite], self.own_weights[finite]
+        cuts = np.unique(np.concatenate([place, self.starts]))
+        group = cuts.searchsorted(finite, "right")
+        at_cuts = ExactSums.of(group, len(cuts) + 1, *some).running()[1:]
+        at_cells = at_cuts[cuts.searchsorted(self.starts)]
+        cells = at_cells[1:] - at_cells[:-1]
+        if len(tally.products):
+            cells += tally.products
+        # An infinite end is the end of a window, and never between two ends.
+        values = np.where(np.isfinite(brackets.ends), brackets.ends, 0)
+        at_ends = (tally.weight_upto - tally.weight_below).integers(WEIGHT_UNIT) * whole(values)
+        ends = ExactSums.of_integers(at_ends, PRODUCT_UNIT)
+        among = (at_cuts[cuts.searchsorted(place)] - at_cells[cell]).where(~is_end)
+        sums = _interleaved(cells, ends).running()[segment] + among
+        return sums[len(starts) :] - sums[: len(starts)]
+
+    def _parts(self, places: IntArray) -> tuple[IntArray, NDArray[np.bool_], IntArray]:
+        """Split places into the cell, whether it is the end behind it, and the candidate."""
+        segment = self.firsts.searchsorted(places, "right") - 1
+        return segment // 2, segment % 2 == 1, places - segment
+
+    def _running(self, blocks: IntArray) -> Running:
+        """Compute the running sums of the weights in some blocks."""
+        return Wholes.of(self.weights[blocks]).running()
 
 
 def inside(tally: Tally) -> IntArray:
@@ -395,17 +331,24 @@ def inside(tally: Tally) -> IntArray:
     return np.append(tally.below, tally.n_valid) - np.append(np.int64(0), tally.upto)
 
 
-def whole(number: float) -> int:
-    """Convert a finite number to units of ``2**-POINT``."""
-    numerator, denominator = number.as_integer_ratio()
-    return numerator << (POINT + 1 - denominator.bit_length())
+def cell_ends(tally: Tally) -> tuple[ExactSums, ExactSums]:
+    """Compute the weight before each cell, and the weight up to its end."""
+    nothing = ExactSums.zeros((1,))
+    return (
+        ExactSums.joined([nothing, tally.weight_upto]),
+        ExactSums.joined([tally.weight_below, tally.weight]),
+    )
 
 
-def _interleaved(cells: list[int], ends: list[int]) -> list[int]:
-    """Interleave values of cells with values of the ends between them."""
-    every = [0] * (len(cells) + len(ends))
-    every[::2], every[1::2] = cells, ends
-    return every
+def gathered_before(brackets: Brackets, cells: tuple[ExactSums, ExactSums]) -> ExactSums:
+    """Compute the weight of the candidates before each cell, and of all candidates."""
+    return (cells[1] - cells[0]).where(brackets.wanted).running()
+
+
+def _interleaved(first: ExactSums, second: ExactSums) -> ExactSums:
+    """Interleave two tables, the second of which may be shorter by one."""
+    order = np.arange(2 * len(first)).reshape(2, -1).T.ravel()
+    return ExactSums.joined([first, second])[order[: len(first) + len(second)]]
 
 
 def _left() -> ChunksChangedError:

@@ -23,9 +23,9 @@ from dask_gpuselect.maths.cuts import (
     Tally,
 )
 from dask_gpuselect.maths.envelope import brackets_at
-from dask_gpuselect.maths.exact_sums import ExactSums
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, Need, Running
 from dask_gpuselect.maths.sizes import PILOT_SIGMA
-from dask_gpuselect.maths.weight_finish import inside
+from dask_gpuselect.maths.weight_finish import cell_ends, gathered_before, inside
 from dask_gpuselect.maths.weights import WEIGHT_UNIT
 
 
@@ -99,34 +99,34 @@ def guess_share_brackets(
 
 
 def shares_inside(
-    brackets: Brackets, tally: Tally, needs: Sequence[tuple[int, int]]
+    brackets: Brackets, tally: Tally, needs: Sequence[Need]
 ) -> tuple[list[float], list[float]]:
     """Find shares of the candidates' weight that bracket the elements where weights are reached.
 
-    `needs` are pairs of sums of the weights of all elements. Shares are of the candidates alone.
+    `needs` are thresholds up to the first and up to the last of these elements. Shares are of the
+    candidates alone.
 
     Raises
     ------
     ChunksChangedError
         If one of the elements is neither a candidate nor an end.
     """
-    sums, total = _gathered_before(brackets, tally)
-    starts, stops, before = (each.integers(WEIGHT_UNIT) for each in (*_of_cells(tally), sums))
-    found: list[list[float]] = [[], []]
-    for pair in needs:
-        for need, shares in zip(pair, found, strict=True):
-            cell = int(np.searchsorted(starts[1:], need))
-            is_inside = need <= stops[cell]
-            if is_inside and not brackets.wanted[cell]:
-                raise ChunksChangedError(
-                    "the data have changed between two reads: guessed brackets do not hold. "
-                    f"{ADVICE}"
-                )
-            gathered = before[cell] + min(need, stops[cell]) - starts[cell]
-            if not brackets.wanted[cell]:
-                gathered = before[cell]
-            shares.append(gathered / total if total else 0.0)
-    return found[0], found[1]
+    starts, stops = cell_ends(tally)
+    sums = gathered_before(brackets, (starts, stops))
+    total = sums[-1:].integers(WEIGHT_UNIT).item()
+    shares: list[list[float]] = []
+    for need in needs:
+        cell = Running.of(starts[1:]).reach(need, np.zeros(len(need.passes), np.int64))
+        is_inside, is_wanted = need.minus(stops[cell]).is_met, brackets.wanted[cell]
+        if (is_inside & ~is_wanted).any():
+            raise ChunksChangedError(
+                f"the data have changed between two reads: guessed brackets do not hold. {ADVICE}"
+            )
+        upto = need.sums.where(is_inside) + stops[cell].where(~is_inside)
+        gathered = sums[cell] + (upto - starts[cell]).where(is_wanted)
+        whole = gathered.integers(WEIGHT_UNIT - 2).tolist()  # two digits more than the weights
+        shares.append([each / (total << 2 * DIGIT) if total else 0.0 for each in whole])
+    return shares[0], shares[1]
 
 
 def refined(
@@ -154,10 +154,10 @@ def refined(
     last = len(brackets.ends), len(narrow.ends)
     wanted = brackets.wanted[np.append(cell, last[0])] & narrow.wanted[np.append(at, last[1])]
     # All elements between the begin of a gathered cell and an end inside it are candidates.
-    held = inside(tally) * brackets.wanted
-    others = np.append(np.int64(0), tally.upto) - (held.cumsum() - held)
-    starts, _ = _of_cells(tally)
-    other_weights = starts - _gathered_before(brackets, tally)[0]
+    gathered = inside(tally) * brackets.wanted
+    others = np.append(np.int64(0), tally.upto) - (gathered.cumsum() - gathered)
+    cells = cell_ends(tally)
+    other_weights = cells[0] - gathered_before(brackets, cells)[:-1]
 
     def merged(name: str) -> IntArray:
         was, new = getattr(tally, name), getattr(found, name)
@@ -181,19 +181,3 @@ def refined(
         weight_upto=merged_weights("weight_upto"),
         weights=found.weights,
     )
-
-
-def _of_cells(tally: Tally) -> tuple[ExactSums, ExactSums]:
-    """Compute the weight before each cell, and the weight up to its end."""
-    nothing = ExactSums.zeros((1,))
-    return (
-        ExactSums.joined([nothing, tally.weight_upto]),
-        ExactSums.joined([tally.weight_below, tally.weight]),
-    )
-
-
-def _gathered_before(brackets: Brackets, tally: Tally) -> tuple[ExactSums, int]:
-    """Compute the weight of the candidates before each cell, and of all candidates."""
-    starts, stops = _of_cells(tally)
-    sums = (stops - starts).where(brackets.wanted).running()
-    return sums[:-1], sums[-1].integers(WEIGHT_UNIT).item()

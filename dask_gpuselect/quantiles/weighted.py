@@ -14,6 +14,7 @@ from dask_gpuselect.engine.questions import Guess, LaneQuestion, Question
 from dask_gpuselect.maths.coarse import narrower
 from dask_gpuselect.maths.cuts import Brackets, Cuts, Tally
 from dask_gpuselect.maths.envelope import Ranges
+from dask_gpuselect.maths.exact_sums import needs
 from dask_gpuselect.maths.finish import unsigned_zero
 from dask_gpuselect.maths.interpolation import interpolate
 from dask_gpuselect.maths.lane_cuts import Lanes, join
@@ -24,24 +25,22 @@ from dask_gpuselect.maths.weight_brackets import (
 )
 from dask_gpuselect.maths.weight_finish import (
     InOrder,
-    Window,
-    reached_and_passed,
-    shares,
-    window_means,
+    Windows,
+    answers,
 )
 from dask_gpuselect.maths.weight_guess import guess_share_brackets, shares_inside
 from dask_gpuselect.maths.weights import (
     NOT_FINITE,
     PIVOT_BYTES,
-    PRODUCT_UNIT,
     WEIGHT_BYTES,
-    WEIGHT_UNIT,
 )
 from dask_gpuselect.quantiles.questions import QuantileFields, Quantiles
 from dask_gpuselect.quantiles.weighted_lanes import WeightedLaneQuantiles
 
 # Number of candidates that are sorted and added up; more are narrowed first, on their device.
 FEW_CANDIDATES = 1 << 16
+
+ALL: Final = np.zeros(1, np.int64)  # the only slot
 
 WEIGHTED: Final = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 
@@ -99,10 +98,6 @@ class WeightedQuantiles(QuantileFields, Question):
         return self.as_kind(WeightedLaneQuantiles)
 
     @property
-    def _averages(self) -> bool:
-        return self.method == "averaged_inverted_cdf"
-
-    @property
     def wants_squares(self) -> bool:  # type: ignore[override]
         return self.method == "linear"
 
@@ -115,13 +110,13 @@ class WeightedQuantiles(QuantileFields, Question):
     def guess_inside(self, brackets: Brackets, tally: Tally) -> Guess | None:
         if len(tally.candidates) <= FEW_CANDIDATES or tally.n_missing and not self.skips_missing:
             return None
-        (weight,) = tally.weight.integers(WEIGHT_UNIT)
+        each = np.zeros(len(self.q), np.int64)
+        weight = tally.weight[each]
         if self.method == "linear":
-            square = tally.square.integers(PRODUCT_UNIT).item()
-            needs = [Window.of(each, weight, square).needs for each in self.q]
+            wanted = Windows.of(weight, tally.square[each], self.q).needs
         else:
-            needs = [reached_and_passed(each, weight) for each in self.q]
-        first, last = shares_inside(brackets, tally, needs)
+            wanted = needs(weight, np.array(self.q, np.float64))
+        first, last = shares_inside(brackets, tally, wanted)
         return lambda ordered, _: guess_share_brackets(ordered, first, last)
 
     def bracket(self, cuts: Cuts) -> Brackets:
@@ -164,11 +159,8 @@ class SlotQuantiles(WeightedQuantiles):
         dtype = self.dtype if self.method == "linear" else brackets.ends.dtype
         lower = upper = np.zeros(len(self.q), dtype)
         if tally.n_valid:
-            order = InOrder.of(brackets, tally)
-            if self.method == "linear":
-                lower = upper = unsigned_zero(window_means(order, self.q, dtype))
-            else:
-                lower, upper = shares(order, self.q, with_next=self._averages)
+            about = InOrder.of(brackets, tally), ALL, self.q, self.method, dtype
+            lower, upper = unsigned_zero(answers(*about)[:, 0])
         n = (np.array([each], np.int64) for each in (tally.n_valid, tally.n_missing))
         return Lanes(lower[None], upper[None], *n)
 
@@ -192,9 +184,9 @@ def quantiles_of(
     dtype: np.dtype[Any],
 ) -> NDArray[Any]:
     """Return the weighted quantiles of elements of `source_dtype`, in `dtype`."""
+    lower, upper = unsigned_zero(answers(order, ALL, q, method, dtype)[:, 0])
     if method == "linear":
-        return unsigned_zero(window_means(order, q, dtype))
-    pair = shares(order, q, with_next=method == "averaged_inverted_cdf")
-    lower, upper = (as_dtype(unsigned_zero(each), source_dtype) for each in pair)
+        return np.asarray(lower)
+    lower, upper = (as_dtype(each, source_dtype) for each in (lower, upper))
     weight = np.where(lower == upper, 0.0, 0.5)
     return interpolate(lower, upper, weight, METHODS[method], dtype)

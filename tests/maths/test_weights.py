@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -16,20 +17,25 @@ from numpy.typing import NDArray
 from dask_gpuselect import kernels
 from dask_gpuselect.kernels.companions import Accompanied
 from dask_gpuselect.kernels.reference import weighing
+from dask_gpuselect.maths import exact_sums
 from dask_gpuselect.maths.cuts import Brackets, ChunksChangedError, Cuts, Tally
-from dask_gpuselect.maths.exact_sums import quotient
+from dask_gpuselect.maths.exact_sums import DIGIT, ExactSums, needs, quotient
+from dask_gpuselect.maths.expected import Expected
+from dask_gpuselect.maths.ranks import ranks
 from dask_gpuselect.maths.weight_brackets import find_weighted_brackets
-from dask_gpuselect.maths.weight_finish import InOrder, reached_and_passed, shares, window_means
+from dask_gpuselect.maths.weight_finish import InOrder, answers
 from dask_gpuselect.maths.weights import (
+    POINT,
     WEIGHT_UNIT,
 )
 from tests.data import normal, uniform
 from tests.kernels.test_weighing import UNIT
-from tests.oracle import nearest
+from tests.oracle import nearest, rounded
 
 Chunk = tuple[NDArray[Any], NDArray[Any]]
 METHODS = ("inverted_cdf", "averaged_inverted_cdf", "linear")
 FLOAT = np.dtype(np.float64)
+SLOT = np.zeros(1, np.int64)
 
 
 def cuts_of(chunks: Sequence[Chunk], n_pivots: int) -> Cuts:
@@ -56,11 +62,24 @@ def test_a_weight_that_left_its_bracket_is_noticed() -> None:
         heavier = np.where(values < 0, 5 * weights, weights)
         tally = tally_of([(values, heavier)], brackets)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
-            shares(InOrder.of(brackets, tally), (q,), with_next=False)
+            answers(InOrder.of(brackets, tally), SLOT, (q,), "inverted_cdf", FLOAT)
         windows = find_weighted_brackets(cuts, (q,), "linear")
         tally = tally_of([(values, heavier)], windows)
         with pytest.raises(ChunksChangedError, match="wanted weights are outside their brackets"):
-            window_means(InOrder.of(windows, tally), (q,), FLOAT)
+            answers(InOrder.of(windows, tally), SLOT, (q,), "linear", FLOAT)
+
+
+def test_a_chunk_whose_weight_moves_to_a_pivot_is_named() -> None:
+    """The weight below each end of a bracket stays as it is."""
+    values, weights = np.arange(100.0), np.ones(100)
+    cuts = cuts_of([(values, weights)], 10)
+    brackets = find_weighted_brackets(cuts, (0.5,), "inverted_cdf")
+    expected, (low, high) = Expected.of(cuts, brackets), brackets.ends.astype(int)
+    expected.check(0, tally_of([(values, weights)], brackets), brackets, "(7,)")
+    weights[low] += 0.5 * (high - low - 1)
+    weights[low + 1 : high] /= 2
+    with pytest.raises(ChunksChangedError, match=r"chunk \(7,\) had other weights"):
+        expected.check(0, tally_of([(values, weights)], brackets), brackets, "(7,)")
 
 
 def test_a_window_that_is_not_summed_is_noticed() -> None:
@@ -72,7 +91,7 @@ def test_a_window_that_is_not_summed_is_noticed() -> None:
     unsummed = replace(windows, summed=np.zeros_like(windows.summed))
     tally = tally_of([(values, weights)], unsummed)
     with pytest.raises(ChunksChangedError, match="outside their brackets"):
-        window_means(InOrder.of(unsummed, tally), (0.1,), FLOAT)
+        answers(InOrder.of(unsummed, tally), SLOT, (0.1,), "linear", FLOAT)
 
 
 # --- Parts ----------------------------------------------------------------------------------------
@@ -86,6 +105,33 @@ def test_integers_beyond_2_to_the_53_stay_exact_beside_smaller_ones() -> None:
     assert merged.weight.integers(WEIGHT_UNIT) == [(2**62 + 4) * UNIT]
 
 
+def reached_and_passed(q: float, weight: int) -> tuple[int, int]:
+    """The least whole sums that reach the share q of a weight, and that exceed it."""
+    both = needs(ExactSums.of_integers([weight], 0), np.array([q]))
+    reached, passed = (need.sums.whole(need.passes).integers(0).item() for need in both)
+    return reached, passed
+
+
+@given(st.floats(0, 1), st.integers(1, 2**70), st.integers(0, 60))
+def test_shares_and_sums_are_compared_to_53_bits(q: float, weight: int, shift: int) -> None:
+    weight <<= shift
+    share = rounded(Fraction(q) * weight)
+    reached, passed = reached_and_passed(q, weight)
+    assert 1 <= reached <= passed <= weight
+    if 0 < q < 1:
+        assert rounded(Fraction(reached)) >= share or reached == weight
+        assert rounded(Fraction(reached - 1)) < share or reached == 1
+        assert rounded(Fraction(passed)) > share or passed == weight
+        assert rounded(Fraction(passed - 1)) <= share
+
+
+@given(st.floats(0, 1) | st.integers(0, 100).map(lambda n: n / 100), st.integers(1, 10**6))
+def test_counts_are_reached_as_numpy_has_it(q: float, n: int) -> None:
+    reached, passed = reached_and_passed(q, n)
+    found = ranks(n, q, "averaged_inverted_cdf")
+    assert (found.lower + 1, found.upper + 1) == (reached, passed)
+
+
 @given(st.integers(-(2**80), 2**80), st.integers(1, 2**60))
 def test_quotients_are_rounded_once(numerator: int, denominator: int) -> None:
     for name in ("f8", "f4"):
@@ -97,3 +143,33 @@ def test_quotients_are_rounded_once(numerator: int, denominator: int) -> None:
 def test_a_share_that_is_rounded_to_a_power_of_two() -> None:
     weight = 2**54 - 1  # of which half is 2**53, and the next float64 is 2**53 + 2
     assert reached_and_passed(0.5, weight) == (2**53, 2**53 + 2)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [],
+        [0, 0],
+        [1 << POINT, 3 << POINT - 60, 0],
+        [(1 << 53) + 1 << POINT, (1 << 53) + 3 << POINT, 1 << POINT],  # halfway, to even
+        [(1 << 80) + (1 << 14), 1 << 60],  # subnormal
+        [(2**54 - 1) << POINT + 970, 1 << POINT + 1030],  # rounded to the largest, or beyond
+        [1 << 14, 1 << 2 * POINT],
+        [(1 << 120) + (1 << 67) + (1 << 14), (1 << 120) + (1 << 67)],  # halfway, and a bit
+        [int(x) << POINT - 40 for x in np.random.default_rng(0).integers(0, 2**62, 50)],
+    ],
+)
+def test_sums_of_weights_are_rounded_once(
+    weights: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = []
+    for weight in weights:
+        try:
+            expected.append(weight / (1 << POINT))
+        except OverflowError:
+            expected.append(math.inf)
+    for few in (0, 64):  # by NumPy, and by Python's integers
+        monkeypatch.setattr(exact_sums, "FEW", few)
+        found = ExactSums.of_integers(weights, WEIGHT_UNIT).rounded()
+        np.testing.assert_array_equal(found, np.array(expected, np.float64))
+    assert DIGIT * WEIGHT_UNIT == -POINT

@@ -185,9 +185,9 @@ MISTAKES = (
     ),
     Mistake(
         "sums of weights are compared before they are rounded",
-        "maths/weight_finish.py",
-        "leading += rest > half or (rest == half and leading % 2)",
-        "leading += 0",
+        "maths/exact_sums.py",
+        "share.plus_bit(last, np.where(is_up, one, 0))",
+        "share.plus_bit(last, np.where(is_up, 0, 0))",
     ),
     Mistake(
         "masked elements weigh",

@@ -21,7 +21,7 @@ from dask_gpuselect.kernels.cuda.weighing import Summed, moments_of
 from dask_gpuselect.kernels.reference.selection import elements_of
 from dask_gpuselect.kernels.reference.weighing import as_weights
 from dask_gpuselect.maths.cuts import IntArray
-from dask_gpuselect.maths.exact_sums import ExactSums, Running, Wholes
+from dask_gpuselect.maths.exact_sums import ExactSums, Need, Running, Wholes
 from dask_gpuselect.maths.keys import from_keys, to_keys
 from dask_gpuselect.maths.moments import Moments
 from dask_gpuselect.maths.runs import Runs
@@ -82,11 +82,11 @@ class SortedRuns(Runs):
         digits = cupy.stack([limb[0].take(at) for limb in sums.limbs]).get()
         return sums.exact(np.where(places > 0, digits, 0))
 
-    def reaching(self, run: IntArray, weights: ExactSums) -> IntArray:
+    def reach(self, slot: IntArray, need: Need) -> IntArray:
         assert self.running is not None
-        wanted = self.running.limbs_of(weights)
+        wanted = self.running.limbs_of(need.sums, need.passes)
         limbs = [limb[0] for limb in self.running.limbs]
-        return self._found(limbs, run, wanted, np.zeros(len(run), np.bool_))
+        return self._found(limbs, slot, wanted, np.zeros(len(slot), np.bool_))
 
     def _found(
         self,
@@ -115,8 +115,8 @@ class SortedRuns(Runs):
             return moments_of(self.values, self.weights, self.parts)
         return moments_of_each([self.values[a:b] for a, b, _ in self.parts], near)
 
-    def squares(self) -> ExactSums:
-        return moments_of(self.weights, self.weights, self.parts).total
+    def squares_of(self, slot: IntArray) -> ExactSums:
+        return moments_of(self.weights, self.weights, self.parts).total[slot]
 
     def products(self, starts: IntArray, stops: IntArray) -> ExactSums:
         pairs = zip(starts.tolist(), stops.tolist(), strict=True)
