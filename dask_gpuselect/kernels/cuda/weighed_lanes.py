@@ -1,4 +1,4 @@
-"""Weighted lanes of CuPy chunks: the host side of ``weighed_lanes.cu``.
+"""Weighted lanes of CuPy chunks: the host side of ``weighed_shares.cu`` and ``weighed_lanes.cu``.
 
 Sums of weights are floats, or several floats together, which are exact. The host finds the answers
 that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has
@@ -34,7 +34,7 @@ from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 REACH_LANES = source.record("weighed_lanes.cu", "ReachLanes")
-REACH_TARGET = source.record("weighed_lanes.cu", "ReachTarget")
+REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
@@ -157,12 +157,15 @@ class Weighed(NamedTuple):
     slack : float
         A bound of the rounding error of a sum of weights, relative to the weight of the lane; 0
         where such sums are exact.
+    scale : float
+        Weights times this, rounded, have a sum below 2**32.
     """
 
     values: Array
     weights: Array
     axes: tuple[int, ...]
     slack: float
+    scale: float
 
     @classmethod
     def of(cls, chunks: Sequence[Accompanied], axes: tuple[int, ...]) -> Weighed | None:
@@ -181,7 +184,8 @@ class Weighed(NamedTuple):
         if not 1e-290 < largest < 1e290 / n:
             return None
         is_whole = n * largest < EXACT_UP_TO and all_true(cupy.rint(each) == each)
-        return cls(values, weights, axes, 0.0 if is_whole else (n + 8) * 2.0**-52)
+        slack = 0.0 if is_whole else (n + 8) * 2.0**-52
+        return cls(values, weights, axes, slack, max(2**32 - 2 * n, 1) / (n * largest))
 
     @property
     def n(self) -> int:
@@ -229,21 +233,17 @@ class _Layout(NamedTuple):
         return self.values.shape[0] * self.values.shape[2]
 
     @property
-    def are_shared(self) -> bool:
-        """True if all lanes have the same weights."""
-        return not any(self.weights.strides[::2])
-
-    @property
     def is_side_by_side(self) -> bool:
         """True if neighbouring lanes are nearer to each other than rows are."""
         outer, row, _ = self.values.strides
         return self.values.shape[2] > 1 or row > outer
 
-    def arguments(self, n_targets: int = 0, slack: float = 0.0) -> tuple[Any, ...]:
+    def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
         _, n, inner = self.values.shape
         strides = *self.values.strides, *self.weights.strides
-        told = np.array([(self.n_lanes, inner, n, *strides, n_targets, slack)], REACH_LANES)
+        sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
+        told = np.array([sizes], REACH_LANES)
         return self.values.chunk, self.weights.chunk, cupy.asarray(told.view(np.uint8))
 
 
@@ -265,7 +265,8 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     most = FEW if source.order_kernel(dtype, table.n, shared) else FEW_LONG
     if len(wanted.q) > most or wanted.method == lane_weights.TYPE_7:
         return None
-    kernel = source.reach_kernel(dtype, table.n, shared, are_shared=layout.are_shared)
+    side_by_side = layout.is_side_by_side
+    kernel = source.reach_kernel(dtype, table.n, shared, is_side_by_side=side_by_side)
     if kernel is None:
         return None
     n_lanes = layout.n_lanes
@@ -273,9 +274,9 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     found = cupy.empty((n_lanes, len(targets)), selection_dtype(dtype))
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure = cupy.empty(n_lanes, np.bool_)
-    given = layout.arguments(len(targets), table.slack)
+    given = layout.arguments(len(targets), table.slack, table.scale)
     arguments = (*given, cupy.asarray(record.view(np.uint8)), found, n_valid, n_missing, is_unsure)
-    made = kernel.defined(is_side_by_side=layout.is_side_by_side)
+    made = kernel.defined(is_side_by_side=side_by_side)
     launch(dtype, "reach_lanes", *arguments, shared=kernel.shared, defined=made)
     place_of = {target: place for place, target in enumerate(targets)}
     places = [place_of.get((q, True), place_of[q, False]) for q in wanted.q]
@@ -337,7 +338,7 @@ def _tiles(table: Weighed) -> Iterator[Weighed]:
     step = max(TILE // max(table.n, 1), 1)
     for start in range(0, max(len(rows[0]), 1), step):
         values, weights = (each[start : start + step] for each in rows)
-        yield Weighed(values, weights, (1,), table.slack)
+        yield table._replace(values=values, weights=weights, axes=(1,))
 
 
 def _order(table: Weighed, kind: np.dtype[Any]) -> tuple[Array, Array]:
