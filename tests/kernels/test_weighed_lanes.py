@@ -19,7 +19,7 @@ from dask_gpuselect.kernels.cpu import weighed_lanes
 from dask_gpuselect.maths import lane_ends, lane_weights
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-from dask_gpuselect.maths.lane_weights import METHODS, TYPE_7, WantedQuantiles
+from dask_gpuselect.maths.lane_weights import METHODS, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.quiet import quiet
 from tests.backends import CUPY
@@ -158,9 +158,12 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
         for own in (own_each, np.broadcast_to(own_each[0], (LANES, n))):
             lanes = SortedLanes.weighed(values.copy(), own.copy())
             some = lanes.n_valid > 0
-            ways = [(Q, sorted_by), (Q, sorted_together)]
-            if method != TYPE_7:
-                ways += [(Q[3:], device._reached), ((0.5, 0.5, 1.0), device._reached)]
+            ways = [
+                (Q, sorted_by),
+                (Q, sorted_together),
+                (Q[3:], reached),
+                ((0.5, 0.1, 1.0), reached),
+            ]
             for q, by in ways:
                 if by is sorted_together and dtype == "i8":
                     continue  # their sums are those of floats
@@ -186,14 +189,20 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
 
 
 def sorted_by(table: Any, wanted: WantedQuantiles) -> Any:
-    return on_device()._sorted(table, None, wanted)
+    return on_device()._sorted(table, wanted)
+
+
+def reached(table: Any, wanted: WantedQuantiles) -> Any:
+    lanes, is_plain = on_device()._reached(table, wanted)
+    assert is_plain == ((lanes.n_valid > 0) & (lanes.n_missing == 0)).all()
+    return lanes
 
 
 def sorted_together(table: Any, wanted: WantedQuantiles) -> Any:
     """As lanes that exceed shared memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(on_device().source, "order_kernel", lambda *_: None)
-        return on_device()._sorted(table, np.dtype("f8"), wanted)
+        return on_device()._sorted(table, wanted)
 
 
 def on_device() -> Any:

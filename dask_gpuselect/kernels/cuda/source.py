@@ -364,10 +364,14 @@ def reach_kernel(
         own, rounded = own + 4 * n, "in shared memory"
         if each * words > REACH_WORDS_OF_MOST:
             own, keys, rounded, each = own + (4 * words - 4) * n, "in shared memory", "made", 1
-    more = ("GROUP", group), ("EACH", each)
-    more = *more, ("KEYS_ARE", REACHED_ARE[keys]), ("ROUNDED_ARE", REACHED_ARE[rounded])
     registers = threads * (each * (words + 1) + REACH_WORKING)
-    more = *more, ("MIN_BLOCKS", max(REGISTERS // registers, 1))
+    more = (
+        ("GROUP", group),
+        ("EACH", each),
+        ("KEYS_ARE", REACHED_ARE[keys]),
+        ("ROUNDED_ARE", REACHED_ARE[rounded]),
+        ("MIN_BLOCKS", max(REGISTERS // registers, 1)),
+    )
     own = -(-own // 1024) * 1024  # not a preparation for every number
     return ReachKernel(threads, lanes, own, more) if own + STATIC <= shared else None
 

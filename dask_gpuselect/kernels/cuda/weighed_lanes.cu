@@ -10,9 +10,6 @@ constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take 
 
 // --- Ends of lanes --------------------------------------------------------------------------------
 
-// Weights and elements whose products are exact, except for zeros: in this range, and its inverse.
-constexpr double FARTHEST_ENDS = 0x1p120;
-
 // What a lane, or a part of it, has at its ends, by weight.
 struct Ends {
     Exact<3> weight, below, above;
@@ -187,8 +184,6 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
 constexpr int UNTIL_PASSED = 1;
 constexpr int OVER_WINDOW = 2;
 
-constexpr double LEAST_SHARE = 0x1p-100;
-
 // The sorted elements of a lane that take part, by their places, and the weight of the first.
 struct Walk {
     const Word* values;
@@ -198,7 +193,8 @@ struct Walk {
     Exact<3> upto;  // the weight of the elements up to j
 
     __device__ __forceinline__ double weight(i64 i) const { return weights[places[i] * weights_row]; }
-    __device__ __forceinline__ Value value(i64 i) const { return value_of(values[places[i] * row]); }
+    // With +0.0 for -0.0.
+    __device__ __forceinline__ Value value(i64 i) const { return value_of(word_of(key_of(values[places[i] * row]))); }
     __device__ __forceinline__ double number(i64 i) const { return as_double(value(i)); }
     __device__ __forceinline__ void start() {
         j = 0, upto = Exact<3>();
@@ -301,23 +297,25 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     Item* items = (Item*)scratch;
-    __shared__ u32 n_nan[A_BLOCK];
+    __shared__ u32 n_nan[A_BLOCK], n_idle[A_BLOCK];
     const ReachLanes lanes = *told;
     const u32 n = (u32)lanes.n, pitch = n | 1;
     const int log_pairs = n > 2 ? 31 - __clz((int)n - 1) : 0;  // of the pairs of a lane
     for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
         const u32 n_here = (u32)min(lanes.n_lanes - start, (i64)A_BLOCK);
         __syncthreads();
-        if (threadIdx.x < A_BLOCK) n_nan[threadIdx.x] = 0;
+        if (threadIdx.x < A_BLOCK) n_nan[threadIdx.x] = n_idle[threadIdx.x] = 0;
         __syncthreads();
         for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
             u32 lane = SIDE_BY_SIDE ? i % n_here : i / n, row = SIDE_BY_SIDE ? i / n_here : i - lane * n;
             i64 number = start + lane;
             Word word = values[place_of_lane(lanes, number, lanes.outer, lanes.inner) + row * lanes.row];
             i64 own = place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
-            bool weighs = weights[own + row * lanes.weights_row] > 0, is_nan = is_missing(value_of(word));
+            double w = weights[own + row * lanes.weights_row];
+            bool weighs = w > 0, is_nan = is_missing(value_of(word));
             bool takes = weighs && !is_nan;
             if (weighs && is_nan) atomicAdd(&n_nan[lane], 1u);
+            if (!is_nan && is_idle(w)) n_idle[lane] = 1;
             items[lane * pitch + row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
         }
         u32 last = ~0u;  // the step before
@@ -343,8 +341,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
         }
         if (threadIdx.x < n_here) {
             const Item* its = items + threadIdx.x * pitch;
-            n_valid[start + threadIdx.x] = first_not(0u, n, [&](u32 i) { return !(place_of(its[i]) & ABSENT); });
-            n_missing[start + threadIdx.x] = n_nan[threadIdx.x];
+            u32 its_valid = first_not(0u, n, [&](u32 i) { return !(place_of(its[i]) & ABSENT); });
+            bool is_nothing = !its_valid && !n_nan[threadIdx.x];
+            n_valid[start + threadIdx.x] = its_valid;
+            n_missing[start + threadIdx.x] = is_nothing && n_idle[threadIdx.x] ? ALL_IDLE : n_nan[threadIdx.x];
         }
     }
 }
@@ -385,7 +385,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
         double before = INFINITE;
 #pragma unroll 1
         for (int k = 0; k < n_shares; ++k) {
-            i64 at = lane * n_shares + k;
+            i64 at = k * lanes.n_lanes + lane;
             if (!walk.n) {
                 if (wanted == OVER_WINDOW) means[at] = 0.0; else lower[at] = upper[at] = 0;
                 continue;

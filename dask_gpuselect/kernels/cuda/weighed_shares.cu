@@ -16,6 +16,7 @@
 //   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
+#include "lane_sums.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int IN_REGISTERS = 0;
@@ -25,6 +26,7 @@ constexpr int MADE = 2;       // from the weights, whenever they are needed
 constexpr int LANES = REACH_THREADS / GROUP;  // of a block at the same time
 constexpr int TEAM = GROUP < 32 ? GROUP : 32;  // the threads of a lane that are of one warp
 constexpr int WARPS = GROUP / TEAM;
+constexpr int PARTS = WARPS > 1 ? WARPS * REACH_SUMS * 2 : 0;  // words for the warps of a lane
 // Lanes that are side by side share a warp so that neighbouring threads have neighbouring lanes.
 constexpr int APART = SIDE_BY_SIDE && GROUP < 32 ? 32 / GROUP : 1;
 // Of wider groups, threads fetch elements for other threads, because they read rows in the order of memory.
@@ -42,13 +44,15 @@ struct ReachTarget {  // the first element up to which the weights reach a share
 
 struct Totals {
     double weight;
-    u32 rounded, n_valid, n_missing;
+    u32 rounded, n_valid, n_missing, n_idle;  // idle: valid elements without weight
     Key least, most;
 
-    __device__ __forceinline__ Totals() : weight(0), rounded(0), n_valid(0), n_missing(0), least(NO_KEY), most(0) {}
+    __device__ __forceinline__ Totals()
+        : weight(0), rounded(0), n_valid(0), n_missing(0), n_idle(0), least(NO_KEY), most(0) {}
     template <class Other>
     __device__ __forceinline__ void merge(Other of) {
         weight += of(weight), rounded += of(rounded), n_valid += of(n_valid), n_missing += of(n_missing);
+        n_idle += of(n_idle);
         least = min(least, of(least)), most = max(most, of(most));
     }
 };
@@ -77,10 +81,61 @@ struct Proof {
     }
 };
 
+// A sum of floats as two: the second has the rounding errors of the first.
+struct Pair {
+    double high, low;
+
+    __device__ __forceinline__ Pair(double high = 0, double low = 0) : high(high), low(low) {}
+    __device__ __forceinline__ void add(double x) {
+        double error;
+        high = two_sum(high, x, error), low = __dadd_rn(low, error);
+    }
+    __device__ __forceinline__ void add(const Pair& other) { add(other.high), low = __dadd_rn(low, other.low); }
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        Pair other(of(high), of(low));
+        add(other);
+    }
+    __device__ __forceinline__ Pair tidy() const {
+        Pair sum;
+        sum.high = two_sum(high, low, sum.low);
+        return sum;
+    }
+};
+
+struct Squares {
+    Pair weight, square;
+    u32 lost;
+
+    __device__ __forceinline__ Squares() : lost(0) {}
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        weight.merge(of), square.merge(of), lost |= of(lost);
+    }
+};
+
+// The weight below a key, the last key below it, and the first behind it.
+struct Below {
+    Pair weight;
+    Key last, next;
+
+    __device__ __forceinline__ Below() : last(0), next(NO_KEY) {}
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        weight.merge(of), last = max(last, of(last)), next = min(next, of(next));
+    }
+};
+
 struct Group {
     int slot, me;  // this thread's lane in the block, and its place in the group
     u64* parts;    // of the warps, twice: a warp may be ahead by one sum
     int turn;
+
+    __device__ __forceinline__ explicit Group(u64* all_parts) : turn(0) {
+        slot = APART > 1 ? threadIdx.x / 32 * APART + threadIdx.x % APART : threadIdx.x / GROUP;
+        me = APART > 1 ? threadIdx.x % 32 / APART : threadIdx.x % GROUP;
+        parts = all_parts + slot * PARTS;
+    }
 
     template <class Part>
     __device__ __forceinline__ static void over_team(Part& mine) {
@@ -119,7 +174,7 @@ struct Group {
     }
 };
 
-static_assert(sizeof(Totals) <= 8 * REACH_SUMS, "there is room for parts");
+static_assert(sizeof(Totals) <= 8 * REACH_SUMS && sizeof(Squares) <= 8 * REACH_SUMS, "there is room");
 
 // --- The rows of a thread ---------------------------------------------------------------------------
 
@@ -132,6 +187,10 @@ struct Own {
     i64 jump;  // from a row to the next, in weights
     double scale;
     int n, me;
+
+    __device__ __forceinline__ Own(u64* all_parts, const ReachLanes& lanes)
+        : all_keys((Key*)(all_parts + LANES * PARTS)), all_rounded((u32*)(all_parts + LANES * PARTS)),
+          jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
 
     __device__ __forceinline__ int row(int j) const { return me + j * GROUP; }
     __device__ __forceinline__ Key& key(int j) {
@@ -153,7 +212,7 @@ struct Own {
         asm volatile("" : "+l"(at));
         asm volatile("" : "+r"(n_rows));
         auto visit_one = [&](int j) {
-            visit_row(j, NEEDS_WEIGHTS && j * GROUP < n_rows ? __ldg(at) : 0.0);
+            visit_row(j, NEEDS_WEIGHTS && j * GROUP < n_rows ? __ldg(at) : LEFT_OUT);
             at += jump;
         };
         if constexpr (KEYS_ARE == IN_REGISTERS) {
@@ -175,6 +234,7 @@ struct Own {
             if (ROUNDED_ARE == IN_MEMORY && row(j) < n) all_rounded[row(j)] = its;
             all.n_missing += w > 0 && is_nan;
             if (!is_one) {
+                all.n_idle += !is_nan && is_idle(w);
                 if (KEYS_ARE == IN_REGISTERS || row(j) < n) key(j) = NO_KEY;
                 return;
             }
@@ -194,6 +254,27 @@ struct Own {
         return found;
     }
 
+    __device__ __forceinline__ Squares squares() {
+        Squares found;
+        visit<true>([&](int j, double w) {
+            if (!(w > 0) || (KIND == FLOATING && key(j) == NO_KEY)) return;
+            double error, square = product_of(w, w, error);
+            found.weight.add(w), found.square.add(Pair(square, error));
+            found.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+        });
+        return found;
+    }
+
+    __device__ __forceinline__ Below below(Key pivot) {
+        Below found;
+        visit<true>([&](int j, double w) {
+            Key its = key(j);
+            if (its < pivot) found.weight.add(w), found.last = max(found.last, its);
+            if (its > pivot) found.next = min(found.next, its);
+        });
+        return found;
+    }
+
     __device__ __forceinline__ Proof prove(Key pivot) {
         Proof found;
         visit<true>([&](int j, double w) {
@@ -206,10 +287,16 @@ struct Own {
     }
 };
 
-// Read the keys of a lane, neighbouring threads neighbouring elements.
-__device__ __forceinline__ void load(
-    const ReachLanes& lanes, const Word* values, i64 start, const Group& group, Word* fetched, Own& own
+// Read the keys of a lane, neighbouring threads neighbouring elements. Return whether there is one.
+__device__ __forceinline__ bool load(
+    const ReachLanes& lanes, const Word* values, const double* weights, i64 start, const Group& group, Own& own
 ) {
+    const i64 own_number = start + group.slot;
+    const bool is_one = own_number < lanes.n_lanes;
+    own.me = group.me, own.n = is_one ? (int)lanes.n : 0;
+    own.weights = weights + group.me * lanes.weights_row;
+    if (is_one) own.weights += place_of_lane(lanes, own_number, lanes.weights_outer, lanes.weights_inner);
+    Word* fetched = (Word*)own.all_keys;
     auto its_key = [&](Word word, int row) {
         return row < own.n && !is_missing(value_of(word)) ? key_of(word) : NO_KEY;
     };
@@ -248,14 +335,12 @@ __device__ __forceinline__ void load(
 #pragma unroll 8
         for (int row = own.me; row < own.n; row += GROUP) own.all_keys[row] = its_key(its[row * lanes.row], row);
     }
+    return is_one;
 }
 
-// Find the first key up to which the weights reach a share, or pass it.
-__device__ __forceinline__ Key reached(
-    Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, bool& is_unsure
-) {
-    double share = target.share * all.weight, near = target.share * all.rounded;
-    bool is_passed = target.is_passed, is_open = all.n_valid > 0 && all.least < all.most;
+// Guess the first key up to which the rounded weights reach a share of theirs, or pass it.
+__device__ __forceinline__ Key guessed(Own& own, Group& group, const Totals& all, double near, bool is_passed) {
+    bool is_open = all.n_valid > 0 && all.least < all.most;
     Key low = all.least, high = all.most;
     while (group.any(is_open)) {
         Key middle = low + (high - low) / 2;
@@ -266,9 +351,16 @@ __device__ __forceinline__ Key reached(
         low = is_enough ? low : found.next, high = is_enough ? found.last : high;
         is_open = low < high;
     }
-    Key key = low;
-    low = all.least, high = all.most;
-    is_open = all.n_valid > 0 && low < high;
+    return low;
+}
+
+// Find the first key up to which the weights reach a share, or pass it.
+__device__ __forceinline__ Key reached(
+    Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, bool& is_unsure
+) {
+    double share = target.share * all.weight;
+    bool is_passed = target.is_passed, is_open = all.n_valid > 0 && all.least < all.most;
+    Key key = guessed(own, group, all, target.share * all.rounded, is_passed), low = all.least, high = all.most;
 #pragma unroll 1
     for (int step = 1; group.any(is_open); ++step) {
         Proof found = own.prove(key);
@@ -291,42 +383,149 @@ __device__ __forceinline__ Key reached(
     return key;
 }
 
+// Write down what a lane has, and whether some lane is unsure, or is not complete.
+__device__ __forceinline__ void write(
+    const Totals& all, i64 number, bool is_unsure, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
+) {
+    bool is_nothing = !all.n_valid && !all.n_missing;
+    n_valid[number] = all.n_valid;
+    n_missing[number] = is_nothing && all.n_idle ? ALL_IDLE : all.n_missing;
+    are_unsure[number] = is_unsure && all.n_valid;
+    if (is_unsure && all.n_valid) flags[0] = 1;
+    if (!all.n_valid || all.n_missing) flags[1] = 1;
+}
+
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
     const Word* values, const double* weights, const ReachLanes* told, const ReachTarget* targets,
-    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure
+    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     const ReachLanes lanes = *told;
-    u64* parts = (u64*)scratch;
-    void* behind = parts + (WARPS > 1 ? LANES * WARPS * REACH_SUMS * 2 : 0);
-    Group group;
-    group.slot = APART > 1 ? threadIdx.x / 32 * APART + threadIdx.x % APART : threadIdx.x / GROUP;
-    group.me = APART > 1 ? threadIdx.x % 32 / APART : threadIdx.x % GROUP;
-    group.parts = parts + group.slot * WARPS * REACH_SUMS * 2, group.turn = 0;
-    Own own;
-    own.me = group.me, own.jump = GROUP * lanes.weights_row, own.scale = lanes.scale;
-    own.all_keys = (Key*)behind, own.all_rounded = (u32*)behind;
+    Group group((u64*)scratch);
+    Own own((u64*)scratch, lanes);
     for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
         i64 number = start + group.slot;
-        bool is_one = number < lanes.n_lanes;
-        own.n = is_one ? (int)lanes.n : 0;
-        own.weights = weights + group.me * lanes.weights_row;
-        if (is_one) own.weights += place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
-        load(lanes, values, start, group, (Word*)behind, own);
+        bool is_one = load(lanes, values, weights, start, group, own), is_unsure = false;
         Totals all = own.start();
         group.together(all);
-        bool is_unsure = false;
 #pragma unroll 1
         for (i64 t = 0; t < lanes.n_targets; ++t) {
             ReachTarget target = targets[t];
             Key key = target.share == 0   ? all.least
                       : target.share == 1 ? all.most
                                           : reached(own, group, all, target, lanes.slack * all.weight, is_unsure);
-            if (is_one && group.me == 0) found[number * lanes.n_targets + t] = value_of(word_of(key));
+            if (is_one && group.me == 0) found[t * lanes.n_lanes + number] = value_of(word_of(key));
         }
         if (!is_one || group.me) continue;
-        n_valid[number] = all.n_valid;
-        n_missing[number] = all.n_missing;
-        are_unsure[number] = is_unsure && lanes.slack > 0;
+        write(all, number, is_unsure && lanes.slack > 0, n_valid, n_missing, are_unsure, flags);
+    }
+}
+
+// --- Means over windows -----------------------------------------------------------------------------
+
+constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
+constexpr double LEAST_MEAN = 0x1p-900;
+constexpr double PAIR_ERROR = 0x1p-100;  // bound of the error of some operations with pairs, relative
+
+__device__ __forceinline__ Pair sum_of(const Pair& a, const Pair& b) {
+    Pair sum = a;
+    sum.add(b);
+    return sum.tidy();
+}
+
+__device__ __forceinline__ Pair product_of(const Pair& a, const Pair& b) {
+    Pair product;
+    product.high = product_of(a.high, b.high, product.low);
+    product.low = __dadd_rn(product.low, __dadd_rn(__dmul_rn(a.high, b.low), __dmul_rn(a.low, b.high)));
+    return product.tidy();
+}
+
+__device__ __forceinline__ Pair negative(const Pair& a) { return Pair(-a.high, -a.low); }
+
+__device__ __forceinline__ Pair quotient_of(const Pair& a, const Pair& b) {
+    Pair first(__ddiv_rn(a.high, b.high));
+    Pair rest = sum_of(a, negative(product_of(first, b)));
+    Pair second(__ddiv_rn(rest.high, b.high));
+    rest = sum_of(rest, negative(product_of(second, b)));
+    return sum_of(first, sum_of(second, Pair(__ddiv_rn(rest.high, b.high))));
+}
+
+// The mean over the window of a share q: the first element in it, and each step to the next element
+// times the part of the window that is behind it. Let W be the weight and S the sum of the squares of all
+// weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide.
+__device__ __forceinline__ double mean_of_window(
+    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, bool& sure
+) {
+    Pair weight = squares.weight.tidy(), square = squares.square.tidy(), whole = product_of(weight, weight);
+    Pair first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
+    double size = own.n + 16.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
+    Key key = guessed(own, group, all, share * all.rounded, false);
+    bool is_open = all.n_valid > 0, is_begun = false;
+    double base = 0, last = 0;
+    Pair mean;
+#pragma unroll 1
+    for (int step = 0; group.any(is_open); ++step) {
+        Below found = own.below(key);
+        group.together(found);
+        if (!is_open) continue;
+        Pair before = product_of(found.weight.tidy(), weight), left = sum_of(stop, negative(before));
+        double value = as_double(value_of(word_of(key)));
+        if (!is_begun && key > all.least && !(before.high < first.high - error)) {
+            key = found.last, is_open = step < STEPS_DOWN, sure = sure && is_open;
+            continue;
+        }
+        if (!is_begun) {
+            base = value, mean = Pair(value), is_begun = true;
+        } else if (left.high < -error) {
+            is_open = false;
+            continue;
+        } else {
+            bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
+            Pair part = is_all ? Pair(1) : quotient_of(left, square), next;
+            next.high = two_sum(value, -last, next.low);
+            mean = sum_of(mean, product_of(part, next));
+        }
+        last = value;
+        is_open = key < all.most;
+        if (is_open && step >= STEPS_UP) sure = is_open = false;
+        key = found.next;
+    }
+    sure = sure && !squares.lost && (q == 0.0 || q > LEAST_SHARE);
+    if (last == base) return base;
+    double largest = fmax(fabs(base), fabs(last));
+    error = (last - base) * 2.0 * error / square.high + largest * PAIR_ERROR;
+    double low = __dadd_rn(mean.high, __dadd_rn(mean.low, -error));
+    double high = __dadd_rn(mean.high, __dadd_rn(mean.low, error));
+    sure = sure && low == high && fabs(low) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
+    // Rounding again is right unless the first rounding has made a tie.
+    u64 bits = (u64)__double_as_longlong(low);
+    bool is_tie = !(bits & ((1ull << 28) - 1)), is_float = !(bits & ((1ull << 29) - 1)) && fabs(low) > 0x1p-126;
+    sure = sure && (answer_size == 8 || !is_tie || (answer_size == 4 && is_float));
+    return low;
+}
+
+extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
+    const Word* values, const double* weights, const ReachLanes* told, const double* shares, int n_shares,
+    int answer_size, double* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
+    u32* flags
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    const ReachLanes lanes = *told;
+    Group group((u64*)scratch);
+    Own own((u64*)scratch, lanes);
+    for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
+        i64 number = start + group.slot;
+        bool is_one = load(lanes, values, weights, start, group, own), sure = true;
+        Totals all = own.start();
+        group.together(all);
+        Squares squares = own.squares();
+        group.together(squares);
+#pragma unroll 1
+        for (int k = 0; k < n_shares; ++k) {
+            double mean = mean_of_window(own, group, all, squares, shares[k], answer_size, sure);
+            if (is_one && group.me == 0) means[k * lanes.n_lanes + number] = mean;
+        }
+        if (!is_one || group.me) continue;
+        write(all, number, !sure, n_valid, n_missing, are_unsure, flags);
     }
 }
