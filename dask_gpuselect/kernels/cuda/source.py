@@ -330,6 +330,11 @@ class ReachKernel(NamedTuple):
     shared: int  # bytes
     more: Defined = ()
 
+    @property
+    def group(self) -> int:
+        """The number of threads for a lane."""
+        return self.threads // self.lanes
+
     def defined(self, *, is_side_by_side: bool) -> Defined:
         return (
             ("REACH_THREADS", self.threads),

@@ -319,12 +319,14 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
         lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
         shares = cupy.asarray(np.array(wanted.q, np.float64))
         numbers = shares, len(wanted.q), wanted.dtype.itemsize
-        given = layout.arguments(0, table.slack, table.scale)
+        given = layout.arguments(0, 0.0, table.scale)
         launch(dtype, "reach_means", *given, *numbers, lower, *results, **start)
     else:
         targets = _targets(table, wanted)
         found = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
-        given = layout.arguments(len(targets), table.slack, table.scale)
+        # Each thread adds so many weights one after the other, and its sum is merged ten times.
+        slack = table.slack and (-(-table.n // kernel.group) + 16) * 2.0**-52
+        given = layout.arguments(len(targets), slack, table.scale)
         told = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
         launch(dtype, "reach_lanes", *given, told, found, *results, **start)
         lower = upper = found[: len(wanted.q)].T

@@ -275,6 +275,17 @@ struct Own {
         return found;
     }
 
+    // The weight of the elements of one key, and the first key behind another.
+    __device__ __forceinline__ Below equal(Key one, Key other) {
+        Below found;
+        visit<false>([&](int j, double) {
+            Key its = key(j);
+            if (its == one && j * GROUP < n - me) found.weight.add(__ldg(weights + j * jump));
+            if (its > other) found.next = min(found.next, its);
+        });
+        return found;
+    }
+
     __device__ __forceinline__ Proof prove(Key pivot) {
         Proof found;
         visit<true>([&](int j, double w) {
@@ -458,37 +469,40 @@ __device__ __forceinline__ double mean_of_window(
 ) {
     Pair weight = squares.weight.tidy(), square = squares.square.tidy(), whole = product_of(weight, weight);
     Pair first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
-    double size = own.n + 16.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
+    // Each thread adds so many weights one after the other, and merges sums a few times.
+    double size = own.n / GROUP + 28.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
     Key key = guessed(own, group, all, share * all.rounded, false);
-    bool is_open = all.n_valid > 0, is_begun = false;
-    double base = 0, last = 0;
-    Pair mean;
+    Below before;
+    bool is_open = all.n_valid > 0;
 #pragma unroll 1
     for (int step = 0; group.any(is_open); ++step) {
         Below found = own.below(key);
         group.together(found);
         if (!is_open) continue;
-        Pair before = product_of(found.weight.tidy(), weight), left = sum_of(stop, negative(before));
+        before = found;
+        is_open = key > all.least && !(product_of(before.weight.tidy(), weight).high < first.high - error);
+        if (is_open && step == STEPS_DOWN) sure = is_open = false;
+        if (is_open) key = found.last;
+    }
+    double base = as_double(value_of(word_of(key))), last = base;
+    Pair mean(base);
+    is_open = all.n_valid > 0 && key < all.most;
+#pragma unroll 1
+    for (int step = 0; group.any(is_open); ++step) {
+        Below found = own.equal(key, before.next);
+        group.together(found);
+        if (!is_open) continue;
+        key = before.next, before.next = found.next, before.weight.add(found.weight);
+        Pair left = sum_of(stop, negative(product_of(before.weight.tidy(), weight))), part(1), more;
+        is_open = !(left.high < -error);
+        if (!is_open) continue;
+        bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
+        if (!is_all) part = quotient_of(left, square);
         double value = as_double(value_of(word_of(key)));
-        if (!is_begun && key > all.least && !(before.high < first.high - error)) {
-            key = found.last, is_open = step < STEPS_DOWN, sure = sure && is_open;
-            continue;
-        }
-        if (!is_begun) {
-            base = value, mean = Pair(value), is_begun = true;
-        } else if (left.high < -error) {
-            is_open = false;
-            continue;
-        } else {
-            bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
-            Pair part = is_all ? Pair(1) : quotient_of(left, square), next;
-            next.high = two_sum(value, -last, next.low);
-            mean = sum_of(mean, product_of(part, next));
-        }
-        last = value;
+        more.high = two_sum(value, -last, more.low);
+        mean = sum_of(mean, product_of(part, more)), last = value;
         is_open = key < all.most;
-        if (is_open && step >= STEPS_UP) sure = is_open = false;
-        key = found.next;
+        if (is_open && step == STEPS_UP) sure = is_open = false;
     }
     sure = sure && !squares.lost && (q == 0.0 || q > LEAST_SHARE);
     if (last == base) return base;
