@@ -8,6 +8,7 @@ struct ReachLanes {  // strides in elements, of (outer, rows, inner)
     i64 n_lanes, n_inner, n;
     i64 outer, row, inner;
     i64 weights_outer, weights_row, weights_inner;
+    i64 keeps_outer, keeps_row, keeps_inner;
     i64 n_targets;
     double slack;  // of a sum, relative to the weight of the lane
     double scale;  // of weights that are rounded to integers

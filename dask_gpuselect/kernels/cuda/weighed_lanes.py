@@ -38,8 +38,9 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles of a lane up to which each is found by itself.
-FEW = 12
+# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 14 to 18 of
+# them, and other sorting as long as 30 to 40. In lanes that one thread takes, sorting never pays.
+FEW, FEW_LONG, ALL_FOR = 16, 40, 32
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 SORTED_AGAIN = (
     1 << 24
@@ -186,32 +187,38 @@ class Weighed(NamedTuple):
     Parameters
     ----------
     values, weights : cupy.ndarray
-        Of one shape. Weights are float64, -0.0 for elements that a mask leaves out, and may be
+        Of one shape. Weights are float64, -0.0 for elements that are left out, and may be
         broadcast.
+    keeps : cupy.ndarray, optional
+        A mask of the same shape.
     axes : tuple of int
         The reduced ones.
-    slack : float
-        A bound of the rounding error of a sum of weights, relative to the weight of the lane; 0
-        where such sums are exact.
+    is_whole : bool
+        Whether sums of weights are exact.
     scale : float
         Weights times this, rounded, have a sum below 2**32.
     """
 
     values: Array
     weights: Array
+    keeps: Array | None
     axes: tuple[int, ...]
-    slack: float
+    is_whole: bool
     scale: float
 
     @classmethod
     def of(cls, chunks: Sequence[Accompanied], axes: tuple[int, ...]) -> Weighed | None:
         """Join chunks; None where sums of their weights may overflow or be inaccurate."""
-        pairs = [_arrays(chunk) for chunk in chunks]
-        if len(pairs) > 1:
-            rows = [[lanes_last(each, axes) for each in pair] for pair in pairs]
+        arrays = [(chunk.values, _weights_of(chunk), chunk.keeps) for chunk in chunks]
+        if len(arrays) > 1:
+            rows = [
+                [lanes_last(each, axes) for each in (values, _masked(weights, keeps))]
+                for values, weights, keeps in arrays
+            ]
             axes = (rows[0][0].ndim - 1,)
-            pairs = [tuple(cupy.concatenate(each, axis=-1) for each in zip(*rows, strict=True))]
-        ((values, weights),) = pairs
+            joined = [cupy.concatenate(each, axis=-1) for each in zip(*rows, strict=True)]
+            arrays = [(*joined, None)]
+        ((values, weights, keeps),) = arrays
         if weights.dtype.kind != "f" or not weights.size:
             return None
         n = math.prod(values.shape[axis] for axis in axes)
@@ -222,8 +229,11 @@ class Weighed(NamedTuple):
         if not 1e-290 < largest < 1e290 / n:
             return None
         is_whole = n * largest < EXACT_UP_TO and all_true(namespace(each).rint(each) == each)
-        slack = 0.0 if is_whole else (n + 8) * 2.0**-52
-        return cls(values, weights, axes, slack, max(2**32 - 2 * n, 1) / (n * largest))
+        return cls(values, weights, keeps, axes, is_whole, max(2**32 - 2 * n, 1) / (n * largest))
+
+    def without_mask(self) -> Weighed:
+        """Weigh masked elements with -0.0. Scratch: a weight for each element."""
+        return self._replace(weights=_masked(self.weights, self.keeps), keeps=None)
 
     @property
     def n(self) -> int:
@@ -239,18 +249,19 @@ class Weighed(NamedTuple):
         return values, weights
 
 
-def _arrays(chunk: Accompanied) -> tuple[Array, Array]:
-    """Return the elements of a chunk, and their weights: -0.0 for those that a mask leaves out."""
+def _weights_of(chunk: Accompanied) -> Array:
+    """Return the weight of each element of a chunk, whether a mask leaves it out or not."""
     assert chunk.weights is not None
     weights = _once(chunk.weights)
-    if weights.size <= FEW_WEIGHTS:  # checked on the host, which then waits once
+    if weights.size <= FEW_WEIGHTS:  # checked on the host, so that the device is waited for once
         weights = cupy.asarray(as_weights(weights.get()) + 0)
     else:
         weights = as_weights(weights) + 0
-    weights = cupy.broadcast_to(weights, chunk.shape)
-    if chunk.keeps is not None:
-        weights = cupy.where(chunk.keeps, weights, weights.dtype.type(-0.0))
-    return chunk.values, weights
+    return cupy.broadcast_to(weights, chunk.shape)
+
+
+def _masked(weights: Array, keeps: Array | None) -> Array:
+    return weights if keeps is None else cupy.where(keeps, weights, weights.dtype.type(-0.0))
 
 
 def _once(array: Array) -> Array:
@@ -259,17 +270,17 @@ def _once(array: Array) -> Array:
 
 
 class _Layout(NamedTuple):
-    """Places of the elements of lanes, and of their weights, in memory."""
+    """Places of the elements of lanes, of their weights, and of their mask, in memory."""
 
     values: Part
     weights: Part
+    keeps: Part | None
 
     @classmethod
     def of(cls, table: Weighed) -> _Layout:
-        (values,), (weights,) = (
-            parts_in_three([each], table.axes) for each in (table.values, table.weights)
-        )
-        return cls(values, weights)
+        arrays = [table.values, table.weights, *([] if table.keeps is None else [table.keeps])]
+        values, weights, *keeps = (parts_in_three([each], table.axes)[0] for each in arrays)
+        return cls(values, weights, keeps[0] if keeps else None)
 
     @property
     def n_lanes(self) -> int:
@@ -284,7 +295,8 @@ class _Layout(NamedTuple):
     def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
         _, n, inner = self.values.shape
-        strides = *self.values.strides, *self.weights.strides
+        keeps = (0, 0, 0) if self.keeps is None else self.keeps.strides
+        strides = *self.values.strides, *self.weights.strides, *keeps
         sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
         told = np.array([sizes], REACH_LANES)
         return self.values.chunk, self.weights.chunk, cupy.asarray(told.view(np.uint8))
@@ -292,7 +304,7 @@ class _Layout(NamedTuple):
 
 def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:
     """List the shares to reach, and those to pass, which only exact sums tell from the former."""
-    passes = wanted.method == "averaged_inverted_cdf" and table.slack == 0
+    passes = wanted.method == "averaged_inverted_cdf" and table.is_whole
     passed = [(q, True) for q in wanted.q if passes and 0 < q < 1]
     return [*((q, False) for q in wanted.q), *passed]
 
@@ -304,31 +316,35 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
     Scratch: copies where lanes are not evenly spaced.
     """
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
-    if len(wanted.q) > FEW:
+    shared = most_shared(cupy.cuda.Device().id)
+    most = FEW if source.order_kernel(dtype, table.n, shared) else FEW_LONG
+    if len(wanted.q) > most and table.n > ALL_FOR:
         return None
     how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
-    kernel = source.reach_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id), **how)
+    kernel = source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
     n_lanes, is_mean = layout.n_lanes, wanted.method == lane_weights.TYPE_7
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
     is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
     results = n_valid, n_missing, is_unsure, flags
-    start: dict[str, Any] = {"shared": kernel.shared, "defined": kernel.defined(**how)}
+    defined = (*kernel.defined(**how), *(() if layout.keeps is None else source.KEEPS))
+    start: dict[str, Any] = {"shared": kernel.shared, "defined": defined}
+    keeps = None if layout.keeps is None else layout.keeps.chunk.view(np.uint8)
     if is_mean:
         lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
         shares = cupy.asarray(np.array(wanted.q, np.float64))
         numbers = shares, len(wanted.q), wanted.dtype.itemsize
-        given = layout.arguments(0, 0.0, table.scale)
-        launch(dtype, "reach_means", *given, *numbers, lower, *results, **start)
+        *arrays, given = layout.arguments(0, 0.0, table.scale)
+        launch(dtype, "reach_means", *arrays, keeps, given, *numbers, lower, *results, **start)
     else:
         targets = _targets(table, wanted)
         found = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
         # Each thread adds so many weights one after the other, and its sum is merged ten times.
-        slack = table.slack and (-(-table.n // kernel.group) + 16) * 2.0**-52
-        given = layout.arguments(len(targets), slack, table.scale)
+        slack = 0.0 if table.is_whole else (-(-table.n // kernel.group) + 16) * 2.0**-52
+        *arrays, given = layout.arguments(len(targets), slack, table.scale)
         told = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
-        launch(dtype, "reach_lanes", *given, told, found, *results, **start)
+        launch(dtype, "reach_lanes", *arrays, keeps, given, told, found, *results, **start)
         lower = upper = found[: len(wanted.q)].T
         if wanted.method == "averaged_inverted_cdf":
             place_of = {target: place for place, target in enumerate(targets)}
@@ -348,13 +364,17 @@ def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | No
 
 def _some(table: Weighed, layout: _Layout, lanes: Array) -> Weighed:
     """Copy some lanes, as a table with a row for each of them."""
-    values, weights = (_rows_of(part, lanes) for part in layout)
-    return table._replace(values=values, weights=weights, axes=(1,))
+    values, weights, keeps = (part if part is None else _rows_of(part, lanes) for part in layout)
+    rows = table._replace(values=values, weights=weights, keeps=keeps, axes=(1,))
+    return rows.without_mask()
 
 
 def _rows_of(part: Part, lanes: Array) -> Array:
     """Copy some lanes of a chunk, each to a row."""
     (_, n, inner), (outer, row, of_inner) = part.shape, part.strides
+    if min(part.strides) < 0:
+        copy = cupy.ascontiguousarray(part.chunk).reshape(part.shape)
+        return copy[lanes // inner, :, lanes % inner]
     places = (lanes // inner * outer + lanes % inner * of_inner)[:, None] + cupy.arange(n) * row
     span = sum((size - 1) * step for size, step in zip(part.shape, part.strides, strict=True)) + 1
     flat = cupy.lib.stride_tricks.as_strided(part.chunk, (span,), (part.chunk.itemsize,))
@@ -381,6 +401,7 @@ def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     None for integers of 8 bytes in lanes that exceed shared memory. Scratch: 4 bytes for each
     element.
     """
+    table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     given, n_lanes = layout.arguments(), layout.n_lanes
     kernel = source.order_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id))
@@ -459,6 +480,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     Returns the numbers and the extremes of ``reach_ends``, a row for each, and the columns of
     fliers. The host waits once, and twice if more than a fifth of all elements are fliers.
     """
+    table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     n_lanes = layout.n_lanes
     kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=layout.is_side_by_side)
@@ -477,19 +499,24 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
         launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=made)
         n = int(told.get()[0])
-    _decide_ends(table, bounds, numbers, is_unsure)
+    _decide_ends(table, layout, bounds, numbers, is_unsure)
     return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}
 
 
 def _decide_ends(
-    table: Weighed, bounds: tuple[Array, Array], numbers: Array, is_unsure: Array
+    table: Weighed,
+    layout: _Layout,
+    bounds: tuple[Array, Array],
+    numbers: Array,
+    is_unsure: Array,
 ) -> None:
     """Replace the numbers that sums of floats cannot round, by integers on the host."""
     unsure, kind = cupy.flatnonzero(is_unsure), selection_dtype(table.values.dtype)
     step = max(1, reference.TILE // table.n)
     for start in range(0, len(unsure), step):
         lanes = unsure[start : start + step]
-        values, weights, low, high = (each[lanes].get() for each in (*table.rows, *bounds))
+        values, weights = (each.get() for each in _some(table, layout, lanes).rows)
+        low, high = (each[lanes].get() for each in bounds)
         some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
         ends: Any = ends_of_sorted(some, Bounds(low, high, kind), 0)
         measures = ends.measure, ends.beyond_low.measure, ends.beyond_high.measure

@@ -186,6 +186,7 @@ struct Own {
     const double* weights;  // of the first row
     i64 jump;  // from a row to the next, in weights
     double scale;
+    u64 kept;  // a bit for each row, 0 if a mask leaves it out
     int n, me;
 
     __device__ __forceinline__ Own(u64* all_parts, const ReachLanes& lanes)
@@ -196,6 +197,7 @@ struct Own {
     __device__ __forceinline__ Key& key(int j) {
         return KEYS_ARE == IN_REGISTERS ? keys[j] : all_keys[row(j)];
     }
+    __device__ __forceinline__ bool is_kept(int j) const { return !KEEPS || (kept >> j & 1); }
     __device__ __forceinline__ u32 round(double w) const {
         return w > 0 ? max(1u, (u32)(w * scale + 0.5)) : 0u;
     }
@@ -212,7 +214,8 @@ struct Own {
         asm volatile("" : "+l"(at));
         asm volatile("" : "+r"(n_rows));
         auto visit_one = [&](int j) {
-            visit_row(j, NEEDS_WEIGHTS && j * GROUP < n_rows ? __ldg(at) : LEFT_OUT);
+            bool is_one = NEEDS_WEIGHTS && j * GROUP < n_rows && is_kept(j);
+            visit_row(j, is_one ? __ldg(at) : LEFT_OUT);
             at += jump;
         };
         if constexpr (KEYS_ARE == IN_REGISTERS) {
@@ -280,7 +283,7 @@ struct Own {
         Below found;
         visit<false>([&](int j, double) {
             Key its = key(j);
-            if (its == one && j * GROUP < n - me) found.weight.add(__ldg(weights + j * jump));
+            if (its == one && j * GROUP < n - me && is_kept(j)) found.weight.add(__ldg(weights + j * jump));
             if (its > other) found.next = min(found.next, its);
         });
         return found;
@@ -298,53 +301,59 @@ struct Own {
     }
 };
 
-// Read the keys of a lane, neighbouring threads neighbouring elements. Return whether there is one.
+// Read some rows of lanes, from `its` on, neighbouring threads neighbouring elements. A row of lanes that
+// are side by side is read by neighbouring threads, and each gets its own elements by way of shared memory.
+template <class T>
+__device__ __forceinline__ void fetch(const T* its, i64 jump, int n_rows, const Group& group, T* fetched, T (&found)[FETCHED_ROWS]) {
+    asm volatile("" : "+r"(n_rows));  // otherwise the places of all rows are found first
+#pragma unroll
+    for (int j = 0; j < FETCHED_ROWS; ++j, its += jump) found[j] = j * GROUP < n_rows ? __ldg(its) : T(0);
+    if constexpr (ARE_FETCHED) {
+        T* to = fetched + threadIdx.x % LANES * FETCHED_PITCH + threadIdx.x / LANES;
+        const T* from = fetched + group.slot * FETCHED_PITCH + group.me;
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < FETCHED_ROWS; ++j) to[j * LANES * FETCHED_PITCH] = found[j];
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < FETCHED_ROWS; ++j) found[j] = from[j * LANES * FETCHED_PITCH];
+    }
+}
+
+// Read the keys and the mask of a lane. Return whether there is one.
 __device__ __forceinline__ bool load(
-    const ReachLanes& lanes, const Word* values, const double* weights, i64 start, const Group& group, Own& own
+    const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 start,
+    const Group& group, Own& own
 ) {
     const i64 own_number = start + group.slot;
     const bool is_one = own_number < lanes.n_lanes;
-    own.me = group.me, own.n = is_one ? (int)lanes.n : 0;
+    own.me = group.me, own.n = is_one ? (int)lanes.n : 0, own.kept = 0;
     own.weights = weights + group.me * lanes.weights_row;
     if (is_one) own.weights += place_of_lane(lanes, own_number, lanes.weights_outer, lanes.weights_inner);
-    Word* fetched = (Word*)own.all_keys;
+    const int slot = ARE_FETCHED ? threadIdx.x % LANES : group.slot;
+    const int first = ARE_FETCHED ? threadIdx.x / LANES : group.me;
+    const i64 number = min(start + slot, lanes.n_lanes - 1);
+    const Word* its = values + place_of_lane(lanes, number, lanes.outer, lanes.inner) + first * lanes.row;
+    const Keep* its_keeps = keeps;
+    if (KEEPS) its_keeps += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner) + first * lanes.keeps_row;
     auto its_key = [&](Word word, int row) {
         return row < own.n && !is_missing(value_of(word)) ? key_of(word) : NO_KEY;
     };
-    if constexpr (KEYS_ARE == IN_REGISTERS) {
-        int slot = ARE_FETCHED ? threadIdx.x % LANES : group.slot;
-        int first = ARE_FETCHED ? threadIdx.x / LANES : group.me;
-        i64 number = min(start + slot, lanes.n_lanes - 1);
-        const Word* its = values + place_of_lane(lanes, number, lanes.outer, lanes.inner) + first * lanes.row;
-        const i64 jump = GROUP * lanes.row;
+    const int each = KEYS_ARE == IN_REGISTERS ? EACH : ((int)lanes.n + GROUP - 1) / GROUP;
+#pragma unroll(KEYS_ARE == IN_REGISTERS ? EACH : 1)
+    for (int from = 0; from < each; from += FETCHED_ROWS) {
+        Word words[FETCHED_ROWS];
+        Keep kept[FETCHED_ROWS];
+        const int n_rows = (int)lanes.n - first - from * GROUP;
+        const i64 jump = GROUP * lanes.row, keeps_jump = GROUP * lanes.keeps_row;
+        fetch(its + from * jump, jump, n_rows, group, (Word*)own.all_keys, words);
+        if (KEEPS) fetch(its_keeps + from * keeps_jump, keeps_jump, n_rows, group, (Keep*)own.all_keys, kept);
 #pragma unroll
-        for (int from = 0; from < EACH; from += FETCHED_ROWS) {
-            Word words[FETCHED_ROWS];
-            int n_rows = (int)lanes.n - first - from * GROUP;
-            asm volatile("" : "+r"(n_rows));  // otherwise the places of all rows are found first
-#pragma unroll
-            for (int j = 0; j < FETCHED_ROWS && from + j < EACH; ++j, its += jump) {
-                words[j] = j * GROUP < n_rows ? __ldg(its) : Word(0);
-            }
-            if constexpr (ARE_FETCHED) {
-                __syncthreads();
-#pragma unroll
-                for (int j = 0; j < FETCHED_ROWS; ++j) fetched[(j * LANES + slot) * FETCHED_PITCH + first] = words[j];
-                __syncthreads();
-#pragma unroll
-                for (int j = 0; j < FETCHED_ROWS; ++j) {
-                    words[j] = fetched[(j * LANES + group.slot) * FETCHED_PITCH + group.me];
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < FETCHED_ROWS && from + j < EACH; ++j) {
-                own.keys[from + j] = its_key(words[j], own.row(from + j));
-            }
+        for (int i = 0; i < FETCHED_ROWS; ++i) {
+            int j = from + i;
+            if (KEEPS) own.kept |= (u64)(kept[i] != 0) << j;
+            if (KEYS_ARE == IN_REGISTERS ? j < EACH : own.row(j) < own.n) own.key(j) = its_key(words[i], own.row(j));
         }
-    } else {
-        const Word* its = values + place_of_lane(lanes, start, lanes.outer, lanes.inner);
-#pragma unroll 8
-        for (int row = own.me; row < own.n; row += GROUP) own.all_keys[row] = its_key(its[row * lanes.row], row);
     }
     return is_one;
 }
@@ -407,7 +416,7 @@ __device__ __forceinline__ void write(
 }
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
-    const Word* values, const double* weights, const ReachLanes* told, const ReachTarget* targets,
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
     Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
@@ -416,7 +425,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
     Own own((u64*)scratch, lanes);
     for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
         i64 number = start + group.slot;
-        bool is_one = load(lanes, values, weights, start, group, own), is_unsure = false;
+        bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
         Totals all = own.start();
         group.together(all);
 #pragma unroll 1
@@ -519,7 +528,7 @@ __device__ __forceinline__ double mean_of_window(
 }
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
-    const Word* values, const double* weights, const ReachLanes* told, const double* shares, int n_shares,
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
     int answer_size, double* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
     u32* flags
 ) {
@@ -529,7 +538,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
     Own own((u64*)scratch, lanes);
     for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
         i64 number = start + group.slot;
-        bool is_one = load(lanes, values, weights, start, group, own), sure = true;
+        bool is_one = load(lanes, values, weights, keeps, start, group, own), sure = true;
         Totals all = own.start();
         group.together(all);
         Squares squares = own.squares();
