@@ -38,8 +38,8 @@ REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 14 to 18
-# of them, and other sorting as long as 30 to 40. In lanes that one thread takes, sorting never pays.
+# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 14 to
+# 18 of them, and other sorting as long as 30 to 40. Where one thread takes a lane, it never pays.
 FEW, FEW_LONG, ALL_FOR = 16, 40, 32
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
 SORTED_AGAIN = (
