@@ -1,9 +1,10 @@
 // Weighted lanes: what is at their ends, for box plots, and quantiles of lanes that are sorted.
 //
 // Defined before this text: REACH_THREADS; A_BLOCK, how many lanes a block has at the same time, a
-// power of two; and SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are.
+// power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and IN_PAIRS,
+// 1 if sums are pairs of floats, with a bound of their error, and 0 if they are exact.
 
-#include "lane_sums.cuh"
+#include "pairs.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take every STEP-th row
@@ -12,14 +13,19 @@ constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take 
 
 // What a lane, or a part of it, has at its ends, by weight.
 struct Ends {
+#if IN_PAIRS
+    Pair weight, below, above, total, square;
+#else
     Exact<3> weight, below, above;
     Exact<SUM_LEVELS + 1> total;
     Exact<SUM_LEVELS + (BITS < 64 ? 2 : 3)> square;
+#endif
     Key least, most, inside_low, inside_high;
     u32 n_beyond, n_low, n_high;  // elements beyond the bounds, and infinite ones
+    u32 is_far;  // squares, or weights, may not be exact
 
     __device__ __forceinline__ Ends()
-        : least(~Key(0)), most(0), inside_low(~Key(0)), inside_high(0), n_beyond(0), n_low(0), n_high(0) {}
+        : least(~Key(0)), most(0), inside_low(~Key(0)), inside_high(0), n_beyond(0), n_low(0), n_high(0), is_far(0) {}
 
     __device__ __forceinline__ void add(Word word, double w, double low, double high) {
         Value value = value_of(word);
@@ -41,8 +47,7 @@ struct Ends {
         double error, own = product_of(x, x, error);
         square.add_product(w, own);
         if (error != 0.0) square.add_product(w, error);
-        bool is_far = size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS;
-        square.lost |= is_far || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+        is_far |= size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
     }
 
     __device__ __forceinline__ void merge(const Ends& other) {
@@ -50,21 +55,41 @@ struct Ends {
         add_parts(total, other.total), add_parts(square, other.square);
         least = min(least, other.least), most = max(most, other.most);
         inside_low = min(inside_low, other.inside_low), inside_high = max(inside_high, other.inside_high);
-        n_low += other.n_low, n_high += other.n_high;
+        n_low += other.n_low, n_high += other.n_high, is_far |= other.is_far;
     }
 
-    // Compute mean and standard deviation, each rounded once.
-    __device__ __forceinline__ void moments(double& mean, double& deviation, bool& sure) const {
+    // Compute mean and standard deviation, each rounded once. `error` bounds that of a sum of pairs.
+    __device__ __forceinline__ void moments(double error, double& mean, double& deviation, bool& sure) const {
         mean = deviation = __longlong_as_double(0x7ff8000000000000ll);
         if (n_high || n_low) {
             if (!(n_high && n_low)) mean = n_high ? INFINITE : -INFINITE;
             return;
         }
+#if IN_PAIRS
+        if (weight.high == 0.0) return;
+        if (least == most) {
+            mean = as_double(value_of(word_of(least))), deviation = 0.0;
+            return;
+        }
+        // The sum of the magnitudes is at most the root of `whole`.
+        Pair by = weight.tidy(), sum = total.tidy(), whole = product_of(square.tidy(), by), ratio = quotient_of(sum, by);
+        double off = __dmul_rn(error, __ddiv_rn(__dsqrt_rn(whole.high), by.high));
+        mean = rounded_once(ratio, __dadd_rn(off, __dmul_rn(error, fabs(ratio.high))), sure);
+        Pair spread = sum_of(whole, negative(product_of(sum, sum)));  // the variance times the square of the weight
+        off = 8.0 * error * whole.high, deviation = 0.0;
+        sure = sure && !is_far && spread.high > off;
+        if (!sure) return;
+        Pair root(__dsqrt_rn(spread.high));
+        Pair rest = sum_of(spread, negative(product_of(root, root)));
+        root.add(__ddiv_rn(rest.high, 2.0 * root.high));
+        ratio = quotient_of(root.tidy(), by);
+        deviation = rounded_once(ratio, ratio.high * (off / spread.high + 2.0 * error), sure);
+#else
         Leading by = leading(weight);
         if (by.high == 0.0) return;
         Wide sum, spread;
         add_parts(sum, total);
-        sure = sure && !square.lost;
+        sure = sure && !square.lost && !is_far;
         bool is_exact = true;
         mean = quotient_once(sum, by, is_exact, sure);
         // The variance times the square of the weight.
@@ -97,7 +122,18 @@ struct Ends {
         whole.add(root), whole.add(more);
         is_exact = is_zero(spread);
         deviation = quotient_once(whole, by, is_exact, sure);
+#endif
     }
+
+#if IN_PAIRS
+    __device__ __forceinline__ static double rounded(const Pair& sum, double error, bool& sure) {
+        return sum.high == 0.0 ? 0.0 : rounded_once(sum.tidy(), __dmul_rn(error, sum.high), sure);
+    }
+#else
+    __device__ __forceinline__ static double rounded(const Exact<3>& sum, double, bool& sure) {
+        return rounded_once(sum, sure);
+    }
+#endif
 };
 
 static_assert(sizeof(Ends) <= ENDS_BYTES, "a thread has room");
@@ -162,11 +198,12 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         }
         if (!is_one || first) continue;
         bool sure = true;
-        double mean, deviation;
-        ends.moments(mean, deviation, sure);
+        // Each thread adds so many numbers one after the other, and merges sums a few times.
+        double mean, deviation, size = lanes.n / STEP + 28.0, error = size * size * PAIR_ERROR;
+        ends.moments(error, mean, deviation, sure);
         double found[5] = {
-            rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),
-            mean, deviation
+            Ends::rounded(ends.weight, error, sure), Ends::rounded(ends.below, error, sure),
+            Ends::rounded(ends.above, error, sure), mean, deviation
         };
         Key keys[4] = {ends.least, ends.most, ends.inside_low, ends.inside_high};
 #pragma unroll

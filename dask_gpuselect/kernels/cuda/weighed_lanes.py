@@ -42,6 +42,7 @@ TILE = 1 << 27
 # 18 of them, and other sorting as long as 30 to 40. Where one thread takes a lane, it never pays.
 FEW, FEW_LONG, ALL_FOR = 16, 40, 32
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
+MOST_DECIDED = 64  # lanes whose ends are decided on the host if pairs of floats do not
 SORTED_AGAIN = (
     1 << 24
 )  # elements of lanes that are sorted together because sums of floats do not decide
@@ -209,22 +210,19 @@ class Weighed(NamedTuple):
     @classmethod
     def of(cls, chunks: Sequence[Accompanied], axes: tuple[int, ...]) -> Weighed | None:
         """Join chunks; None where sums of their weights may overflow or be inaccurate."""
-        arrays = [(chunk.values, _weights_of(chunk), chunk.keeps) for chunk in chunks]
+        arrays = [(chunk.values, *_weights_of(chunk), chunk.keeps) for chunk in chunks]
         if len(arrays) > 1:
             rows = [
                 [lanes_last(each, axes) for each in (values, _masked(weights, keeps))]
-                for values, weights, keeps in arrays
+                for values, weights, _, keeps in arrays
             ]
             axes = (rows[0][0].ndim - 1,)
             joined = [cupy.concatenate(each, axis=-1) for each in zip(*rows, strict=True)]
-            arrays = [(*joined, None)]
-        ((values, weights, keeps),) = arrays
+            arrays = [(*joined, joined[1], None)]
+        ((values, weights, each, keeps),) = arrays
         if weights.dtype.kind != "f" or not weights.size:
             return None
         n = math.prod(values.shape[axis] for axis in axes)
-        each = _once(weights)
-        if each.size <= FEW_WEIGHTS:
-            each = each.get()
         largest = float(each.max())
         if not 1e-290 < largest < 1e290 / n:
             return None
@@ -249,15 +247,21 @@ class Weighed(NamedTuple):
         return values, weights
 
 
-def _weights_of(chunk: Accompanied) -> Array:
-    """Return the weight of each element of a chunk, whether a mask leaves it out or not."""
+def _weights_of(chunk: Accompanied) -> tuple[Array, Any]:
+    """Return the weight of each element of a chunk, whether a mask leaves it out or not.
+
+    Also returns each weight once: on the host if these are few, so that the device is waited for
+    once.
+    """
     assert chunk.weights is not None
-    weights = _once(chunk.weights)
-    if weights.size <= FEW_WEIGHTS:  # checked on the host, so that the device is waited for once
-        weights = cupy.asarray(as_weights(weights.get()) + 0)
-    else:
-        weights = as_weights(weights) + 0
-    return cupy.broadcast_to(weights, chunk.shape)
+    own = _once(chunk.weights)
+    once = as_weights(own.get() if own.size <= FEW_WEIGHTS else own)
+    if once.dtype.kind == "f" and any_true(namespace(once).signbit(once)):
+        once = once + 0  # without -0.0
+        own = cupy.asarray(once)
+    elif once.dtype != own.dtype:
+        own = cupy.asarray(once)
+    return cupy.broadcast_to(own, chunk.shape), once
 
 
 def _masked(weights: Array, keeps: Array | None) -> Array:
@@ -488,17 +492,26 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
     is_unsure = cupy.empty(n_lanes, np.bool_)
     given, bounds = layout.arguments(), (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
-    room, n = n_lanes * table.n // FLIERS_SHARE + 1, -1
-    while n < 0 or n > room:
-        room = max(room, n)
+    room = n_lanes * table.n // FLIERS_SHARE + 1
+    ways = [(("IN_PAIRS", 1),), (("IN_PAIRS", 0),)]
+    while ways:
         kinds = {"fliers": dtype, "flier_weights": np.float64, "sides": np.int64}
         fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
         told = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, told.data.ptr)
         record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
-        launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=made)
-        n = int(told.get()[0])
+        defined = (*made, *ways[0])
+        launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=defined)
+        n, n_unsure = cupy.stack(
+            [told[0], cupy.count_nonzero(is_unsure).astype(np.uint64)]
+        ).tolist()
+        if n > room:
+            room = n
+        elif n_unsure <= MOST_DECIDED:
+            break
+        else:
+            del ways[0]
     _decide_ends(table, layout, bounds, numbers, is_unsure)
     return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}
 

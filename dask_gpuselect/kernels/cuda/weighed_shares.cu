@@ -16,7 +16,7 @@
 //   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
 //   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
 
-#include "lane_sums.cuh"
+#include "pairs.cuh"
 #include "weighed_lanes.cuh"
 
 constexpr int IN_REGISTERS = 0;
@@ -78,28 +78,6 @@ struct Proof {
     template <class Other>
     __device__ __forceinline__ void merge(Other of) {
         below += of(below), upto += of(upto), last = max(last, of(last)), next = min(next, of(next));
-    }
-};
-
-// A sum of floats as two: the second has the rounding errors of the first.
-struct Pair {
-    double high, low;
-
-    __device__ __forceinline__ Pair(double high = 0, double low = 0) : high(high), low(low) {}
-    __device__ __forceinline__ void add(double x) {
-        double error;
-        high = two_sum(high, x, error), low = __dadd_rn(low, error);
-    }
-    __device__ __forceinline__ void add(const Pair& other) { add(other.high), low = __dadd_rn(low, other.low); }
-    template <class Other>
-    __device__ __forceinline__ void merge(Other of) {
-        Pair other(of(high), of(low));
-        add(other);
-    }
-    __device__ __forceinline__ Pair tidy() const {
-        Pair sum;
-        sum.high = two_sum(high, low, sum.low);
-        return sum;
     }
 };
 
@@ -278,14 +256,23 @@ struct Own {
         return found;
     }
 
-    // The weight of the elements of one key, and the first key behind another.
+    // The weight of the elements of one key, and the first key behind another. Weights are not read in the
+    // first visit: its threads would wait for each other's.
     __device__ __forceinline__ Below equal(Key one, Key other) {
         Below found;
+        int n_equal = 0, last = 0;
         visit<false>([&](int j, double) {
             Key its = key(j);
-            if (its == one && j * GROUP < n - me && is_kept(j)) found.weight.add(__ldg(weights + j * jump));
+            bool is_equal = its == one && (KIND == FLOATING || (j * GROUP < n - me && is_kept(j)));
+            n_equal += is_equal, last = is_equal ? j : last;
             if (its > other) found.next = min(found.next, its);
         });
+        if (n_equal == 1) found.weight.add(__ldg(weights + last * jump));
+        if (n_equal > 1) {
+            visit<true>([&](int j, double w) {
+                if (key(j) == one && w > 0) found.weight.add(w);
+            });
+        }
         return found;
     }
 
@@ -445,30 +432,6 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
 
 constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
 constexpr double LEAST_MEAN = 0x1p-900;
-constexpr double PAIR_ERROR = 0x1p-100;  // bound of the error of some operations with pairs, relative
-
-__device__ __forceinline__ Pair sum_of(const Pair& a, const Pair& b) {
-    Pair sum = a;
-    sum.add(b);
-    return sum.tidy();
-}
-
-__device__ __forceinline__ Pair product_of(const Pair& a, const Pair& b) {
-    Pair product;
-    product.high = product_of(a.high, b.high, product.low);
-    product.low = __dadd_rn(product.low, __dadd_rn(__dmul_rn(a.high, b.low), __dmul_rn(a.low, b.high)));
-    return product.tidy();
-}
-
-__device__ __forceinline__ Pair negative(const Pair& a) { return Pair(-a.high, -a.low); }
-
-__device__ __forceinline__ Pair quotient_of(const Pair& a, const Pair& b) {
-    Pair first(__ddiv_rn(a.high, b.high));
-    Pair rest = sum_of(a, negative(product_of(first, b)));
-    Pair second(__ddiv_rn(rest.high, b.high));
-    rest = sum_of(rest, negative(product_of(second, b)));
-    return sum_of(first, sum_of(second, Pair(__ddiv_rn(rest.high, b.high))));
-}
 
 // The mean over the window of a share q: the first element in it, and each step to the next element
 // times the part of the window that is behind it. Let W be the weight and S the sum of the squares of all
@@ -517,14 +480,13 @@ __device__ __forceinline__ double mean_of_window(
     if (last == base) return base;
     double largest = fmax(fabs(base), fabs(last));
     error = (last - base) * 2.0 * error / square.high + largest * PAIR_ERROR;
-    double low = __dadd_rn(mean.high, __dadd_rn(mean.low, -error));
-    double high = __dadd_rn(mean.high, __dadd_rn(mean.low, error));
-    sure = sure && low == high && fabs(low) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
+    double found = rounded_once(mean, error, sure);
+    sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
     // Rounding again is right unless the first rounding has made a tie.
-    u64 bits = (u64)__double_as_longlong(low);
-    bool is_tie = !(bits & ((1ull << 28) - 1)), is_float = !(bits & ((1ull << 29) - 1)) && fabs(low) > 0x1p-126;
+    u64 bits = (u64)__double_as_longlong(found);
+    bool is_tie = !(bits & ((1ull << 28) - 1)), is_float = !(bits & ((1ull << 29) - 1)) && fabs(found) > 0x1p-126;
     sure = sure && (answer_size == 8 || !is_tie || (answer_size == 4 && is_float));
-    return low;
+    return found;
 }
 
 extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
