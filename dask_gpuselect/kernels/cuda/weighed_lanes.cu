@@ -2,7 +2,7 @@
 //
 // Defined before this text: REACH_THREADS; A_BLOCK, how many lanes a block has at the same time, a
 // power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and IN_PAIRS,
-// 1 if sums are pairs of floats, with a bound of their error, and 0 if they are exact.
+// 1 if sums of products are pairs of floats, with a bound of their error, and 0 if they are exact.
 
 #include "pairs.cuh"
 #include "weighed_lanes.cuh"
@@ -13,10 +13,10 @@ constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take 
 
 // What a lane, or a part of it, has at its ends, by weight.
 struct Ends {
+    Exact<3> weight, below, above;  // sums of few weights are often halfway between two floats
 #if IN_PAIRS
-    Pair weight, below, above, total, square;
+    Pair total, square;
 #else
-    Exact<3> weight, below, above;
     Exact<SUM_LEVELS + 1> total;
     Exact<SUM_LEVELS + (BITS < 64 ? 2 : 3)> square;
 #endif
@@ -65,19 +65,20 @@ struct Ends {
             if (!(n_high && n_low)) mean = n_high ? INFINITE : -INFINITE;
             return;
         }
+        Leading leads = leading(weight);
+        if (leads.high == 0.0) return;
 #if IN_PAIRS
-        if (weight.high == 0.0) return;
         if (least == most) {
             mean = as_double(value_of(word_of(least))), deviation = 0.0;
             return;
         }
         // The sum of the magnitudes is at most the root of `whole`.
-        Pair by = weight.tidy(), sum = total.tidy(), whole = product_of(square.tidy(), by), ratio = quotient_of(sum, by);
+        Pair by(leads.high, leads.middle), sum = total.tidy(), whole = product_of(square.tidy(), by), ratio = quotient_of(sum, by);
         double off = __dmul_rn(error, __ddiv_rn(__dsqrt_rn(whole.high), by.high));
         mean = rounded_once(ratio, __dadd_rn(off, __dmul_rn(error, fabs(ratio.high))), sure);
         Pair spread = sum_of(whole, negative(product_of(sum, sum)));  // the variance times the square of the weight
         off = 8.0 * error * whole.high, deviation = 0.0;
-        sure = sure && !is_far && spread.high > off;
+        sure = sure && !is_far && leads.is_known && spread.high > off;
         if (!sure) return;
         Pair root(__dsqrt_rn(spread.high));
         Pair rest = sum_of(spread, negative(product_of(root, root)));
@@ -85,13 +86,11 @@ struct Ends {
         ratio = quotient_of(root.tidy(), by);
         deviation = rounded_once(ratio, ratio.high * (off / spread.high + 2.0 * error), sure);
 #else
-        Leading by = leading(weight);
-        if (by.high == 0.0) return;
         Wide sum, spread;
         add_parts(sum, total);
         sure = sure && !square.lost && !is_far;
         bool is_exact = true;
-        mean = quotient_once(sum, by, is_exact, sure);
+        mean = quotient_once(sum, leads, is_exact, sure);
         // The variance times the square of the weight.
 #pragma unroll 1
         for (int i = 0; i < 3; ++i) {
@@ -121,19 +120,9 @@ struct Ends {
         Wide whole;
         whole.add(root), whole.add(more);
         is_exact = is_zero(spread);
-        deviation = quotient_once(whole, by, is_exact, sure);
+        deviation = quotient_once(whole, leads, is_exact, sure);
 #endif
     }
-
-#if IN_PAIRS
-    __device__ __forceinline__ static double rounded(const Pair& sum, double error, bool& sure) {
-        return sum.high == 0.0 ? 0.0 : rounded_once(sum.tidy(), __dmul_rn(error, sum.high), sure);
-    }
-#else
-    __device__ __forceinline__ static double rounded(const Exact<3>& sum, double, bool& sure) {
-        return rounded_once(sum, sure);
-    }
-#endif
 };
 
 static_assert(sizeof(Ends) <= ENDS_BYTES, "a thread has room");
@@ -202,8 +191,8 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         double mean, deviation, size = lanes.n / STEP + 28.0, error = size * size * PAIR_ERROR;
         ends.moments(error, mean, deviation, sure);
         double found[5] = {
-            Ends::rounded(ends.weight, error, sure), Ends::rounded(ends.below, error, sure),
-            Ends::rounded(ends.above, error, sure), mean, deviation
+            rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),
+            mean, deviation
         };
         Key keys[4] = {ends.least, ends.most, ends.inside_low, ends.inside_high};
 #pragma unroll
