@@ -345,10 +345,11 @@ __device__ __forceinline__ bool load(
     return is_one;
 }
 
-// Guess the first key up to which the rounded weights reach a share of theirs, or pass it.
-__device__ __forceinline__ Key guessed(Own& own, Group& group, const Totals& all, double near, bool is_passed) {
-    bool is_open = all.n_valid > 0 && all.least < all.most;
-    Key low = all.least, high = all.most;
+// Guess the first key up to which the rounded weights reach a share of theirs, or pass it. `low` is a key up
+// to it, for example the guess for a smaller share, and becomes the guess.
+__device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all, double near, bool is_passed, Key& low) {
+    bool is_open = all.n_valid > 0 && low < all.most;
+    Key high = all.most;
     while (group.any(is_open)) {
         Key middle = low + (high - low) / 2;
         Guess found = own.guess(middle);
@@ -358,16 +359,16 @@ __device__ __forceinline__ Key guessed(Own& own, Group& group, const Totals& all
         low = is_enough ? low : found.next, high = is_enough ? found.last : high;
         is_open = low < high;
     }
-    return low;
 }
 
 // Find the first key up to which the weights reach a share, or pass it.
 __device__ __forceinline__ Key reached(
-    Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, bool& is_unsure
+    Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, Key& first, bool& is_unsure
 ) {
     double share = target.share * all.weight;
     bool is_passed = target.is_passed, is_open = all.n_valid > 0 && all.least < all.most;
-    Key key = guessed(own, group, all, target.share * all.rounded, is_passed), low = all.least, high = all.most;
+    guess(own, group, all, target.share * all.rounded, is_passed, first);
+    Key key = first, low = all.least, high = all.most;
 #pragma unroll 1
     for (int step = 1; group.any(is_open); ++step) {
         Proof found = own.prove(key);
@@ -415,12 +416,16 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_la
         bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
         Totals all = own.start();
         group.together(all);
+        Key first = all.least;
+        double before = 0;
 #pragma unroll 1
         for (i64 t = 0; t < lanes.n_targets; ++t) {
             ReachTarget target = targets[t];
+            if (target.share < before) first = all.least;
+            before = target.share;
             Key key = target.share == 0   ? all.least
                       : target.share == 1 ? all.most
-                                          : reached(own, group, all, target, lanes.slack * all.weight, is_unsure);
+                                          : reached(own, group, all, target, lanes.slack * all.weight, first, is_unsure);
             if (is_one && group.me == 0) found[t * lanes.n_lanes + number] = value_of(word_of(key));
         }
         if (!is_one || group.me) continue;
@@ -437,13 +442,15 @@ constexpr double LEAST_MEAN = 0x1p-900;
 // times the part of the window that is behind it. Let W be the weight and S the sum of the squares of all
 // weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide.
 __device__ __forceinline__ double mean_of_window(
-    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, bool& sure
+    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Key& guessed,
+    bool& sure
 ) {
     Pair weight = squares.weight.tidy(), square = squares.square.tidy(), whole = product_of(weight, weight);
     Pair first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
     // Each thread adds so many weights one after the other, and merges sums a few times.
     double size = own.n / GROUP + 28.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
-    Key key = guessed(own, group, all, share * all.rounded, false);
+    guess(own, group, all, share * all.rounded, false, guessed);
+    Key key = guessed;
     Below before;
     bool is_open = all.n_valid > 0;
 #pragma unroll 1
@@ -505,9 +512,14 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_me
         group.together(all);
         Squares squares = own.squares();
         group.together(squares);
+        Key guessed = all.least;
+        double before = 0;
 #pragma unroll 1
         for (int k = 0; k < n_shares; ++k) {
-            double mean = mean_of_window(own, group, all, squares, shares[k], answer_size, sure);
+            double q = shares[k];
+            if (q < before) guessed = all.least;
+            before = q;
+            double mean = mean_of_window(own, group, all, squares, q, answer_size, guessed, sure);
             if (is_one && group.me == 0) means[k * lanes.n_lanes + number] = mean;
         }
         if (!is_one || group.me) continue;
