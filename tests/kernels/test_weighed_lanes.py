@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dask_gpuselect import nanquantile, quantile
 from dask_gpuselect.boxplot import describe_boxplot
 from dask_gpuselect.kernels.companions import Accompanied, stretched
 from dask_gpuselect.kernels.cpu import lane_ends as ends_by_kernels
@@ -42,6 +45,7 @@ VALUES = {
 WEIGHTS = {
     "none": None,
     "equal": lambda n: np.ones((LANES, n)),
+    "tenths": lambda n: np.full((LANES, n), 0.1),
     "small integers": lambda n: rng.integers(0, 4, (LANES, n)).astype("f8"),
     "float32": lambda n: rng.random((LANES, n), dtype="f4").astype("f8"),
     "float64": lambda n: rng.random((LANES, n)),
@@ -149,7 +153,7 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
     device = on_device()
     for (name, n), weights in itertools.product(
         [("normal", 33), ("few integers", 7), ("not finite", 400), ("huge", 1)],
-        ["equal", "small integers", "float64", "one heavy"],
+        ["equal", "tenths", "small integers", "float64", "one heavy"],
     ):
         values, make = values_of(name, n, dtype), WEIGHTS[weights]
         assert make is not None
@@ -217,13 +221,56 @@ def broadcast_on_device(weights: NDArray[Any]) -> Any:
 
 @pytest.mark.gpu
 @pytest.mark.few(2)
+@pytest.mark.parametrize("dtype", ["f4", "u4"])
+@pytest.mark.parametrize("method", METHODS)
+def test_masked_lanes_are_answered_on_the_device(method: str, dtype: str) -> None:
+    """Some lanes have no element, and some have NaN. Long ones are sorted for many quantiles."""
+    lanes = importlib.import_module("dask_gpuselect.kernels.cuda.lanes")
+    for n, (n_q, axis) in itertools.product((24, 300), ((2, 0), (20, 1), (3, 1))):
+        values, keeps = values_of("normal", n, "f8"), rng.random((LANES, n)) < 0.7
+        keeps[:2] = dtype != "f4"
+        values = (values * 1e3 + 4e3).astype(dtype)
+        if dtype == "f4":
+            values[3:6, 2::5] = np.nan
+            values[6] = np.nan
+        else:
+            values[:, ::3] = np.iinfo(dtype).max
+        arrays = [each if axis else np.ascontiguousarray(each.T) for each in (values, keeps)]
+        q, weights = np.linspace(0.05, 0.95, n_q), rng.random(n) + 0.1
+        about: Any = {"axis": axis, "method": method}
+        for ask in (quantile, nanquantile):
+            with quiet():
+                expected = ask(arrays[0], q, weights=weights, where=arrays[1], **about)
+                there = [CUPY.asarray(each) for each in (*arrays, weights)]
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.delattr(lanes.host, "answer_lanes")
+                    found = ask(there[0], q, weights=there[2], where=there[1], **about)
+            np.testing.assert_array_equal(found.get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n_q", [1, 40])
+def test_lanes_without_weight_raise_on_a_device(n_q: int) -> None:
+    """Also where lanes are sorted; but not lanes that a mask leaves out."""
+    values, weights = CUPY.asarray(rng.random((50, LANES))), np.ones((50, LANES))
+    weights[:, 3] = 0
+    ask: Any = partial(quantile, values, np.linspace(0, 1, n_q), axis=0, method="inverted_cdf")
+    with pytest.raises(ValueError, match=re.escape(lane_weights.ALL_ZERO)):
+        ask(weights=CUPY.asarray(weights))
+    with quiet():
+        found = ask(weights=CUPY.asarray(weights), where=CUPY.asarray(weights > 0)).get()
+    np.testing.assert_array_equal(np.isnan(found).any(axis=0), np.arange(LANES) == 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", ["f4", "i4", "f8", "f2", "u1"])
 @pytest.mark.parametrize("method", METHODS[::-1])
 def test_boxes_of_a_device_are_those_of_the_host(method: str, dtype: str) -> None:
     """Along both axes, with weights of their own and shared ones, and with a mask."""
     for (name, n), weights in itertools.product(
         [("normal", 33), ("few integers", 7), ("not finite", 40), ("all magnitudes", 300)],
-        ["equal", "small integers", "float64", "all magnitudes", "beyond 2**53"],
+        ["equal", "tenths", "small integers", "float64", "all magnitudes", "beyond 2**53"],
     ):
         values, own = values_of(name, n, dtype), WEIGHTS[weights](n)
         own[:, 0] = 1  # so that something weighs

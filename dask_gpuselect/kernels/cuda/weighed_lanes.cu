@@ -11,11 +11,14 @@ constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take 
 
 // --- Ends of lanes --------------------------------------------------------------------------------
 
+constexpr int NEXT = 64;
+
 // What a lane, or a part of it, has at its ends, by weight.
 struct Ends {
     Exact<3> weight, below, above;  // sums of few weights are often halfway between two floats
 #if IN_PAIRS
-    Pair total, square;
+    Pair total, square, next_total, next_square;  // those of the next few elements are summed apart
+    u32 n_next = 0;
 #else
     Exact<SUM_LEVELS + 1> total;
     Exact<SUM_LEVELS + (BITS < 64 ? 2 : 3)> square;
@@ -43,11 +46,24 @@ struct Ends {
             return;
         }
         if (x == 0.0) return;
-        total.add_product(w, x);
         double error, own = product_of(x, x, error);
-        square.add_product(w, own);
+#if IN_PAIRS
+        next_total.add_product(w, x), next_square.add_product(w, own);
+        if (error != 0.0) next_square.add_product(w, error);
+        if (++n_next == NEXT) finish();
+#else
+        total.add_product(w, x), square.add_product(w, own);
         if (error != 0.0) square.add_product(w, error);
+#endif
         is_far |= size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+    }
+
+    // Add what was summed apart.
+    __device__ __forceinline__ void finish() {
+#if IN_PAIRS
+        total.add(next_total), square.add(next_square);
+        next_total = next_square = Pair(), n_next = 0;
+#endif
     }
 
     __device__ __forceinline__ void merge(const Ends& other) {
@@ -162,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         for (i64 row = first; row < n; row += STEP) {
             ends.add(its[row * lanes.row], own[row * lanes.weights_row], low, high);
         }
+        ends.finish();
         if (ends.n_beyond) {
             i64 place = atomicAdd(fliers.n, (u64)ends.n_beyond);
             for (i64 row = first; row < n; row += STEP) {
@@ -187,8 +204,8 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         }
         if (!is_one || first) continue;
         bool sure = true;
-        // Each thread adds so many numbers one after the other, and merges sums a few times.
-        double mean, deviation, size = lanes.n / STEP + 28.0, error = size * size * PAIR_ERROR;
+        // So many numbers are added one after the other, or sums of them.
+        double mean, deviation, size = NEXT + lanes.n / STEP / NEXT + 28.0, error = size * size * PAIR_ERROR;
         ends.moments(error, mean, deviation, sure);
         double found[5] = {
             rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),

@@ -42,7 +42,7 @@ TILE = 1 << 27
 # 18 of them, and other sorting as long as 30 to 40. Where one thread takes a lane, it never pays.
 FEW, FEW_LONG, ALL_FOR = 16, 40, 32
 FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
-MOST_DECIDED = 64  # lanes whose ends are decided on the host if pairs of floats do not
+MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
 SORTED_AGAIN = (
     1 << 24
 )  # elements of lanes that are sorted together because sums of floats do not decide
@@ -508,7 +508,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
         ).tolist()
         if n > room:
             room = n
-        elif n_unsure <= MOST_DECIDED:
+        elif n_unsure * table.n <= MOST_DECIDED:
             break
         else:
             del ways[0]
