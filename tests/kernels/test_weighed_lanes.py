@@ -220,6 +220,7 @@ def broadcast_on_device(weights: NDArray[Any]) -> Any:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
 @pytest.mark.few(2)
 @pytest.mark.parametrize("dtype", ["f4", "u4"])
 @pytest.mark.parametrize("method", METHODS)
@@ -249,6 +250,7 @@ def test_masked_lanes_are_answered_on_the_device(method: str, dtype: str) -> Non
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
 @pytest.mark.parametrize("n_q", [1, 40])
 def test_lanes_without_weight_raise_on_a_device(n_q: int) -> None:
     """Also where lanes are sorted; but not lanes that a mask leaves out."""
