@@ -29,7 +29,6 @@ from dask_gpuselect.kernels.cuda.source import (
     SPANS,
     SPANS_ARE,
     STATIC,
-    WEIGHTS_ARE,
     Defined,
     are_side_by_side,
     box_kernel,
@@ -139,7 +138,8 @@ def test_a_kernel_is_alone_in_its_source() -> None:
 # Made for a length of lanes, for a number of parameters, or for float64 alone.
 OTHERS = {
     *("lanes.cu", "lane_boxes.cu", "lane_passes.cu", "lane_answers.cu"),
-    *("residuals.cu", "lower_sets.cu", "windows.cu", "weighed_lanes.cu"),
+    *("residuals.cu", "lower_sets.cu", "windows.cu"),
+    *("weighed_lanes.cu", "weighed_shares.cu"),
 }
 OF_SPANS: tuple[Defined, ...] = tuple(
     (("SPANS", n), ("SPANS_ARE", kind)) for n in SPANS for kind in SPANS_ARE.values()
@@ -203,27 +203,27 @@ def test_kernels_of_rows_and_of_lower_sets_compile(dtype: str, arch: str) -> Non
 @pytest.mark.parametrize("arch", ["sm_75", "the newest"])
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "u1", "?"])
 def test_kernels_of_weighted_lanes_compile(dtype: str, arch: str) -> None:
-    """With any two of three parameters; of dtypes other than float64, with any three."""
-    for (i, (threads, lanes)), (j, kind) in itertools.product(
-        enumerate(((256, 256), (1024, 8))), enumerate(WEIGHTS_ARE.values())
-    ):
-        made = ("REACH_THREADS", threads), ("A_BLOCK", lanes), ("WEIGHTS_ARE", kind)
-        for side_by_side in (0, 1) if dtype != "f8" else ((i + j) % 2,):
-            compiled("reach_lanes", dtype, arch, (*made, ("SIDE_BY_SIDE", side_by_side)))
+    for n, side_by_side in itertools.product((24, 365, 3650, 17_000, 20_000, 28_000), (0, 1)):
+        how: dict[str, Any] = {"is_side_by_side": bool(side_by_side)}
+        kernel = reach_kernel(np.dtype(dtype), n, SHARED["sm_90"], **how)
+        assert kernel is not None
+        if dtype != "f8" or (n % 10 + side_by_side) % 2:
+            compiled("reach_lanes", dtype, arch, kernel.defined(**how))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("are_shared", [True, False])
-def test_weighted_lanes_fit_a_block(dtype: str, are_shared: bool) -> None:
+@pytest.mark.parametrize("is_side_by_side", [True, False])
+def test_weighted_lanes_fit_a_block(dtype: str, is_side_by_side: bool) -> None:
     for shared in SHARED.values():
-        for n in (1, 24, 365, 3650, 10_000, 40_000):
-            kernel = reach_kernel(np.dtype(dtype), n, shared, are_shared=are_shared)
+        for n in (1, 24, 365, 3650, 10_000, 20_000, 40_000, 56_000):
+            kernel = reach_kernel(np.dtype(dtype), n, shared, is_side_by_side=is_side_by_side)
             if kernel is None:
-                assert n * np.dtype(dtype).itemsize > shared // 4
+                assert n * np.dtype(dtype).itemsize > shared - 4096
                 continue
             assert kernel.shared <= shared
-            assert kernel.threads % kernel.lanes == 0
-            assert (kernel.weights == "of lanes") != are_shared
+            made = dict(kernel.more)
+            assert kernel.threads == kernel.lanes * made["GROUP"] <= 1024
+            assert made["KEYS_ARE"] or made["GROUP"] * made["EACH"] >= n
 
 
 @needs_nvrtc

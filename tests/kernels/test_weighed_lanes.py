@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dask_gpuselect.kernels.companions import Accompanied
+from dask_gpuselect import nanquantile, quantile
+from dask_gpuselect.boxplot import describe_boxplot
+from dask_gpuselect.kernels.companions import Accompanied, stretched
 from dask_gpuselect.kernels.cpu import lane_ends as ends_by_kernels
 from dask_gpuselect.kernels.cpu import weighed_lanes
 from dask_gpuselect.maths import lane_ends, lane_weights
 from dask_gpuselect.maths.exact_sums import ExactSums
 from dask_gpuselect.maths.lane_ends import Bounds, LaneEnds
-from dask_gpuselect.maths.lane_weights import METHODS, TYPE_7, WantedQuantiles
+from dask_gpuselect.maths.lane_weights import METHODS, WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 from dask_gpuselect.quiet import quiet
 from tests.backends import CUPY
@@ -41,6 +45,7 @@ VALUES = {
 WEIGHTS = {
     "none": None,
     "equal": lambda n: np.ones((LANES, n)),
+    "tenths": lambda n: np.full((LANES, n), 0.1),
     "small integers": lambda n: rng.integers(0, 4, (LANES, n)).astype("f8"),
     "float32": lambda n: rng.random((LANES, n), dtype="f4").astype("f8"),
     "float64": lambda n: rng.random((LANES, n)),
@@ -148,7 +153,7 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
     device = on_device()
     for (name, n), weights in itertools.product(
         [("normal", 33), ("few integers", 7), ("not finite", 400), ("huge", 1)],
-        ["equal", "small integers", "float64", "one heavy"],
+        ["equal", "tenths", "small integers", "float64", "one heavy"],
     ):
         values, make = values_of(name, n, dtype), WEIGHTS[weights]
         assert make is not None
@@ -157,9 +162,12 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
         for own in (own_each, np.broadcast_to(own_each[0], (LANES, n))):
             lanes = SortedLanes.weighed(values.copy(), own.copy())
             some = lanes.n_valid > 0
-            ways = [(Q, sorted_by), (Q, sorted_together)]
-            if method != TYPE_7:
-                ways += [(Q[3:], device._reached), ((0.5, 0.5, 1.0), device._reached)]
+            ways = [
+                (Q, sorted_by),
+                (Q, sorted_together),
+                (Q[3:], reached),
+                ((0.5, 0.1, 1.0), reached),
+            ]
             for q, by in ways:
                 if by is sorted_together and dtype == "i8":
                     continue  # their sums are those of floats
@@ -185,14 +193,20 @@ def test_a_device_finds_what_integers_say(method: str, dtype: str) -> None:
 
 
 def sorted_by(table: Any, wanted: WantedQuantiles) -> Any:
-    return on_device()._sorted(table, None, wanted)
+    return on_device()._sorted(table, wanted)
+
+
+def reached(table: Any, wanted: WantedQuantiles) -> Any:
+    lanes, is_plain = on_device()._reached(table, wanted)
+    assert is_plain == ((lanes.n_valid > 0) & (lanes.n_missing == 0)).all()
+    return lanes
 
 
 def sorted_together(table: Any, wanted: WantedQuantiles) -> Any:
     """As lanes that exceed shared memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(on_device().source, "order_kernel", lambda *_: None)
-        return on_device()._sorted(table, np.dtype("f8"), wanted)
+        return on_device()._sorted(table, wanted)
 
 
 def on_device() -> Any:
@@ -203,3 +217,102 @@ def broadcast_on_device(weights: NDArray[Any]) -> Any:
     """The weights, without the copies of a broadcast row."""
     steps = [slice(None if step else 1) for step in weights.strides]
     return CUPY.asarray(np.ascontiguousarray(weights[tuple(steps)]))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
+@pytest.mark.few(2)
+@pytest.mark.parametrize("dtype", ["f4", "u4"])
+@pytest.mark.parametrize("method", METHODS)
+def test_masked_lanes_are_answered_on_the_device(method: str, dtype: str) -> None:
+    """Some lanes have no element, and some have NaN. Long ones are sorted for many quantiles."""
+    lanes = importlib.import_module("dask_gpuselect.kernels.cuda.lanes")
+    for n, (n_q, axis) in itertools.product((24, 300), ((2, 0), (20, 1), (3, 1))):
+        values, keeps = values_of("normal", n, "f8"), rng.random((LANES, n)) < 0.7
+        keeps[:2] = dtype != "f4"
+        values = (values * 1e3 + 4e3).astype(dtype)
+        if dtype == "f4":
+            values[3:6, 2::5] = np.nan
+            values[6] = np.nan
+        else:
+            values[:, ::3] = np.iinfo(dtype).max
+        arrays = [each if axis else np.ascontiguousarray(each.T) for each in (values, keeps)]
+        q, weights = np.linspace(0.05, 0.95, n_q), rng.random(n) + 0.1
+        about: Any = {"axis": axis, "method": method}
+        for ask in (quantile, nanquantile):
+            with quiet():
+                expected = ask(arrays[0], q, weights=weights, where=arrays[1], **about)
+                there = [CUPY.asarray(each) for each in (*arrays, weights)]
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.delattr(lanes.host, "answer_lanes")
+                    found = ask(there[0], q, weights=there[2], where=there[1], **about)
+            np.testing.assert_array_equal(found.get(), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
+@pytest.mark.parametrize("n_q", [1, 40])
+def test_lanes_without_weight_raise_on_a_device(n_q: int) -> None:
+    """Also where lanes are sorted; but not lanes that a mask leaves out."""
+    values, weights = CUPY.asarray(rng.random((50, LANES))), np.ones((50, LANES))
+    weights[:, 3] = 0
+    ask: Any = partial(quantile, values, np.linspace(0, 1, n_q), axis=0, method="inverted_cdf")
+    with pytest.raises(ValueError, match=re.escape(lane_weights.ALL_ZERO)):
+        ask(weights=CUPY.asarray(weights))
+    with quiet():
+        found = ask(weights=CUPY.asarray(weights), where=CUPY.asarray(weights > 0)).get()
+    np.testing.assert_array_equal(np.isnan(found).any(axis=0), np.arange(LANES) == 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.few(2)
+@pytest.mark.parametrize("dtype", ["f4", "i4", "f8", "f2", "u1"])
+@pytest.mark.parametrize("method", METHODS[::-1])
+def test_boxes_of_a_device_are_those_of_the_host(method: str, dtype: str) -> None:
+    """Along both axes, with weights of their own and shared ones, and with a mask."""
+    for (name, n), weights in itertools.product(
+        [("normal", 33), ("few integers", 7), ("not finite", 40), ("all magnitudes", 300)],
+        ["equal", "tenths", "small integers", "float64", "all magnitudes", "beyond 2**53"],
+    ):
+        values, own = values_of(name, n, dtype), WEIGHTS[weights](n)
+        own[:, 0] = 1  # so that something weighs
+        if name == "not finite":
+            own[:, 0] = 0
+        keeps = rng.random((LANES, n)) < 0.8
+        keeps[:, 0] = True
+        for axis, policy, by_row in ((1, "omit", False), (0, "propagate", True)):
+            arrays = [each if axis else np.ascontiguousarray(each.T) for each in (values, keeps)]
+            whole = own if not by_row else np.broadcast_to(own[:1], own.shape)
+            whole = whole if axis else whole.T
+            found, expected = (
+                boxes_of(kind, *arrays, whole, axis, method, policy) for kind in (CUPY, np)
+            )
+            assert found.keys() == expected.keys()
+            for column, mine in found.items():
+                np.testing.assert_array_equal(mine, expected[column], f"{name} {weights} {column}")
+
+
+def boxes_of(
+    kind: Any,
+    values: NDArray[Any],
+    keeps: NDArray[Any],
+    weights: NDArray[Any],
+    axis: int,
+    method: str,
+    policy: str,
+) -> dict[str, Any]:
+    """The columns of weighted boxes of arrays of a kind, or the error."""
+    own = weights
+    if kind is CUPY:
+        own = stretched(broadcast_on_device(weights), weights.shape)
+    about: Any = {"nan_policy": policy, "method": method, "max_fliers": 3}
+    with quiet():
+        try:
+            boxes = describe_boxplot(
+                kind.asarray(values), axis, weights=own, where=kind.asarray(keeps), **about
+            )
+        except ValueError as error:
+            return {"error": str(error)}
+    columns = boxes._tables[0].columns()
+    fliers = [columns.pop(name) for name in ("fliers", "flier_weights")]
+    return columns | {"fliers": np.concatenate(fliers[0]), "weights": np.concatenate(fliers[1])}

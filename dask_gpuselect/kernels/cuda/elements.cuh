@@ -162,6 +162,11 @@ __device__ __forceinline__ I first_not(I first, I last, Before is_before) {
 __device__ __forceinline__ i64 own_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ i64 all_threads() { return (i64)gridDim.x * blockDim.x; }
 
+// Wait for those threads of the block that wait at the barrier of this name.
+__device__ __forceinline__ void named_barrier(int name, int n_threads) {
+    asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");
+}
+
 // --- Where elements lie -------------------------------------------------------------------------
 
 // Return the place of an element of a chunk that is not contiguous. `layout` has the number of

@@ -67,10 +67,6 @@ __device__ __forceinline__ void merge_parts(Key (&keys)[RUN], Key one) {
 
 // --- Groups ---------------------------------------------------------------------------------------
 
-__device__ __forceinline__ void named_barrier(int name, int n_threads) {
-    asm volatile("bar.sync %0, %1;" : : "r"(name), "r"(n_threads) : "memory");
-}
-
 // The threads that share a lane. All threads of a warp take part in all calls.
 struct Group {
     int slot, me;  // this thread's lane in the block, and its place in the group

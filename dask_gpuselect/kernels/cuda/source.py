@@ -43,7 +43,9 @@ SETS_THREADS = 256
 WEIGH_THREADS = 512
 ONCE_THREADS = 256
 ENDS_THREADS = 128
-REACH_SUMS = 5  # numbers that the threads of a lane of ``reach_lanes`` find together
+REACH_WORKING = 44  # registers of a thread of ``reach_lanes`` besides keys and weights
+FETCHED_ROWS = 8  # rows of a thread that it fetches together for others
+REACH_SUMS = 5  # words of 8 bytes that the threads of a lane of ``reach_lanes`` find together
 FINISH_THREADS = 128
 ENDS_BYTES = 288  # upper bound of the bytes of Ends of ``weighed_lanes.cu``
 ADD_THREADS = 128  # threads, each of which has digits of three sums in shared memory
@@ -194,7 +196,7 @@ KEEPS: Defined = (("KEEPS", 1),)
 
 USUAL = {
     **dict.fromkeys(("KEEPS", "SPANS_ARE", "SPACE", "WHOLE", "IN_PARTS", "LISTED"), 0),
-    **dict.fromkeys(("PLACED", "IN_SHARED", "NARROW"), 0),
+    **dict.fromkeys(("PLACED", "IN_SHARED", "NARROW", "IN_PAIRS"), 0),
     **{"SPANS": 1, "PIECES": 3, "WINDOW": 256, "ONLY_MOST": MOST_RANKS},
 }
 """Definitions with which a source is compiled if it is not compiled with others."""
@@ -315,53 +317,68 @@ def deal_counts_memory(dtype: np.dtype[Any], room: int, n_marks: int) -> int:
     return room * key_size(dtype) + 4 * (2 * n_marks + 2)
 
 
-WEIGHTS_ARE = {"of lanes": 0, "of rows": 1, "apart": 2}  # as in ``weighed_lanes.cu``
-REACH_ROOM = 56 << 10  # bytes of a block, so that several share a multiprocessor
+REACHED_ARE = {"in registers": 0, "in shared memory": 1, "made": 2}  # as in ``weighed_shares.cu``
+REACH_WORDS, REACH_WORDS_OF_MOST = 64, 40
+"""Keys and rounded weights in the registers of a thread, in words of 4 bytes; of 1,024 threads."""
 
 
 class ReachKernel(NamedTuple):
-    """The definitions and launch sizes of `reach_lanes` or `reach_ends`."""
+    """The definitions and launch sizes of a kernel of weighted lanes."""
 
     threads: int
     lanes: int  # of a block at the same time
     shared: int  # bytes
-    weights: str  # of `WEIGHTS_ARE`
+    more: Defined = ()
+
+    @property
+    def group(self) -> int:
+        """The number of threads for a lane."""
+        return self.threads // self.lanes
 
     def defined(self, *, is_side_by_side: bool) -> Defined:
         return (
             ("REACH_THREADS", self.threads),
             ("A_BLOCK", self.lanes),
             ("SIDE_BY_SIDE", int(is_side_by_side)),
-            ("WEIGHTS_ARE", WEIGHTS_ARE[self.weights]),
+            *self.more,
         )
 
 
 def reach_kernel(
-    dtype: np.dtype[Any], n: int, shared: int, *, are_shared: bool
+    dtype: np.dtype[Any], n: int, shared: int, *, is_side_by_side: bool
 ) -> ReachKernel | None:
     """Choose the kernel for lanes of n weighted elements; None if a block has no room for one lane.
 
-    Parameters
-    ----------
-    shared : int
-        Bytes of shared memory that a block can have.
-    are_shared : bool
-        Whether all lanes have the same weights.
+    `shared` is the number of bytes of shared memory that a block can have.
     """
-    kinds = ("of rows", "apart") if are_shared else ("of lanes",)
-    for most, least, threads in ((REACH_ROOM, 8, 256), (shared - STATIC, 1, 1024)):
-        for kind in kinds:
-            lanes = threads
-            while lanes >= least:
-                pitch = lanes + (lanes > 1)
-                held = {"of lanes": n * pitch, "of rows": n, "apart": 0}[kind]
-                sums = REACH_SUMS * lanes * (1 + min(threads // lanes, threads // 32))
-                own = 8 * (held + sums * (lanes < threads)) + key_size(dtype) * n * pitch
-                if own <= most:
-                    own = -(-own // 1024) * 1024  # not a preparation for every number
-                    return ReachKernel(threads, lanes, min(own, shared), kind)
-                lanes //= 2
-    return None
+    words = key_size(dtype) // 4
+    group = 1
+    while not is_side_by_side and group < 32 and 8 * group < n:
+        group *= 2  # so that neighbouring threads read neighbouring elements
+    while group < MOST_THREADS and -(-n // group) * (words + 1) > REACH_WORDS:
+        group *= 2
+    each, threads = -(-n // group), max(group, 512 if group > 64 else 256)
+    each += each % 2 if each > 8 else 0  # for fewer kernels
+    keys = rounded = "in registers"
+    own, lanes, warps = 0, threads // group, group // 32
+    if warps > 1:
+        own += lanes * warps * REACH_SUMS * 2 * 8
+    if warps and is_side_by_side and lanes > 1:
+        own += FETCHED_ROWS * lanes * (group + 32 // lanes) * dtype.itemsize
+    if each * (words + 1) > REACH_WORDS or group == MOST_THREADS:
+        own, rounded = own + 4 * n, "in shared memory"
+        if each * words > REACH_WORDS_OF_MOST:
+            own, keys, rounded, each = own + (4 * words - 4) * n, "in shared memory", "made", 1
+    registers = threads * (each * (words + 1) + REACH_WORKING)
+    more = (
+        ("GROUP", group),
+        ("EACH", each),
+        ("KEYS_ARE", REACHED_ARE[keys]),
+        ("ROUNDED_ARE", REACHED_ARE[rounded]),
+        ("MIN_BLOCKS", max(REGISTERS // registers, 1)),
+    )
+    own = -(-own // 1024) * 1024  # not a preparation for every number
+    return ReachKernel(threads, lanes, own, more) if own + STATIC <= shared else None
 
 
 ORDER_ROOM, ORDER_LANES = 24 << 10, 64
@@ -374,10 +391,10 @@ def order_kernel(dtype: np.dtype[Any], n: int, shared: int) -> ReachKernel | Non
     lanes = 1 << min(max(ORDER_ROOM // own, 1), ORDER_LANES).bit_length() - 1
     own = -(-own * lanes // 1024) * 1024
     threads = min(max(lanes * pairs // 4, 64), 1024)
-    return ReachKernel(threads, lanes, own, "apart") if own + STATIC <= shared else None
+    return ReachKernel(threads, lanes, own) if own + STATIC <= shared else None
 
 
-SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0, "apart")
+SORTED_KERNEL = ReachKernel(ENDS_THREADS, ENDS_THREADS, 0)
 """The kernel `reach_sorted`."""
 ENOUGH_THREADS = 1 << 18  # of all lanes together, so that a device is busy
 
@@ -393,7 +410,7 @@ def ends_kernel(n: int, n_lanes: int, *, is_side_by_side: bool) -> ReachKernel:
     while lanes > least and ENDS_THREADS // lanes < min(enough, n // 4):
         lanes //= 2
     shared = ENDS_BYTES * ENDS_THREADS if lanes < ENDS_THREADS else 0
-    return ReachKernel(ENDS_THREADS, lanes, shared, "apart")
+    return ReachKernel(ENDS_THREADS, lanes, shared)
 
 
 def select_memory(n_ranks: int) -> int:

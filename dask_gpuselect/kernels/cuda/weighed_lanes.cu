@@ -1,258 +1,34 @@
-// Weighted quantiles of lanes: the first element of each up to which the weights reach a share.
-//
-// A block has the keys of some lanes in shared memory, and one or several threads for each lane. They
-// find two bits of the answer's key at a time, from the least key of the lane on: the sums of the weights
-// below three keys say which bits follow, until one key is left. Sums are floats, which are exact where weights are integers. Elsewhere an answer is unsure if
-// a sum is so near to the share that rounding may have moved it past; the host finds that by integers.
-//
-// Other kernels sort the lanes, and find what is at their ends for box plots.
+// Weighted lanes: what is at their ends, for box plots, and quantiles of lanes that are sorted.
 //
 // Defined before this text: REACH_THREADS; A_BLOCK, how many lanes a block has at the same time, a
-// power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and
-// WEIGHTS_ARE, where weights are found.
+// power of two; SIDE_BY_SIDE, 1 if neighbouring lanes are nearer to each other than rows are; and IN_PAIRS,
+// 1 if sums of products are pairs of floats, with a bound of their error, and 0 if they are exact.
 
-#include "lane_sums.cuh"
+#include "pairs.cuh"
+#include "weighed_lanes.cuh"
 
-constexpr int OF_LANES = 0;  // in shared memory, for each lane
-constexpr int OF_ROWS = 1;   // in shared memory, the same for all lanes
-constexpr int APART = 2;     // in the device's memory, the same for all lanes
-
-struct ReachLanes {  // strides in elements, of (outer, rows, inner)
-    i64 n_lanes, n_inner, n;
-    i64 outer, row, inner;
-    i64 weights_outer, weights_row, weights_inner;
-    i64 n_targets;
-    double slack;  // of a sum, relative to the weight of the lane
-};
-
-// What is wanted: the first element up to which the weights reach a share, or pass it. The shares 0
-// and 1 are those of the first and of the last element, however little these weigh.
-struct ReachTarget {
-    double share;
-    i64 is_passed;
-};
-
-constexpr int PITCH = A_BLOCK + (A_BLOCK > 1);
 constexpr int STEP = REACH_THREADS / A_BLOCK;  // threads of a lane, which take every STEP-th row
-constexpr int A_WARP = A_BLOCK < 32 ? A_BLOCK : 32;                 // lanes of a warp
-constexpr int PARTS = A_BLOCK < 32 ? REACH_THREADS / 32 : STEP;     // sums of a lane, each of a warp's threads
-constexpr int TOTALS = A_BLOCK * REACH_SUMS;
-
-struct Lane {
-    const Key* keys;  // in shared memory
-    const double* weights;
-    i64 weights_pitch;
-    int n, first;
-    double* sums;  // `TOTALS` of the block's lanes, and the parts of these
-
-    __device__ __forceinline__ double weight(int row) const {
-        if (WEIGHTS_ARE == APART) return weights[row * weights_pitch];
-        return weights[WEIGHTS_ARE == OF_ROWS ? row : row * PITCH];
-    }
-
-    // Add up what the threads of the lane have, and find the extremes of their keys. All of them get the
-    // same results.
-    __device__ __forceinline__ void add_up(double (&mine)[3], Key& least, Key& most) const {
-        if (STEP == 1) return;
-#pragma unroll
-        for (int by = A_WARP; by < 32; by *= 2) {
-#pragma unroll
-            for (int j = 0; j < 3; ++j) mine[j] += __shfl_xor_sync(ALL_LANES, mine[j], by);
-            least = min(least, (Key)__shfl_xor_sync(ALL_LANES, (u64)least, by));
-            most = max(most, (Key)__shfl_xor_sync(ALL_LANES, (u64)most, by));
-        }
-        int of_block = threadIdx.x % A_BLOCK, part = A_BLOCK < 32 ? threadIdx.x / 32 : first;
-        double* parts = sums + TOTALS;
-        if (threadIdx.x % 32 < A_WARP) {
-            double* own = parts + part * TOTALS + REACH_SUMS * of_block;
-            for (int j = 0; j < 3; ++j) own[j] = mine[j];
-            ((u64*)own)[3] = least, ((u64*)own)[4] = most;
-        }
-        __syncthreads();
-        for (int i = threadIdx.x; i < TOTALS; i += REACH_THREADS) {
-            int j = i % REACH_SUMS;
-            double total = 0;
-            u64 key = j == 3 ? ~0ull : 0;
-#pragma unroll 4
-            for (int p = 0; p < PARTS; ++p) {
-                u64 its = ((const u64*)parts)[p * TOTALS + i];
-                if (j < 3) total += parts[p * TOTALS + i];
-                key = j == 3 ? min(key, its) : max(key, its);
-            }
-            if (j < 3) sums[i] = total;
-            else ((u64*)sums)[i] = key;
-        }
-        __syncthreads();
-        const double* own = sums + REACH_SUMS * of_block;
-        for (int j = 0; j < 3; ++j) mine[j] = own[j];
-        least = (Key)((const u64*)own)[3], most = (Key)((const u64*)own)[4];
-    }
-
-    // The weight below three keys: one, two and three steps of `1 << shift` from a key; and the extremes
-    // of the keys in the four steps.
-    __device__ __forceinline__ void below(
-        Key from, int shift, bool is_open, double (&found)[3], Key& least, Key& most
-    ) const {
-        double a = 0, b = 0, c = 0;
-        least = ~Key(0), most = 0;
-#pragma unroll 8
-        for (int row = is_open ? first : n; row < n; row += STEP) {
-            Key key = keys[row * PITCH];
-            double w = weight(row);
-            bool is_before = key < from;
-            Key steps = is_before ? Key(0) : (Key)((key - from) >> shift);
-            if (steps < 1) a += w;
-            if (steps < 2) b += w;
-            if (steps < 3) c += w;
-            bool is_in = !is_before && steps < 4;
-            least = min(least, is_in ? key : ~Key(0));
-            most = max(most, is_in ? key : Key(0));
-        }
-        found[0] = a;
-        found[1] = b;
-        found[2] = c;
-        add_up(found, least, most);
-    }
-
-    // The first key, between two, up to which the weights reach the share, or pass it.
-    __device__ __forceinline__ Key reached(
-        Key key, Key last, double share, bool is_passed, double slack, bool& is_unsure
-    ) const {
-        bool is_open = n > 0 && key < last;
-        int shift = is_open ? (65 - __clzll((i64)(u64)(last - key))) / 2 * 2 - 2 : 0;
-        while (STEP > 1 ? __syncthreads_or(is_open) : is_open) {
-            double found[3];
-            Key least, most;
-            below(key, shift, is_open, found, least, most);
-            if (!is_open) continue;
-            int digit = 0;
-            for (int j = 0; j < 3; ++j) {
-                digit += is_passed ? found[j] <= share : found[j] < share;
-                is_unsure |= slack > 0 && fabs(found[j] - share) <= slack;
-            }
-            key += (Key)digit << shift;
-            if (least == most) key = least;
-            is_open = least != most && shift > 0;
-            shift -= 2;
-        }
-        return min(key, last);
-    }
-};
-
-// Where the first element of a lane is.
-__device__ __forceinline__ i64 place_of_lane(const ReachLanes& lanes, i64 number, i64 of_outer, i64 of_inner) {
-    if (lanes.n_inner == 1) return number * of_outer;
-    i64 outer = number >> 32 ? number / lanes.n_inner : (u32)number / (u32)lanes.n_inner;
-    return outer * of_outer + (number - outer * lanes.n_inner) * of_inner;
-}
-
-// Copy an element to shared memory, and its weight. NaN gets the largest key, which no number has.
-__device__ __forceinline__ void put(
-    Word word, const double* weight, int row, int lane, Key* keys, double* held
-) {
-    keys[row * PITCH + lane] = is_missing(value_of(word)) ? ~Key(0) : key_of(word);
-    if (WEIGHTS_ARE == OF_LANES) held[row * PITCH + lane] = *weight;
-}
-
-// Copy the lanes of a tile. Neighbouring threads read neighbouring elements: of lanes side by side,
-// those of a row.
-__device__ __forceinline__ void load(
-    const ReachLanes& lanes, const Word* values, const double* weights, i64 start, Key* keys, double* held
-) {
-    const int n = (int)lanes.n, n_lanes = (int)min(lanes.n_lanes - start, (i64)A_BLOCK);
-    if (SIDE_BY_SIDE) {
-        int lane = threadIdx.x % A_BLOCK;
-        if (lane >= n_lanes) return;
-        const Word* its = values + place_of_lane(lanes, start + lane, lanes.outer, lanes.inner);
-        const double* own = weights + place_of_lane(lanes, start + lane, lanes.weights_outer, lanes.weights_inner);
-#pragma unroll 4
-        for (int row = threadIdx.x / A_BLOCK; row < n; row += STEP) {
-            put(its[row * lanes.row], own + row * lanes.weights_row, row, lane, keys, held);
-        }
-        return;
-    }
-    for (int i = threadIdx.x; i < n * n_lanes; i += REACH_THREADS) {
-        int lane = A_BLOCK == 1 ? 0 : (u32)i / (u32)n, row = i - lane * n;
-        i64 place = place_of_lane(lanes, start + lane, lanes.outer, lanes.inner) + row * lanes.row;
-        i64 its = place_of_lane(lanes, start + lane, lanes.weights_outer, lanes.weights_inner);
-        put(values[place], weights + its + row * lanes.weights_row, row, lane, keys, held);
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_lanes(
-    const Word* values, const double* weights, const ReachLanes* told, const ReachTarget* targets,
-    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure
-) {
-    extern __shared__ __align__(16) unsigned char scratch[];
-    const ReachLanes lanes = *told;
-    double* sums = (double*)scratch;
-    double* held = sums + (STEP > 1 ? TOTALS * (1 + PARTS) : 0);
-    i64 n_held = WEIGHTS_ARE == OF_LANES ? lanes.n * PITCH : WEIGHTS_ARE == OF_ROWS ? lanes.n : 0;
-    Key* keys = (Key*)(held + n_held);
-    if (WEIGHTS_ARE == OF_ROWS) {
-        for (int row = threadIdx.x; row < lanes.n; row += REACH_THREADS) {
-            held[row] = weights[row * lanes.weights_row];
-        }
-    }
-    int of_block = threadIdx.x % A_BLOCK;
-    Lane lane;
-    lane.keys = keys + of_block;
-    lane.weights = WEIGHTS_ARE == APART ? weights : WEIGHTS_ARE == OF_ROWS ? held : held + of_block;
-    lane.weights_pitch = lanes.weights_row;
-    lane.first = threadIdx.x / A_BLOCK;
-    lane.sums = sums;
-    for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
-        __syncthreads();
-        load(lanes, values, weights, start, keys, held);
-        __syncthreads();
-        i64 number = start + of_block;
-        bool is_one = number < lanes.n_lanes;
-        lane.n = is_one ? (int)lanes.n : 0;  // all threads wait for each other all the same
-        double totals[3] = {0, 0, 0};  // weight, number, and number of missing elements
-        Key least = ~Key(0), most = 0;
-#pragma unroll 4
-        for (int row = lane.first; row < lane.n; row += STEP) {
-            double w = lane.weight(row);
-            Key key = lane.keys[row * PITCH];
-            bool is_nan = KIND == FLOATING && key == ~Key(0);
-            totals[0] += is_nan ? 0 : w;
-            totals[1] += w > 0 && !is_nan;
-            totals[2] += w > 0 && is_nan;
-            if (w > 0 && !is_nan) least = min(least, key), most = max(most, key);
-        }
-        lane.add_up(totals, least, most);
-        bool is_unsure = false;
-        for (i64 t = 0; t < lanes.n_targets; ++t) {
-            double q = targets[t].share, slack = totals[0] * lanes.slack;
-            bool is_passed = targets[t].is_passed;
-            Key key = q == 0   ? least
-                      : q == 1 ? most
-                               : lane.reached(least, most, q * totals[0], is_passed, slack, is_unsure);
-            if (is_one && lane.first == 0) found[number * lanes.n_targets + t] = value_of(word_of(key));
-        }
-        if (is_one && lane.first == 0) {
-            n_valid[number] = (i64)totals[1];
-            n_missing[number] = (i64)totals[2];
-            are_unsure[number] = is_unsure;
-        }
-    }
-}
 
 // --- Ends of lanes --------------------------------------------------------------------------------
 
-// Weights and elements whose products are exact, except for zeros: in this range, and its inverse.
-constexpr double FARTHEST_ENDS = 0x1p120;
+constexpr int NEXT = 64;
 
 // What a lane, or a part of it, has at its ends, by weight.
 struct Ends {
-    Exact<3> weight, below, above;
+    Exact<3> weight, below, above;  // sums of few weights are often halfway between two floats
+#if IN_PAIRS
+    Pair total, square, next_total, next_square;  // those of the next few elements are summed apart
+    u32 n_next = 0;
+#else
     Exact<SUM_LEVELS + 1> total;
     Exact<SUM_LEVELS + (BITS < 64 ? 2 : 3)> square;
+#endif
     Key least, most, inside_low, inside_high;
     u32 n_beyond, n_low, n_high;  // elements beyond the bounds, and infinite ones
+    u32 is_far;  // squares, or weights, may not be exact
 
     __device__ __forceinline__ Ends()
-        : least(~Key(0)), most(0), inside_low(~Key(0)), inside_high(0), n_beyond(0), n_low(0), n_high(0) {}
+        : least(~Key(0)), most(0), inside_low(~Key(0)), inside_high(0), n_beyond(0), n_low(0), n_high(0), is_far(0) {}
 
     __device__ __forceinline__ void add(Word word, double w, double low, double high) {
         Value value = value_of(word);
@@ -270,12 +46,24 @@ struct Ends {
             return;
         }
         if (x == 0.0) return;
-        total.add_product(w, x);
         double error, own = product_of(x, x, error);
-        square.add_product(w, own);
+#if IN_PAIRS
+        next_total.add_product(w, x), next_square.add_product(w, own);
+        if (error != 0.0) next_square.add_product(w, error);
+        if (++n_next == NEXT) finish();
+#else
+        total.add_product(w, x), square.add_product(w, own);
         if (error != 0.0) square.add_product(w, error);
-        bool is_far = size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS;
-        square.lost |= is_far || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+#endif
+        is_far |= size > FARTHEST_ENDS || size < 1.0 / FARTHEST_ENDS || w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+    }
+
+    // Add what was summed apart.
+    __device__ __forceinline__ void finish() {
+#if IN_PAIRS
+        total.add(next_total), square.add(next_square);
+        next_total = next_square = Pair(), n_next = 0;
+#endif
     }
 
     __device__ __forceinline__ void merge(const Ends& other) {
@@ -283,23 +71,42 @@ struct Ends {
         add_parts(total, other.total), add_parts(square, other.square);
         least = min(least, other.least), most = max(most, other.most);
         inside_low = min(inside_low, other.inside_low), inside_high = max(inside_high, other.inside_high);
-        n_low += other.n_low, n_high += other.n_high;
+        n_low += other.n_low, n_high += other.n_high, is_far |= other.is_far;
     }
 
-    // Compute mean and standard deviation, each rounded once.
-    __device__ __forceinline__ void moments(double& mean, double& deviation, bool& sure) const {
+    // Compute mean and standard deviation, each rounded once. `error` bounds that of a sum of pairs.
+    __device__ __forceinline__ void moments(double error, double& mean, double& deviation, bool& sure) const {
         mean = deviation = __longlong_as_double(0x7ff8000000000000ll);
         if (n_high || n_low) {
             if (!(n_high && n_low)) mean = n_high ? INFINITE : -INFINITE;
             return;
         }
-        Leading by = leading(weight);
-        if (by.high == 0.0) return;
+        Leading leads = leading(weight);
+        if (leads.high == 0.0) return;
+#if IN_PAIRS
+        if (least == most) {
+            mean = as_double(value_of(word_of(least))), deviation = 0.0;
+            return;
+        }
+        // The sum of the magnitudes is at most the root of `whole`.
+        Pair by(leads.high, leads.middle), sum = total.tidy(), whole = product_of(square.tidy(), by), ratio = quotient_of(sum, by);
+        double off = __dmul_rn(error, __ddiv_rn(__dsqrt_rn(whole.high), by.high));
+        mean = rounded_once(ratio, __dadd_rn(off, __dmul_rn(error, fabs(ratio.high))), sure);
+        Pair spread = sum_of(whole, negative(product_of(sum, sum)));  // the variance times the square of the weight
+        off = 8.0 * error * whole.high, deviation = 0.0;
+        sure = sure && !is_far && leads.is_known && spread.high > off;
+        if (!sure) return;
+        Pair root(__dsqrt_rn(spread.high));
+        Pair rest = sum_of(spread, negative(product_of(root, root)));
+        root.add(__ddiv_rn(rest.high, 2.0 * root.high));
+        ratio = quotient_of(root.tidy(), by);
+        deviation = rounded_once(ratio, ratio.high * (off / spread.high + 2.0 * error), sure);
+#else
         Wide sum, spread;
         add_parts(sum, total);
-        sure = sure && !square.lost;
+        sure = sure && !square.lost && !is_far;
         bool is_exact = true;
-        mean = quotient_once(sum, by, is_exact, sure);
+        mean = quotient_once(sum, leads, is_exact, sure);
         // The variance times the square of the weight.
 #pragma unroll 1
         for (int i = 0; i < 3; ++i) {
@@ -329,7 +136,8 @@ struct Ends {
         Wide whole;
         whole.add(root), whole.add(more);
         is_exact = is_zero(spread);
-        deviation = quotient_once(whole, by, is_exact, sure);
+        deviation = quotient_once(whole, leads, is_exact, sure);
+#endif
     }
 };
 
@@ -370,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         for (i64 row = first; row < n; row += STEP) {
             ends.add(its[row * lanes.row], own[row * lanes.weights_row], low, high);
         }
+        ends.finish();
         if (ends.n_beyond) {
             i64 place = atomicAdd(fliers.n, (u64)ends.n_beyond);
             for (i64 row = first; row < n; row += STEP) {
@@ -395,8 +204,9 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
         }
         if (!is_one || first) continue;
         bool sure = true;
-        double mean, deviation;
-        ends.moments(mean, deviation, sure);
+        // So many numbers are added one after the other, or sums of them.
+        double mean, deviation, size = NEXT + lanes.n / STEP / NEXT + 28.0, error = size * size * PAIR_ERROR;
+        ends.moments(error, mean, deviation, sure);
         double found[5] = {
             rounded_once(ends.weight, sure), rounded_once(ends.below, sure), rounded_once(ends.above, sure),
             mean, deviation
@@ -417,8 +227,6 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_ends(
 constexpr int UNTIL_PASSED = 1;
 constexpr int OVER_WINDOW = 2;
 
-constexpr double LEAST_SHARE = 0x1p-100;
-
 // The sorted elements of a lane that take part, by their places, and the weight of the first.
 struct Walk {
     const Word* values;
@@ -428,7 +236,8 @@ struct Walk {
     Exact<3> upto;  // the weight of the elements up to j
 
     __device__ __forceinline__ double weight(i64 i) const { return weights[places[i] * weights_row]; }
-    __device__ __forceinline__ Value value(i64 i) const { return value_of(values[places[i] * row]); }
+    // With +0.0 for -0.0.
+    __device__ __forceinline__ Value value(i64 i) const { return value_of(word_of(key_of(values[places[i] * row]))); }
     __device__ __forceinline__ double number(i64 i) const { return as_double(value(i)); }
     __device__ __forceinline__ void start() {
         j = 0, upto = Exact<3>();
@@ -531,23 +340,25 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
 ) {
     extern __shared__ __align__(16) unsigned char scratch[];
     Item* items = (Item*)scratch;
-    __shared__ u32 n_nan[A_BLOCK];
+    __shared__ u32 n_nan[A_BLOCK], n_idle[A_BLOCK];
     const ReachLanes lanes = *told;
     const u32 n = (u32)lanes.n, pitch = n | 1;
     const int log_pairs = n > 2 ? 31 - __clz((int)n - 1) : 0;  // of the pairs of a lane
     for (i64 start = (i64)blockIdx.x * A_BLOCK; start < lanes.n_lanes; start += (i64)gridDim.x * A_BLOCK) {
         const u32 n_here = (u32)min(lanes.n_lanes - start, (i64)A_BLOCK);
         __syncthreads();
-        if (threadIdx.x < A_BLOCK) n_nan[threadIdx.x] = 0;
+        if (threadIdx.x < A_BLOCK) n_nan[threadIdx.x] = n_idle[threadIdx.x] = 0;
         __syncthreads();
         for (u32 i = threadIdx.x; i < n * n_here; i += REACH_THREADS) {
             u32 lane = SIDE_BY_SIDE ? i % n_here : i / n, row = SIDE_BY_SIDE ? i / n_here : i - lane * n;
             i64 number = start + lane;
             Word word = values[place_of_lane(lanes, number, lanes.outer, lanes.inner) + row * lanes.row];
             i64 own = place_of_lane(lanes, number, lanes.weights_outer, lanes.weights_inner);
-            bool weighs = weights[own + row * lanes.weights_row] > 0, is_nan = is_missing(value_of(word));
+            double w = weights[own + row * lanes.weights_row];
+            bool weighs = w > 0, is_nan = is_missing(value_of(word));
             bool takes = weighs && !is_nan;
             if (weighs && is_nan) atomicAdd(&n_nan[lane], 1u);
+            if (!is_nan && is_idle(w)) n_idle[lane] = 1;
             items[lane * pitch + row] = takes ? item_of(key_of(word), row) : item_of(~Key(0), row | ABSENT);
         }
         u32 last = ~0u;  // the step before
@@ -573,8 +384,10 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_order(
         }
         if (threadIdx.x < n_here) {
             const Item* its = items + threadIdx.x * pitch;
-            n_valid[start + threadIdx.x] = first_not(0u, n, [&](u32 i) { return !(place_of(its[i]) & ABSENT); });
-            n_missing[start + threadIdx.x] = n_nan[threadIdx.x];
+            u32 its_valid = first_not(0u, n, [&](u32 i) { return !(place_of(its[i]) & ABSENT); });
+            bool is_nothing = !its_valid && !n_nan[threadIdx.x];
+            n_valid[start + threadIdx.x] = its_valid;
+            n_missing[start + threadIdx.x] = is_nothing && n_idle[threadIdx.x] ? ALL_IDLE : n_nan[threadIdx.x];
         }
     }
 }
@@ -615,7 +428,7 @@ extern "C" __global__ void __launch_bounds__(REACH_THREADS) reach_sorted(
         double before = INFINITE;
 #pragma unroll 1
         for (int k = 0; k < n_shares; ++k) {
-            i64 at = lane * n_shares + k;
+            i64 at = k * lanes.n_lanes + lane;
             if (!walk.n) {
                 if (wanted == OVER_WINDOW) means[at] = 0.0; else lower[at] = upper[at] = 0;
                 continue;

@@ -1,4 +1,4 @@
-"""Weighted lanes of CuPy chunks: the host side of ``weighed_lanes.cu``.
+"""Weighted lanes of CuPy chunks: the host side of ``weighed_shares.cu`` and ``weighed_lanes.cu``.
 
 Sums of weights are floats, or several floats together, which are exact. The host finds the answers
 that they cannot tell by integers. Lanes are sorted for the estimator of type 7, if the kernel has
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from dask_gpuselect.arrays import all_true, any_true
+from dask_gpuselect.arrays import all_true, any_true, namespace
 from dask_gpuselect.kernels.companions import Accompanied, ChunkColumn
 from dask_gpuselect.kernels.cuda import source
 from dask_gpuselect.kernels.cuda.chunk import as_float64
@@ -34,23 +34,28 @@ from dask_gpuselect.maths.lane_weights import WantedQuantiles
 from dask_gpuselect.maths.sorted_lanes import SortedLanes
 
 REACH_LANES = source.record("weighed_lanes.cu", "ReachLanes")
-REACH_TARGET = source.record("weighed_lanes.cu", "ReachTarget")
+REACH_TARGET = source.record("weighed_shares.cu", "ReachTarget")
 FLIER_LIST = source.record("weighed_lanes.cu", "FlierList")
 # Elements that are sorted together, with 40 bytes of scratch each.
 TILE = 1 << 27
-# Quantiles of a lane up to which the kernel finds each by itself, in up to 16 looks for 4 bytes.
-# Sorting in shared memory takes as long as 4 quantiles, and other sorting as long as 12.
-FEW, FEW_LONG = 4, 12
+# Quantiles up to which each is found by itself. Sorting in shared memory takes as long as 14 to
+# 18 of them, and other sorting as long as 30 to 40. Where one thread takes a lane, it never pays.
+FEW, FEW_LONG, ALL_FOR = 16, 40, 32
+FEW_WEIGHTS = 1 << 16  # weights that are checked on the host
+MOST_DECIDED = 1 << 14  # elements of lanes whose ends the host decides if pairs of floats do not
+SORTED_AGAIN = (
+    1 << 24
+)  # elements of lanes that are sorted together because sums of floats do not decide
 
 
 def answer_lanes(column: ChunkColumn, question: Any) -> Array | None:
     """Find the answers ``(n_answers, n_lanes)`` on the chunks' device.
 
     None where the host answers: about dates, and where weights are larger than 2**53 or nearly as
-    large, or small, as float64 can be.
+    large, or small, as float64 can be. Raises if all valid elements of a lane have weight 0.
     """
     found = _found(column, question.wanted)
-    return None if found is None else _answers(found[1], question)
+    return None if found is None else _answers(found.lanes, question, is_plain=found.is_plain)
 
 
 def box_lanes(
@@ -66,11 +71,13 @@ def box_lanes(
     found = None if is_wide else _found(column, question.wanted)
     if found is None:
         return None
-    table, lanes = found
+    table, lanes, is_plain = found
     is_none = lanes.n_valid == 0
+    if dtype.kind != "f" and not is_plain and any_true(is_none):
+        return None
     if not omits_nan:
         is_none |= lanes.n_missing > 0
-    q = as_float64(_answers(lanes, question))
+    q = as_float64(_answers(lanes, question, is_plain=is_plain))
     q[:, is_none] = np.nan
     low, high = rule.fences(q)
     numbers, extremes, fliers = _ends(table, low, high)
@@ -95,38 +102,68 @@ def box_lanes(
     )
 
 
-def _found(column: ChunkColumn, wanted: WantedQuantiles) -> tuple[Weighed, Lanes] | None:
+class _Found(NamedTuple):
+    """The elements that answer every lane, and whether all lanes have elements and miss none.
+
+    The columns of `lanes` are contiguous.
+    """
+
+    table: Weighed
+    lanes: Lanes
+    is_plain: bool
+
+
+def _found(column: ChunkColumn, wanted: WantedQuantiles) -> _Found | None:
     """Join chunks, and find the elements that answer each lane; None as for `answer_lanes`."""
     chunks, dtype, axes = column
     table = None if dtype.kind in "mM" else Weighed.of(chunks, axes)
     if table is None:
         return None
-    lanes = _reached(table, wanted) or _sorted(table, _sorted_as(dtype), wanted)
-    if lanes is None or any_true((lanes.n_valid == 0) & (lanes.n_missing == 0)):
-        return None  # nothing weighs anything, or all is left out: the host tells them apart
-    return table, lanes
+    reached = _reached(table, wanted)
+    if reached is None:
+        lanes = _sorted(table, wanted)
+        if lanes is None:
+            return None
+        is_plain = not any_true((lanes.n_valid == 0) | (lanes.n_missing != 0))
+    else:
+        lanes, is_plain = reached
+    if not is_plain and any_true(lanes.n_missing < 0):
+        raise ValueError(lane_weights.ALL_ZERO)
+    return _Found(table, lanes, is_plain)
 
 
-def _answers(lanes: Lanes, question: Any) -> Array:
+def _answers(lanes: Lanes, question: Any, *, is_plain: bool) -> Array:
     """Compute the answers ``(n_answers, n_lanes)`` from the elements between which they lie."""
-    lower, upper = (_bits(each) for each in (lanes.lower, lanes.upper))
-    answers = _in_dtype(lower.view(lanes.lower.dtype).T, question.dtype)
-    # The question knows what the others answer: means of two elements, and lanes with NaN.
-    is_other = (lower != upper).any(axis=1) | (lanes.n_valid == 0)
-    others = cupy.flatnonzero(is_other | (lanes.n_missing > 0))
-    if others.size:
-        names = "lower", "upper", "n_valid", "n_missing"
-        some = Lanes(*(getattr(lanes, each)[others].get() for each in names))
-        answers[:, others] = cupy.asarray(question.finished(some))
+    lower, upper = lanes.lower.T, lanes.upper.T
+    answers = _in_dtype(lower, question.dtype)
+    if lanes.upper is not lanes.lower:
+        word = f"u{lower.itemsize}"  # CuPy takes denormal float32 for zeros
+        is_other = (lower.view(word) != upper.view(word)).any(axis=0) & (lanes.n_valid > 0)
+        others = cupy.flatnonzero(is_other)
+        if others.size:
+            answers[:, others] = _finished(lanes, question, others)
+    if is_plain:
+        return answers
+    # Lanes without elements, and those with NaN, have the answers of one of them.
+    none, missing = lanes.n_valid == 0, lanes.n_missing > 0
+    kinds = [none & ~missing, none & missing]
+    if not question.skips_missing:
+        kinds.append(~none & missing)
+    firsts = [(some, cupy.flatnonzero(some)[:1]) for some in kinds]
+    firsts = [(some, first) for some, first in firsts if first.size]
+    if firsts:
+        found = _finished(lanes, question, cupy.concatenate([first for _, first in firsts]))
+        for i, (some, _) in enumerate(firsts):
+            answers = cupy.where(some, found[:, i, None], answers)
     return answers
 
 
-def _bits(values: Array) -> Array:
-    """Return the bits of floats, with +0.0 for -0.0: CuPy takes denormal float32 for zeros."""
-    if values.dtype.kind != "f":
-        return values
-    bits = values.view(f"u{values.dtype.itemsize}")
-    return cupy.where(bits << bits.dtype.type(1), bits, bits.dtype.type(0))
+def _finished(lanes: Lanes, question: Any, some: Array) -> Array:
+    """Answer some lanes on the host: the question knows what means and lanes with NaN answer."""
+    names = "lower", "upper", "n_valid", "n_missing"
+    return cupy.asarray(
+        question.finished(Lanes(*(getattr(lanes, each)[some].get() for each in names)))
+    )
 
 
 def _in_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
@@ -151,37 +188,50 @@ class Weighed(NamedTuple):
     Parameters
     ----------
     values, weights : cupy.ndarray
-        Of one shape. Weights are float64, 0 for elements that are left out, and may be broadcast.
+        Of one shape. Weights are float64, -0.0 for elements that are left out, and may be
+        broadcast.
+    keeps : cupy.ndarray, optional
+        A mask of the same shape.
     axes : tuple of int
         The reduced ones.
-    slack : float
-        A bound of the rounding error of a sum of weights, relative to the weight of the lane; 0
-        where such sums are exact.
+    is_whole : bool
+        Whether sums of weights are exact.
+    scale : float
+        Weights times this, rounded, have a sum below 2**32.
     """
 
     values: Array
     weights: Array
+    keeps: Array | None
     axes: tuple[int, ...]
-    slack: float
+    is_whole: bool
+    scale: float
 
     @classmethod
     def of(cls, chunks: Sequence[Accompanied], axes: tuple[int, ...]) -> Weighed | None:
         """Join chunks; None where sums of their weights may overflow or be inaccurate."""
-        pairs = [_arrays(chunk) for chunk in chunks]
-        if len(pairs) > 1:
-            rows = [[lanes_last(each, axes) for each in pair] for pair in pairs]
+        arrays = [(chunk.values, *_weights_of(chunk), chunk.keeps) for chunk in chunks]
+        if len(arrays) > 1:
+            rows = [
+                [lanes_last(each, axes) for each in (values, _masked(weights, keeps))]
+                for values, weights, _, keeps in arrays
+            ]
             axes = (rows[0][0].ndim - 1,)
-            pairs = [tuple(cupy.concatenate(each, axis=-1) for each in zip(*rows, strict=True))]
-        ((values, weights),) = pairs
+            joined = [cupy.concatenate(each, axis=-1) for each in zip(*rows, strict=True)]
+            arrays = [(*joined, joined[1], None)]
+        ((values, weights, each, keeps),) = arrays
         if weights.dtype.kind != "f" or not weights.size:
             return None
         n = math.prod(values.shape[axis] for axis in axes)
-        each = _once(weights)
         largest = float(each.max())
         if not 1e-290 < largest < 1e290 / n:
             return None
-        is_whole = n * largest < EXACT_UP_TO and all_true(cupy.rint(each) == each)
-        return cls(values, weights, axes, 0.0 if is_whole else (n + 8) * 2.0**-52)
+        is_whole = n * largest < EXACT_UP_TO and all_true(namespace(each).rint(each) == each)
+        return cls(values, weights, keeps, axes, is_whole, max(2**32 - 2 * n, 1) / (n * largest))
+
+    def without_mask(self) -> Weighed:
+        """Weigh masked elements with -0.0. Scratch: a weight for each element."""
+        return self._replace(weights=_masked(self.weights, self.keeps), keeps=None)
 
     @property
     def n(self) -> int:
@@ -197,13 +247,25 @@ class Weighed(NamedTuple):
         return values, weights
 
 
-def _arrays(chunk: Accompanied) -> tuple[Array, Array]:
-    """Return the elements of a chunk, and their weights: 0 for those that are left out."""
-    weights = chunk.weights
-    assert weights is not None
-    if chunk.keeps is not None:
-        weights = cupy.where(chunk.keeps, weights, weights.dtype.type(0))
-    return chunk.values, cupy.broadcast_to(as_weights(_once(weights)), chunk.shape)
+def _weights_of(chunk: Accompanied) -> tuple[Array, Any]:
+    """Return the weight of each element of a chunk, whether a mask leaves it out or not.
+
+    Also returns each weight once: on the host if these are few, so that the device is waited for
+    once.
+    """
+    assert chunk.weights is not None
+    own = _once(chunk.weights)
+    once = as_weights(own.get() if own.size <= FEW_WEIGHTS else own)
+    if once.dtype.kind == "f" and any_true(namespace(once).signbit(once)):
+        once = once + 0  # without -0.0
+        own = cupy.asarray(once)
+    elif once.dtype != own.dtype:
+        own = cupy.asarray(once)
+    return cupy.broadcast_to(own, chunk.shape), once
+
+
+def _masked(weights: Array, keeps: Array | None) -> Array:
+    return weights if keeps is None else cupy.where(keeps, weights, weights.dtype.type(-0.0))
 
 
 def _once(array: Array) -> Array:
@@ -212,26 +274,21 @@ def _once(array: Array) -> Array:
 
 
 class _Layout(NamedTuple):
-    """Places of the elements of lanes, and of their weights, in memory."""
+    """Places of the elements of lanes, of their weights, and of their mask, in memory."""
 
     values: Part
     weights: Part
+    keeps: Part | None
 
     @classmethod
     def of(cls, table: Weighed) -> _Layout:
-        (values,), (weights,) = (
-            parts_in_three([each], table.axes) for each in (table.values, table.weights)
-        )
-        return cls(values, weights)
+        arrays = [table.values, table.weights, *([] if table.keeps is None else [table.keeps])]
+        values, weights, *keeps = (parts_in_three([each], table.axes)[0] for each in arrays)
+        return cls(values, weights, keeps[0] if keeps else None)
 
     @property
     def n_lanes(self) -> int:
         return self.values.shape[0] * self.values.shape[2]
-
-    @property
-    def are_shared(self) -> bool:
-        """True if all lanes have the same weights."""
-        return not any(self.weights.strides[::2])
 
     @property
     def is_side_by_side(self) -> bool:
@@ -239,75 +296,120 @@ class _Layout(NamedTuple):
         outer, row, _ = self.values.strides
         return self.values.shape[2] > 1 or row > outer
 
-    def arguments(self, n_targets: int = 0, slack: float = 0.0) -> tuple[Any, ...]:
+    def arguments(self, n_targets: int = 0, *how: float) -> tuple[Any, ...]:
         """Return the first arguments of a kernel: elements, weights, and `ReachLanes`."""
         _, n, inner = self.values.shape
-        strides = *self.values.strides, *self.weights.strides
-        told = np.array([(self.n_lanes, inner, n, *strides, n_targets, slack)], REACH_LANES)
+        keeps = (0, 0, 0) if self.keeps is None else self.keeps.strides
+        strides = *self.values.strides, *self.weights.strides, *keeps
+        sizes = self.n_lanes, inner, n, *strides, n_targets, *(how or (0.0, 1.0))
+        told = np.array([sizes], REACH_LANES)
         return self.values.chunk, self.weights.chunk, cupy.asarray(told.view(np.uint8))
 
 
 def _targets(table: Weighed, wanted: WantedQuantiles) -> list[tuple[float, bool]]:
     """List the shares to reach, and those to pass, which only exact sums tell from the former."""
-    passes = wanted.method == "averaged_inverted_cdf" and table.slack == 0
+    passes = wanted.method == "averaged_inverted_cdf" and table.is_whole
     passed = [(q, True) for q in wanted.q if passes and 0 < q < 1]
     return [*((q, False) for q in wanted.q), *passed]
 
 
-def _reached(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
-    """Find the answers by the kernel, without sorting.
+def _reached(table: Weighed, wanted: WantedQuantiles) -> tuple[Lanes, bool] | None:
+    """Find the answers by kernels that do not sort, and whether all lanes are complete.
 
     None if there is no kernel for lanes so long, or for so many quantiles. Reads the elements once.
     Scratch: copies where lanes are not evenly spaced.
     """
-    layout, targets = _Layout.of(table), _targets(table, wanted)
-    dtype, shared = np.dtype(table.values.dtype), most_shared(cupy.cuda.Device().id)
+    layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
+    shared = most_shared(cupy.cuda.Device().id)
     most = FEW if source.order_kernel(dtype, table.n, shared) else FEW_LONG
-    if len(wanted.q) > most or wanted.method == lane_weights.TYPE_7:
+    if len(wanted.q) > most and table.n > ALL_FOR:
         return None
-    kernel = source.reach_kernel(dtype, table.n, shared, are_shared=layout.are_shared)
+    how: dict[str, Any] = {"is_side_by_side": layout.is_side_by_side}
+    kernel = source.reach_kernel(dtype, table.n, shared, **how)
     if kernel is None:
         return None
-    n_lanes = layout.n_lanes
-    record = np.array(targets, REACH_TARGET)
-    found = cupy.empty((n_lanes, len(targets)), selection_dtype(dtype))
+    n_lanes, is_mean = layout.n_lanes, wanted.method == lane_weights.TYPE_7
     n_valid, n_missing = cupy.empty((2, n_lanes), np.int64)
-    is_unsure = cupy.empty(n_lanes, np.bool_)
-    given = layout.arguments(len(targets), table.slack)
-    arguments = (*given, cupy.asarray(record.view(np.uint8)), found, n_valid, n_missing, is_unsure)
-    made = kernel.defined(is_side_by_side=layout.is_side_by_side)
-    launch(dtype, "reach_lanes", *arguments, shared=kernel.shared, defined=made)
-    place_of = {target: place for place, target in enumerate(targets)}
-    places = [place_of.get((q, True), place_of[q, False]) for q in wanted.q]
-    lower, upper = found[:, : len(wanted.q)], found[:, places]
-    _decide(table, wanted, (lower, upper), is_unsure & (n_valid > 0))
-    return Lanes(lower, upper, n_valid, n_missing)
+    is_unsure, flags = cupy.empty(n_lanes, np.bool_), cupy.zeros(2, np.uint32)
+    results = n_valid, n_missing, is_unsure, flags
+    defined = (*kernel.defined(**how), *(() if layout.keeps is None else source.KEEPS))
+    start: dict[str, Any] = {"shared": kernel.shared, "defined": defined}
+    keeps = None if layout.keeps is None else layout.keeps.chunk.view(np.uint8)
+    if is_mean:
+        lower = upper = cupy.empty((len(wanted.q), n_lanes)).T
+        shares = cupy.asarray(np.array(wanted.q, np.float64))
+        numbers = shares, len(wanted.q), wanted.dtype.itemsize
+        *arrays, given = layout.arguments(0, 0.0, table.scale)
+        launch(dtype, "reach_means", *arrays, keeps, given, *numbers, lower, *results, **start)
+    else:
+        targets = _targets(table, wanted)
+        found = cupy.empty((len(targets), n_lanes), selection_dtype(dtype))
+        # Each thread adds so many weights one after the other, and its sum is merged ten times.
+        slack = 0.0 if table.is_whole else (-(-table.n // kernel.group) + 16) * 2.0**-52
+        *arrays, given = layout.arguments(len(targets), slack, table.scale)
+        told = cupy.asarray(np.array(targets, REACH_TARGET).view(np.uint8))
+        launch(dtype, "reach_lanes", *arrays, keeps, given, told, found, *results, **start)
+        lower = upper = found[: len(wanted.q)].T
+        if wanted.method == "averaged_inverted_cdf":
+            place_of = {target: place for place, target in enumerate(targets)}
+            upper = found[[place_of.get((q, True), place_of[q, False]) for q in wanted.q]].T
+    is_any_unsure, is_any_other = flags.get().tolist()
+    if is_any_unsure:
+        unsure = cupy.flatnonzero(is_unsure)
+        step = max(SORTED_AGAIN // table.n, 1)
+        for first in range(0, len(unsure), step):
+            some = unsure[first : first + step]
+            rows = _some(table, layout, some)
+            exact = _sorted(rows, wanted) or _decided(rows, wanted)
+            for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
+                mine[some] = right
+    return Lanes(lower, upper, n_valid, n_missing), not is_any_other
 
 
-def _decide(
-    table: Weighed, wanted: WantedQuantiles, found: tuple[Array, Array], is_unsure: Array
-) -> None:
-    """Replace what was found of lanes that sums of floats cannot tell, by integers on the host."""
-    lanes = cupy.flatnonzero(is_unsure)
-    if lanes.size:
-        some = SortedLanes.weighed(*(each[lanes].get() for each in table.rows))
-        exact = lane_weights.pick(some, wanted)
-        for mine, right in zip(found, (exact.lower, exact.upper), strict=True):
-            mine[lanes] = cupy.asarray(right).astype(mine.dtype)
+def _some(table: Weighed, layout: _Layout, lanes: Array) -> Weighed:
+    """Copy some lanes, as a table with a row for each of them."""
+    values, weights, keeps = (part if part is None else _rows_of(part, lanes) for part in layout)
+    rows = table._replace(values=values, weights=weights, keeps=keeps, axes=(1,))
+    return rows.without_mask()
+
+
+def _rows_of(part: Part, lanes: Array) -> Array:
+    """Copy some lanes of a chunk, each to a row."""
+    (_, n, inner), (outer, row, of_inner) = part.shape, part.strides
+    if min(part.strides) < 0:
+        copy = cupy.ascontiguousarray(part.chunk).reshape(part.shape)
+        return copy[lanes // inner, :, lanes % inner]
+    places = (lanes // inner * outer + lanes % inner * of_inner)[:, None] + cupy.arange(n) * row
+    span = sum((size - 1) * step for size, step in zip(part.shape, part.strides, strict=True)) + 1
+    flat = cupy.lib.stride_tricks.as_strided(part.chunk, (span,), (part.chunk.itemsize,))
+    return flat[places]
+
+
+def _decided(table: Weighed, wanted: WantedQuantiles) -> Lanes:
+    """Find the answers of lanes by integers on the host."""
+    values, weights = (each.get() for each in table.rows)
+    exact = lane_weights.pick(SortedLanes.weighed(values, weights), wanted)
+    dtype = selection_dtype(table.values.dtype)
+    if wanted.method == lane_weights.TYPE_7:
+        dtype = np.dtype(np.float64)
+    lower, upper = (cupy.asarray(each).astype(dtype) for each in (exact.lower, exact.upper))
+    return Lanes(lower, upper, cupy.asarray(exact.n_valid), cupy.asarray(exact.n_missing))
 
 
 # --- Lanes that are sorted ------------------------------------------------------------------------
 
 
-def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles) -> Lanes | None:
+def _sorted(table: Weighed, wanted: WantedQuantiles) -> Lanes | None:
     """Find the answers by sorting the lanes.
 
-    Lanes that exceed shared memory are sorted as floats of a kind; None if no kind holds them.
-    Scratch: 4 bytes for each element.
+    None for integers of 8 bytes in lanes that exceed shared memory. Scratch: 4 bytes for each
+    element.
     """
+    table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     given, n_lanes = layout.arguments(), layout.n_lanes
     kernel = source.order_kernel(dtype, table.n, most_shared(cupy.cuda.Device().id))
+    kind = _sorted_as(dtype)
     if kernel is not None:
         counts, places = cupy.empty((2, n_lanes), np.int64), cupy.empty((n_lanes, table.n), "u4")
         made = kernel.defined(is_side_by_side=layout.is_side_by_side)
@@ -317,7 +419,7 @@ def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles)
         places, counts = (cupy.concatenate(each, axis=-1) for each in tiles)
     else:
         return None
-    means = cupy.empty((n_lanes, len(wanted.q)))
+    means = cupy.empty((len(wanted.q), n_lanes))
     lower = upper = means
     if wanted.method != lane_weights.TYPE_7:
         lower, upper = (cupy.empty(means.shape, selection_dtype(dtype)) for _ in range(2))
@@ -327,8 +429,14 @@ def _sorted(table: Weighed, kind: np.dtype[Any] | None, wanted: WantedQuantiles)
     made = source.SORTED_KERNEL.defined(is_side_by_side=True)
     found = lower, upper, means, is_unsure
     launch(dtype, "reach_sorted", *arguments, *found, defined=made)
-    _decide(table, wanted, (lower, upper), is_unsure)
-    return Lanes(lower, upper, *counts)
+    lanes = cupy.flatnonzero(is_unsure & (counts[0] > 0))
+    if lanes.size:
+        exact = _decided(_some(table, layout, lanes), wanted)
+        for mine, right in zip((lower, upper), (exact.lower, exact.upper), strict=True):
+            mine[:, lanes] = right.T
+    found_lower = lower.T
+    found_upper = upper.T if wanted.method == "averaged_inverted_cdf" else found_lower
+    return Lanes(found_lower, found_upper, *counts)
 
 
 def _tiles(table: Weighed) -> Iterator[Weighed]:
@@ -337,7 +445,7 @@ def _tiles(table: Weighed) -> Iterator[Weighed]:
     step = max(TILE // max(table.n, 1), 1)
     for start in range(0, max(len(rows[0]), 1), step):
         values, weights = (each[start : start + step] for each in rows)
-        yield Weighed(values, weights, (1,), table.slack)
+        yield table._replace(values=values, weights=weights, axes=(1,))
 
 
 def _order(table: Weighed, kind: np.dtype[Any]) -> tuple[Array, Array]:
@@ -351,6 +459,8 @@ def _order(table: Weighed, kind: np.dtype[Any]) -> tuple[Array, Array]:
     takes = weighs & ~is_missing
     masks = takes, is_missing & weighs
     counts = cupy.stack([cupy.count_nonzero(mask, axis=1).astype(np.int64) for mask in masks])
+    is_idle = (table.weights == 0) & ~cupy.signbit(table.weights) & ~is_missing
+    counts[1] -= (counts[0] == 0) & (counts[1] == 0) & is_idle.any(axis=1)
     values = cupy.where(takes, values, kind.type(np.nan))
     n_rows, n = values.shape
     word = np.dtype(f"u{kind.itemsize}")
@@ -374,6 +484,7 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     Returns the numbers and the extremes of ``reach_ends``, a row for each, and the columns of
     fliers. The host waits once, and twice if more than a fifth of all elements are fliers.
     """
+    table = table.without_mask()
     layout, dtype = _Layout.of(table), np.dtype(table.values.dtype)
     n_lanes = layout.n_lanes
     kernel = source.ends_kernel(table.n, n_lanes, is_side_by_side=layout.is_side_by_side)
@@ -381,30 +492,44 @@ def _ends(table: Weighed, low: Array, high: Array) -> tuple[Array, Array, dict[s
     numbers, extremes = cupy.empty((5, n_lanes)), cupy.empty((4, n_lanes), dtype)
     is_unsure = cupy.empty(n_lanes, np.bool_)
     given, bounds = layout.arguments(), (cupy.ascontiguousarray(low), cupy.ascontiguousarray(high))
-    room, n = n_lanes * table.n // FLIERS_SHARE + 1, -1
-    while n < 0 or n > room:
-        room = max(room, n)
+    room = n_lanes * table.n // FLIERS_SHARE + 1
+    ways = [(("IN_PAIRS", 1),), (("IN_PAIRS", 0),)]
+    while ways:
         kinds = {"fliers": dtype, "flier_weights": np.float64, "sides": np.int64}
         fliers = {name: cupy.empty(room, kind) for name, kind in kinds.items()}
         told = cupy.zeros(1, np.uint64)
         places = (*(each.data.ptr for each in fliers.values()), room, told.data.ptr)
         record = cupy.asarray(np.array([places], FLIER_LIST).view(np.uint8))
         arguments = (*given, *bounds, record, numbers, extremes, is_unsure)
-        launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=made)
-        n = int(told.get()[0])
-    _decide_ends(table, bounds, numbers, is_unsure)
+        defined = (*made, *ways[0])
+        launch(dtype, "reach_ends", *arguments, shared=kernel.shared, defined=defined)
+        n, n_unsure = cupy.stack(
+            [told[0], cupy.count_nonzero(is_unsure).astype(np.uint64)]
+        ).tolist()
+        if n > room:
+            room = n
+        elif n_unsure * table.n <= MOST_DECIDED:
+            break
+        else:
+            del ways[0]
+    _decide_ends(table, layout, bounds, numbers, is_unsure)
     return numbers, extremes, {name: each[:n].copy() for name, each in fliers.items()}
 
 
 def _decide_ends(
-    table: Weighed, bounds: tuple[Array, Array], numbers: Array, is_unsure: Array
+    table: Weighed,
+    layout: _Layout,
+    bounds: tuple[Array, Array],
+    numbers: Array,
+    is_unsure: Array,
 ) -> None:
     """Replace the numbers that sums of floats cannot round, by integers on the host."""
     unsure, kind = cupy.flatnonzero(is_unsure), selection_dtype(table.values.dtype)
     step = max(1, reference.TILE // table.n)
     for start in range(0, len(unsure), step):
         lanes = unsure[start : start + step]
-        values, weights, low, high = (each[lanes].get() for each in (*table.rows, *bounds))
+        values, weights = (each.get() for each in _some(table, layout, lanes).rows)
+        low, high = (each[lanes].get() for each in bounds)
         some = SortedLanes.weighed(values.astype(kind, copy=False), weights)
         ends: Any = ends_of_sorted(some, Bounds(low, high, kind), 0)
         measures = ends.measure, ends.beyond_low.measure, ends.beyond_high.measure

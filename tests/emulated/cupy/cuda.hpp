@@ -261,7 +261,11 @@ PTX_IS("{\n"
 PTX_IS("bar.sync %0, %1;", (int name, int n_threads), at_barrier(name, n_threads, false, __builtin_LINE()))
 PTX_IS("st.shared.f64 [%0], %1;", (unsigned at, double value), *(double*)__cvta_shared_to_generic(at) = value)
 PTX_IS("st.shared.f32 [%0], %1;", (unsigned at, float value), *(float*)__cvta_shared_to_generic(at) = value)
-PTX_IS("", (const void*), )
+struct Unchanged {
+    template <class T>
+    Unchanged(const T&) {}
+};
+PTX_IS("", (Unchanged), )
 
 // --- Starting a kernel ------------------------------------------------------------------------------
 

@@ -1,0 +1,528 @@
+// Weighted quantiles of lanes: the first element of each up to which the weights reach a share.
+//
+// GROUP threads share a lane, and each takes every GROUP-th row of it. Weights are rounded to integers
+// whose sum has 32 bits. Their sums up to the middle of a bracket of keys halve it, until one key is
+// left: a guess. Sums of the weights themselves, below the guess and up to it, prove it or say on which
+// side the answer is. These sums are floats, which are exact where weights are integers. Elsewhere an answer is
+// unsure if such a sum is so near to the share that rounding may have moved it past; the host finds that
+// by integers.
+//
+// Defined before this text:
+//
+//   REACH_THREADS: threads of a block
+//   GROUP: threads of a lane, a power of two
+//   EACH: rows of a thread, at most
+//   MIN_BLOCKS: blocks at the same time on a multiprocessor
+//   KEYS_ARE, ROUNDED_ARE: where a thread finds keys, and the rounded weights
+//   SIDE_BY_SIDE: 1 if neighbouring lanes are nearer to each other than rows are
+
+#include "pairs.cuh"
+#include "weighed_lanes.cuh"
+
+constexpr int IN_REGISTERS = 0;
+constexpr int IN_MEMORY = 1;  // shared by the block
+constexpr int MADE = 2;       // from the weights, whenever they are needed
+
+constexpr int LANES = REACH_THREADS / GROUP;  // of a block at the same time
+constexpr int TEAM = GROUP < 32 ? GROUP : 32;  // the threads of a lane that are of one warp
+constexpr int WARPS = GROUP / TEAM;
+constexpr int PARTS = WARPS > 1 ? WARPS * REACH_SUMS * 2 : 0;  // words for the warps of a lane
+// Lanes that are side by side share a warp so that neighbouring threads have neighbouring lanes.
+constexpr int APART = SIDE_BY_SIDE && GROUP < 32 ? 32 / GROUP : 1;
+// Of wider groups, threads fetch elements for other threads, because they read rows in the order of memory.
+constexpr bool ARE_FETCHED = SIDE_BY_SIDE && GROUP >= 32 && LANES > 1;
+constexpr int FETCHED_PITCH = GROUP + 32 / (LANES < 32 ? LANES : 32);
+constexpr Key NO_KEY = ~Key(0);  // of elements that take no part; no element has a larger one
+constexpr int STEPS = 4;  // from one element to the next, before the bracket is halved
+
+struct ReachTarget {  // the first element up to which the weights reach a share, or pass it
+    double share;  // 0 and 1 are those of the first and of the last element, however little these weigh
+    i64 is_passed;
+};
+
+// --- What the threads of a lane find together -------------------------------------------------------
+
+struct Totals {
+    double weight;
+    u32 rounded, n_valid, n_missing, n_idle;  // idle: valid elements without weight
+    Key least, most;
+
+    __device__ __forceinline__ Totals()
+        : weight(0), rounded(0), n_valid(0), n_missing(0), n_idle(0), least(NO_KEY), most(0) {}
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        weight += of(weight), rounded += of(rounded), n_valid += of(n_valid), n_missing += of(n_missing);
+        n_idle += of(n_idle);
+        least = min(least, of(least)), most = max(most, of(most));
+    }
+};
+
+// The rounded weight up to a key, the last key up to it, and the first behind it.
+struct Guess {
+    u32 upto;
+    Key last, next;
+
+    __device__ __forceinline__ Guess() : upto(0), last(0), next(NO_KEY) {}
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        upto += of(upto), last = max(last, of(last)), next = min(next, of(next));
+    }
+};
+
+// The weight below a key and up to it, the last key below it, and the first behind it.
+struct Proof {
+    double below, upto;
+    Key last, next;
+
+    __device__ __forceinline__ Proof() : below(0), upto(0), last(0), next(NO_KEY) {}
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        below += of(below), upto += of(upto), last = max(last, of(last)), next = min(next, of(next));
+    }
+};
+
+struct Squares {
+    Pair weight, square;
+    u32 lost;
+
+    __device__ __forceinline__ Squares() : lost(0) {}
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        weight.merge(of), square.merge(of), lost |= of(lost);
+    }
+};
+
+// The weight below a key, the last key below it, and the first behind it.
+struct Below {
+    Pair weight;
+    Key last, next;
+
+    __device__ __forceinline__ Below() : last(0), next(NO_KEY) {}
+    template <class Other>
+    __device__ __forceinline__ void merge(Other of) {
+        weight.merge(of), last = max(last, of(last)), next = min(next, of(next));
+    }
+};
+
+struct Group {
+    int slot, me;  // this thread's lane in the block, and its place in the group
+    u64* parts;    // of the warps, twice: a warp may be ahead by one sum
+    int turn;
+
+    __device__ __forceinline__ explicit Group(u64* all_parts) : turn(0) {
+        slot = APART > 1 ? threadIdx.x / 32 * APART + threadIdx.x % APART : threadIdx.x / GROUP;
+        me = APART > 1 ? threadIdx.x % 32 / APART : threadIdx.x % GROUP;
+        parts = all_parts + slot * PARTS;
+    }
+
+    template <class Part>
+    __device__ __forceinline__ static void over_team(Part& mine) {
+#pragma unroll
+        for (int by = APART; by < TEAM * APART; by *= 2) {
+            mine.merge([&](auto its) { return __shfl_xor_sync(ALL_LANES, its, by); });
+        }
+    }
+
+#if BITS < 64
+    __device__ __forceinline__ static void over_team(Guess& mine) {
+        if (TEAM == 32) {
+            mine.upto = warp_sum(mine.upto), mine.last = warp_max(mine.last), mine.next = ~warp_max(~mine.next);
+            return;
+        }
+        over_team<Guess>(mine);
+    }
+#endif
+
+    // Merge what all threads of a lane have. Each of them gets the result.
+    template <class Part>
+    __device__ __forceinline__ void together(Part& mine) {
+        over_team(mine);
+        if (WARPS == 1) return;
+        Part* own = (Part*)(parts + (turn ^= 1) * WARPS * REACH_SUMS);
+        int lane = threadIdx.x % 32;
+        if (lane == 0) own[me / 32] = mine;
+        named_barrier(1 + slot, GROUP);
+        mine = lane < WARPS ? own[lane] : Part();
+        over_team(mine);
+    }
+
+    // Whether a thread of the warp still works. Groups of several warps do not wait for each other.
+    __device__ __forceinline__ static bool any(bool is_open) {
+        return GROUP > 1 && GROUP < 32 ? __any_sync(ALL_LANES, is_open) : is_open;
+    }
+};
+
+static_assert(sizeof(Totals) <= 8 * REACH_SUMS && sizeof(Squares) <= 8 * REACH_SUMS, "there is room");
+
+// --- The rows of a thread ---------------------------------------------------------------------------
+
+struct Own {
+    Key keys[KEYS_ARE == IN_REGISTERS ? EACH : 1];
+    u32 rounded[ROUNDED_ARE == IN_REGISTERS ? EACH : 1];
+    Key* all_keys;  // of the lane, in shared memory
+    u32* all_rounded;
+    const double* weights;  // of the first row
+    i64 jump;  // from a row to the next, in weights
+    double scale;
+    u64 kept;  // a bit for each row, 0 if a mask leaves it out
+    int n, me;
+
+    __device__ __forceinline__ Own(u64* all_parts, const ReachLanes& lanes)
+        : all_keys((Key*)(all_parts + LANES * PARTS)), all_rounded((u32*)(all_parts + LANES * PARTS)),
+          jump(GROUP * lanes.weights_row), scale(lanes.scale) {}
+
+    __device__ __forceinline__ int row(int j) const { return me + j * GROUP; }
+    __device__ __forceinline__ Key& key(int j) {
+        return KEYS_ARE == IN_REGISTERS ? keys[j] : all_keys[row(j)];
+    }
+    __device__ __forceinline__ bool is_kept(int j) const { return !KEEPS || (kept >> j & 1); }
+    __device__ __forceinline__ u32 round(double w) const {
+        return w > 0 ? max(1u, (u32)(w * scale + 0.5)) : 0u;
+    }
+    __device__ __forceinline__ u32 its_rounded(int j, double w) const {
+        if (ROUNDED_ARE == MADE) return round(w);
+        return ROUNDED_ARE == IN_REGISTERS ? rounded[j] : all_rounded[row(j)];
+    }
+
+    template <bool NEEDS_WEIGHTS, class Visit>
+    __device__ __forceinline__ void visit(Visit visit_row) {
+        const double* at = weights;
+        int n_rows = n - me;
+        // Otherwise weights, or which rows there are, are kept in registers from one visit to the next.
+        asm volatile("" : "+l"(at));
+        asm volatile("" : "+r"(n_rows));
+        auto visit_one = [&](int j) {
+            bool is_one = NEEDS_WEIGHTS && j * GROUP < n_rows && is_kept(j);
+            visit_row(j, is_one ? __ldg(at) : LEFT_OUT);
+            at += jump;
+        };
+        if constexpr (KEYS_ARE == IN_REGISTERS) {
+#pragma unroll
+            for (int j = 0; j < EACH; ++j) visit_one(j);
+        } else {
+#pragma unroll 4
+            for (int j = 0; j * GROUP < n_rows; ++j) visit_one(j);
+        }
+    }
+
+    // Round the weights, and add them up. Elements without weight and NaN take no part.
+    __device__ __forceinline__ Totals start() {
+        Totals all;
+        visit<true>([&](int j, double w) {
+            u32 its = round(w);
+            bool is_nan = KIND == FLOATING && key(j) == NO_KEY, is_one = w > 0 && !is_nan;
+            if (ROUNDED_ARE == IN_REGISTERS) rounded[j] = its;
+            if (ROUNDED_ARE == IN_MEMORY && row(j) < n) all_rounded[row(j)] = its;
+            all.n_missing += w > 0 && is_nan;
+            if (!is_one) {
+                all.n_idle += !is_nan && is_idle(w);
+                if (KEYS_ARE == IN_REGISTERS || row(j) < n) key(j) = NO_KEY;
+                return;
+            }
+            all.weight += w, all.rounded += its, ++all.n_valid;
+            all.least = min(all.least, key(j)), all.most = max(all.most, key(j));
+        });
+        return all;
+    }
+
+    __device__ __forceinline__ Guess guess(Key pivot) {
+        Guess found;
+        visit<ROUNDED_ARE == MADE>([&](int j, double w) {
+            Key its = key(j);
+            if (its <= pivot) found.upto += its_rounded(j, w), found.last = max(found.last, its);
+            else found.next = min(found.next, its);
+        });
+        return found;
+    }
+
+    __device__ __forceinline__ Squares squares() {
+        Squares found;
+        visit<true>([&](int j, double w) {
+            if (!(w > 0) || (KIND == FLOATING && key(j) == NO_KEY)) return;
+            double error, square = product_of(w, w, error);
+            found.weight.add(w), found.square.add(Pair(square, error));
+            found.lost |= w > FARTHEST_ENDS || w < 1.0 / FARTHEST_ENDS;
+        });
+        return found;
+    }
+
+    __device__ __forceinline__ Below below(Key pivot) {
+        Below found;
+        visit<true>([&](int j, double w) {
+            Key its = key(j);
+            if (its < pivot) found.weight.add(w), found.last = max(found.last, its);
+            if (its > pivot) found.next = min(found.next, its);
+        });
+        return found;
+    }
+
+    // The weight of the elements of one key, and the first key behind another. Weights are not read in the
+    // first visit: its threads would wait for each other's.
+    __device__ __forceinline__ Below equal(Key one, Key other) {
+        Below found;
+        int n_equal = 0, last = 0;
+        visit<false>([&](int j, double) {
+            Key its = key(j);
+            bool is_equal = its == one && (KIND == FLOATING || (j * GROUP < n - me && is_kept(j)));
+            n_equal += is_equal, last = is_equal ? j : last;
+            if (its > other) found.next = min(found.next, its);
+        });
+        if (n_equal == 1) found.weight.add(__ldg(weights + last * jump));
+        if (n_equal > 1) {
+            visit<true>([&](int j, double w) {
+                if (key(j) == one && w > 0) found.weight.add(w);
+            });
+        }
+        return found;
+    }
+
+    __device__ __forceinline__ Proof prove(Key pivot) {
+        Proof found;
+        visit<true>([&](int j, double w) {
+            Key its = key(j);
+            if (its < pivot) found.below += w, found.last = max(found.last, its);
+            if (its <= pivot) found.upto += w;
+            else found.next = min(found.next, its);
+        });
+        return found;
+    }
+};
+
+// Read some rows of lanes, from `its` on, neighbouring threads neighbouring elements. A row of lanes that
+// are side by side is read by neighbouring threads, and each gets its own elements by way of shared memory.
+template <class T>
+__device__ __forceinline__ void fetch(const T* its, i64 jump, int n_rows, const Group& group, T* fetched, T (&found)[FETCHED_ROWS]) {
+    asm volatile("" : "+r"(n_rows));  // otherwise the places of all rows are found first
+#pragma unroll
+    for (int j = 0; j < FETCHED_ROWS; ++j, its += jump) found[j] = j * GROUP < n_rows ? __ldg(its) : T(0);
+    if constexpr (ARE_FETCHED) {
+        T* to = fetched + threadIdx.x % LANES * FETCHED_PITCH + threadIdx.x / LANES;
+        const T* from = fetched + group.slot * FETCHED_PITCH + group.me;
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < FETCHED_ROWS; ++j) to[j * LANES * FETCHED_PITCH] = found[j];
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < FETCHED_ROWS; ++j) found[j] = from[j * LANES * FETCHED_PITCH];
+    }
+}
+
+// Read the keys and the mask of a lane. Return whether there is one.
+__device__ __forceinline__ bool load(
+    const ReachLanes& lanes, const Word* values, const double* weights, const Keep* keeps, i64 start,
+    const Group& group, Own& own
+) {
+    const i64 own_number = start + group.slot;
+    const bool is_one = own_number < lanes.n_lanes;
+    own.me = group.me, own.n = is_one ? (int)lanes.n : 0, own.kept = 0;
+    own.weights = weights + group.me * lanes.weights_row;
+    if (is_one) own.weights += place_of_lane(lanes, own_number, lanes.weights_outer, lanes.weights_inner);
+    const int slot = ARE_FETCHED ? threadIdx.x % LANES : group.slot;
+    const int first = ARE_FETCHED ? threadIdx.x / LANES : group.me;
+    const i64 number = min(start + slot, lanes.n_lanes - 1);
+    const Word* its = values + place_of_lane(lanes, number, lanes.outer, lanes.inner) + first * lanes.row;
+    const Keep* its_keeps = keeps;
+    if (KEEPS) its_keeps += place_of_lane(lanes, number, lanes.keeps_outer, lanes.keeps_inner) + first * lanes.keeps_row;
+    auto its_key = [&](Word word, int row) {
+        return row < own.n && !is_missing(value_of(word)) ? key_of(word) : NO_KEY;
+    };
+    const int each = KEYS_ARE == IN_REGISTERS ? EACH : ((int)lanes.n + GROUP - 1) / GROUP;
+#pragma unroll(KEYS_ARE == IN_REGISTERS ? EACH : 1)
+    for (int from = 0; from < each; from += FETCHED_ROWS) {
+        Word words[FETCHED_ROWS];
+        Keep kept[FETCHED_ROWS];
+        const int n_rows = (int)lanes.n - first - from * GROUP;
+        const i64 jump = GROUP * lanes.row, keeps_jump = GROUP * lanes.keeps_row;
+        fetch(its + from * jump, jump, n_rows, group, (Word*)own.all_keys, words);
+        if (KEEPS) fetch(its_keeps + from * keeps_jump, keeps_jump, n_rows, group, (Keep*)own.all_keys, kept);
+#pragma unroll
+        for (int i = 0; i < FETCHED_ROWS; ++i) {
+            int j = from + i;
+            if (KEEPS) own.kept |= (u64)(kept[i] != 0) << j;
+            if (KEYS_ARE == IN_REGISTERS ? j < EACH : own.row(j) < own.n) own.key(j) = its_key(words[i], own.row(j));
+        }
+    }
+    return is_one;
+}
+
+// Guess the first key up to which the rounded weights reach a share of theirs, or pass it. `low` is a key up
+// to it, for example the guess for a smaller share, and becomes the guess.
+__device__ __forceinline__ void guess(Own& own, Group& group, const Totals& all, double near, bool is_passed, Key& low) {
+    bool is_open = all.n_valid > 0 && low < all.most;
+    Key high = all.most;
+    while (group.any(is_open)) {
+        Key middle = low + (high - low) / 2;
+        Guess found = own.guess(middle);
+        group.together(found);
+        if (!is_open) continue;
+        bool is_enough = is_passed ? found.upto > near : found.upto >= near;
+        low = is_enough ? low : found.next, high = is_enough ? found.last : high;
+        is_open = low < high;
+    }
+}
+
+// Find the first key up to which the weights reach a share, or pass it.
+__device__ __forceinline__ Key reached(
+    Own& own, Group& group, const Totals& all, const ReachTarget& target, double slack, Key& first, bool& is_unsure
+) {
+    double share = target.share * all.weight;
+    bool is_passed = target.is_passed, is_open = all.n_valid > 0 && all.least < all.most;
+    guess(own, group, all, target.share * all.rounded, is_passed, first);
+    Key key = first, low = all.least, high = all.most;
+#pragma unroll 1
+    for (int step = 1; group.any(is_open); ++step) {
+        Proof found = own.prove(key);
+        group.together(found);
+        if (!is_open) continue;
+        bool is_enough = is_passed ? found.upto > share : found.upto >= share;
+        bool is_more = is_passed ? found.below > share : found.below >= share;
+        if (!is_enough && key < high) {
+            low = found.next;
+            key = step < STEPS || low == high ? low : low + (high - low) / 2;
+        } else if (is_more && key > low) {
+            high = found.last;
+            key = step < STEPS || low == high ? high : low + (high - low) / 2;
+        } else {
+            is_unsure |= key > all.least && fabs(found.below - share) <= slack;
+            is_unsure |= key < all.most && fabs(found.upto - share) <= slack;
+            is_open = false;
+        }
+    }
+    return key;
+}
+
+// Write down what a lane has, and whether some lane is unsure, or is not complete.
+__device__ __forceinline__ void write(
+    const Totals& all, i64 number, bool is_unsure, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
+) {
+    bool is_nothing = !all.n_valid && !all.n_missing;
+    n_valid[number] = all.n_valid;
+    n_missing[number] = is_nothing && all.n_idle ? ALL_IDLE : all.n_missing;
+    are_unsure[number] = is_unsure && all.n_valid;
+    if (is_unsure && all.n_valid) flags[0] = 1;
+    if (!all.n_valid || all.n_missing) flags[1] = 1;
+}
+
+extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_lanes(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const ReachTarget* targets,
+    Value* found, i64* n_valid, i64* n_missing, unsigned char* are_unsure, u32* flags
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    const ReachLanes lanes = *told;
+    Group group((u64*)scratch);
+    Own own((u64*)scratch, lanes);
+    for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
+        i64 number = start + group.slot;
+        bool is_one = load(lanes, values, weights, keeps, start, group, own), is_unsure = false;
+        Totals all = own.start();
+        group.together(all);
+        Key first = all.least;
+        double before = 0;
+#pragma unroll 1
+        for (i64 t = 0; t < lanes.n_targets; ++t) {
+            ReachTarget target = targets[t];
+            if (target.share < before) first = all.least;
+            before = target.share;
+            Key key = target.share == 0   ? all.least
+                      : target.share == 1 ? all.most
+                                          : reached(own, group, all, target, lanes.slack * all.weight, first, is_unsure);
+            if (is_one && group.me == 0) found[t * lanes.n_lanes + number] = value_of(word_of(key));
+        }
+        if (!is_one || group.me) continue;
+        write(all, number, is_unsure && lanes.slack > 0, n_valid, n_missing, are_unsure, flags);
+    }
+}
+
+// --- Means over windows -----------------------------------------------------------------------------
+
+constexpr int STEPS_UP = 16, STEPS_DOWN = 3;  // elements of a window, and those before it, that are looked at
+constexpr double LEAST_MEAN = 0x1p-900;
+
+// The mean over the window of a share q: the first element in it, and each step to the next element
+// times the part of the window that is behind it. Let W be the weight and S the sum of the squares of all
+// weights: in units of W * W, the window begins at `q (W * W - S)` and is S wide.
+__device__ __forceinline__ double mean_of_window(
+    Own& own, Group& group, const Totals& all, const Squares& squares, double q, int answer_size, Key& guessed,
+    bool& sure
+) {
+    Pair weight = squares.weight.tidy(), square = squares.square.tidy(), whole = product_of(weight, weight);
+    Pair first = product_of(sum_of(whole, negative(square)), Pair(q)), stop = sum_of(first, square);
+    // Each thread adds so many weights one after the other, and merges sums a few times.
+    double size = own.n / GROUP + 28.0, error = size * size * PAIR_ERROR * whole.high, share = first.high / whole.high;
+    guess(own, group, all, share * all.rounded, false, guessed);
+    Key key = guessed;
+    Below before;
+    bool is_open = all.n_valid > 0;
+#pragma unroll 1
+    for (int step = 0; group.any(is_open); ++step) {
+        Below found = own.below(key);
+        group.together(found);
+        if (!is_open) continue;
+        before = found;
+        is_open = key > all.least && !(product_of(before.weight.tidy(), weight).high < first.high - error);
+        if (is_open && step == STEPS_DOWN) sure = is_open = false;
+        if (is_open) key = found.last;
+    }
+    double base = as_double(value_of(word_of(key))), last = base;
+    Pair mean(base);
+    is_open = all.n_valid > 0 && key < all.most;
+#pragma unroll 1
+    for (int step = 0; group.any(is_open); ++step) {
+        Below found = own.equal(key, before.next);
+        group.together(found);
+        if (!is_open) continue;
+        key = before.next, before.next = found.next, before.weight.add(found.weight);
+        Pair left = sum_of(stop, negative(product_of(before.weight.tidy(), weight))), part(1), more;
+        is_open = !(left.high < -error);
+        if (!is_open) continue;
+        bool is_all = left.high > square.high || (left.high == square.high && left.low >= square.low);
+        if (!is_all) part = quotient_of(left, square);
+        double value = as_double(value_of(word_of(key)));
+        more.high = two_sum(value, -last, more.low);
+        mean = sum_of(mean, product_of(part, more)), last = value;
+        is_open = key < all.most;
+        if (is_open && step == STEPS_UP) sure = is_open = false;
+    }
+    sure = sure && !squares.lost && (q == 0.0 || q > LEAST_SHARE);
+    if (last == base) return base;
+    double largest = fmax(fabs(base), fabs(last));
+    error = (last - base) * 2.0 * error / square.high + largest * PAIR_ERROR;
+    double found = rounded_once(mean, error, sure);
+    sure = sure && fabs(found) > LEAST_MEAN && largest < (KIND == FLOATING ? FARTHEST_ENDS : 0x1p53);
+    // Rounding again is right unless the first rounding has made a tie.
+    u64 bits = (u64)__double_as_longlong(found);
+    bool is_tie = !(bits & ((1ull << 28) - 1)), is_float = !(bits & ((1ull << 29) - 1)) && fabs(found) > 0x1p-126;
+    sure = sure && (answer_size == 8 || !is_tie || (answer_size == 4 && is_float));
+    return found;
+}
+
+extern "C" __global__ void __launch_bounds__(REACH_THREADS, MIN_BLOCKS) reach_means(
+    const Word* values, const double* weights, const Keep* keeps, const ReachLanes* told, const double* shares, int n_shares,
+    int answer_size, double* means, i64* n_valid, i64* n_missing, unsigned char* are_unsure,
+    u32* flags
+) {
+    extern __shared__ __align__(16) unsigned char scratch[];
+    const ReachLanes lanes = *told;
+    Group group((u64*)scratch);
+    Own own((u64*)scratch, lanes);
+    for (i64 start = (i64)blockIdx.x * LANES; start < lanes.n_lanes; start += (i64)gridDim.x * LANES) {
+        i64 number = start + group.slot;
+        bool is_one = load(lanes, values, weights, keeps, start, group, own), sure = true;
+        Totals all = own.start();
+        group.together(all);
+        Squares squares = own.squares();
+        group.together(squares);
+        Key guessed = all.least;
+        double before = 0;
+#pragma unroll 1
+        for (int k = 0; k < n_shares; ++k) {
+            double q = shares[k];
+            if (q < before) guessed = all.least;
+            before = q;
+            double mean = mean_of_window(own, group, all, squares, q, answer_size, guessed, sure);
+            if (is_one && group.me == 0) means[k * lanes.n_lanes + number] = mean;
+        }
+        if (!is_one || group.me) continue;
+        write(all, number, !sure, n_valid, n_missing, are_unsure, flags);
+    }
+}
