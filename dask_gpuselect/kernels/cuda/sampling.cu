@@ -3,13 +3,13 @@
 // Draw the elements at `size` hashed places. With a mask, unmasked elements are drawn in any order
 // while there is room. Elements without room are from random blocks, so that the sample is fair.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
-    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, i64 size, i64 room, Value* drawn,
-    u64* has_missing, u64* n_drawn
+    const Word* chunk, i64 n, const i64* layout, const Keep* keeps, i64 size, i64 salt, i64 room,
+    Value* drawn, u64* has_missing, u64* n_drawn
 ) {
 #if KEEPS
     i64 block = (i64)((u64)blockIdx.x * 2654435761u % gridDim.x);
     i64 i = block * blockDim.x + threadIdx.x;
-    i64 place = i < size ? sampled_place(i, size, n) : 0;
+    i64 place = i < size ? sampled_place(i, size, n, salt) : 0;
     bool takes = i < size && keeps[place];
     __shared__ u32 n_here;
     __shared__ u64 first;
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
 #else
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x, at = i;
     if (i >= size) return;
-    i64 place = sampled_place(i, size, n);
+    i64 place = sampled_place(i, size, n, salt);
 #endif
     Value value = value_of(element(chunk, layout, place));
     drawn[at] = value;

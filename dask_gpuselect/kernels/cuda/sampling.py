@@ -354,6 +354,8 @@ def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_
 
     It writes whether some are NaN, and for a masked array how many were drawn. Several arrays share
     the places in proportion to their sizes; the elements of each follow those of the one before.
+    Each has other places: chunks are often alike, such as multiples of one, and elements at the
+    same places of all of them would tell no more than those of one.
     """
     more = masked(values)
     first = n_before = 0
@@ -364,7 +366,7 @@ def start_sample(values: Elements, size: int, drawn: Array, has_missing: Any, n_
             continue
         room = drawn if more else drawn[first:last]
         n = last - first
-        given = (*Chunk.of(part), n, room.size, room, has_missing, n_drawn)
+        given = (*Chunk.of(part), n, first, room.size, room, has_missing, n_drawn)
         launch(part.dtype, "sample", *given, n_threads=n, defined=more)
         first = last
 
