@@ -62,6 +62,13 @@ extern "C" __global__ void __launch_bounds__(32) guess(const u64* keys, int n_en
     if (e < n_ends) spans[e] = value_of(word_of((Key)keys[e]));
 }
 
+// The same for many ends, at places of an ascending sample. One block.
+extern "C" __global__ void __launch_bounds__(TALLY_THREADS) guess_placed(
+    const Value* drawn, const i64* places, int n_ends, Value* ends
+) {
+    for (int e = threadIdx.x; e < n_ends; e += TALLY_THREADS) ends[e] = drawn[places[e]];
+}
+
 // --- The brackets of a box --------------------------------------------------------------------------
 
 // At most one element of the sample in 2^FEW_ALONE may be summed by itself.

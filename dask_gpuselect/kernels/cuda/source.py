@@ -28,6 +28,7 @@ FARTHEST_TOP = 400  # largest exponent at which wider floats are cut; its negati
 LEAST_TOP, MOST_TOP = -81, 126
 PLACE_THREADS = 128
 TABLE_BITS = 11  # of the steps from the first of many ends to the last
+PLACED_COUNTS = 1024  # counts of a block at many ends: several of each segment if these are few
 MARK_THREADS = 256
 BLANK_THREADS = 256
 REPORT_THREADS = 256
@@ -87,6 +88,7 @@ NEAR_ROWS, NEAR_QUERIES = 64, 128
 MOST_ENDS = 1024  # ends of brackets that are counted in one read
 MOST_MARKS = 511  # marks between which elements are distributed
 SPANS = (1, 3, 5, 9, 12)  # spans of a kernel; one for 24 would need too many registers
+FEW_SPANS = 5  # spans up to which comparing with each is faster than finding cells by a table
 
 KINDS = {"b": 0, "u": 0, "i": 1, "f": 2}  # as in ``elements.cuh``
 
@@ -271,6 +273,11 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     value_size = selection_dtype(dtype).itemsize
     staged = 8 + 8 if dtype.itemsize == 8 else 16 + 16
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
+
+
+def placed_memory(n_ends: int) -> int:
+    """Return the shared bytes that a block of `tally` at many ends needs beside `tally_memory`."""
+    return 4 + (4 << TABLE_BITS) + 4 * max(PLACED_COUNTS, 2 * n_ends + 1)
 
 
 def weigh_memory(dtype: np.dtype[Any], n_ends: int) -> int:

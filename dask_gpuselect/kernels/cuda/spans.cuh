@@ -238,8 +238,10 @@ struct Tally {
 // --- Many ends ------------------------------------------------------------------------------------
 
 // The same of so many ends that comparing with each span would take longer than finding the cell of
-// each element: a table of `TABLE_SIZE` even steps from the first end to the last tells between which
-// ends an element is, and a search among the few of its step finds the cell. One span of everything.
+// each element: a table of `TABLE_SIZE` even steps from below the first end to beyond the last. Most
+// steps have no end, so all of their elements are in one cell, and are counted by one look. The others,
+// and those that may be wanted, are staged, and found by a search among the ends of their step. One span
+// of everything.
 struct Placed : Tally {
 #if KIND == FLOATING
     Value origin, steps;  // from an element to its step
@@ -247,9 +249,15 @@ struct Placed : Tally {
     Key origin;
     int shift;
 #endif
-    u32* table;  // how many ends are in the steps before, and, 16 bits up, in this one as well
+    // Of each step: how many ends are below it, and if its elements are to be staged (of an unwanted
+    // cell they are not), 16 bits up, how many are up to its last one; else ALL_COUNTED.
+    u32* table;
+    u32* counts;  // of elements in each segment, `copies` for each: neighbouring threads use different ones
+    u32 copies;
     u32 segment, run;  // the segment of the last elements, and how many of them are not counted yet
     u32 missing;
+
+    static constexpr u32 ALL_COUNTED = 0x80000000u;
 
     __device__ __forceinline__ void start(
         const Value* spans, const int* its_segments, const Value* all_ends,
@@ -257,16 +265,20 @@ struct Placed : Tally {
     ) {
         Tally::start(spans, its_segments, all_ends, are_wanted, number, totals, out, room);
         table = (u32*)(((u64)(wanted + n_ends + 1) + 3) / 4 * 4);
+        counts = table + TABLE_SIZE;
+        for (copies = 32; copies > 1 && (2 * n_ends + 1) * copies > PLACED_COUNTS;) copies /= 2;
         segment = run = missing = 0;
         Value first = ends[0], last = ends[n_ends - 1];
 #if KIND == FLOATING
-        origin = first;
-        steps = (Value)TABLE_SIZE / (last - first);  // 0 or infinite if these are far apart or one
+        Value step = (last - first) / (Value)(TABLE_SIZE - 4);
+        origin = first - step * (Value)1.5;  // so that rounding moves no end to the first step or the last
+        steps = (Value)1 / step;  // 0 or infinite if ends are far apart or one
 #else
         origin = key_of((Word)first);
-        shift = max((int)n_digits_of(key_of((Word)last) - origin) - TABLE_BITS, 0);
+        shift = max((int)n_digits_of(key_of((Word)last) - origin) - TABLE_BITS + 1, 0);
 #endif
         for (int i = threadIdx.x; i < TABLE_SIZE; i += TALLY_THREADS) table[i] = 0;
+        for (int i = threadIdx.x; i < (2 * n_ends + 1) * copies; i += TALLY_THREADS) counts[i] = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) atomicAdd(&table[step_of(ends[i])], 1u);
         __syncthreads();
@@ -288,37 +300,34 @@ struct Placed : Tally {
 #else
         Key key = key_of((Word)value);
         Key at = (key - origin) >> shift;
-        return key < origin ? 0 : at >= TABLE_SIZE ? TABLE_SIZE - 1 : (u32)at;
+        return key < origin ? 0 : at >= TABLE_SIZE - 1 ? TABLE_SIZE - 1 : (u32)at + 1;
 #endif
     }
 
-    // By one warp: from the numbers of ends in each step to those before it and up to it.
+    // By one warp: from the numbers of ends in each step to the entries of the table.
     __device__ void sum_table() {
         u32 before = 0;
         for (int i = threadIdx.x; i < TABLE_SIZE; i += 32) {
-            u32 mine = table[i], sum = sum_upto(mine);
-            table[i] = (before + sum - mine) | (before + sum) << 16;
-            before += __shfl_sync(ALL_LANES, sum, 31);
+            u32 mine = table[i], upto = before + sum_upto(mine), below = upto - mine;
+            table[i] = mine || wanted[below] ? below | upto << 16 : below | ALL_COUNTED;
+            before = __shfl_sync(ALL_LANES, upto, 31);
         }
     }
 
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
-        u32 between[N];
+        u32 entries[N];
 #pragma unroll
-        for (int e = 0; e < N; ++e) between[e] = table[step_of(value_of(words[e]))];
+        for (int e = 0; e < N; ++e) entries[e] = table[step_of(value_of(words[e]))];
 #pragma unroll
         for (int e = 0; e < N; ++e) {
-            Value value = value_of(words[e]);
             if (!present[e]) continue;
+            Value value = value_of(words[e]);
             if (is_missing(value)) {
                 ++missing;
-                continue;
-            }
-            int cell = ends_below(value, between[e] & 0xffff, between[e] >> 16);
-            bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
-            count(2 * cell + is_end);
-            if (!is_end && wanted[cell]) {
+            } else if (entries[e] & ALL_COUNTED) {
+                count(2 * (entries[e] ^ ALL_COUNTED));
+            } else {
                 Place{top}.store(value);
                 top += ROW;
             }
@@ -328,27 +337,50 @@ struct Placed : Tally {
     // Of sorted or tied data, neighbours are in one segment: one addition for all of them.
     __device__ __forceinline__ void count(u32 its_segment) {
         if (its_segment != segment) {
-            if (run) atomicAdd(&segments[segment], run);
+            if (run) add_run();
             segment = its_segment;
             run = 0;
         }
         ++run;
     }
 
-    __device__ __forceinline__ void pause() {
-        if (__any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) append_all();
+    __device__ __forceinline__ void add_run() {
+        atomicAdd(&counts[segment * copies + threadIdx.x % copies], run);
     }
 
-    __device__ __forceinline__ void append_all() {
+    __device__ __forceinline__ void pause() {
+        if (__any_sync(ALL_LANES, n_staged() > STAGE - PER_THREAD)) empty_placed();
+    }
+
+    // Count the staged elements, and append the candidates among them.
+    __device__ __forceinline__ void empty_placed() {
+        u32 kept = stage;
+        for (u32 staged = stage; staged < top; staged += ROW) {
+            Value value = Place{staged}.load();
+            u32 between = table[step_of(value)];
+            int cell = ends_below(value, between & 0xffff, between >> 16);
+            bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
+            count(2 * cell + is_end);
+            if (!is_end && wanted[cell]) {
+                Place{kept}.store(value);
+                kept += ROW;
+            }
+        }
+        top = kept;
         __syncwarp();
         append(n_staged());
         top = stage;
     }
 
     __device__ __forceinline__ void finish(int, u64* totals) {
-        append_all();
-        if (run) atomicAdd(&segments[segment], run);
+        empty_placed();
+        if (run) add_run();
         add_over_warp(&totals[SPANS], missing);
-        add_all_segments(totals + SPANS + 2);
+        __syncthreads();
+        for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
+            u32 sum = 0;
+            for (u32 copy = 0; copy < copies; ++copy) sum += counts[i * copies + copy];
+            if (sum) atomicAdd(&totals[SPANS + 2 + i], (u64)sum);
+        }
     }
 };
