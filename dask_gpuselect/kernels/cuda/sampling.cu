@@ -1,5 +1,7 @@
 // A sample, and the brackets that follow from it.
 
+#include "tops.cuh"
+
 // Draw the elements at `size` hashed places. With a mask, unmasked elements are drawn in any order
 // while there is room. Elements without room are from random blocks, so that the sample is fair.
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS) sample(
@@ -97,24 +99,12 @@ __device__ __forceinline__ bool has_ties(const Value* drawn, i64 first, i64 last
 __device__ __forceinline__ bool find_top(
     const Value* drawn, i64 size, const Value* ends, int n_ends, int* top
 ) {
+    if (!find_top_near(n_ends, [&](int e) { return as_double(ends[e]); }, top)) return false;
 #if KIND == FLOATING && BITS > 16
-    constexpr int ROOM = PIECE * PIECES - 2 - (BITS == 64 ? 52 : 23);
-    int least = FARTHEST_TOP, most = -FARTHEST_TOP;
-    for (int e = 0; e < n_ends; ++e) {
-        u64 bits = (u64)__double_as_longlong(as_double(ends[e])) << 1;
-        if (bits == 0) continue;
-        int exponent = (int)(bits >> 53) - 1022;
-        least = min(least, exponent);
-        most = max(most, exponent);
-    }
-    if (least <= -FARTHEST_TOP || most >= FARTHEST_TOP) return false;
-    int found = most + min((ROOM - min(most - least, ROOM)) / 2, 2);
-    *top = BITS == 64 ? found : min(max(found, LEAST_TOP), MOST_TOP);
-    double held = __longlong_as_double((i64)(*top - ROOM - 1 + 1023) << 52);
+    double held = __longlong_as_double((i64)(*top - TOP_ROOM - 1 + 1023) << 52);
     i64 n_small = number_below(drawn, size, held, false) - number_below(drawn, size, -held, true);
     return n_small <= size >> FEW_ALONE;
 #else
-    *top = KIND == FLOATING ? TOP_OF_HALF : 0;
     return true;
 #endif
 }

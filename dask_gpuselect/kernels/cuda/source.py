@@ -504,7 +504,11 @@ def row_sums(p: int) -> int:
 
 # --- Lanes ----------------------------------------------------------------------------------------
 
-ONLY_MADE = (6, 24)  # numbers of ranks and answers for which there are kernels of ``only_lane.cu``
+ONLY_MADE = (
+    6,
+    8,
+    24,
+)  # numbers of ranks and answers for which there are kernels of ``only_lane.cu``
 
 
 LISTED: Defined = (("LISTED", 1),)
