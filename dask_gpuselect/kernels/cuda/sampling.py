@@ -268,11 +268,10 @@ def _planned(
     n_ranks = len(wanted_ranks) if len(wanted_ranks) <= most_selected() else 0
     is_placed = n_brackets > source.FEW_SPANS or max(2 * n_brackets, n_ranks) > most_selected()
     segments = np.where(is_end, 2 * np.cumsum(is_end) - 1, [0, 2 * n_ends] * n_brackets)
-    spans = [(int(first), int(last)) for first, last in segments.reshape(-1, 2)]
     wanted = np.zeros(n_ends + 1, np.bool_)
-    wanted[[(first + 1) // 2 for first, _ in spans]] = True
-    if is_placed:
-        spans = [(0, 2 * n_ends)]
+    wanted[(segments[::2] + 1) // 2] = True
+    pairs = [[0, 2 * n_ends]] if is_placed else segments.reshape(-1, 2).tolist()
+    spans = [(first, last) for first, last in pairs]
     layout = layout_of(dtype, len(spans), n_ends, n_ends if is_placed else 0)
     sheet = blank_sheet(layout, spans)
     if is_placed:

@@ -27,8 +27,7 @@ FARTHEST_TOP = 400  # largest exponent at which wider floats are cut; its negati
 # For float32: so that the number added to an element to cut it, and its last bit, are float32.
 LEAST_TOP, MOST_TOP = -81, 126
 PLACE_THREADS = 128
-TABLE_BITS = 11  # of the steps from the first of many ends to the last
-PLACED_COUNTS = 1024  # counts of a block at many ends: several of each segment if these are few
+TABLE_BITS = 12  # of the steps from the first of many ends to the last
 MARK_THREADS = 256
 BLANK_THREADS = 256
 REPORT_THREADS = 256
@@ -273,11 +272,6 @@ def tally_memory(dtype: np.dtype[Any], n_ends: int) -> int:
     value_size = selection_dtype(dtype).itemsize
     staged = 8 + 8 if dtype.itemsize == 8 else 16 + 16
     return staged * TALLY_THREADS * value_size + (n_ends + 1) * (value_size + 9)
-
-
-def placed_memory(n_ends: int) -> int:
-    """Return the shared bytes that a block of `tally` at many ends needs beside `tally_memory`."""
-    return 4 + (4 << TABLE_BITS) + 4 * max(PLACED_COUNTS, 2 * n_ends + 1)
 
 
 def weigh_memory(dtype: np.dtype[Any], n_ends: int) -> int:

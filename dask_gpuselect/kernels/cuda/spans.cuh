@@ -249,25 +249,19 @@ struct Placed : Tally {
     Key origin;
     int shift;
 #endif
-    // Of each step: how many ends are below it, and if its elements are to be staged (of an unwanted
-    // cell they are not), 16 bits up, how many are up to its last one; else ALL_COUNTED.
+    // Of each step, the segment of its elements; or, with IS_STAGED, how many ends are below the step,
+    // and, 16 bits up, how many up to its end.
     u32* table;
-    u32* counts;  // of elements in each segment, `copies` for each: neighbouring threads use different ones
-    u32 copies;
-    u32 segment, run;  // the segment of the last elements, and how many of them are not counted yet
-    u32 missing;
 
-    static constexpr u32 ALL_COUNTED = 0x80000000u;
+    static constexpr u32 IS_STAGED = 0x80000000u;
 
     __device__ __forceinline__ void start(
         const Value* spans, const int* its_segments, const Value* all_ends,
         const unsigned char* are_wanted, int number, u64* totals, Value* out, u64 room
     ) {
         Tally::start(spans, its_segments, all_ends, are_wanted, number, totals, out, room);
-        table = (u32*)(((u64)(wanted + n_ends + 1) + 3) / 4 * 4);
-        counts = table + TABLE_SIZE;
-        for (copies = 32; copies > 1 && (2 * n_ends + 1) * copies > PLACED_COUNTS;) copies /= 2;
-        segment = run = missing = 0;
+        u32 behind = (u32)(wanted + n_ends + 1 - scratch);  // not an address: the compiler must know
+        table = (u32*)(scratch + (behind + 3) / 4 * 4);     // that the table is in shared memory
         Value first = ends[0], last = ends[n_ends - 1];
 #if KIND == FLOATING
         Value step = (last - first) / (Value)(TABLE_SIZE - 4);
@@ -278,7 +272,7 @@ struct Placed : Tally {
         shift = max((int)n_digits_of(key_of((Word)last) - origin) - TABLE_BITS + 1, 0);
 #endif
         for (int i = threadIdx.x; i < TABLE_SIZE; i += TALLY_THREADS) table[i] = 0;
-        for (int i = threadIdx.x; i < (2 * n_ends + 1) * copies; i += TALLY_THREADS) counts[i] = 0;
+        if (threadIdx.x == 0) segments[2 * n_ends + 1] = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < n_ends; i += TALLY_THREADS) atomicAdd(&table[step_of(ends[i])], 1u);
         __syncthreads();
@@ -294,9 +288,10 @@ struct Placed : Tally {
 
     // Never smaller for a larger value, which is all that the table needs; NaN gets any.
     __device__ __forceinline__ u32 step_of(Value value) const {
-#if KIND == FLOATING
-        Value at = (value - origin) * steps;
-        return at >= (Value)TABLE_SIZE ? TABLE_SIZE - 1 : at > 0 ? (u32)at : 0;
+#if KIND == FLOATING && BITS == 64
+        return (u32)fmin(fmax((value - origin) * steps, 0.0), (Value)(TABLE_SIZE - 1));
+#elif KIND == FLOATING
+        return (u32)fminf(fmaxf((value - origin) * steps, 0.0f), (Value)(TABLE_SIZE - 1));
 #else
         Key key = key_of((Word)value);
         Key at = (key - origin) >> shift;
@@ -309,43 +304,31 @@ struct Placed : Tally {
         u32 before = 0;
         for (int i = threadIdx.x; i < TABLE_SIZE; i += 32) {
             u32 mine = table[i], upto = before + sum_upto(mine), below = upto - mine;
-            table[i] = mine || wanted[below] ? below | upto << 16 : below | ALL_COUNTED;
+            table[i] = mine || wanted[below] ? below | upto << 16 | IS_STAGED : 2 * below;
             before = __shfl_sync(ALL_LANES, upto, 31);
         }
     }
 
+    // Each addition is of one, which hardware does for all threads that add to the same count together.
     template <int N>
     __device__ __forceinline__ void operator()(const Word (&words)[N], Present<N> present) {
         u32 entries[N];
 #pragma unroll
-        for (int e = 0; e < N; ++e) entries[e] = table[step_of(value_of(words[e]))];
+        for (int e = 0; e < N; ++e) {
+            Value value = value_of(words[e]);
+            u32 entry = table[step_of(value)];
+            entries[e] = is_missing(value) ? 2 * n_ends + 1 : entry;
+        }
 #pragma unroll
         for (int e = 0; e < N; ++e) {
             if (!present[e]) continue;
-            Value value = value_of(words[e]);
-            if (is_missing(value)) {
-                ++missing;
-            } else if (entries[e] & ALL_COUNTED) {
-                count(2 * (entries[e] ^ ALL_COUNTED));
-            } else {
-                Place{top}.store(value);
+            if (entries[e] & IS_STAGED) {
+                Place{top}.store(value_of(words[e]));
                 top += ROW;
+            } else {
+                atomicAdd(&segments[entries[e]], 1u);
             }
         }
-    }
-
-    // Of sorted or tied data, neighbours are in one segment: one addition for all of them.
-    __device__ __forceinline__ void count(u32 its_segment) {
-        if (its_segment != segment) {
-            if (run) add_run();
-            segment = its_segment;
-            run = 0;
-        }
-        ++run;
-    }
-
-    __device__ __forceinline__ void add_run() {
-        atomicAdd(&counts[segment * copies + threadIdx.x % copies], run);
     }
 
     __device__ __forceinline__ void pause() {
@@ -358,9 +341,9 @@ struct Placed : Tally {
         for (u32 staged = stage; staged < top; staged += ROW) {
             Value value = Place{staged}.load();
             u32 between = table[step_of(value)];
-            int cell = ends_below(value, between & 0xffff, between >> 16);
+            int cell = ends_below(value, between & 0xffff, between >> 16 & 0x7fff);
             bool is_end = cell < n_ends && is_equal_to(ends[cell], value);
-            count(2 * cell + is_end);
+            atomicAdd(&segments[2 * cell + is_end], 1u);
             if (!is_end && wanted[cell]) {
                 Place{kept}.store(value);
                 kept += ROW;
@@ -374,13 +357,7 @@ struct Placed : Tally {
 
     __device__ __forceinline__ void finish(int, u64* totals) {
         empty_placed();
-        if (run) add_run();
-        add_over_warp(&totals[SPANS], missing);
-        __syncthreads();
-        for (int i = threadIdx.x; i < 2 * n_ends + 1; i += TALLY_THREADS) {
-            u32 sum = 0;
-            for (u32 copy = 0; copy < copies; ++copy) sum += counts[i * copies + copy];
-            if (sum) atomicAdd(&totals[SPANS + 2 + i], (u64)sum);
-        }
+        add_all_segments(totals + SPANS + 2);
+        if (threadIdx.x == 0) atomicAdd(&totals[SPANS], (u64)segments[2 * n_ends + 1]);
     }
 };

@@ -193,8 +193,7 @@ def start_tally(
         name, sums = "gather_and_sum", told.data.ptr + layout.dtype.itemsize
         into = (at["top"], np.uint64(sums), np.uint64(sums + 8 * N_DIGITS))
         made = (("PIECES", pieces), *made)
-    memory = source.tally_memory(dtype, layout.n_ends)
-    memory += is_placed * source.placed_memory(layout.n_ends)
+    memory = source.tally_memory(dtype, layout.n_ends) + is_placed * (4 + (4 << source.TABLE_BITS))
     for part in parts_of(values):  # which add to the same counts and sums
         arguments = (*Chunk.of(part), *places, *found, *into)
         launch(dtype, name, *arguments, shared=memory, defined=made)
