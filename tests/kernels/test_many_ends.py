@@ -142,5 +142,5 @@ def test_two_launches_for_the_box_of_a_small_array(
     ask: Callable[[], Any] = lambda: describe_boxplot(x)  # noqa: E731
     ask()
     started = launched(ask, monkeypatch)
-    assert started[:3] == ["place", "only_lane", "only_box"]
-    assert (len(started) == 3) == (change is not np.nan)
+    assert started[:2] == ["only_lane", "only_box"]
+    assert (len(started) == 2) == (change is not np.nan)

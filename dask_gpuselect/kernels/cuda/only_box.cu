@@ -4,11 +4,12 @@
 #include "sums.cuh"
 #include "tops.cuh"
 
+// Zero at first.
 struct BoxFound {
     // Quartiles, and the last elements from below and from above that may be listed.
     double answers[5];
     u64 n_below, n_above;  // elements beyond the fences
-    u64 least, most;  // keys of the nearest elements inside; the largest key and 0 at first
+    u64 least, most;  // keys of the nearest elements inside; of the least one all bits are inverted
     u64 n_listed[2];
 };
 
@@ -80,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(MOMENTS_THREADS) only_box(
     add_over_warp(&found->n_above, mine.n_above);
     Key least = least_over_warp(mine.least), most = largest_over_warp(mine.most);
     if (threadIdx.x % 32 == 0) {
-        atomicMin(&found->least, (u64)least);
+        atomicMax(&found->least, ~(u64)least);
         atomicMax(&found->most, (u64)most);
     }
     write<MOMENTS_THREADS>(digits, out);

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_gpuselect.kernels.cuda import source
-from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets, on_device
+from dask_gpuselect.kernels.cuda.launch import Array, launch, offsets
 from dask_gpuselect.kernels.cuda.moments import N_DIGITS, N_SUMS, moments_of
 from dask_gpuselect.kernels.cuda.only_lane import Started
 from dask_gpuselect.maths.boxes import PartialBox, Rule
@@ -39,11 +40,9 @@ def box_alone(
     if started is None:
         return None
     listed = selection_dtype(dtype)
-    sheet = np.zeros((), FOUND)
-    sheet["least"] = np.iinfo(np.uint64).max
-    told = on_device(sheet, 8 * N_SUMS, room=2 * k * listed.itemsize)
     sums_at = FOUND.itemsize
     listed_at = sums_at + 8 * N_SUMS
+    told = cupy.zeros(listed_at + 2 * k * listed.itemsize, np.uint8)
     started.start(told.data.ptr + offsets(FOUND)["answers"])
     places = (told, told[sums_at:], told[sums_at + 8 * N_DIGITS :], told[listed_at:])
     made = (("PIECES", source.pieces_of(dtype)),)
@@ -56,7 +55,7 @@ def box_alone(
     if not started.is_complete() or is_open or not np.isfinite(q).all():
         return None
     elements = host[listed_at:].view(listed).reshape(2, k)
-    nearest = unsigned_zero(from_keys(np.array([found["least"], found["most"]]), listed))
+    nearest = unsigned_zero(from_keys(np.array([~found["least"], found["most"]]), listed))
     last = found["answers"][3:].astype(listed)
     numbers = int(found["n_below"]), int(found["n_above"])
     low, high = (
