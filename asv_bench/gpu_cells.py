@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -131,6 +132,7 @@ def lazily(sources: list[Any], n: int) -> Any:
 
     size, dtype = sources[0].size, sources[0].dtype
     how = {"chunks": (size,), "dtype": dtype, "meta": cp.empty(0, dtype)}
+    how["name"] = f"made-{uuid.uuid4().hex}"  # not hashed: that would copy the sources
     number = da.from_array(np.arange(n), chunks=1)
     return number.map_blocks(lambda i: sources[int(i[0]) % len(sources)] * dtype.type(1.5), **how)
 
